@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
-from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast, dataclass_transform
 
 import construct as c
 
@@ -70,8 +70,7 @@ class ArrayOf:
 FieldType = WireType | ArrayOf | type["Struct"]
 
 
-@dataclasses.dataclass(frozen=True)
-class FieldSpec:
+class FieldSpec(NamedTuple):
     """A field of a declaration. `name` is Kafka's, in snake case. The values of a `secret` field
     are never shown."""
 
@@ -83,25 +82,13 @@ class FieldSpec:
     tag: int
     default: Any
     ignorable: bool
-    secret: bool = False
+    secret: bool
 
     def fresh_default(self) -> Any:
         """The default value; a new object if it is mutable."""
         if isinstance(self.default, type):
             return self.default()
         return [] if isinstance(self.default, list) else self.default
-
-
-@dataclasses.dataclass(frozen=True)
-class _Declared:
-    type: FieldType
-    versions: str
-    nullable: str
-    tagged: str
-    tag: int
-    default: Any
-    ignorable: bool
-    secret: bool
 
 
 def field(
@@ -125,85 +112,22 @@ def field(
             default = type_.default
         else:
             default = [] if isinstance(type_, ArrayOf) else type_
-    return _Declared(type_, versions, nullable, tagged, tag, default, ignorable, secret)
+    return FieldSpec(
+        "",  # until the class is made that has the field
+        type_,
+        Versions.parse(versions),
+        Versions.parse(nullable),
+        Versions.parse(tagged),
+        tag,
+        default,
+        ignorable,
+        secret,
+    )
 
 
 def array(element: WireType | type[Struct]) -> ArrayOf:
     """An array of `element`."""
     return ArrayOf(element)
-
-
-@dataclasses.dataclass(slots=True, kw_only=True, eq=False, repr=False)
-class Struct:
-    """A part of a message. `unknown_tags`: the undeclared tags with their bytes."""
-
-    fields: ClassVar[tuple[FieldSpec, ...]] = ()
-    unknown_tags: dict[int, bytes] | None = None
-
-    # Defined here instead of by dataclass for each of some hundred classes, which would take a
-    # fifth of the start of a broker.
-
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return self._values() == other._values()
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        shown = [
-            f"{spec.name}={HIDDEN if spec.secret else repr(getattr(self, spec.name))}"
-            for spec in self.fields
-        ]
-        return f"{type(self).__qualname__}({', '.join(shown)}, unknown_tags={self.unknown_tags!r})"
-
-    def _values(self) -> tuple[Any, ...]:
-        return (*(getattr(self, spec.name) for spec in self.fields), self.unknown_tags)
-
-
-@dataclasses.dataclass(slots=True, kw_only=True, eq=False, repr=False)
-class Message(Struct):
-    """A request, a response, or a stored value with its version in front."""
-
-    api_key: ClassVar[int] = -1
-    versions: ClassVar[Versions] = Versions(0, 0)
-    flexible: ClassVar[Versions] = Versions(1, 0)
-    advertised: ClassVar[Versions] = Versions(0, 0)
-
-
-T = TypeVar("T", bound=type[Struct])
-
-
-def _declare(cls: Any) -> Any:
-    own = dict(vars(cls))
-    specs = []
-    for name, declared in vars(cls).items():
-        if not isinstance(declared, _Declared):
-            continue
-        spec = FieldSpec(
-            name,
-            declared.type,
-            Versions.parse(declared.versions),
-            Versions.parse(declared.nullable),
-            Versions.parse(declared.tagged),
-            declared.tag,
-            declared.default,
-            declared.ignorable,
-            declared.secret,
-        )
-        specs.append(spec)
-    for spec in specs:
-        del own[spec.name]
-    own["fields"] = tuple(specs)
-    # The standard library's dataclass takes four times as long, and a broker that starts declares
-    # some four hundred of these.
-    own["__slots__"] = tuple(spec.name for spec in specs)
-    own["__init__"] = _compiling_init
-    for name in ("__dict__", "__weakref__"):
-        own.pop(name, None)
-    made: Any = type(cls)(cls.__name__, cls.__bases__, own)
-    made.__qualname__ = cls.__qualname__
-    return made
 
 
 def _compiling_init(self: Any, **values: Any) -> None:
@@ -238,28 +162,82 @@ def _init_of(cls: Any) -> Callable[..., None]:
 
 
 @dataclass_transform(kw_only_default=True)
-def struct(cls: T) -> T:
-    """Declare a part of a message."""
-    declared: T = _declare(cls)
-    return declared
+class _Declaration(type):
+    """The type of all declared classes: makes a slot of each field.
+
+    The standard library's dataclass would take four times as long, and a broker that starts
+    declares some four hundred classes.
+    """
+
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _Declaration:
+        specs = tuple(
+            FieldSpec(attribute, *value[1:])
+            for attribute, value in namespace.items()
+            if isinstance(value, FieldSpec)
+        )
+        for spec in specs:
+            del namespace[spec.name]
+        namespace.setdefault("__slots__", tuple(spec.name for spec in specs))
+        namespace["fields"] = specs
+        namespace["__init__"] = _compiling_init
+        return super().__new__(cls, name, bases, namespace)
 
 
-@dataclass_transform(kw_only_default=True)
+class Struct(metaclass=_Declaration):
+    """A part of a message. `unknown_tags`: the undeclared tags with their bytes."""
+
+    __slots__ = ("unknown_tags",)
+
+    if TYPE_CHECKING:
+        fields: ClassVar[tuple[FieldSpec, ...]]
+        unknown_tags: dict[int, bytes] | None = None
+
+    # Once for all classes: a dataclass would compile both for each.
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self._values() == other._values()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = [
+            f"{spec.name}={HIDDEN if spec.secret else repr(getattr(self, spec.name))}"
+            for spec in self.fields
+        ]
+        return f"{type(self).__qualname__}({', '.join(shown)}, unknown_tags={self.unknown_tags!r})"
+
+    def _values(self) -> tuple[Any, ...]:
+        return (*(getattr(self, spec.name) for spec in self.fields), self.unknown_tags)
+
+
+class Message(Struct):
+    """A request, a response, or a stored value with its version in front."""
+
+    api_key: ClassVar[int] = -1
+    versions: ClassVar[Versions] = Versions(0, 0)
+    flexible: ClassVar[Versions] = Versions(1, 0)
+    advertised: ClassVar[Versions] = Versions(0, 0)
+
+
+M = TypeVar("M", bound=type[Message])
+
+
 def message(
     *, versions: str, flexible: str = "none", key: int = -1, advertised: str = ""
-) -> Callable[[T], T]:
+) -> Callable[[M], M]:
     """Declare a message: its versions, and the ones in which it is flexible (KIP-482).
 
     `advertised`: the versions in ApiVersions, if they differ.
     """
 
-    def decorate(cls: T) -> T:
-        declared: Any = _declare(cls)
-        declared.api_key = key
-        declared.versions = Versions.parse(versions)
-        declared.flexible = Versions.parse(flexible)
-        declared.advertised = Versions.parse(advertised or versions)
-        return declared  # type: ignore[no-any-return]
+    def decorate(cls: M) -> M:
+        cls.api_key = key
+        cls.versions = Versions.parse(versions)
+        cls.flexible = Versions.parse(flexible)
+        cls.advertised = Versions.parse(advertised or versions)
+        return cls
 
     return decorate
 

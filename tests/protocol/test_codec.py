@@ -17,7 +17,6 @@ from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.message import ArrayOf, Message, Struct, layout, message
 from odradek_protocol.message import array as array_of
 from odradek_protocol.message import field as field_of
-from odradek_protocol.message import struct as struct_of
 from odradek_protocol.primitives import (
     BOOL,
     BYTES,
@@ -65,7 +64,6 @@ class Everything(Message):
     tagged_list: list[int] = field_of(array_of(INT16), "1+", tag=1, tagged="1+")
 
 
-@struct_of
 class Half(Struct):
     """A struct that may be null."""
 

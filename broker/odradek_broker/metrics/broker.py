@@ -10,7 +10,6 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 from odradek_protocol.keys import Api
@@ -30,6 +29,9 @@ ErrorWalker = Callable[[Struct, list[int]], None]
 @lru_cache(maxsize=1)
 def broker_version() -> str:
     """The version of the installed broker."""
+    # Slow to import, and needed by a scrape only.
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("odradek")
     except PackageNotFoundError:
@@ -81,7 +83,7 @@ def _error_walker(struct: type[Struct]) -> ErrorWalker | None:
     for spec in struct.fields:
         kind = spec.type
         if isinstance(kind, ArrayOf) and not isinstance(kind.element, WireType):
-            inner = _error_walker(kind.element)  # type: ignore[arg-type]
+            inner = _error_walker(kind.element)
             if inner is not None:
                 nested.append((spec.name, inner))
     if not own and not nested:
@@ -185,7 +187,7 @@ class BrokerMetrics:
         self.request_counted(name, version, started_us)
         if not isinstance(reply, Struct):
             return
-        walk = _error_walker(type(reply))  # type: ignore[arg-type]
+        walk = _error_walker(type(reply))
         if walk is not None:
             found: list[int] = []
             walk(reply, found)

@@ -53,10 +53,30 @@ _APPENDS = frozenset({ApiKey.PRODUCE, ApiKey.APPEND_MIRROR_RECORDS})
 
 Handler = Callable[[Node, RequestContext, Message], HandlerReply | Deferred[HandlerReply]]
 
-#: `handlers/list_offsets.py` answers the requests of `schemas/list_offsets.py`.
-HANDLERS: dict[ApiKey, Handler] = {
-    key: import_module(f"{handlers.__name__}.{key.name.lower()}").handle for key in APIS
-}
+
+def _imported_at_first_request(key: ApiKey) -> Handler:
+    """The handler of an API whose module is imported by its first request."""
+
+    def handle(
+        node: Node, context: RequestContext, request: Message
+    ) -> HandlerReply | Deferred[HandlerReply]:
+        return import_handler(key)(node, context, request)
+
+    return handle
+
+
+def import_handler(key: ApiKey) -> Handler:
+    """Import the handler of an API: `handlers/list_offsets.py` for `schemas/list_offsets.py`."""
+    module = import_module(f"{handlers.__name__}.{key.name.lower()}")
+    HANDLERS[key] = module.handle
+    return HANDLERS[key]
+
+
+#: The handler of each API. Most clients use a dozen of them, and importing all would be a tenth of
+#: the time in which a broker starts.
+HANDLERS: dict[ApiKey, Handler] = {key: _imported_at_first_request(key) for key in APIS}
+for _imported in (ApiKey.API_VERSIONS, ApiKey.FETCH, ApiKey.PRODUCE):
+    import_handler(_imported)
 
 
 class CommonRequest(Protocol):

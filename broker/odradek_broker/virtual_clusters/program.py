@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from odradek_broker.config.virtual_cluster import shown
 from odradek_broker.platform.log_lines import configure_logging
+from odradek_broker.server.dispatch import import_handler
 from odradek_broker.server.host import run
 from odradek_broker.server.server import serve
 from odradek_broker.virtual_clusters.host import Cluster, ClusterHost
@@ -53,6 +54,8 @@ async def _warm_up(folder: Path) -> None:
     """Run a broker once, so that its forks find everything imported and generated."""
     task = asyncio.current_task()
     assert task is not None
+    for key in APIS:
+        import_handler(key)
 
     def ready(_host: str, _port: int) -> None:
         task.cancel()

@@ -6,7 +6,7 @@ answer TRANSACTION_ABORTABLE.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING
 
 #: Before this version INVALID_PRODUCER_EPOCH is answered in place of PRODUCER_FENCED.
@@ -16,13 +16,11 @@ PRODUCER_FENCED_SINCE = 2
 BETWEEN_BROKERS_SINCE = 4
 
 
-@struct
 class AddPartitionsToTxnTopic(Struct):
     name: str = field(STRING)
     partitions: list[int] = field(array(INT32))
 
 
-@struct
 class AddPartitionsToTxnTransaction(Struct):
     transactional_id: str = field(STRING, "4+")
     producer_id: int = field(INT64, "4+")
@@ -46,13 +44,11 @@ class AddPartitionsToTxnRequest(Message):
     )
 
 
-@struct
 class AddPartitionsToTxnPartitionResult(Struct):
     partition_index: int = field(INT32)
     partition_error_code: int = field(INT16)
 
 
-@struct
 class AddPartitionsToTxnTopicResult(Struct):
     name: str = field(STRING)
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = field(
@@ -60,7 +56,6 @@ class AddPartitionsToTxnTopicResult(Struct):
     )
 
 
-@struct
 class AddPartitionsToTxnResult(Struct):
     transactional_id: str = field(STRING, "4+")
     topic_results: list[AddPartitionsToTxnTopicResult] = field(

@@ -7,11 +7,10 @@ Left out: any change. The quorum is this node, as on a Kafka whose voters are gi
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BOOL, INT16, INT32, STRING, UINT16, UUID
 
 
-@struct
 class Listener(Struct):
     name: str = field(STRING)
     host: str = field(STRING)

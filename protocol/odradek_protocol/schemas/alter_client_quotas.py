@@ -8,24 +8,21 @@ Of note: an entity is one or several pairs of type and name; a null name is the 
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BOOL, FLOAT64, INT16, INT32, STRING
 
 
-@struct
 class EntityData(Struct):
     entity_type: str = field(STRING)
     entity_name: str | None = field(STRING, nullable="0+")
 
 
-@struct
 class OpData(Struct):
     key: str = field(STRING)
     value: float = field(FLOAT64)
     remove: bool = field(BOOL)
 
 
-@struct
 class EntryData(Struct):
     entity: list[EntityData] = field(array(EntityData))
     ops: list[OpData] = field(array(OpData))
@@ -39,7 +36,6 @@ class AlterClientQuotasRequest(Message):
     validate_only: bool = field(BOOL)
 
 
-@struct
 class EntryResult(Struct):
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+")

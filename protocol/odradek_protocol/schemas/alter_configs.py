@@ -6,17 +6,15 @@ Versions: 1 is the same as 0; 2 is flexible. Clients since 2.3 prefer Incrementa
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING
 
 
-@struct
 class AlterableConfig(Struct):
     name: str = field(STRING)
     value: str | None = field(STRING, nullable="0+")
 
 
-@struct
 class AlterConfigsResource(Struct):
     resource_type: int = field(INT8)
     resource_name: str = field(STRING)
@@ -31,7 +29,6 @@ class AlterConfigsRequest(Message):
     validate_only: bool = field(BOOL)
 
 
-@struct
 class AlterConfigsResourceResponse(Struct):
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+")

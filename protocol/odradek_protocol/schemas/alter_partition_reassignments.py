@@ -8,17 +8,15 @@ Of note: null instead of a list of replicas cancels the reassignment of a partit
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BOOL, INT16, INT32, STRING
 
 
-@struct
 class ReassignablePartition(Struct):
     partition_index: int = field(INT32)
     replicas: list[int] | None = field(array(INT32), nullable="0+", default=None)
 
 
-@struct
 class ReassignableTopic(Struct):
     name: str = field(STRING)
     partitions: list[ReassignablePartition] = field(array(ReassignablePartition))
@@ -33,14 +31,12 @@ class AlterPartitionReassignmentsRequest(Message):
     topics: list[ReassignableTopic] = field(array(ReassignableTopic))
 
 
-@struct
 class ReassignablePartitionResponse(Struct):
     partition_index: int = field(INT32)
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+")
 
 
-@struct
 class ReassignableTopicResponse(Struct):
     name: str = field(STRING)
     partitions: list[ReassignablePartitionResponse] = field(array(ReassignablePartitionResponse))

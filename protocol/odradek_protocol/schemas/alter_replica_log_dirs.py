@@ -5,17 +5,15 @@ Versions: 2 is flexible.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, STRING
 
 
-@struct
 class AlterReplicaLogDirTopic(Struct):
     name: str = field(STRING)
     partitions: list[int] = field(array(INT32))
 
 
-@struct
 class AlterReplicaLogDir(Struct):
     """A directory by its absolute path, and what is to lie there."""
 
@@ -30,13 +28,11 @@ class AlterReplicaLogDirsRequest(Message):
     dirs: list[AlterReplicaLogDir] = field(array(AlterReplicaLogDir))
 
 
-@struct
 class AlterReplicaLogDirPartitionResult(Struct):
     partition_index: int = field(INT32)
     error_code: int = field(INT16)
 
 
-@struct
 class AlterReplicaLogDirTopicResult(Struct):
     topic_name: str = field(STRING)
     partitions: list[AlterReplicaLogDirPartitionResult] = field(

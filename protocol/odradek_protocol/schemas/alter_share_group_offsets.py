@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING, UUID
 
 
-@struct
 class AlterShareGroupOffsetsRequestPartition(Struct):
     partition_index: int = field(INT32)
     start_offset: int = field(INT64)
 
 
-@struct
 class AlterShareGroupOffsetsRequestTopic(Struct):
     topic_name: str = field(STRING)
     partitions: list[AlterShareGroupOffsetsRequestPartition] = field(
@@ -30,14 +28,12 @@ class AlterShareGroupOffsetsRequest(Message):
     )
 
 
-@struct
 class AlterShareGroupOffsetsResponsePartition(Struct):
     partition_index: int = field(INT32)
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+", default=None)
 
 
-@struct
 class AlterShareGroupOffsetsResponseTopic(Struct):
     topic_name: str = field(STRING)
     topic_id: bytes = field(UUID)

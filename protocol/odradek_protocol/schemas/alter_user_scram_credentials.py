@@ -7,17 +7,15 @@ Of note: the client salts and hashes the password; the broker never sees it.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BYTES, INT8, INT16, INT32, STRING
 
 
-@struct
 class ScramCredentialDeletion(Struct):
     name: str = field(STRING)
     mechanism: int = field(INT8)
 
 
-@struct
 class ScramCredentialUpsertion(Struct):
     name: str = field(STRING)
     mechanism: int = field(INT8)
@@ -34,7 +32,6 @@ class AlterUserScramCredentialsRequest(Message):
     upsertions: list[ScramCredentialUpsertion] = field(array(ScramCredentialUpsertion))
 
 
-@struct
 class AlterUserScramCredentialsResult(Struct):
     user: str = field(STRING)
     error_code: int = field(INT16)

@@ -9,7 +9,7 @@ range that is served; the header of every answer is version 0.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING
 
 #: From this version on the client names its software.
@@ -26,21 +26,18 @@ class ApiVersionsRequest(Message):
     client_software_version: str = field(STRING, "3+", ignorable=True)
 
 
-@struct
 class ApiVersion(Struct):
     api_key: int = field(INT16)
     min_version: int = field(INT16)
     max_version: int = field(INT16)
 
 
-@struct
 class SupportedFeatureKey(Struct):
     name: str = field(STRING, "3+")
     min_version: int = field(INT16, "3+")
     max_version: int = field(INT16, "3+")
 
 
-@struct
 class FinalizedFeatureKey(Struct):
     name: str = field(STRING, "3+")
     max_version_level: int = field(INT16, "3+")

@@ -11,7 +11,7 @@ than a request may; the others are then sent again.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, INT64, RECORDS, STRING, UUID, ZERO_UUID
 
 Records = bytes | bytearray | memoryview
@@ -19,7 +19,6 @@ Records = bytes | bytearray | memoryview
 ANY_END = -1
 
 
-@struct
 class MirroredPartition(Struct):
     """Batches of one partition, one after the other, and the state of the partition at its source.
 
@@ -37,7 +36,6 @@ class MirroredPartition(Struct):
     records: Records | None = field(RECORDS, nullable="0+", default=None)
 
 
-@struct
 class MirroredTopic(Struct):
     """The partitions of one mirror topic. `topic_id`: the id of the mirror topic, zeros for any."""
 
@@ -54,7 +52,6 @@ class AppendMirrorRecordsRequest(Message):
     topics: list[MirroredTopic] = field(array(MirroredTopic))
 
 
-@struct
 class MirroredPartitionResult(Struct):
     """The result for one partition; offsets are -1 where they are not known.
 
@@ -70,7 +67,6 @@ class MirroredPartitionResult(Struct):
     last_leader_epoch: int = field(INT32, default=-1)
 
 
-@struct
 class MirroredTopicResult(Struct):
     name: str = field(STRING)
     partitions: list[MirroredPartitionResult] = field(array(MirroredPartitionResult))

@@ -5,7 +5,7 @@ Versions: 1 says of each member which protocol it speaks (KIP-1099).
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING, UUID
 
 
@@ -17,19 +17,16 @@ class ConsumerGroupDescribeRequest(Message):
     include_authorized_operations: bool = field(BOOL)
 
 
-@struct
 class DescribedTopicPartitions(Struct):
     topic_id: bytes = field(UUID)
     topic_name: str = field(STRING)
     partitions: list[int] = field(array(INT32))
 
 
-@struct
 class DescribedAssignment(Struct):
     topic_partitions: list[DescribedTopicPartitions] = field(array(DescribedTopicPartitions))
 
 
-@struct
 class DescribedConsumerMember(Struct):
     """`member_type`: -1 unknown, 0 speaks the classic protocol, 1 the consumer protocol."""
 
@@ -46,7 +43,6 @@ class DescribedConsumerMember(Struct):
     member_type: int = field(INT8, "1+", default=-1, ignorable=True)
 
 
-@struct
 class DescribedConsumerGroup(Struct):
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+", default=None)

@@ -6,7 +6,7 @@ Versions: 1 subscribes by a regular expression, and members make their own ids (
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, STRING, UUID
 
 #: From this version on members make their own ids (KIP-1082).
@@ -15,7 +15,6 @@ OWN_MEMBER_ID_SINCE = 1
 REGULAR_EXPRESSION_SINCE = 1
 
 
-@struct
 class OwnedTopicPartitions(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[int] = field(array(INT32))
@@ -42,13 +41,11 @@ class ConsumerGroupHeartbeatRequest(Message):
     )
 
 
-@struct
 class AssignedTopicPartitions(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[int] = field(array(INT32))
 
 
-@struct
 class HeartbeatAssignment(Struct):
     topic_partitions: list[AssignedTopicPartitions] = field(array(AssignedTopicPartitions))
 

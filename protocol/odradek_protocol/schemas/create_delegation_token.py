@@ -5,14 +5,13 @@ Versions: 2 is flexible; 3 makes tokens for others.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BYTES, INT16, INT32, INT64, STRING
 
 #: From this version on a token may be for a user other than the client's.
 OWNER_SINCE = 3
 
 
-@struct
 class CreatableRenewers(Struct):
     principal_type: str = field(STRING)
     principal_name: str = field(STRING)

@@ -7,19 +7,17 @@ Left out: replicas. An assignment can name this broker only.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BOOL, INT16, INT32, STRING
 
 #: From this version on topics may be answered with THROTTLING_QUOTA_EXCEEDED (KIP-599).
 QUOTA_ERROR_SINCE = 3
 
 
-@struct
 class CreatePartitionsAssignment(Struct):
     broker_ids: list[int] = field(array(INT32))
 
 
-@struct
 class CreatePartitionsTopic(Struct):
     name: str = field(STRING)
     count: int = field(INT32)
@@ -37,7 +35,6 @@ class CreatePartitionsRequest(Message):
     validate_only: bool = field(BOOL)
 
 
-@struct
 class CreatePartitionsTopicResult(Struct):
     name: str = field(STRING)
     error_code: int = field(INT16)

@@ -9,26 +9,23 @@ Left out: replicas. A factor above 1 is refused (INVALID_REPLICATION_FACTOR), or
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING, UUID
 
 #: From this version on topics may be answered with THROTTLING_QUOTA_EXCEEDED (KIP-599).
 QUOTA_ERROR_SINCE = 6
 
 
-@struct
 class CreatableReplicaAssignment(Struct):
     partition_index: int = field(INT32)
     broker_ids: list[int] = field(array(INT32))
 
 
-@struct
 class CreatableTopicConfig(Struct):
     name: str = field(STRING)
     value: str | None = field(STRING, nullable="0+")
 
 
-@struct
 class CreatableTopic(Struct):
     name: str = field(STRING)
     num_partitions: int = field(INT32)
@@ -46,7 +43,6 @@ class CreateTopicsRequest(Message):
     validate_only: bool = field(BOOL, "1+")
 
 
-@struct
 class CreatableTopicConfigs(Struct):
     name: str = field(STRING, "5+")
     value: str | None = field(STRING, "5+", nullable="5+")
@@ -55,7 +51,6 @@ class CreatableTopicConfigs(Struct):
     is_sensitive: bool = field(BOOL, "5+")
 
 
-@struct
 class CreatableTopicResult(Struct):
     name: str = field(STRING)
     topic_id: bytes = field(UUID, "7+", ignorable=True)

@@ -6,11 +6,10 @@ Versions: 1 brings the pattern type (KIP-290), 2 is flexible, 3 brings resources
 from __future__ import annotations
 
 from odradek_protocol.acls import PatternType
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT8, INT16, INT32, STRING
 
 
-@struct
 class DeleteAclsFilter(Struct):
     resource_type_filter: int = field(INT8)
     resource_name_filter: str | None = field(STRING, nullable="0+")
@@ -28,7 +27,6 @@ class DeleteAclsRequest(Message):
     filters: list[DeleteAclsFilter] = field(array(DeleteAclsFilter))
 
 
-@struct
 class DeleteAclsMatchingAcl(Struct):
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+")
@@ -41,7 +39,6 @@ class DeleteAclsMatchingAcl(Struct):
     permission_type: int = field(INT8)
 
 
-@struct
 class DeleteAclsFilterResult(Struct):
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+")

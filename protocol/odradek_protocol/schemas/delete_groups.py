@@ -5,7 +5,7 @@ Versions: 2 is flexible.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, STRING
 
 
@@ -16,7 +16,6 @@ class DeleteGroupsRequest(Message):
     groups_names: list[str] = field(array(STRING))
 
 
-@struct
 class DeletableGroupResult(Struct):
     group_id: str = field(STRING)
     error_code: int = field(INT16)

@@ -5,17 +5,15 @@ Versions: 2 is flexible.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING
 
 
-@struct
 class DeleteRecordsPartition(Struct):
     partition_index: int = field(INT32)
     offset: int = field(INT64)
 
 
-@struct
 class DeleteRecordsTopic(Struct):
     name: str = field(STRING)
     partitions: list[DeleteRecordsPartition] = field(array(DeleteRecordsPartition))
@@ -29,14 +27,12 @@ class DeleteRecordsRequest(Message):
     timeout_ms: int = field(INT32)
 
 
-@struct
 class DeleteRecordsPartitionResult(Struct):
     partition_index: int = field(INT32)
     low_watermark: int = field(INT64)
     error_code: int = field(INT16)
 
 
-@struct
 class DeleteRecordsTopicResult(Struct):
     name: str = field(STRING)
     partitions: list[DeleteRecordsPartitionResult] = field(array(DeleteRecordsPartitionResult))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, STRING, UUID
 
 
-@struct
 class DeleteShareGroupOffsetsRequestTopic(Struct):
     topic_name: str = field(STRING)
 
@@ -21,7 +20,6 @@ class DeleteShareGroupOffsetsRequest(Message):
     )
 
 
-@struct
 class DeleteShareGroupOffsetsResponseTopic(Struct):
     topic_name: str = field(STRING)
     topic_id: bytes = field(UUID)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, STRING, UUID
 
 
-@struct
 class DeletedPartition(Struct):
     partition: int = field(INT32)
 
 
-@struct
 class DeletedTopic(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[DeletedPartition] = field(array(DeletedPartition))
@@ -25,14 +23,12 @@ class DeleteShareGroupStateRequest(Message):
     topics: list[DeletedTopic] = field(array(DeletedTopic))
 
 
-@struct
 class DeletedPartitionResult(Struct):
     partition: int = field(INT32)
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+", default=None)
 
 
-@struct
 class DeletedTopicResult(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[DeletedPartitionResult] = field(array(DeletedPartitionResult))

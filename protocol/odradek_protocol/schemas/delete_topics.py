@@ -5,7 +5,7 @@ Versions: 5 an error message; 6 topics by name or id.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, STRING, UUID
 
 #: Before this version a broker with topic deletion disabled answers INVALID_REQUEST.
@@ -16,7 +16,6 @@ QUOTA_ERROR_SINCE = 5
 TOPIC_STATES_SINCE = 6
 
 
-@struct
 class DeleteTopicState(Struct):
     name: str | None = field(STRING, "6+", nullable="6+", default=None)
     topic_id: bytes = field(UUID, "6+")
@@ -31,7 +30,6 @@ class DeleteTopicsRequest(Message):
     timeout_ms: int = field(INT32)
 
 
-@struct
 class DeletableTopicResult(Struct):
     name: str | None = field(STRING, nullable="6+")
     topic_id: bytes = field(UUID, "6+", ignorable=True)

@@ -6,7 +6,7 @@ Versions: 1 brings the pattern type (KIP-290), 2 is flexible, 3 brings resources
 from __future__ import annotations
 
 from odradek_protocol.acls import PatternType
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT8, INT16, INT32, STRING
 
 
@@ -23,7 +23,6 @@ class DescribeAclsRequest(Message):
     permission_type: int = field(INT8)
 
 
-@struct
 class AclDescription(Struct):
     principal: str = field(STRING)
     host: str = field(STRING)
@@ -31,7 +30,6 @@ class AclDescription(Struct):
     permission_type: int = field(INT8)
 
 
-@struct
 class DescribeAclsResource(Struct):
     resource_type: int = field(INT8)
     resource_name: str = field(STRING)

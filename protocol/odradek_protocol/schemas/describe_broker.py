@@ -10,7 +10,7 @@ down while the broker runs; the client makes rates of them.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import FLOAT64, INT8, INT16, INT32, INT64, STRING
 
 #: The sections of the response.
@@ -38,7 +38,6 @@ class DescribeBrokerRequest(Message):
     after: int = field(INT64, default=-1)
 
 
-@struct
 class Counter(Struct):
     """A number; names that end in _total only grow."""
 
@@ -46,7 +45,6 @@ class Counter(Struct):
     value: float = field(FLOAT64)
 
 
-@struct
 class Sample(Struct):
     """The counters `sample_names` at a time in the past."""
 
@@ -54,7 +52,6 @@ class Sample(Struct):
     values: list[float] = field(array(FLOAT64))
 
 
-@struct
 class RequestCounts(Struct):
     """The requests of an API: `counts` has their number by duration, for each bound of
     `bounds_us` and above the last."""
@@ -66,7 +63,6 @@ class RequestCounts(Struct):
     counts: list[int] = field(array(INT64))
 
 
-@struct
 class Connection(Struct):
     """An open connection. `requests`: their number; `api_name`: the API of the last one."""
 
@@ -82,7 +78,6 @@ class Connection(Struct):
     api_name: str = field(STRING)
 
 
-@struct
 class Problem(Struct):
     """Something that is wrong at the moment, as a sentence. The subject is as in DescribeHistory,
     with subject type 0 if there is none."""
@@ -93,13 +88,11 @@ class Problem(Struct):
     subject: str = field(STRING)
 
 
-@struct
 class Detail(Struct):
     name: str = field(STRING)
     value: str = field(STRING)
 
 
-@struct
 class NumberedEvent(Struct):
     """An event of DescribeHistory, with its number and its subject."""
 

@@ -7,11 +7,10 @@ Of note: an entity is one or several pairs of type and name; a null name is the 
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BOOL, FLOAT64, INT8, INT16, INT32, STRING
 
 
-@struct
 class ComponentData(Struct):
     entity_type: str = field(STRING)
     match_type: int = field(INT8)
@@ -27,19 +26,16 @@ class DescribeClientQuotasRequest(Message):
     strict: bool = field(BOOL)
 
 
-@struct
 class EntityData(Struct):
     entity_type: str = field(STRING)
     entity_name: str | None = field(STRING, nullable="0+")
 
 
-@struct
 class ValueData(Struct):
     key: str = field(STRING)
     value: float = field(FLOAT64)
 
 
-@struct
 class EntryData(Struct):
     entity: list[EntityData] = field(array(EntityData))
     values: list[ValueData] = field(array(ValueData))

@@ -8,7 +8,7 @@ answer comes in pages.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import (
     BOOL,
     FLOAT64,
@@ -36,13 +36,11 @@ class DescribeClientTelemetryRequest(Message):
     limit: int = field(INT32, default=100)
 
 
-@struct
 class Label(Struct):
     name: str = field(STRING)
     value: str = field(STRING)
 
 
-@struct
 class Metric(Struct):
     """A series. `source`: the name that the client gave; `kind`: gauge or counter."""
 
@@ -53,7 +51,6 @@ class Metric(Struct):
     value: float = field(FLOAT64)
 
 
-@struct
 class Client(Struct):
     """A client, which has pushed or has asked what to push.
 

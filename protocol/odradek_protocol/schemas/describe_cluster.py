@@ -8,7 +8,7 @@ which do not exist here.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING
 
 
@@ -21,7 +21,6 @@ class DescribeClusterRequest(Message):
     include_fenced_brokers: bool = field(BOOL, "2+")
 
 
-@struct
 class DescribeClusterBroker(Struct):
     broker_id: int = field(INT32)
     host: str = field(STRING)

@@ -11,14 +11,13 @@ described.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING
 
 #: From this version on the documentation of a setting can be asked for (KIP-569).
 DOCUMENTATION_SINCE = 3
 
 
-@struct
 class DescribeConfigsResource(Struct):
     resource_type: int = field(INT8)
     resource_name: str = field(STRING)
@@ -34,14 +33,12 @@ class DescribeConfigsRequest(Message):
     include_documentation: bool = field(BOOL, "3+")
 
 
-@struct
 class DescribeConfigsSynonym(Struct):
     name: str = field(STRING, "1+")
     value: str | None = field(STRING, "1+", nullable="0+")
     source: int = field(INT8, "1+")
 
 
-@struct
 class DescribeConfigsResourceResult(Struct):
     name: str = field(STRING)
     value: str | None = field(STRING, nullable="0+")
@@ -56,7 +53,6 @@ class DescribeConfigsResourceResult(Struct):
     documentation: str | None = field(STRING, "3+", nullable="0+", ignorable=True)
 
 
-@struct
 class DescribeConfigsResult(Struct):
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+")

@@ -5,14 +5,13 @@ Versions: 2 is flexible; 3 has the user that has requested a token.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BYTES, INT16, INT32, INT64, STRING
 
 #: From this version on a token has the user that has requested it.
 REQUESTER_SINCE = 3
 
 
-@struct
 class DescribeDelegationTokenOwner(Struct):
     principal_type: str = field(STRING)
     principal_name: str = field(STRING)
@@ -27,13 +26,11 @@ class DescribeDelegationTokenRequest(Message):
     )
 
 
-@struct
 class DescribedDelegationTokenRenewer(Struct):
     principal_type: str = field(STRING)
     principal_name: str = field(STRING)
 
 
-@struct
 class DescribedDelegationToken(Struct):
     principal_type: str = field(STRING)
     principal_name: str = field(STRING)

@@ -6,7 +6,7 @@ GROUP_ID_NOT_FOUND for a group that does not exist, which is called Dead before 
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BOOL, BYTES, INT16, INT32, STRING
 
 #: From this version on a group that does not exist is an error, with a message, and not just Dead
@@ -22,7 +22,6 @@ class DescribeGroupsRequest(Message):
     include_authorized_operations: bool = field(BOOL, "3+")
 
 
-@struct
 class DescribedGroupMember(Struct):
     member_id: str = field(STRING)
     group_instance_id: str | None = field(STRING, "4+", nullable="4+", default=None, ignorable=True)
@@ -32,7 +31,6 @@ class DescribedGroupMember(Struct):
     member_assignment: bytes = field(BYTES)
 
 
-@struct
 class DescribedGroup(Struct):
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, "6+", nullable="6+", default=None)

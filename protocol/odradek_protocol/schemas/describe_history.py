@@ -12,7 +12,7 @@ version, as in Kafka.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING
 
 #: Kinds of subjects. A producer id is written in decimal, a partition as TOPIC-NUMBER, a record of
@@ -37,13 +37,11 @@ class DescribeHistoryRequest(Message):
     limit: int = field(INT32, default=-1)
 
 
-@struct
 class Detail(Struct):
     name: str = field(STRING)
     value: str = field(STRING)
 
 
-@struct
 class Event(Struct):
     """An event, or several equal ones: `text` is the sentence, `times` their number, `last_time_ms`
     the time of the last."""
@@ -56,7 +54,6 @@ class Event(Struct):
     details: list[Detail] = field(array(Detail))
 
 
-@struct
 class State(Struct):
     """A sentence about the present state; there is one for each partition or member."""
 

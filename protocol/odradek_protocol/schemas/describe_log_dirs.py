@@ -9,11 +9,10 @@ Left out: replicas that move between directories, and cordoned directories; neit
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING
 
 
-@struct
 class DescribableLogDirTopic(Struct):
     topic: str = field(STRING)
     partitions: list[int] = field(array(INT32))
@@ -28,7 +27,6 @@ class DescribeLogDirsRequest(Message):
     )
 
 
-@struct
 class DescribeLogDirsPartition(Struct):
     partition_index: int = field(INT32)
     partition_size: int = field(INT64)
@@ -36,13 +34,11 @@ class DescribeLogDirsPartition(Struct):
     is_future_key: bool = field(BOOL)
 
 
-@struct
 class DescribeLogDirsTopic(Struct):
     name: str = field(STRING)
     partitions: list[DescribeLogDirsPartition] = field(array(DescribeLogDirsPartition))
 
 
-@struct
 class DescribeLogDirsResult(Struct):
     error_code: int = field(INT16)
     log_dir: str = field(STRING)

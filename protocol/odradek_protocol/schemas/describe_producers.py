@@ -5,11 +5,10 @@ Versions: only 0.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING
 
 
-@struct
 class TopicRequest(Struct):
     name: str = field(STRING)
     partition_indexes: list[int] = field(array(INT32))
@@ -22,7 +21,6 @@ class DescribeProducersRequest(Message):
     topics: list[TopicRequest] = field(array(TopicRequest))
 
 
-@struct
 class ProducerState(Struct):
     producer_id: int = field(INT64)
     producer_epoch: int = field(INT32)
@@ -32,7 +30,6 @@ class ProducerState(Struct):
     current_txn_start_offset: int = field(INT64, default=-1)
 
 
-@struct
 class PartitionResponse(Struct):
     partition_index: int = field(INT32)
     error_code: int = field(INT16)
@@ -40,7 +37,6 @@ class PartitionResponse(Struct):
     active_producers: list[ProducerState] = field(array(ProducerState))
 
 
-@struct
 class TopicResponse(Struct):
     name: str = field(STRING)
     partitions: list[PartitionResponse] = field(array(PartitionResponse))

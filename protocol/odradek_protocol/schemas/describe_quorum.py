@@ -9,19 +9,17 @@ Of note: the quorum is that of partition 0 of `__cluster_metadata`.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING, UINT16, UUID
 
 #: From this version on the answer has the nodes of the quorum.
 NODES_SINCE = 2
 
 
-@struct
 class PartitionData(Struct):
     partition_index: int = field(INT32)
 
 
-@struct
 class TopicData(Struct):
     topic_name: str = field(STRING)
     partitions: list[PartitionData] = field(array(PartitionData))
@@ -34,7 +32,6 @@ class DescribeQuorumRequest(Message):
     topics: list[TopicData] = field(array(TopicData))
 
 
-@struct
 class ReplicaState(Struct):
     replica_id: int = field(INT32)
     replica_directory_id: bytes = field(UUID, "2+")
@@ -43,7 +40,6 @@ class ReplicaState(Struct):
     last_caught_up_timestamp: int = field(INT64, "1+", default=-1, ignorable=True)
 
 
-@struct
 class QuorumPartition(Struct):
     partition_index: int = field(INT32)
     error_code: int = field(INT16)
@@ -55,20 +51,17 @@ class QuorumPartition(Struct):
     observers: list[ReplicaState] = field(array(ReplicaState))
 
 
-@struct
 class QuorumTopic(Struct):
     topic_name: str = field(STRING)
     partitions: list[QuorumPartition] = field(array(QuorumPartition))
 
 
-@struct
 class QuorumListener(Struct):
     name: str = field(STRING, "2+")
     host: str = field(STRING, "2+")
     port: int = field(UINT16, "2+")
 
 
-@struct
 class QuorumNode(Struct):
     node_id: int = field(INT32, "2+")
     listeners: list[QuorumListener] = field(array(QuorumListener), "2+")

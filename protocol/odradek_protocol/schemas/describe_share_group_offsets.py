@@ -5,17 +5,15 @@ Versions: 1 has the lag (KIP-1226).
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING, UUID
 
 
-@struct
 class DescribeShareGroupOffsetsRequestTopic(Struct):
     topic_name: str = field(STRING)
     partitions: list[int] = field(array(INT32))
 
 
-@struct
 class DescribeShareGroupOffsetsRequestGroup(Struct):
     group_id: str = field(STRING)
     topics: list[DescribeShareGroupOffsetsRequestTopic] | None = field(
@@ -32,7 +30,6 @@ class DescribeShareGroupOffsetsRequest(Message):
     )
 
 
-@struct
 class DescribeShareGroupOffsetsResponsePartition(Struct):
     partition_index: int = field(INT32)
     start_offset: int = field(INT64)
@@ -42,7 +39,6 @@ class DescribeShareGroupOffsetsResponsePartition(Struct):
     error_message: str | None = field(STRING, nullable="0+", default=None)
 
 
-@struct
 class DescribeShareGroupOffsetsResponseTopic(Struct):
     topic_name: str = field(STRING)
     topic_id: bytes = field(UUID)
@@ -51,7 +47,6 @@ class DescribeShareGroupOffsetsResponseTopic(Struct):
     )
 
 
-@struct
 class DescribeShareGroupOffsetsResponseGroup(Struct):
     group_id: str = field(STRING)
     topics: list[DescribeShareGroupOffsetsResponseTopic] = field(

@@ -8,16 +8,14 @@ last known leader replicas are empty: each partition has one replica.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BOOL, INT16, INT32, STRING, UUID
 
 
-@struct
 class TopicRequest(Struct):
     name: str = field(STRING)
 
 
-@struct
 class Cursor(Struct):
     topic_name: str = field(STRING)
     partition_index: int = field(INT32)
@@ -33,7 +31,6 @@ class DescribeTopicPartitionsRequest(Message):
     cursor: Cursor | None = field(Cursor, nullable="0+", default=None)
 
 
-@struct
 class DescribeTopicPartitionsResponsePartition(Struct):
     error_code: int = field(INT16)
     partition_index: int = field(INT32)
@@ -46,7 +43,6 @@ class DescribeTopicPartitionsResponsePartition(Struct):
     offline_replicas: list[int] = field(array(INT32), ignorable=True)
 
 
-@struct
 class DescribeTopicPartitionsResponseTopic(Struct):
     error_code: int = field(INT16)
     name: str | None = field(STRING, nullable="0+")

@@ -5,7 +5,7 @@ Versions: only 0.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING
 
 
@@ -16,13 +16,11 @@ class DescribeTransactionsRequest(Message):
     transactional_ids: list[str] = field(array(STRING))
 
 
-@struct
 class TopicData(Struct):
     topic: str = field(STRING)
     partitions: list[int] = field(array(INT32))
 
 
-@struct
 class TransactionState(Struct):
     error_code: int = field(INT16)
     transactional_id: str = field(STRING)

@@ -8,11 +8,10 @@ Of note: the answer has mechanisms and iterations, never salts or keys.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT8, INT16, INT32, STRING
 
 
-@struct
 class UserName(Struct):
     name: str = field(STRING)
 
@@ -24,13 +23,11 @@ class DescribeUserScramCredentialsRequest(Message):
     users: list[UserName] | None = field(array(UserName), nullable="0+")
 
 
-@struct
 class CredentialInfo(Struct):
     mechanism: int = field(INT8)
     iterations: int = field(INT32)
 
 
-@struct
 class DescribeUserScramCredentialsResult(Struct):
     user: str = field(STRING)
     error_code: int = field(INT16)

@@ -9,14 +9,13 @@ then left out of the answer.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT8, INT16, INT32, STRING
 
 #: From this version on the answer has an error of the whole request.
 REQUEST_ERROR_SINCE = 1
 
 
-@struct
 class TopicPartitions(Struct):
     topic: str = field(STRING)
     partitions: list[int] = field(array(INT32))
@@ -31,14 +30,12 @@ class ElectLeadersRequest(Message):
     timeout_ms: int = field(INT32, default=60_000)
 
 
-@struct
 class PartitionResult(Struct):
     partition_id: int = field(INT32)
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+")
 
 
-@struct
 class ReplicaElectionResult(Struct):
     topic: str = field(STRING)
     partition_result: list[PartitionResult] = field(array(PartitionResult))

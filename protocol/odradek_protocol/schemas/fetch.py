@@ -10,7 +10,7 @@ preferred read replicas (racks), and the present leader of a partition that has 
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT8, INT16, INT32, INT64, RECORDS, STRING, UUID
 
 #: From this version on the answer has an error code of its own.
@@ -30,13 +30,11 @@ FOLLOWERS_SINCE = 17
 Records = bytes | bytearray | memoryview
 
 
-@struct
 class ReplicaState(Struct):
     replica_id: int = field(INT32, "15+", default=-1)
     replica_epoch: int = field(INT64, "15+", default=-1)
 
 
-@struct
 class FetchPartition(Struct):
     partition: int = field(INT32)
     current_leader_epoch: int = field(INT32, "9+", default=-1, ignorable=True)
@@ -50,14 +48,12 @@ class FetchPartition(Struct):
     )
 
 
-@struct
 class FetchTopic(Struct):
     topic: str = field(STRING, "0-12", ignorable=True)
     topic_id: bytes = field(UUID, "13+", ignorable=True)
     partitions: list[FetchPartition] = field(array(FetchPartition))
 
 
-@struct
 class ForgottenTopic(Struct):
     topic: str = field(STRING, "7-12", ignorable=True)
     topic_id: bytes = field(UUID, "13+", ignorable=True)
@@ -84,31 +80,26 @@ class FetchRequest(Message):
     rack_id: str = field(STRING, "11+", ignorable=True)
 
 
-@struct
 class EpochEndOffset(Struct):
     epoch: int = field(INT32, "12+", default=-1)
     end_offset: int = field(INT64, "12+", default=-1)
 
 
-@struct
 class LeaderIdAndEpoch(Struct):
     leader_id: int = field(INT32, "12+", default=-1)
     leader_epoch: int = field(INT32, "12+", default=-1)
 
 
-@struct
 class SnapshotId(Struct):
     end_offset: int = field(INT64, default=-1)
     epoch: int = field(INT32, default=-1)
 
 
-@struct
 class AbortedTransaction(Struct):
     producer_id: int = field(INT64, "4+")
     first_offset: int = field(INT64, "4+")
 
 
-@struct
 class PartitionData(Struct):
     partition_index: int = field(INT32)
     error_code: int = field(INT16)
@@ -125,14 +116,12 @@ class PartitionData(Struct):
     records: Records | None = field(RECORDS, nullable="0+")
 
 
-@struct
 class FetchableTopicResponse(Struct):
     topic: str = field(STRING, "0-12", ignorable=True)
     topic_id: bytes = field(UUID, "13+", ignorable=True)
     partitions: list[PartitionData] = field(array(PartitionData))
 
 
-@struct
 class NodeEndpoint(Struct):
     node_id: int = field(INT32, "16+")
     host: str = field(STRING, "16+")

@@ -6,7 +6,7 @@ Versions: 1 the key's type; 3 is flexible; 4 many keys, errors for each; 6 share
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT8, INT16, INT32, STRING
 
 #: From this version on a request has several keys.
@@ -24,7 +24,6 @@ class FindCoordinatorRequest(Message):
     coordinator_keys: list[str] = field(array(STRING), "4+")
 
 
-@struct
 class Coordinator(Struct):
     key: str = field(STRING, "4+")
     node_id: int = field(INT32, "4+")

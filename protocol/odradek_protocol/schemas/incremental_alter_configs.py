@@ -7,18 +7,16 @@ Of note: the levels of loggers (resource type 8) are kept until the broker stops
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING
 
 
-@struct
 class AlterableConfig(Struct):
     name: str = field(STRING)
     config_operation: int = field(INT8)
     value: str | None = field(STRING, nullable="0+")
 
 
-@struct
 class AlterConfigsResource(Struct):
     resource_type: int = field(INT8)
     resource_name: str = field(STRING)
@@ -33,7 +31,6 @@ class IncrementalAlterConfigsRequest(Message):
     validate_only: bool = field(BOOL)
 
 
-@struct
 class AlterConfigsResourceResponse(Struct):
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING, UUID
 
 
-@struct
 class InitializedPartition(Struct):
     partition: int = field(INT32)
     state_epoch: int = field(INT32)
     start_offset: int = field(INT64)
 
 
-@struct
 class InitializedTopic(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[InitializedPartition] = field(array(InitializedPartition))
@@ -27,14 +25,12 @@ class InitializeShareGroupStateRequest(Message):
     topics: list[InitializedTopic] = field(array(InitializedTopic))
 
 
-@struct
 class InitializedPartitionResult(Struct):
     partition: int = field(INT32)
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+", default=None)
 
 
-@struct
 class InitializedTopicResult(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[InitializedPartitionResult] = field(array(InitializedPartitionResult))

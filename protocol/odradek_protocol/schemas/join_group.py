@@ -8,7 +8,7 @@ Of note: 0 is served again, as Kafka does since 4.1 (KAFKA-19444).
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BOOL, BYTES, INT16, INT32, STRING
 
 #: From this version on a dynamic member first requests a member id (G-25).
@@ -19,7 +19,6 @@ NULL_PROTOCOL_SINCE = 7
 SKIP_ASSIGNMENT_SINCE = 9
 
 
-@struct
 class JoinGroupRequestProtocol(Struct):
     name: str = field(STRING)
     metadata: bytes = field(BYTES)
@@ -39,7 +38,6 @@ class JoinGroupRequest(Message):
     reason: str | None = field(STRING, "8+", nullable="8+", default=None, ignorable=True)
 
 
-@struct
 class JoinGroupResponseMember(Struct):
     member_id: str = field(STRING)
     group_instance_id: str | None = field(STRING, "5+", nullable="5+", default=None, ignorable=True)

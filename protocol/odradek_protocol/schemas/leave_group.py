@@ -5,7 +5,7 @@ Versions: 3 a list of members, errors for each; 4 is flexible; 5 a reason.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, STRING
 
 #: From this version on members and errors come in lists (G-80).
@@ -14,7 +14,6 @@ MEMBERS_SINCE = 3
 REASON_SINCE = 5
 
 
-@struct
 class MemberIdentity(Struct):
     member_id: str = field(STRING, "3+")
     group_instance_id: str | None = field(STRING, "3+", nullable="3+", default=None)
@@ -30,7 +29,6 @@ class LeaveGroupRequest(Message):
     members: list[MemberIdentity] = field(array(MemberIdentity), "3+")
 
 
-@struct
 class MemberResponse(Struct):
     member_id: str = field(STRING, "3+")
     group_instance_id: str | None = field(STRING, "3+", nullable="3+")

@@ -6,7 +6,7 @@ Versions: 0 lists subscriptions to client metrics alone; 1 says which types are 
 from __future__ import annotations
 
 from odradek_protocol.constants import RESOURCE_CLIENT_METRICS
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT8, INT16, INT32, STRING
 
 #: From this version on the request has the types; before, they are subscriptions to client metrics.
@@ -20,7 +20,6 @@ class ListConfigResourcesRequest(Message):
     resource_types: list[int] = field(array(INT8), "1+")
 
 
-@struct
 class ConfigResource(Struct):
     resource_name: str = field(STRING)
     resource_type: int = field(INT8, "1+", default=RESOURCE_CLIENT_METRICS, ignorable=True)

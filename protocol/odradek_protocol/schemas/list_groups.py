@@ -6,7 +6,7 @@ Versions: 3 is flexible; 4 states, and a filter by them (KIP-518); 5 types, and 
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, STRING
 
 #: From this version on groups can be selected by state, and the answer has their states (KIP-518).
@@ -23,7 +23,6 @@ class ListGroupsRequest(Message):
     types_filter: list[str] = field(array(STRING), "5+")
 
 
-@struct
 class ListedGroup(Struct):
     group_id: str = field(STRING)
     protocol_type: str = field(STRING)

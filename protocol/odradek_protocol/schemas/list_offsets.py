@@ -18,7 +18,7 @@ from odradek_protocol.constants import (
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
 )
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING
 
 #: The first version with each special timestamp.
@@ -36,7 +36,6 @@ LEADER_EPOCH_SINCE = 4
 OFFSET_NOT_AVAILABLE_SINCE = 5
 
 
-@struct
 class ListOffsetsPartition(Struct):
     partition_index: int = field(INT32)
     current_leader_epoch: int = field(INT32, "4+", default=-1, ignorable=True)
@@ -44,7 +43,6 @@ class ListOffsetsPartition(Struct):
     max_num_offsets: int = field(INT32, "0", default=1)
 
 
-@struct
 class ListOffsetsTopic(Struct):
     name: str = field(STRING)
     partitions: list[ListOffsetsPartition] = field(array(ListOffsetsPartition))
@@ -60,7 +58,6 @@ class ListOffsetsRequest(Message):
     timeout_ms: int = field(INT32, "10+", ignorable=True)
 
 
-@struct
 class ListOffsetsPartitionResponse(Struct):
     partition_index: int = field(INT32)
     error_code: int = field(INT16)
@@ -70,7 +67,6 @@ class ListOffsetsPartitionResponse(Struct):
     leader_epoch: int = field(INT32, "4+", default=-1)
 
 
-@struct
 class ListOffsetsTopicResponse(Struct):
     name: str = field(STRING)
     partitions: list[ListOffsetsPartitionResponse] = field(array(ListOffsetsPartitionResponse))

@@ -7,11 +7,10 @@ Of note: null instead of a list of topics stands for all partitions.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, STRING
 
 
-@struct
 class ListPartitionReassignmentsTopics(Struct):
     name: str = field(STRING)
     partition_indexes: list[int] = field(array(INT32))
@@ -27,7 +26,6 @@ class ListPartitionReassignmentsRequest(Message):
     )
 
 
-@struct
 class OngoingPartitionReassignment(Struct):
     partition_index: int = field(INT32)
     replicas: list[int] = field(array(INT32))
@@ -35,7 +33,6 @@ class OngoingPartitionReassignment(Struct):
     removing_replicas: list[int] = field(array(INT32))
 
 
-@struct
 class OngoingTopicReassignment(Struct):
     name: str = field(STRING)
     partitions: list[OngoingPartitionReassignment] = field(array(OngoingPartitionReassignment))

@@ -5,7 +5,7 @@ Versions: 1 filters by duration; 2 by a pattern.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING
 
 
@@ -19,7 +19,6 @@ class ListTransactionsRequest(Message):
     transactional_id_pattern: str | None = field(STRING, "2+", nullable="2+", default=None)
 
 
-@struct
 class TransactionState(Struct):
     transactional_id: str = field(STRING)
     producer_id: int = field(INT64)

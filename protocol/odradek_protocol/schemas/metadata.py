@@ -7,7 +7,7 @@ authorized operations; 10 topic ids; 11 drops the cluster's operations; 12 a nul
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BOOL, INT16, INT32, STRING, UUID
 
 #: Before this version an empty list of topics asks for all of them; since then null does.
@@ -18,7 +18,6 @@ AUTO_CREATION_SWITCH_SINCE = 4
 TOPIC_IDS_SINCE = 12
 
 
-@struct
 class MetadataRequestTopic(Struct):
     topic_id: bytes = field(UUID, "10+", ignorable=True)
     name: str | None = field(STRING, nullable="10+")
@@ -34,7 +33,6 @@ class MetadataRequest(Message):
     include_topic_authorized_operations: bool = field(BOOL, "8+")
 
 
-@struct
 class MetadataResponseBroker(Struct):
     node_id: int = field(INT32)
     host: str = field(STRING)
@@ -42,7 +40,6 @@ class MetadataResponseBroker(Struct):
     rack: str | None = field(STRING, "1+", nullable="1+", default=None, ignorable=True)
 
 
-@struct
 class MetadataResponsePartition(Struct):
     error_code: int = field(INT16)
     partition_index: int = field(INT32)
@@ -53,7 +50,6 @@ class MetadataResponsePartition(Struct):
     offline_replicas: list[int] = field(array(INT32), "5+", ignorable=True)
 
 
-@struct
 class MetadataResponseTopic(Struct):
     error_code: int = field(INT16)
     name: str | None = field(STRING, nullable="12+")

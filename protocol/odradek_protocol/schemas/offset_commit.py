@@ -6,7 +6,7 @@ GROUP_ID_NOT_FOUND; 10 topic ids.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING, UUID
 
 #: From this version on a member's epoch may stand for the generation, and a group that does not
@@ -16,7 +16,6 @@ CONSUMER_GROUPS_SINCE = 9
 TOPIC_IDS_SINCE = 10
 
 
-@struct
 class OffsetCommitRequestPartition(Struct):
     partition_index: int = field(INT32)
     committed_offset: int = field(INT64)
@@ -25,7 +24,6 @@ class OffsetCommitRequestPartition(Struct):
     committed_metadata: str | None = field(STRING, nullable="0+")
 
 
-@struct
 class OffsetCommitRequestTopic(Struct):
     name: str = field(STRING, "0-9", ignorable=True)
     topic_id: bytes = field(UUID, "10+", ignorable=True)
@@ -44,13 +42,11 @@ class OffsetCommitRequest(Message):
     topics: list[OffsetCommitRequestTopic] = field(array(OffsetCommitRequestTopic))
 
 
-@struct
 class OffsetCommitResponsePartition(Struct):
     partition_index: int = field(INT32)
     error_code: int = field(INT16)
 
 
-@struct
 class OffsetCommitResponseTopic(Struct):
     name: str = field(STRING, "0-9", ignorable=True)
     topic_id: bytes = field(UUID, "10+", ignorable=True)

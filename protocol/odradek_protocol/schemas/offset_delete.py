@@ -5,16 +5,14 @@ Versions: only 0.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, STRING
 
 
-@struct
 class OffsetDeleteRequestPartition(Struct):
     partition_index: int = field(INT32)
 
 
-@struct
 class OffsetDeleteRequestTopic(Struct):
     name: str = field(STRING)
     partitions: list[OffsetDeleteRequestPartition] = field(array(OffsetDeleteRequestPartition))
@@ -28,13 +26,11 @@ class OffsetDeleteRequest(Message):
     topics: list[OffsetDeleteRequestTopic] = field(array(OffsetDeleteRequestTopic))
 
 
-@struct
 class OffsetDeleteResponsePartition(Struct):
     partition_index: int = field(INT32)
     error_code: int = field(INT16)
 
 
-@struct
 class OffsetDeleteResponseTopic(Struct):
     name: str = field(STRING)
     partitions: list[OffsetDeleteResponsePartition] = field(array(OffsetDeleteResponsePartition))

@@ -6,7 +6,7 @@ groups in one request; 9 the member epoch; 10 topic ids.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING, UUID
 
 #: From this version on the answer has an error code of its own.
@@ -21,20 +21,17 @@ GROUPS_SINCE = 8
 TOPIC_IDS_SINCE = 10
 
 
-@struct
 class OffsetFetchRequestTopic(Struct):
     name: str = field(STRING, "0-7")
     partition_indexes: list[int] = field(array(INT32), "0-7")
 
 
-@struct
 class OffsetFetchRequestTopics(Struct):
     name: str = field(STRING, "8-9", ignorable=True)
     topic_id: bytes = field(UUID, "10+", ignorable=True)
     partition_indexes: list[int] = field(array(INT32), "8+")
 
 
-@struct
 class OffsetFetchRequestGroup(Struct):
     group_id: str = field(STRING, "8+")
     member_id: str | None = field(STRING, "9+", nullable="9+", default=None, ignorable=True)
@@ -56,7 +53,6 @@ class OffsetFetchRequest(Message):
     require_stable: bool = field(BOOL, "7+")
 
 
-@struct
 class OffsetFetchResponsePartition(Struct):
     partition_index: int = field(INT32, "0-7")
     committed_offset: int = field(INT64, "0-7")
@@ -65,7 +61,6 @@ class OffsetFetchResponsePartition(Struct):
     error_code: int = field(INT16, "0-7")
 
 
-@struct
 class OffsetFetchResponseTopic(Struct):
     name: str = field(STRING, "0-7")
     partitions: list[OffsetFetchResponsePartition] = field(
@@ -73,7 +68,6 @@ class OffsetFetchResponseTopic(Struct):
     )
 
 
-@struct
 class OffsetFetchResponsePartitions(Struct):
     partition_index: int = field(INT32, "8+")
     committed_offset: int = field(INT64, "8+")
@@ -82,7 +76,6 @@ class OffsetFetchResponsePartitions(Struct):
     error_code: int = field(INT16, "8+")
 
 
-@struct
 class OffsetFetchResponseTopics(Struct):
     name: str = field(STRING, "8-9", ignorable=True)
     topic_id: bytes = field(UUID, "10+", ignorable=True)
@@ -91,7 +84,6 @@ class OffsetFetchResponseTopics(Struct):
     )
 
 
-@struct
 class OffsetFetchResponseGroup(Struct):
     group_id: str = field(STRING, "8+")
     topics: list[OffsetFetchResponseTopics] = field(array(OffsetFetchResponseTopics), "8+")

@@ -6,21 +6,19 @@ served, as in Kafka 4.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING
 
 #: Before this version only brokers may ask (KIP-320).
 CLIENTS_SINCE = 3
 
 
-@struct
 class OffsetForLeaderPartition(Struct):
     partition: int = field(INT32)
     current_leader_epoch: int = field(INT32, "2+", default=-1, ignorable=True)
     leader_epoch: int = field(INT32)
 
 
-@struct
 class OffsetForLeaderTopic(Struct):
     topic: str = field(STRING)
     partitions: list[OffsetForLeaderPartition] = field(array(OffsetForLeaderPartition))
@@ -34,7 +32,6 @@ class OffsetForLeaderEpochRequest(Message):
     topics: list[OffsetForLeaderTopic] = field(array(OffsetForLeaderTopic))
 
 
-@struct
 class EpochEndOffset(Struct):
     error_code: int = field(INT16)
     partition: int = field(INT32)
@@ -42,7 +39,6 @@ class EpochEndOffset(Struct):
     end_offset: int = field(INT64, default=-1)
 
 
-@struct
 class OffsetForLeaderTopicResult(Struct):
     topic: str = field(STRING)
     partitions: list[EpochEndOffset] = field(array(EpochEndOffset))

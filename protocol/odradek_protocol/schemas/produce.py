@@ -14,7 +14,7 @@ node leads all partitions.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, INT64, RECORDS, STRING, UUID
 
 #: Before this version a broker takes no zstd (R-09).
@@ -29,13 +29,11 @@ TOPIC_IDS_SINCE = 13
 Records = bytes | bytearray | memoryview
 
 
-@struct
 class PartitionProduceData(Struct):
     index: int = field(INT32)
     records: Records | None = field(RECORDS, nullable="0+")
 
 
-@struct
 class TopicProduceData(Struct):
     name: str = field(STRING, "0-12", ignorable=True)
     topic_id: bytes = field(UUID, "13+", ignorable=True)
@@ -52,19 +50,16 @@ class ProduceRequest(Message):
     topic_data: list[TopicProduceData] = field(array(TopicProduceData))
 
 
-@struct
 class BatchIndexAndErrorMessage(Struct):
     batch_index: int = field(INT32, "8+")
     batch_index_error_message: str | None = field(STRING, "8+", nullable="8+", default=None)
 
 
-@struct
 class LeaderIdAndEpoch(Struct):
     leader_id: int = field(INT32, "10+", default=-1)
     leader_epoch: int = field(INT32, "10+", default=-1)
 
 
-@struct
 class PartitionProduceResponse(Struct):
     index: int = field(INT32)
     error_code: int = field(INT16)
@@ -78,14 +73,12 @@ class PartitionProduceResponse(Struct):
     current_leader: LeaderIdAndEpoch = field(LeaderIdAndEpoch, "10+", tag=0, tagged="10+")
 
 
-@struct
 class TopicProduceResponse(Struct):
     name: str = field(STRING, "0-12", ignorable=True)
     topic_id: bytes = field(UUID, "13+", ignorable=True)
     partition_responses: list[PartitionProduceResponse] = field(array(PartitionProduceResponse))
 
 
-@struct
 class NodeEndpoint(Struct):
     node_id: int = field(INT32, "10+")
     host: str = field(STRING, "10+")

@@ -8,7 +8,7 @@ without an error.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, STRING
 
 
@@ -20,7 +20,6 @@ class PromoteMirrorTopicsRequest(Message):
     topics: list[str] = field(array(STRING))
 
 
-@struct
 class PromotedTopic(Struct):
     """The result for one topic. `aborted_transactions`: the number of open transactions that were
     aborted in its partitions."""

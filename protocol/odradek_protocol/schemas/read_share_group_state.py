@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING, UUID
 
 
-@struct
 class ReadPartition(Struct):
     partition: int = field(INT32)
     leader_epoch: int = field(INT32)
 
 
-@struct
 class ReadTopic(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[ReadPartition] = field(array(ReadPartition))
@@ -26,7 +24,6 @@ class ReadShareGroupStateRequest(Message):
     topics: list[ReadTopic] = field(array(ReadTopic))
 
 
-@struct
 class ReadBatch(Struct):
     first_offset: int = field(INT64)
     last_offset: int = field(INT64)
@@ -34,7 +31,6 @@ class ReadBatch(Struct):
     delivery_count: int = field(INT16)
 
 
-@struct
 class ReadPartitionResult(Struct):
     partition: int = field(INT32)
     error_code: int = field(INT16)
@@ -44,7 +40,6 @@ class ReadPartitionResult(Struct):
     state_batches: list[ReadBatch] = field(array(ReadBatch))
 
 
-@struct
 class ReadTopicResult(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[ReadPartitionResult] = field(array(ReadPartitionResult))

@@ -5,17 +5,15 @@ Versions: 1 answers the number of completely delivered records (KIP-1226).
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING, UUID
 
 
-@struct
 class SummaryPartition(Struct):
     partition: int = field(INT32)
     leader_epoch: int = field(INT32)
 
 
-@struct
 class SummaryTopic(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[SummaryPartition] = field(array(SummaryPartition))
@@ -29,7 +27,6 @@ class ReadShareGroupStateSummaryRequest(Message):
     topics: list[SummaryTopic] = field(array(SummaryTopic))
 
 
-@struct
 class SummaryPartitionResult(Struct):
     partition: int = field(INT32)
     error_code: int = field(INT16)
@@ -40,7 +37,6 @@ class SummaryPartitionResult(Struct):
     delivery_complete_count: int = field(INT32, "1+", default=-1, ignorable=True)
 
 
-@struct
 class SummaryTopicResult(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[SummaryPartitionResult] = field(array(SummaryPartitionResult))

@@ -5,14 +5,13 @@ Versions: 2 renews locks (KIP-1222).
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, INT64, STRING, UUID
 
 #: The version from which locks can be renewed, of ShareFetch too.
 RENEW_SINCE = 2
 
 
-@struct
 class AcknowledgementBatch(Struct):
     """Acknowledgements of a range of offsets: one type for all offsets, or one for each.
 
@@ -24,13 +23,11 @@ class AcknowledgementBatch(Struct):
     acknowledge_types: list[int] = field(array(INT8))
 
 
-@struct
 class AcknowledgePartition(Struct):
     partition_index: int = field(INT32)
     acknowledgement_batches: list[AcknowledgementBatch] = field(array(AcknowledgementBatch))
 
 
-@struct
 class AcknowledgeTopic(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[AcknowledgePartition] = field(array(AcknowledgePartition))
@@ -47,13 +44,11 @@ class ShareAcknowledgeRequest(Message):
     topics: list[AcknowledgeTopic] = field(array(AcknowledgeTopic))
 
 
-@struct
 class LeaderIdAndEpoch(Struct):
     leader_id: int = field(INT32)
     leader_epoch: int = field(INT32)
 
 
-@struct
 class AcknowledgedPartition(Struct):
     partition_index: int = field(INT32)
     error_code: int = field(INT16)
@@ -61,13 +56,11 @@ class AcknowledgedPartition(Struct):
     current_leader: LeaderIdAndEpoch = field(LeaderIdAndEpoch)
 
 
-@struct
 class ShareAcknowledgeTopicResponse(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[AcknowledgedPartition] = field(array(AcknowledgedPartition))
 
 
-@struct
 class NodeEndpoint(Struct):
     node_id: int = field(INT32)
     host: str = field(STRING)

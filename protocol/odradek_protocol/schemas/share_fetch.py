@@ -5,13 +5,12 @@ Versions: 2 has acquire modes (KIP-1206) and renews locks (KIP-1222).
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, INT64, RECORDS, STRING, UUID
 
 Records = bytes | bytearray | memoryview
 
 
-@struct
 class AcknowledgementBatch(Struct):
     """Acknowledgements of a range of offsets: one type for all offsets, or one for each.
 
@@ -23,20 +22,17 @@ class AcknowledgementBatch(Struct):
     acknowledge_types: list[int] = field(array(INT8))
 
 
-@struct
 class ShareFetchPartition(Struct):
     partition_index: int = field(INT32)
     partition_max_bytes: int = field(INT32, "0")
     acknowledgement_batches: list[AcknowledgementBatch] = field(array(AcknowledgementBatch))
 
 
-@struct
 class ShareFetchTopic(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[ShareFetchPartition] = field(array(ShareFetchPartition))
 
 
-@struct
 class ForgottenShareTopic(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[int] = field(array(INT32))
@@ -63,20 +59,17 @@ class ShareFetchRequest(Message):
     forgotten_topics_data: list[ForgottenShareTopic] = field(array(ForgottenShareTopic))
 
 
-@struct
 class LeaderIdAndEpoch(Struct):
     leader_id: int = field(INT32)
     leader_epoch: int = field(INT32)
 
 
-@struct
 class AcquiredRecords(Struct):
     first_offset: int = field(INT64)
     last_offset: int = field(INT64)
     delivery_count: int = field(INT16)
 
 
-@struct
 class ShareFetchedPartition(Struct):
     partition_index: int = field(INT32)
     error_code: int = field(INT16)
@@ -88,13 +81,11 @@ class ShareFetchedPartition(Struct):
     acquired_records: list[AcquiredRecords] = field(array(AcquiredRecords))
 
 
-@struct
 class ShareFetchableTopicResponse(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[ShareFetchedPartition] = field(array(ShareFetchedPartition))
 
 
-@struct
 class NodeEndpoint(Struct):
     node_id: int = field(INT32)
     host: str = field(STRING)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BOOL, INT16, INT32, STRING, UUID
 
 
@@ -14,21 +14,18 @@ class ShareGroupDescribeRequest(Message):
     include_authorized_operations: bool = field(BOOL)
 
 
-@struct
 class DescribedShareTopicPartitions(Struct):
     topic_id: bytes = field(UUID)
     topic_name: str = field(STRING)
     partitions: list[int] = field(array(INT32))
 
 
-@struct
 class DescribedShareAssignment(Struct):
     topic_partitions: list[DescribedShareTopicPartitions] = field(
         array(DescribedShareTopicPartitions)
     )
 
 
-@struct
 class DescribedShareMember(Struct):
     member_id: str = field(STRING)
     rack_id: str | None = field(STRING, nullable="0+", default=None)
@@ -39,7 +36,6 @@ class DescribedShareMember(Struct):
     assignment: DescribedShareAssignment = field(DescribedShareAssignment)
 
 
-@struct
 class DescribedShareGroup(Struct):
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+", default=None)

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, STRING, UUID
 
 
@@ -22,13 +22,11 @@ class ShareGroupHeartbeatRequest(Message):
     subscribed_topic_names: list[str] | None = field(array(STRING), nullable="0+", default=None)
 
 
-@struct
 class ShareTopicPartitions(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[int] = field(array(INT32))
 
 
-@struct
 class ShareAssignment(Struct):
     topic_partitions: list[ShareTopicPartitions] = field(array(ShareTopicPartitions))
 

@@ -6,7 +6,7 @@ Of note: Kafka 4.3 fills neither the offsets of tasks nor `is_classic`.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING, UINT16
 
 
@@ -18,7 +18,6 @@ class StreamsGroupDescribeRequest(Message):
     include_authorized_operations: bool = field(BOOL)
 
 
-@struct
 class DescribedProperty(Struct):
     """A setting of an internal topic, or a tag of a client."""
 
@@ -26,7 +25,6 @@ class DescribedProperty(Struct):
     value: str = field(STRING)
 
 
-@struct
 class DescribedInternalTopic(Struct):
     """An internal topic of a subtopology; 0 partitions or replicas: the broker decides."""
 
@@ -36,7 +34,6 @@ class DescribedInternalTopic(Struct):
     topic_configs: list[DescribedProperty] = field(array(DescribedProperty))
 
 
-@struct
 class DescribedSubtopology(Struct):
     """A subtopology with its topics."""
 
@@ -47,7 +44,6 @@ class DescribedSubtopology(Struct):
     repartition_source_topics: list[DescribedInternalTopic] = field(array(DescribedInternalTopic))
 
 
-@struct
 class DescribedTopology(Struct):
     """The topology of the group, in the version `epoch`."""
 
@@ -57,7 +53,6 @@ class DescribedTopology(Struct):
     )
 
 
-@struct
 class DescribedEndpoint(Struct):
     """The address at which a client answers interactive queries."""
 
@@ -65,7 +60,6 @@ class DescribedEndpoint(Struct):
     port: int = field(UINT16)
 
 
-@struct
 class DescribedTaskOffset(Struct):
     """An offset of a task, added up over its changelogs."""
 
@@ -74,7 +68,6 @@ class DescribedTaskOffset(Struct):
     offset: int = field(INT64)
 
 
-@struct
 class DescribedTaskIds(Struct):
     """Tasks of one subtopology."""
 
@@ -82,7 +75,6 @@ class DescribedTaskIds(Struct):
     partitions: list[int] = field(array(INT32))
 
 
-@struct
 class DescribedTasks(Struct):
     """Tasks of a member, by kind."""
 
@@ -91,7 +83,6 @@ class DescribedTasks(Struct):
     warmup_tasks: list[DescribedTaskIds] = field(array(DescribedTaskIds))
 
 
-@struct
 class DescribedStreamsMember(Struct):
     """A member of the group, with the tasks that it has and those that it is to have."""
 
@@ -112,7 +103,6 @@ class DescribedStreamsMember(Struct):
     is_classic: bool = field(BOOL)
 
 
-@struct
 class DescribedStreamsGroup(Struct):
     """A streams group, or the error for its id."""
 

@@ -8,11 +8,10 @@ tasks and the offsets of tasks.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, INT64, STRING, UINT16
 
 
-@struct
 class StreamsProperty(Struct):
     """A setting of an internal topic, or a tag of a client."""
 
@@ -20,7 +19,6 @@ class StreamsProperty(Struct):
     value: str = field(STRING)
 
 
-@struct
 class InternalTopicInfo(Struct):
     """An internal topic of a subtopology; 0 partitions or replicas: the broker decides."""
 
@@ -30,7 +28,6 @@ class InternalTopicInfo(Struct):
     topic_configs: list[StreamsProperty] = field(array(StreamsProperty))
 
 
-@struct
 class CopartitionGroup(Struct):
     """Topics with equally many partitions, as indexes into the lists of the subtopology."""
 
@@ -39,7 +36,6 @@ class CopartitionGroup(Struct):
     repartition_source_topics: list[int] = field(array(INT16))
 
 
-@struct
 class StreamsSubtopology(Struct):
     """A part of a topology; each of its tasks reads one partition of every source."""
 
@@ -52,7 +48,6 @@ class StreamsSubtopology(Struct):
     copartition_groups: list[CopartitionGroup] = field(array(CopartitionGroup))
 
 
-@struct
 class StreamsTopology(Struct):
     """The topology of the application, in the version `epoch`."""
 
@@ -60,7 +55,6 @@ class StreamsTopology(Struct):
     subtopologies: list[StreamsSubtopology] = field(array(StreamsSubtopology))
 
 
-@struct
 class StreamsTaskIds(Struct):
     """Tasks of one subtopology."""
 
@@ -68,7 +62,6 @@ class StreamsTaskIds(Struct):
     partitions: list[int] = field(array(INT32))
 
 
-@struct
 class UserEndpoint(Struct):
     """The address at which a client answers interactive queries."""
 
@@ -76,7 +69,6 @@ class UserEndpoint(Struct):
     port: int = field(UINT16)
 
 
-@struct
 class TaskOffset(Struct):
     """An offset of a task, added up over its changelogs."""
 
@@ -121,7 +113,6 @@ class StreamsGroupHeartbeatRequest(Message):
     shutdown_application: bool = field(BOOL, default=False)
 
 
-@struct
 class StreamsStatus(Struct):
     """A state of the group that the member should know; see `StreamsStatusCode`."""
 
@@ -129,7 +120,6 @@ class StreamsStatus(Struct):
     status_detail: str = field(STRING)
 
 
-@struct
 class EndpointTopicPartitions(Struct):
     """Partitions of a source topic that a client processes."""
 
@@ -137,7 +127,6 @@ class EndpointTopicPartitions(Struct):
     partitions: list[int] = field(array(INT32))
 
 
-@struct
 class EndpointToPartitions(Struct):
     """A client with an address, and the source partitions of its tasks."""
 

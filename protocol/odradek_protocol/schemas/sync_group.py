@@ -5,14 +5,13 @@ Versions: 3 static members; 5 protocol type and name both ways.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BYTES, INT16, INT32, STRING
 
 #: From this version on every member must name the protocol.
 PROTOCOL_SINCE = 5
 
 
-@struct
 class SyncGroupRequestAssignment(Struct):
     member_id: str = field(STRING)
     assignment: bytes = field(BYTES)

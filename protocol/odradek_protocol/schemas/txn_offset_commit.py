@@ -6,7 +6,7 @@ Versions: 2 brings leader epochs; 3 is flexible and brings member, generation an
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING
 
 #: From this version on the request has the member and its generation (KIP-447).
@@ -17,7 +17,6 @@ TRANSACTION_ABORTABLE_SINCE = 4
 TRANSACTIONS_V2_SINCE = 5
 
 
-@struct
 class TxnOffsetCommitRequestPartition(Struct):
     partition_index: int = field(INT32)
     committed_offset: int = field(INT64)
@@ -25,7 +24,6 @@ class TxnOffsetCommitRequestPartition(Struct):
     committed_metadata: str | None = field(STRING, nullable="0+")
 
 
-@struct
 class TxnOffsetCommitRequestTopic(Struct):
     name: str = field(STRING)
     partitions: list[TxnOffsetCommitRequestPartition] = field(
@@ -47,13 +45,11 @@ class TxnOffsetCommitRequest(Message):
     topics: list[TxnOffsetCommitRequestTopic] = field(array(TxnOffsetCommitRequestTopic))
 
 
-@struct
 class TxnOffsetCommitResponsePartition(Struct):
     partition_index: int = field(INT32)
     error_code: int = field(INT16)
 
 
-@struct
 class TxnOffsetCommitResponseTopic(Struct):
     name: str = field(STRING)
     partitions: list[TxnOffsetCommitResponsePartition] = field(

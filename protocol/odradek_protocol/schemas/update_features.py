@@ -12,11 +12,10 @@ are not served.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING
 
 
-@struct
 class FeatureUpdateKey(Struct):
     feature: str = field(STRING)
     max_version_level: int = field(INT16)
@@ -33,7 +32,6 @@ class UpdateFeaturesRequest(Message):
     validate_only: bool = field(BOOL, "1+")
 
 
-@struct
 class UpdatableFeatureResult(Struct):
     feature: str = field(STRING)
     error_code: int = field(INT16)

@@ -5,11 +5,10 @@ Versions: 1 carries the number of completely delivered records (KIP-1226).
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING, UUID
 
 
-@struct
 class WrittenBatch(Struct):
     first_offset: int = field(INT64)
     last_offset: int = field(INT64)
@@ -17,7 +16,6 @@ class WrittenBatch(Struct):
     delivery_count: int = field(INT16)
 
 
-@struct
 class WrittenPartition(Struct):
     partition: int = field(INT32)
     state_epoch: int = field(INT32)
@@ -27,7 +25,6 @@ class WrittenPartition(Struct):
     state_batches: list[WrittenBatch] = field(array(WrittenBatch))
 
 
-@struct
 class WrittenTopic(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[WrittenPartition] = field(array(WrittenPartition))
@@ -41,14 +38,12 @@ class WriteShareGroupStateRequest(Message):
     topics: list[WrittenTopic] = field(array(WrittenTopic))
 
 
-@struct
 class WrittenPartitionResult(Struct):
     partition: int = field(INT32)
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+", default=None)
 
 
-@struct
 class WrittenTopicResult(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[WrittenPartitionResult] = field(array(WrittenPartitionResult))

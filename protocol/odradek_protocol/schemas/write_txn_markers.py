@@ -5,17 +5,15 @@ Versions: 1 is flexible; 2 carries the transaction version of each marker (KIP-1
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, INT64, STRING
 
 
-@struct
 class WritableTxnMarkerTopic(Struct):
     name: str = field(STRING)
     partition_indexes: list[int] = field(array(INT32))
 
 
-@struct
 class WritableTxnMarker(Struct):
     producer_id: int = field(INT64)
     producer_epoch: int = field(INT16)
@@ -32,13 +30,11 @@ class WriteTxnMarkersRequest(Message):
     markers: list[WritableTxnMarker] = field(array(WritableTxnMarker))
 
 
-@struct
 class WritableTxnMarkerPartitionResult(Struct):
     partition_index: int = field(INT32)
     error_code: int = field(INT16)
 
 
-@struct
 class WritableTxnMarkerTopicResult(Struct):
     name: str = field(STRING)
     partitions: list[WritableTxnMarkerPartitionResult] = field(
@@ -46,7 +42,6 @@ class WritableTxnMarkerTopicResult(Struct):
     )
 
 
-@struct
 class WritableTxnMarkerResult(Struct):
     producer_id: int = field(INT64)
     topics: list[WritableTxnMarkerTopicResult] = field(array(WritableTxnMarkerTopicResult))

@@ -10,14 +10,13 @@ from struct import Struct as Packer
 
 from odradek_protocol import codec
 from odradek_protocol.codec import Buffer
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BYTES, INT32, STRING
 from odradek_protocol.stored.subscription import NEWEST, read_version
 
 _VERSION = Packer(">h")
 
 
-@struct
 class AssignedPartitions(Struct):
     topic: str = field(STRING)
     partitions: list[int] = field(array(INT32))

@@ -8,7 +8,7 @@ need are left out.
 from __future__ import annotations
 
 from odradek_protocol import codec
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import (
     BOOL,
     BYTES,
@@ -101,7 +101,6 @@ class UserScramCredentialRecord(Message):
     iterations: int = field(INT32)
 
 
-@struct
 class QuotaEntityData(Struct):
     """A part of a quota's entity: a user, a client id or an address. A null name is the default."""
 

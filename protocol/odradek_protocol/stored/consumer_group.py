@@ -23,7 +23,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from odradek_protocol.codec import Buffer
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BYTES, INT8, INT32, INT64, STRING, UUID
 from odradek_protocol.stored import typed_records
 
@@ -64,13 +64,11 @@ class ConsumerGroupPartitionMetadataKey(Message):
     group_id: str = field(STRING)
 
 
-@struct
 class PartitionRacks(Struct):
     partition: int = field(INT32)
     racks: list[str] = field(array(STRING))
 
 
-@struct
 class SubscribedTopic(Struct):
     topic_id: bytes = field(UUID)
     topic_name: str = field(STRING)
@@ -113,13 +111,11 @@ class ConsumerGroupMemberMetadataKey(Message):
     member_id: str = field(STRING)
 
 
-@struct
 class StoredClassicProtocol(Struct):
     name: str = field(STRING)
     metadata: bytes = field(BYTES)
 
 
-@struct
 class ClassicMemberMetadata(Struct):
     session_timeout_ms: int = field(INT32)
     supported_protocols: list[StoredClassicProtocol] = field(array(StoredClassicProtocol))
@@ -151,7 +147,6 @@ class ConsumerGroupCurrentMemberAssignmentKey(Message):
     member_id: str = field(STRING)
 
 
-@struct
 class StoredTopicPartitions(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[int] = field(array(INT32))
@@ -193,7 +188,6 @@ class ConsumerGroupTargetAssignmentMemberKey(Message):
     member_id: str = field(STRING)
 
 
-@struct
 class TargetTopicPartitions(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[int] = field(array(INT32))

@@ -11,7 +11,7 @@ from struct import Struct as Packer
 
 from odradek_protocol import codec
 from odradek_protocol.codec import Buffer
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BYTES, INT32, INT64, STRING, DecodeError
 
 KEY_TYPE = 2
@@ -29,7 +29,6 @@ class GroupMetadataKey(Message):
     group: str = field(STRING)
 
 
-@struct
 class StoredMember(Struct):
     """A member of a stored classic group. `subscription`: the member's metadata for the group's
     protocol. `subscription` and `assignment` are opaque."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from odradek_protocol.codec import Buffer
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT8, INT32, INT64, STRING, UUID
 from odradek_protocol.stored import typed_records
 
@@ -66,7 +66,6 @@ class ShareGroupCurrentMemberAssignmentKey(Message):
     member_id: str = field(STRING)
 
 
-@struct
 class ShareAssignedPartitions(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[int] = field(array(INT32))
@@ -128,7 +127,6 @@ class ShareGroupTargetAssignmentMemberKey(Message):
     member_id: str = field(STRING)
 
 
-@struct
 class ShareTargetPartition(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[int] = field(array(INT32))
@@ -151,14 +149,12 @@ class ShareGroupStatePartitionMetadataKey(Message):
     group_id: str = field(STRING)
 
 
-@struct
 class StatePartitionsInfo(Struct):
     topic_id: bytes = field(UUID)
     topic_name: str = field(STRING)
     partitions: list[int] = field(array(INT32))
 
 
-@struct
 class StateTopicInfo(Struct):
     topic_id: bytes = field(UUID)
     topic_name: str = field(STRING)

@@ -15,7 +15,7 @@ from enum import IntEnum
 from struct import Struct as Packer
 
 from odradek_protocol.codec import Buffer
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BYTES, INT8, INT16, INT32, INT64, STRING, UUID, DecodeError
 from odradek_protocol.stored import typed_records
 
@@ -32,7 +32,6 @@ class RecordType(IntEnum):
     UPDATE = 1
 
 
-@struct
 class StoredBatch(Struct):
     """The state of consecutive records, the last offset included."""
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 from odradek_protocol import codec
 from odradek_protocol.codec import Buffer
 from odradek_protocol.constants import NO_GENERATION
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT32, STRING, DecodeError
 
 
-@struct
 class PreviousPartitions(Struct):
     topic: str = field(STRING)
     partitions: list[int] = field(array(INT32))

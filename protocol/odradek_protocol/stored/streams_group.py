@@ -19,7 +19,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from odradek_protocol.codec import Buffer
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING, UINT16
 from odradek_protocol.stored import typed_records
 
@@ -45,7 +45,6 @@ class StreamsGroupMetadataKey(Message):
     group_id: str = field(STRING)
 
 
-@struct
 class StoredAssignmentConfig(Struct):
     """A setting of the assignor."""
 
@@ -73,7 +72,6 @@ class StreamsGroupTopologyKey(Message):
     group_id: str = field(STRING)
 
 
-@struct
 class StoredTopicConfig(Struct):
     """A setting of an internal topic."""
 
@@ -81,7 +79,6 @@ class StoredTopicConfig(Struct):
     value: str = field(STRING)
 
 
-@struct
 class StoredInternalTopic(Struct):
     """An internal topic of a subtopology; 0 partitions or replicas: the broker decides."""
 
@@ -91,7 +88,6 @@ class StoredInternalTopic(Struct):
     topic_configs: list[StoredTopicConfig] = field(array(StoredTopicConfig))
 
 
-@struct
 class StoredCopartitionGroup(Struct):
     """Topics with equally many partitions, as indexes into the lists of the subtopology."""
 
@@ -100,7 +96,6 @@ class StoredCopartitionGroup(Struct):
     repartition_source_topics: list[int] = field(array(INT16))
 
 
-@struct
 class StoredSubtopology(Struct):
     """A part of the topology, with its topics."""
 
@@ -132,7 +127,6 @@ class StreamsGroupMemberMetadataKey(Message):
     member_id: str = field(STRING)
 
 
-@struct
 class StoredEndpoint(Struct):
     """The address at which a client answers interactive queries."""
 
@@ -140,7 +134,6 @@ class StoredEndpoint(Struct):
     port: int = field(UINT16)
 
 
-@struct
 class StoredClientTag(Struct):
     """A tag of a client."""
 
@@ -171,7 +164,6 @@ class StreamsGroupCurrentMemberAssignmentKey(Message):
     member_id: str = field(STRING)
 
 
-@struct
 class StoredTasks(Struct):
     """Tasks of one subtopology. `assignment_epochs`, of active tasks only: the group epoch in which
     the member got each of them."""
@@ -226,7 +218,6 @@ class StreamsGroupTargetAssignmentMemberKey(Message):
     member_id: str = field(STRING)
 
 
-@struct
 class StoredTargetTasks(Struct):
     """Tasks of one subtopology."""
 

@@ -11,7 +11,7 @@ from struct import Struct as Packer
 
 from odradek_protocol import codec
 from odradek_protocol.codec import Buffer
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BYTES, INT32, STRING, DecodeError
 
 PROTOCOL_TYPE = "consumer"
@@ -22,7 +22,6 @@ NEWEST = 3
 _VERSION = Packer(">h")
 
 
-@struct
 class OwnedPartitions(Struct):
     topic: str = field(STRING, "1+")
     partitions: list[int] = field(array(INT32), "1+")

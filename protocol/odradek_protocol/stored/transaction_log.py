@@ -16,7 +16,7 @@ from struct import Struct as Packer
 
 from odradek_protocol import codec
 from odradek_protocol.codec import Buffer
-from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING, DecodeError
 
 KEY_VERSION = 0
@@ -37,7 +37,6 @@ class TransactionLogKey(Message):
     transactional_id: str = field(STRING)
 
 
-@struct
 class StoredPartitions(Struct):
     topic: str = field(STRING)
     partition_ids: list[int] = field(array(INT32))
