@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from odradek_broker.coordinator.groups.partitions import named
-from odradek_broker.coordinator.groups.share.groups import SHARE_TYPE
+from odradek_broker.coordinator.groups.share.group import SHARE_TYPE
 from odradek_broker.explain.lag import timestamp_in_header
 from odradek_broker.metrics.families import PAUSE, Counter, Families, Gauge, labels_text
 from odradek_broker.node import Node

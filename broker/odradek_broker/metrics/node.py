@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from itertools import islice
 
-from odradek_broker.coordinator.groups.share.groups import SHARE_TYPE
+from odradek_broker.coordinator.groups.share.group import SHARE_TYPE
 from odradek_broker.coordinator.transactions.transaction import STORED_STATES, TransactionState
 from odradek_broker.explain.mirrors import records_behind
 from odradek_broker.metrics.families import PAUSE, Counter, Families, Gauge, labels_text

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter as Counts
 from collections.abc import Generator, Iterator
 
-from odradek_broker.coordinator.groups.share.groups import SHARE_TYPE
+from odradek_broker.coordinator.groups.share.group import SHARE_TYPE
 from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
 from odradek_broker.metrics.families import PAUSE, Counter, Families, Gauge, Summary
 from odradek_broker.node import Node

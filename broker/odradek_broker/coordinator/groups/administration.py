@@ -5,12 +5,14 @@ The functions change nothing: they return answers and records.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from odradek_broker.coordinator.groups.classic.group import ClassicGroup, GroupState, Member
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerMember
 from odradek_broker.coordinator.groups.consumer.reconciliation import choose_assignor
 from odradek_broker.coordinator.groups.events import Observer, OffsetDeletion
+from odradek_broker.coordinator.groups.modern.group import ModernGroup
 from odradek_broker.coordinator.groups.offset_expiration import (
     remove_group,
     remove_offsets,
@@ -18,11 +20,9 @@ from odradek_broker.coordinator.groups.offset_expiration import (
 )
 from odradek_broker.coordinator.groups.offsets import OffsetStore
 from odradek_broker.coordinator.groups.partitions import Partitions, by_name, union
+from odradek_broker.coordinator.groups.refusals import missing_group
 from odradek_broker.coordinator.groups.settings import ConsumerGroupSettings, Topics
 from odradek_broker.coordinator.groups.share.group import ShareGroup
-from odradek_broker.coordinator.groups.share.groups import SHARE_TYPE
-from odradek_broker.coordinator.groups.streams.group import StreamsGroup
-from odradek_broker.coordinator.groups.streams.groups import STREAMS_TYPE
 from odradek_broker.coordinator.runtime import Record
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
@@ -97,7 +97,6 @@ def consumer_not_described(
 
 #: The only type of group that DescribeGroups knows, by its name in ListGroups (KIP-848).
 CLASSIC_TYPE = "classic"
-CONSUMER_TYPE = "consumer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ class GroupSummary:
     group_id: str
     protocol_type: str
     state: str
-    group_type: str = CLASSIC_TYPE
+    group_type: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,20 +118,16 @@ class DeletedOffsets:
     codes: list[ErrorCode]
 
 
-#: The groups that commit offsets, and all groups.
-OffsetGroup = ClassicGroup | ConsumerGroup | StreamsGroup
-AnyGroup = OffsetGroup | ShareGroup
+AnyGroup = ClassicGroup | ModernGroup[Any, Any]
+
+GroupsByType = Sequence[Mapping[str, AnyGroup]]
+"""The groups of each type, by id."""
 
 
 def summary(group: AnyGroup) -> GroupSummary:
     """The entry of the group in ListGroups."""
-    if isinstance(group, ShareGroup):
-        return GroupSummary(group.group_id, SHARE_TYPE, group.state.value, SHARE_TYPE)
-    if isinstance(group, StreamsGroup):
-        return GroupSummary(group.group_id, STREAMS_TYPE, group.state.value, STREAMS_TYPE)
-    if isinstance(group, ConsumerGroup):
-        return GroupSummary(group.group_id, PROTOCOL_TYPE, group.state.value, CONSUMER_TYPE)
-    return GroupSummary(group.group_id, group.protocol_type, group.state.value)
+    group_type = group.protocol_type if isinstance(group, ModernGroup) else CLASSIC_TYPE
+    return GroupSummary(group.group_id, group.protocol_type, group.state.value, group_type)
 
 
 # --- Describe -------------------------------------------------------------------------------------
@@ -182,29 +177,31 @@ def not_described(group_id: str, error: ErrorCode, message: str | None = None) -
 def deletion_error(group: AnyGroup | None) -> ErrorCode:
     """The error that forbids the deletion of the group: it must exist and have no members (O-14);
     NONE if it may be deleted."""
-    if isinstance(group, ConsumerGroup | ShareGroup | StreamsGroup):
+    if isinstance(group, ModernGroup):
         return ErrorCode.NON_EMPTY_GROUP if group.members else ErrorCode.NONE
     if group is None or group.state is GroupState.DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND
     return ErrorCode.NONE if group.state is GroupState.EMPTY else ErrorCode.NON_EMPTY_GROUP
 
 
-def offset_deletion_error(group: OffsetGroup | None) -> ErrorCode:
+def offset_deletion_error(group: AnyGroup | None) -> ErrorCode:
     """The error that forbids any deletion of offsets of the group. While a group has members, only
     offsets of groups of consumers or streams may be deleted: for other groups nobody knows which
     topics are in use (O-14)."""
+    if isinstance(group, ShareGroup):
+        return ErrorCode.GROUP_ID_NOT_FOUND
     error = deletion_error(group)
-    if isinstance(group, ConsumerGroup | StreamsGroup):
+    if isinstance(group, ModernGroup):
         return ErrorCode.NONE
     if error is ErrorCode.NON_EMPTY_GROUP and group is not None:
         return ErrorCode.NONE if group.protocol_type == PROTOCOL_TYPE else error
     return error
 
 
-def is_subscribed(group: OffsetGroup, topic: str) -> bool:
+def is_subscribed(group: AnyGroup, topic: str) -> bool:
     """True if a member uses the topic. A classic group with an unreadable subscription may use any
     topic."""
-    if isinstance(group, ConsumerGroup | StreamsGroup):
+    if isinstance(group, ModernGroup):
         return topic in group.subscribed_names
     if group.protocol_type != PROTOCOL_TYPE:
         return False
@@ -224,8 +221,7 @@ class GroupAdministration:
         topics: Topics,
         groups: Mapping[str, ClassicGroup],
         consumers: Mapping[str, ConsumerGroup],
-        shares: Mapping[str, ShareGroup],
-        streams: Mapping[str, StreamsGroup],
+        by_type: GroupsByType,
         offsets: OffsetStore,
         observer: Observer,
     ) -> None:
@@ -233,25 +229,20 @@ class GroupAdministration:
         self._topics = topics
         self._groups = groups
         self._consumers = consumers
-        self._shares = shares
-        self._streams = streams
+        self._by_type = by_type
         self._offsets = offsets
         self._observer = observer
 
     def summaries(self) -> list[GroupSummary]:
         """All groups."""
-        groups = (self._groups, self._consumers, self._shares, self._streams)
-        return [summary(group) for each in groups for group in each.values()]
+        return [summary(group) for each in self._by_type for group in each.values()]
 
     def describe(self, group_id: str) -> DescribedGroup:
         """A classic group; GROUP_ID_NOT_FOUND with a message if there is no classic group of this
         id."""
         group = self._groups.get(group_id)
         if group is None:
-            message = f"Group {group_id} not found."
-            others = (self._consumers, self._shares, self._streams)
-            if any(group_id in each for each in others):
-                message = f"Group {group_id} is not a classic group."
+            message = self._missing(group_id, CLASSIC_TYPE)
             return not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
         return described(group)
 
@@ -260,18 +251,18 @@ class GroupAdministration:
         id."""
         group = self._consumers.get(group_id)
         if group is None:
-            message = f"Group {group_id} not found."
-            others = (self._groups, self._shares, self._streams)
-            if any(group_id in each for each in others):
-                message = f"Group {group_id} is not a consumer group."
+            message = self._missing(group_id, ConsumerGroup.protocol_type)
             return consumer_not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
         return consumer_described(group, self._config, self._topics)
+
+    def _missing(self, group_id: str, group_type: str) -> str:
+        return missing_group(group_id, group_type, exists=self._find(group_id) is not None)
 
     def deletion(self, group_id: str) -> tuple[ErrorCode, list[Record]]:
         """The error that forbids the deletion of a group, or the tombstones of all its records. The
         group's own tombstone comes last, so that a deletion that a crash has interrupted can be
         requested again."""
-        group = self._shares.get(group_id) or self._any(group_id)
+        group = self._find(group_id)
         error = deletion_error(group)
         if group is None or error is not ErrorCode.NONE:
             return error, []
@@ -288,7 +279,7 @@ class GroupAdministration:
     ) -> tuple[DeletedOffsets, list[Record]]:
         """A code for each partition, and the tombstones. A partition without a committed offset is
         no error; an offset of an open transaction is deleted too."""
-        group = self._any(group_id)
+        group = self._find(group_id)
         error = offset_deletion_error(group)
         if group is None or error is not ErrorCode.NONE:
             return DeletedOffsets(error, []), []
@@ -305,6 +296,7 @@ class GroupAdministration:
         records = remove_offsets(removed, OffsetDeletion.REQUESTED, self._observer)
         return DeletedOffsets(error, codes), records
 
-    def _any(self, group_id: str) -> OffsetGroup | None:
-        streams = self._streams.get(group_id)
-        return streams or self._consumers.get(group_id) or self._groups.get(group_id)
+    def _find(self, group_id: str) -> AnyGroup | None:
+        """The group of this id; during a conversion, the one of the newer protocol."""
+        found = (each[group_id] for each in reversed(self._by_type) if group_id in each)
+        return next(found, None)

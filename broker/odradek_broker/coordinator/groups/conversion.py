@@ -22,7 +22,6 @@ from odradek_broker.coordinator.groups.classic.group import (
 from odradek_broker.coordinator.groups.classic.join_phase import Rebalances
 from odradek_broker.coordinator.groups.consumer import records as make
 from odradek_broker.coordinator.groups.consumer.group import (
-    FIRST_EPOCH,
     ClassicMetadata,
     ConsumerGroup,
     ConsumerMember,
@@ -37,6 +36,7 @@ from odradek_broker.coordinator.groups.events import (
     RebalanceCause,
     RebalanceReason,
 )
+from odradek_broker.coordinator.groups.modern.group import FIRST_EPOCH
 from odradek_broker.coordinator.groups.partitions import (
     NO_PARTITIONS,
     Partitions,
@@ -48,9 +48,6 @@ from odradek_broker.coordinator.groups.partitions import (
 )
 from odradek_broker.coordinator.groups.settings import ConsumerGroupSettings, GroupSettings, Topics
 from odradek_broker.coordinator.groups.streams.group import StreamsGroup
-from odradek_broker.coordinator.groups.streams.records import (
-    group_tombstones as streams_group_tombstones,
-)
 from odradek_broker.coordinator.runtime import Instant, Outcome, Record, Reply
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
@@ -159,7 +156,7 @@ def upgraded(
     for key, value in records:
         assert value is not None
         kind = RecordType(int.from_bytes(key[:2], "big"))
-        make.replay(group, kind, decode_key(kind, key), decode_value(kind, value))
+        group.replay(kind, decode_key(kind, key), decode_value(kind, value))
     return group, records
 
 
@@ -287,12 +284,8 @@ def emptied(
 
 def _records(group: ConsumerGroup | StreamsGroup, value: GroupMetadataValue) -> list[Record]:
     """The tombstones of the group, and the record of the classic one."""
-    if isinstance(group, StreamsGroup):
-        tombstones = streams_group_tombstones(group)
-    else:
-        tombstones = make.group_tombstones(group)
     return [
-        *tombstones,
+        *group.tombstones(),
         (group_metadata.encode_key(group.group_id), group_metadata.encode_value(value)),
     ]
 

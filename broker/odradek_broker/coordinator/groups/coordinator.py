@@ -25,9 +25,10 @@ from odradek_broker.coordinator.groups.classic.group import (
     JoinCall,
     StateObserver,
 )
-from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerGroupState
+from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
 from odradek_broker.coordinator.groups.consumer.heartbeat import HeartbeatCall, heartbeat_error
 from odradek_broker.coordinator.groups.events import Observer, OffsetDeletion, unobserved
+from odradek_broker.coordinator.groups.modern.group import ModernGroupState
 from odradek_broker.coordinator.groups.offsets import (
     NOT_A_MEMBER,
     CommitCall,
@@ -37,11 +38,10 @@ from odradek_broker.coordinator.groups.offsets import (
 from odradek_broker.coordinator.groups.responses import join_error, sync_error
 from odradek_broker.coordinator.groups.settings import GroupSettings, Topics, Visible, every_topic
 from odradek_broker.coordinator.groups.shard import GroupShard
-from odradek_broker.coordinator.groups.share.group import ShareGroup, ShareGroupState
-from odradek_broker.coordinator.groups.share.groups import SHARE_TYPE
+from odradek_broker.coordinator.groups.share.group import ShareGroup
 from odradek_broker.coordinator.groups.share.requests import ShareRequests, ShareStates
-from odradek_broker.coordinator.groups.streams.group import StreamsGroup, StreamsGroupState
-from odradek_broker.coordinator.groups.streams.groups import STREAMS_TYPE, streams_not_described
+from odradek_broker.coordinator.groups.streams.group import StreamsGroup
+from odradek_broker.coordinator.groups.streams.groups import streams_not_described
 from odradek_broker.coordinator.groups.streams.heartbeat import (
     StreamsAnswer,
     StreamsHeartbeatCall,
@@ -74,7 +74,6 @@ from odradek_protocol.schemas.streams_group_describe import DescribedStreamsGrou
 from odradek_protocol.schemas.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 from odradek_protocol.stored.offset_commit import OffsetCommitValue
-from odradek_protocol.stored.subscription import PROTOCOL_TYPE
 
 log = structlog.get_logger("odradek.groups")
 
@@ -87,7 +86,7 @@ class GroupListing:
     its epoch."""
 
     group_id: str
-    state: GroupState | ConsumerGroupState | ShareGroupState | StreamsGroupState
+    state: GroupState | ModernGroupState
     protocol_type: str
     generation: int
     members: int
@@ -389,43 +388,16 @@ class GroupCoordinator:
     def groups(self) -> Iterator[GroupListing]:
         """All groups that are loaded. The caller may pause: groups may come and go meanwhile."""
         for shard in self.shards.cores:
-            for group in list(shard.groups.values()):
-                yield GroupListing(
-                    group.group_id,
-                    group.state,
-                    group.protocol_type,
-                    group.generation,
-                    len(group.members),
-                    shard.offsets.count(group.group_id),
-                )
-            for consumer in list(shard.consumers.values()):
-                yield GroupListing(
-                    consumer.group_id,
-                    consumer.state,
-                    PROTOCOL_TYPE,
-                    consumer.epoch,
-                    len(consumer.members),
-                    shard.offsets.count(consumer.group_id),
-                )
-            for share in list(shard.shares.values()):
-                yield GroupListing(
-                    share.group_id,
-                    share.state,
-                    SHARE_TYPE,
-                    share.epoch,
-                    len(share.members),
-                    0,
-                )
-
-            for streams in list(shard.streams.values()):
-                yield GroupListing(
-                    streams.group_id,
-                    streams.state,
-                    STREAMS_TYPE,
-                    streams.epoch,
-                    len(streams.members),
-                    shard.offsets.count(streams.group_id),
-                )
+            for groups in shard.by_type:
+                for group in list(groups.values()):
+                    yield GroupListing(
+                        group.group_id,
+                        group.state,
+                        group.protocol_type,
+                        group.generation if isinstance(group, ClassicGroup) else group.epoch,
+                        len(group.members),
+                        shard.offsets.count(group.group_id),
+                    )
 
     def readiness(self, group_id: str) -> ErrorCode:
         """The error of a group whose shard is not available; NONE if it is (G-20)."""

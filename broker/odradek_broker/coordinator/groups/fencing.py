@@ -10,7 +10,7 @@ from __future__ import annotations
 from odradek_broker.coordinator.groups.classic.group import ClassicGroup
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerMember
 from odradek_broker.coordinator.groups.partitions import Partitions, is_subset, union
-from odradek_broker.coordinator.groups.settings import Refusal
+from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_protocol.constants import JOIN_EPOCH
 from odradek_protocol.errors import ErrorCode
 
@@ -76,11 +76,3 @@ def check_epoch(member: ConsumerMember, epoch: int, owned: Partitions | None) ->
         f" by the group coordinator ({member.epoch}). The member must abandon all its partitions"
         " and rejoin.",
     )
-
-
-def check_epoch_for_offsets(member: ConsumerMember, epoch: int) -> ErrorCode:
-    """The error of a commit or fetch of offsets under another epoch than the member's, or NONE. A
-    member that speaks the classic protocol knows its epoch as the generation."""
-    if epoch == member.epoch:
-        return _E.NONE
-    return _E.STALE_MEMBER_EPOCH if member.classic is None else _E.ILLEGAL_GENERATION

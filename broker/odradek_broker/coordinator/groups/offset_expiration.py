@@ -4,23 +4,12 @@ to O-15, O-23). The functions change nothing: they return records."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from odradek_broker.coordinator.groups.classic.group import ClassicGroup, GroupState
-from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
-from odradek_broker.coordinator.groups.consumer.records import group_tombstones
 from odradek_broker.coordinator.groups.events import Observer, OffsetDeletion, OffsetsDeleted
+from odradek_broker.coordinator.groups.modern.group import ModernGroup
 from odradek_broker.coordinator.groups.offsets import OffsetStore
-from odradek_broker.coordinator.groups.offsets import (
-    expired_partitions as expired_consumer_partitions,
-)
-from odradek_broker.coordinator.groups.share.group import ShareGroup
-from odradek_broker.coordinator.groups.share.records import (
-    group_tombstones as share_group_tombstones,
-)
-from odradek_broker.coordinator.groups.streams.group import StreamsGroup
-from odradek_broker.coordinator.groups.streams.records import (
-    group_tombstones as streams_group_tombstones,
-)
 from odradek_broker.coordinator.runtime import Record
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.constants import NO_EXPIRY
@@ -54,14 +43,10 @@ def remove_offsets(
     return records
 
 
-def remove_group(group: ClassicGroup | ConsumerGroup | ShareGroup | StreamsGroup) -> list[Record]:
+def remove_group(group: ClassicGroup | ModernGroup[Any, Any]) -> list[Record]:
     """The tombstones of a group's own records, without its offsets."""
-    if isinstance(group, StreamsGroup):
-        return streams_group_tombstones(group)
-    if isinstance(group, ShareGroup):
-        return share_group_tombstones(group)
-    if isinstance(group, ConsumerGroup):
-        return group_tombstones(group)
+    if isinstance(group, ModernGroup):
+        return group.tombstones()
     return [(group_metadata.encode_key(group.group_id), None)]
 
 
@@ -69,7 +54,7 @@ def remove_group(group: ClassicGroup | ConsumerGroup | ShareGroup | StreamsGroup
 
 
 def expire(
-    group: ClassicGroup | ConsumerGroup | StreamsGroup,
+    group: ClassicGroup | ModernGroup[Any, Any],
     offsets: OffsetStore,
     retention_ms: int,
     wall_ms: int,
@@ -79,10 +64,7 @@ def expire(
     offset, a group without members is removed too."""
     group_id = group.group_id
     committed = offsets.of_group(group_id)
-    if isinstance(group, ConsumerGroup | StreamsGroup):
-        due = expired_consumer_partitions(group, committed, retention_ms, wall_ms)
-    else:
-        due = expired_partitions(group, committed, retention_ms, wall_ms)
+    due = expired_partitions(group, committed, retention_ms, wall_ms)
     expired = [partition for partition in due if not offsets.is_pending(group_id, partition)]
     del expired[TOMBSTONES_MAX:]
     records = remove_offsets(
@@ -97,9 +79,9 @@ def expire(
     return records
 
 
-def _is_unused(group: ClassicGroup | ConsumerGroup | StreamsGroup) -> bool:
+def _is_unused(group: ClassicGroup | ModernGroup[Any, Any]) -> bool:
     """True if the group has records of its own, but no members."""
-    if isinstance(group, ConsumerGroup | StreamsGroup):
+    if isinstance(group, ModernGroup):
         return not group.members
     # A member may have been given an id a moment ago, and be about to join with it.
     return group.state is GroupState.EMPTY and group.stored is not None and not group.pending
@@ -120,13 +102,15 @@ def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
 
 
 def expired_partitions(
-    group: ClassicGroup,
+    group: ClassicGroup | ModernGroup[Any, Any],
     offsets: dict[TopicPartition, OffsetCommitValue],
     retention_ms: int,
     wall_ms: int,
 ) -> list[TopicPartition]:
-    """The expired offsets of a classic group (O-11, O-13)."""
-    if group.is_simple:
+    """The expired offsets of a group (O-11, O-13, O-23)."""
+    if isinstance(group, ModernGroup):
+        since_ms, kept = None, group.subscribed_names
+    elif group.is_simple:
         since_ms, kept = None, frozenset[str]()
     elif group.state is GroupState.EMPTY:
         since_ms, kept = group.state_since_ms, frozenset[str]()

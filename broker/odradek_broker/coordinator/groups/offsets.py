@@ -7,11 +7,12 @@ change it. Decisions are returned as records.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from odradek_broker.coordinator.groups.classic.group import ClassicGroup, GroupState
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
-from odradek_broker.coordinator.groups.fencing import check_epoch_for_offsets, check_member
+from odradek_broker.coordinator.groups.fencing import check_member
+from odradek_broker.coordinator.groups.modern.group import M, ModernGroup
 from odradek_broker.coordinator.groups.streams.group import StreamsGroup
 from odradek_broker.coordinator.runtime import Record
 from odradek_broker.topic_partition import TopicPartition
@@ -294,48 +295,27 @@ _E = ErrorCode
 def check_consumer_commit(group: ConsumerGroup, call: CommitCall, transactional: bool) -> ErrorCode:
     """The error that forbids a commit in a consumer group, or NONE (O-20; with `transactional`
     O-22)."""
-    if call.generation < 0 and not group.members:
-        # Offsets that are set from outside while the group has no members.
-        return _E.NONE
-    anonymous = call.generation < 0 and not call.member_id and call.instance_id is None
-    if transactional and anonymous:
-        return _E.NONE
-    member = group.members.get(call.member_id)
-    if member is None:
-        return _E.UNKNOWN_MEMBER_ID
+    member = _committing_member(group, call, transactional)
+    if isinstance(member, ErrorCode):
+        return member
     if not transactional and member.classic is None and call.api_version < CONSUMER_GROUPS_SINCE:
         return _E.UNSUPPORTED_VERSION
-    error = check_epoch_for_offsets(member, call.generation)
-    if transactional and error is _E.STALE_MEMBER_EPOCH:
-        # TxnOffsetCommit has no such error.
-        return _E.ILLEGAL_GENERATION
-    return error
-
-
-def check_fetch(group: ConsumerGroup, asker: FetchingMember) -> ErrorCode:
-    """The error that forbids a fetch of offsets, or NONE. A caller that claims to be a member must
-    be one (O-21)."""
-    if asker.member_id is None and asker.epoch < 0:
+    if call.generation == member.epoch:
         return _E.NONE
-    member = group.members.get(asker.member_id or "")
-    return _E.UNKNOWN_MEMBER_ID if member is None else check_epoch_for_offsets(member, asker.epoch)
+    # TxnOffsetCommit has no error for a stale epoch.
+    return _E.ILLEGAL_GENERATION if transactional else member.stale_epoch_error
 
 
 def check_streams_commit(group: StreamsGroup, call: CommitCall, transactional: bool) -> ErrorCode:
     """The error that forbids a commit in a streams group, or NONE (J-52)."""
-    if call.generation < 0 and not group.members:
-        return _E.NONE
-    anonymous = call.generation < 0 and not call.member_id and call.instance_id is None
-    if transactional and anonymous:
-        return _E.NONE
-    member = group.members.get(call.member_id)
-    if member is None:
-        return _E.UNKNOWN_MEMBER_ID
+    member = _committing_member(group, call, transactional)
+    if isinstance(member, ErrorCode):
+        return member
     if not transactional and call.api_version < CONSUMER_GROUPS_SINCE:
         return _E.UNSUPPORTED_VERSION
     if call.generation == member.epoch:
         return _E.NONE
-    stale = _E.ILLEGAL_GENERATION if transactional else _E.STALE_MEMBER_EPOCH
+    stale = _E.ILLEGAL_GENERATION if transactional else member.stale_epoch_error
     if call.generation > member.epoch or group.topology is None:
         return stale
     epochs = {**member.pending.epochs, **member.assigned.epochs}
@@ -346,33 +326,26 @@ def check_streams_commit(group: StreamsGroup, call: CommitCall, transactional: b
     return _E.NONE
 
 
-def check_streams_fetch(group: StreamsGroup, asker: FetchingMember) -> ErrorCode:
+def _committing_member(
+    group: ModernGroup[M, Any], call: CommitCall, transactional: bool
+) -> M | ErrorCode:
+    """The member that commits, whose epoch is still to be checked, or the result without one."""
+    if call.generation < 0 and not group.members:
+        # Offsets that are set from outside while the group has no members.
+        return _E.NONE
+    anonymous = call.generation < 0 and not call.member_id and call.instance_id is None
+    if transactional and anonymous:
+        return _E.NONE
+    return group.members.get(call.member_id) or _E.UNKNOWN_MEMBER_ID
+
+
+def check_fetch(group: ModernGroup[Any, Any], asker: FetchingMember) -> ErrorCode:
     """The error that forbids a fetch of offsets, or NONE. A caller that claims to be a member must
-    be one (J-52)."""
+    be one (O-21, J-52)."""
     if asker.member_id is None and asker.epoch < 0:
         return _E.NONE
     member = group.members.get(asker.member_id or "")
     if member is None:
         return _E.UNKNOWN_MEMBER_ID
-    return _E.NONE if asker.epoch == member.epoch else _E.STALE_MEMBER_EPOCH
-
-
-def expired_partitions(
-    group: ConsumerGroup | StreamsGroup,
-    offsets: dict[TopicPartition, OffsetCommitValue],
-    retention_ms: int,
-    wall_ms: int,
-) -> list[TopicPartition]:
-    """The partitions that no member subscribes to and no member has committed for `retention_ms`
-    (O-23)."""
-    subscribed = group.subscribed_names
-    found = []
-    for partition, value in offsets.items():
-        if partition[0] in subscribed:
-            continue
-        due_ms = value.commit_timestamp + retention_ms
-        if value.expire_timestamp != NO_EXPIRY:
-            due_ms = value.expire_timestamp
-        if wall_ms >= due_ms:
-            found.append(partition)
-    return found
+    error: ErrorCode = member.stale_epoch_error
+    return _E.NONE if asker.epoch == member.epoch else error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from odradek_broker.coordinator.groups.settings import Topics
 from odradek_broker.topic_partition import TopicPartition
@@ -34,6 +34,23 @@ def partitions_of(pairs: Iterable[tuple[K, Iterable[int]]]) -> Mapping[K, frozen
         if both:
             made[each_id] = both
     return made
+
+
+class TopicIdPartitions(Protocol):
+    """The partitions of one topic, in a message or a record."""
+
+    topic_id: bytes
+    partitions: list[int]
+
+
+def partitions_from(parts: Iterable[TopicIdPartitions]) -> Partitions:
+    """The partitions in a list of a message or a record."""
+    return partitions_of((part.topic_id, part.partitions) for part in parts)
+
+
+def in_order(partitions: Mapping[K, frozenset[int]]) -> list[tuple[K, list[int]]]:
+    """(id, indexes) of each topic or subtopology, both sorted."""
+    return [(each_id, sorted(indexes)) for each_id, indexes in sorted(partitions.items())]
 
 
 def each_partition(partitions: Mapping[K, frozenset[int]]) -> Iterator[tuple[K, int]]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from odradek_protocol.errors import ErrorCode
-
 
 class ConsumerGroupSettings(Protocol):
     """The settings of the broker that consumer groups read."""
@@ -179,15 +177,6 @@ def streams_standby_replicas(config: StreamsGroupSettings, topics: Topics, group
     broker's."""
     own = topics.group_setting_ms(group_id, "streams.num.standby.replicas")
     return _own_or(own, config.group_streams_num_standby_replicas)
-
-
-class Refusal(Exception):
-    """A request is answered with an error and changes nothing. `message` is for people."""
-
-    def __init__(self, error: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.error = error
-        self.message = message
 
 
 class GroupSettings(ConsumerGroupSettings, ShareGroupSettings, StreamsGroupSettings, Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from struct import Struct as Packer
 from typing import Any
 
-from odradek_broker.coordinator.groups.administration import GroupAdministration
+from odradek_broker.coordinator.groups.administration import GroupAdministration, GroupsByType
 from odradek_broker.coordinator.groups.classic.group import (
     ClassicGroup,
     GroupState,
@@ -16,7 +16,6 @@ from odradek_broker.coordinator.groups.classic.group import (
 )
 from odradek_broker.coordinator.groups.classic.join_phase import Rebalances
 from odradek_broker.coordinator.groups.classic.membership import ClassicMembership
-from odradek_broker.coordinator.groups.consumer import records as make
 from odradek_broker.coordinator.groups.consumer.classic_members import ClassicProtocolMembers
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, MemberState
 from odradek_broker.coordinator.groups.consumer.heartbeat import ConsumerProtocol, HeartbeatCall
@@ -56,7 +55,6 @@ from odradek_broker.coordinator.groups.offsets import (
     check_consumer_commit,
     check_fetch,
     check_streams_commit,
-    check_streams_fetch,
     commit_records,
 )
 from odradek_broker.coordinator.groups.responses import join_refused
@@ -125,6 +123,7 @@ class GroupShard:
         self.consumers: dict[str, ConsumerGroup] = {}
         self.shares: dict[str, ShareGroup] = {}
         self.streams: dict[str, StreamsGroup] = {}
+        self.by_type: GroupsByType = (self.groups, self.consumers, self.shares, self.streams)
         self.offsets = OffsetStore()
         self._unrecorded: set[str] = set()
         self._config = config
@@ -173,8 +172,7 @@ class GroupShard:
             topics,
             self.groups,
             self.consumers,
-            self.shares,
-            self.streams,
+            self.by_type,
             self.offsets,
             observer,
         )
@@ -480,12 +478,8 @@ class GroupShard:
         member: FetchingMember = NOT_A_MEMBER,
     ) -> FetchedOffsets:
         """Committed offsets, of all partitions if `partitions` is None (O-08 to O-10, O-21)."""
-        consumer, streams = self.consumers.get(group_id), self.streams.get(group_id)
-        error = ErrorCode.NONE
-        if streams is not None:
-            error = check_streams_fetch(streams, member)
-        elif consumer is not None:
-            error = check_fetch(consumer, member)
+        group = self.consumers.get(group_id) or self.streams.get(group_id)
+        error = ErrorCode.NONE if group is None else check_fetch(group, member)
         if error is not ErrorCode.NONE:
             return FetchedOffsets(error, [])
         parts = list(self.offsets.fetch(group_id, partitions, require_stable))
@@ -567,7 +561,7 @@ class ConsumerGroups:
             group = self.groups[group_id] = ConsumerGroup(group_id)
         member_id = str(getattr(named, "member_id", ""))
         before = group.members.get(member_id)
-        make.replay(group, kind, named, None if value is None else decode_value(kind, value))
+        group.replay(kind, named, None if value is None else decode_value(kind, value))
         if self._active and value is not None:
             after = group.members.get(member_id)
             self._observer(RecordReplayed(kind, group, before, after))

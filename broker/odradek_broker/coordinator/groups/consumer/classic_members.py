@@ -32,6 +32,7 @@ from odradek_broker.coordinator.groups.deadlines import ConsumerDeadlines, Deadl
 from odradek_broker.coordinator.groups.events import Removal, RemovalReason
 from odradek_broker.coordinator.groups.fencing import fenced_instance, find_member
 from odradek_broker.coordinator.groups.partitions import Partitions, difference, each_partition
+from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_broker.coordinator.groups.responses import (
     heartbeat_reply,
     join_error,
@@ -43,7 +44,7 @@ from odradek_broker.coordinator.groups.responses import (
     sync_error,
     sync_refused,
 )
-from odradek_broker.coordinator.groups.settings import GroupSettings, Refusal, Topics
+from odradek_broker.coordinator.groups.settings import GroupSettings, Topics
 from odradek_broker.coordinator.runtime import Instant, Outcome, Reply
 from odradek_broker.deferred import Deferred
 from odradek_broker.platform.seams import Randomness

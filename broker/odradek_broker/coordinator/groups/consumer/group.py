@@ -1,32 +1,39 @@
 """A consumer group and its members, built from their records, with the states and the steps of a
-reconciliation as tables (rules G-100 to G-104, G-120 to G-123).
-
-All state is durable and only the `replay_*` functions change it, except the session and revocation
-deadlines, which start anew after a restart, and `topics_version`, the version of the topics that
-was resolved last.
-"""
+reconciliation as tables (rules G-100 to G-104, G-120 to G-123)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
 from enum import Enum, IntEnum
+from typing import Any
 
+from odradek_broker.coordinator.groups.modern.group import ModernGroup, ModernMember, RecordKeys
 from odradek_broker.coordinator.groups.partitions import (
     NO_PARTITIONS,
     Partitions,
     each_partition,
-    partitions_of,
+    partitions_from,
 )
+from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.message import Message
 from odradek_protocol.primitives import DecodeError
 from odradek_protocol.stored.consumer_group import (
+    ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupPartitionMetadataKey,
     ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey,
     ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
 )
+from odradek_protocol.stored.subscription import PROTOCOL_TYPE
 
 
 class MemberState(IntEnum):
@@ -40,16 +47,6 @@ class MemberState(IntEnum):
 
     UNRELEASED_PARTITIONS = 3
     """The member is at the target's epoch, but others still have some partitions of its target."""
-
-
-class ConsumerGroupState(Enum):
-    """The states of a consumer group, with the names that Kafka's tools show (G-104)."""
-
-    EMPTY = "Empty"
-    ASSIGNING = "Assigning"
-    RECONCILING = "Reconciling"
-    STABLE = "Stable"
-    DEAD = "Dead"
 
 
 class Report(Enum):
@@ -86,10 +83,6 @@ STEPS: dict[tuple[MemberState, Report, bool], Step] = {
 }
 
 
-#: The epoch of a group before any member subscribed to a topic.
-FIRST_EPOCH = 1
-
-
 @dataclass(frozen=True, slots=True)
 class ClassicMetadata:
     """The session timeout and the protocols of a member that uses the classic protocol (G-150).
@@ -106,38 +99,84 @@ class ClassicMetadata:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerMember:
-    """A member of a consumer group.
+class ConsumerMember(ModernMember):
+    """A member of a consumer group. The member may own `assigned` and `pending` (partitions that it
+    was told to give back); no other member owns any of them."""
 
-    `previous_epoch` is still accepted, since the answer with the present epoch may be lost (G-114).
-    The member may own `assigned` and `pending` (partitions that it was told to give back); no other
-    member owns any of them.
-    """
-
-    member_id: str
     instance_id: str | None = None
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
     rebalance_timeout_ms: int = -1
     topics: frozenset[str] = frozenset()
     pattern: str | None = None
     assignor: str | None = None
     classic: ClassicMetadata | None = None
-    epoch: int = 0
-    previous_epoch: int = 0
     state: MemberState = MemberState.STABLE
     assigned: Partitions = field(default_factory=dict)
     pending: Partitions = field(default_factory=dict)
 
     def is_reconciled(self, target_epoch: int) -> bool:
-        """True if the member has all of its target."""
         return self.state is MemberState.STABLE and self.epoch == target_epoch
+
+    @property
+    def revocation_timeout_ms(self) -> int | None:
+        """The time for giving partitions back. A member that uses the classic protocol has times
+        for rejoining and syncing instead."""
+        revokes = self.state is MemberState.UNREVOKED_PARTITIONS and self.epoch >= 0
+        return self.rebalance_timeout_ms if revokes and self.classic is None else None
+
+    @property
+    def stale_epoch_error(self) -> ErrorCode:
+        """The error of offsets under another epoch; for a member that speaks the classic protocol
+        the epoch is a generation."""
+        classic = self.classic is not None
+        return ErrorCode.ILLEGAL_GENERATION if classic else ErrorCode.STALE_MEMBER_EPOCH
 
     def at_epoch(self, epoch: int) -> ConsumerMember:
         """The member at another epoch, with the present epoch as the previous one."""
         return (
             self if epoch == self.epoch else replace(self, epoch=epoch, previous_epoch=self.epoch)
+        )
+
+    def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
+        stored = value.classic_member_metadata
+        return replace(
+            self,
+            instance_id=value.instance_id,
+            rack_id=value.rack_id,
+            client_id=value.client_id,
+            client_host=value.client_host,
+            rebalance_timeout_ms=value.rebalance_timeout_ms,
+            topics=frozenset(value.subscribed_topic_names),
+            pattern=value.subscribed_topic_regex,
+            assignor=value.server_assignor,
+            classic=None
+            if stored is None
+            else ClassicMetadata(
+                stored.session_timeout_ms,
+                tuple(
+                    (protocol.name, protocol.metadata) for protocol in stored.supported_protocols
+                ),
+            ),
+        )
+
+    def with_assignment(
+        self, value: ConsumerGroupCurrentMemberAssignmentValue | None
+    ) -> ConsumerMember:
+        if value is None:
+            return replace(
+                self,
+                epoch=0,
+                previous_epoch=0,
+                state=MemberState.STABLE,
+                assigned=NO_PARTITIONS,
+                pending=NO_PARTITIONS,
+            )
+        return replace(
+            self,
+            epoch=value.member_epoch,
+            previous_epoch=value.previous_member_epoch,
+            state=_state(value.state),
+            assigned=partitions_from(value.assigned_partitions),
+            pending=partitions_from(value.partitions_pending_revocation),
         )
 
 
@@ -157,27 +196,34 @@ def _state(number: int) -> MemberState:
 
 
 @dataclass(slots=True)
-class ConsumerGroup:
+class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
     """A group of the consumer protocol.
 
-    `epoch` grows with every change that requires a new assignment; `assignment_epoch` is the epoch
-    that `targets` were computed for, 0 before the first; `patterns` maps a regular expression to
-    the names that it matched.
+    `assignment_epoch` is 0 before the first assignment; `patterns` maps a regular expression to the
+    names that it matched.
     """
 
-    group_id: str
-    epoch: int = FIRST_EPOCH
+    protocol_type = PROTOCOL_TYPE
+    member_class = ConsumerMember
+    record_keys = RecordKeys(
+        ConsumerGroupCurrentMemberAssignmentKey,
+        ConsumerGroupTargetAssignmentMemberKey,
+        ConsumerGroupMemberMetadataKey,
+        (
+            ConsumerGroupTargetAssignmentMetadataKey,
+            ConsumerGroupPartitionMetadataKey,
+            ConsumerGroupMetadataKey,
+        ),
+    )
+    no_target = NO_PARTITIONS
+    unassigned_epoch = 0
+
     assignment_epoch: int = 0
-    members: dict[str, ConsumerMember] = field(default_factory=dict)
-    targets: dict[str, Partitions] = field(default_factory=dict)
     topics: dict[str, TopicMetadata] = field(default_factory=dict)
     patterns: dict[str, frozenset[str]] = field(default_factory=dict)
     # --- made from the above ---
     static_ids: dict[str, str] = field(default_factory=dict)
     owners: dict[tuple[bytes, int], str] = field(default_factory=dict)
-    # --- soft ---
-    #: The version of the cluster's topics from which `topics` was made; None: not since the start.
-    topics_version: int | None = None
 
     # --- Questions ---
 
@@ -185,22 +231,6 @@ class ConsumerGroup:
     def is_new(self) -> bool:
         """True if nothing was ever assigned in the group, so that it has no record yet."""
         return self.assignment_epoch == 0
-
-    @property
-    def state(self) -> ConsumerGroupState:
-        """The state of the group, from its epochs and its members (G-104)."""
-        if not self.members:
-            return ConsumerGroupState.EMPTY
-        if self.epoch > self.assignment_epoch:
-            return ConsumerGroupState.ASSIGNING
-        epoch = self.assignment_epoch
-        if all(member.is_reconciled(epoch) for member in self.members.values()):
-            return ConsumerGroupState.STABLE
-        return ConsumerGroupState.RECONCILING
-
-    def target(self, member_id: str) -> Partitions:
-        """The target of a member; empty before the member was part of an assignment."""
-        return self.targets.get(member_id, NO_PARTITIONS)
 
     def static_member(self, instance_id: str) -> ConsumerMember | None:
         """The member with an instance id."""
@@ -231,77 +261,35 @@ class ConsumerGroup:
         resolved = self.patterns if patterns is None else patterns
         return member.topics | resolved.get(member.pattern, frozenset())
 
+    def own_keys(self) -> list[Message]:
+        return [
+            *(pattern_key(self.group_id, pattern) for pattern in self.patterns),
+            *ModernGroup.own_keys(self),
+        ]
+
     # --- Replay ---
 
     def replay_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
-        """Apply a member's own record; None removes the member."""
         before = self.members.get(member_id)
         if before is not None and self.static_ids.get(before.instance_id or "") == member_id:
             del self.static_ids[before.instance_id or ""]
-        if value is None:
-            if before is not None:
-                self._disown(before)
-                del self.members[member_id]
-            return
-        stored = value.classic_member_metadata
-        self.members[member_id] = replace(
-            before or ConsumerMember(member_id=member_id),
-            instance_id=value.instance_id,
-            rack_id=value.rack_id,
-            client_id=value.client_id,
-            client_host=value.client_host,
-            rebalance_timeout_ms=value.rebalance_timeout_ms,
-            topics=frozenset(value.subscribed_topic_names),
-            pattern=value.subscribed_topic_regex,
-            assignor=value.server_assignor,
-            classic=None
-            if stored is None
-            else ClassicMetadata(
-                stored.session_timeout_ms,
-                tuple(
-                    (protocol.name, protocol.metadata) for protocol in stored.supported_protocols
-                ),
-            ),
-        )
-        if value.instance_id is not None:
+        if value is None and before is not None:
+            self._disown(before)
+        ModernGroup.replay_member(self, member_id, value)
+        if value is not None and value.instance_id is not None:
             self.static_ids[value.instance_id] = member_id
 
     def replay_current(
         self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None
     ) -> None:
-        """Apply a member's current assignment. None comes before the tombstone of its own record,
-        or before the member returns."""
         before = self.members.get(member_id)
-        if before is None:
-            if value is None:
-                return
-            before = ConsumerMember(member_id=member_id)
-        self._disown(before)
-        if value is None:
-            after = replace(
-                before,
-                epoch=0,
-                previous_epoch=0,
-                state=MemberState.STABLE,
-                assigned=NO_PARTITIONS,
-                pending=NO_PARTITIONS,
-            )
-        else:
-            after = replace(
-                before,
-                epoch=value.member_epoch,
-                previous_epoch=value.previous_member_epoch,
-                state=_state(value.state),
-                assigned=partitions_of(
-                    (part.topic_id, part.partitions) for part in value.assigned_partitions
-                ),
-                pending=partitions_of(
-                    (part.topic_id, part.partitions) for part in value.partitions_pending_revocation
-                ),
-            )
-        self.members[member_id] = after
-        for partition in (*each_partition(after.assigned), *each_partition(after.pending)):
-            self.owners[partition] = member_id
+        if before is not None:
+            self._disown(before)
+        ModernGroup.replay_current(self, member_id, value)
+        after = self.members.get(member_id)
+        if after is not None:
+            for partition in (*each_partition(after.assigned), *each_partition(after.pending)):
+                self.owners[partition] = member_id
 
     def _disown(self, member: ConsumerMember) -> None:
         for partition in (*each_partition(member.assigned), *each_partition(member.pending)):
@@ -310,25 +298,24 @@ class ConsumerGroup:
             if self.owners.get(partition) == member.member_id:
                 del self.owners[partition]
 
-    def replay_target(
-        self, member_id: str, value: ConsumerGroupTargetAssignmentMemberValue | None
-    ) -> None:
-        """Apply a member's target; None removes the target."""
-        if value is None:
-            self.targets.pop(member_id, None)
-        else:
-            self.targets[member_id] = partitions_of(
-                (part.topic_id, part.partitions) for part in value.topic_partitions
-            )
+    def stored_target(self, value: ConsumerGroupTargetAssignmentMemberValue) -> Partitions:
+        return partitions_from(value.topic_partitions)
 
-    def replay_topics(self, value: ConsumerGroupPartitionMetadataValue | None) -> None:
+    def replay_other(self, key: Any, value: Any) -> None:
+        """Apply the names that a regular expression matched, or the subscribed topics."""
+        if isinstance(key, ConsumerGroupRegularExpressionKey):
+            self._replay_pattern(key.regular_expression, value)
+        else:
+            self._replay_topics(value)
+
+    def _replay_topics(self, value: ConsumerGroupPartitionMetadataValue | None) -> None:
         """Apply the subscribed topics, as they were resolved last."""
         self.topics = {
             topic.topic_name: TopicMetadata(topic.topic_id, topic.num_partitions)
             for topic in (value.topics if value is not None else ())
         }
 
-    def replay_pattern(
+    def _replay_pattern(
         self, pattern: str, value: ConsumerGroupRegularExpressionValue | None
     ) -> None:
         """Apply the names that a regular expression matched; None: no member uses it any more."""
@@ -336,3 +323,8 @@ class ConsumerGroup:
             self.patterns.pop(pattern, None)
         else:
             self.patterns[pattern] = frozenset(value.topics)
+
+
+def pattern_key(group_id: str, pattern: str) -> ConsumerGroupRegularExpressionKey:
+    """The key of the record of a regular expression."""
+    return ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=pattern)

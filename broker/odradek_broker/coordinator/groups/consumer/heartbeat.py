@@ -35,10 +35,15 @@ from odradek_broker.coordinator.groups.fencing import (
     find_member,
     unknown_member,
 )
-from odradek_broker.coordinator.groups.partitions import NO_PARTITIONS, Partitions, partitions_of
+from odradek_broker.coordinator.groups.partitions import (
+    NO_PARTITIONS,
+    Partitions,
+    in_order,
+    partitions_from,
+)
+from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_broker.coordinator.groups.settings import (
     ConsumerGroupSettings,
-    Refusal,
     Topics,
     Visible,
     every_topic,
@@ -325,7 +330,7 @@ class ConsumerProtocol:
             out.after_append = converted.after_append
             return
         for member in members:
-            out.records += make.member_tombstones(group.group_id, member.member_id)
+            out.records += group.member_tombstones(member.member_id)
         for pattern in sorted({member.pattern for member in members if member.pattern}):
             if gone.issuperset(group.subscribers_of(pattern)):
                 out.records.append(make.pattern_tombstone(group.group_id, pattern))
@@ -354,7 +359,7 @@ def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Partitions | Non
     them."""
     if request.topic_partitions is None:
         return None
-    return partitions_of((part.topic_id, part.partitions) for part in request.topic_partitions)
+    return partitions_from(request.topic_partitions)
 
 
 def _updated(member: ConsumerMember, call: HeartbeatCall) -> ConsumerMember:
@@ -390,7 +395,7 @@ def heartbeat_assignment(assigned: Partitions) -> HeartbeatAssignment:
     """The assignment, in the form of the answer."""
     return HeartbeatAssignment(
         topic_partitions=[
-            AssignedTopicPartitions(topic_id=topic_id, partitions=sorted(indexes))
-            for topic_id, indexes in sorted(assigned.items())
+            AssignedTopicPartitions(topic_id=topic_id, partitions=indexes)
+            for topic_id, indexes in in_order(assigned)
         ]
     )

@@ -39,9 +39,9 @@ from odradek_broker.coordinator.groups.partitions import (
     partitions_of,
     union,
 )
+from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_broker.coordinator.groups.settings import (
     ConsumerGroupSettings,
-    Refusal,
     Topics,
     Visible,
     every_topic,
@@ -383,7 +383,7 @@ def replace_static_member(
         pending=NO_PARTITIONS,
     )
     update = MemberUpdate(group, None, fresh, owned, replaced=old)
-    update.records += make.member_tombstones(group.group_id, old.member_id)
+    update.records += group.member_tombstones(old.member_id)
     update.records.append(
         make.target_record(group.group_id, member_id, group.target(old.member_id))
     )

@@ -1,64 +1,77 @@
-"""A share group and its members, built from their records (rules H-01 to H-05).
-
-All state is durable and only the `replay_*` functions change it, except the session deadlines,
-which start anew after a restart, `topics_version`, the version of the topics that was hashed last,
-`states_changed_ms`, `changes` and `steady_at`.
-"""
+"""A share group and its members, built from their records (rules H-01 to H-05)."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import field, replace
-from enum import Enum
-from typing import NamedTuple
+from enum import IntEnum
+from typing import Any, NamedTuple
 
+from odradek_broker.coordinator.groups.modern.group import (
+    ModernGroup,
+    ModernGroupState,
+    ModernMember,
+    RecordKeys,
+)
 from odradek_broker.coordinator.groups.partitions import (
     NO_PARTITIONS,
     Partitions,
-    partitions_of,
+    partitions_from,
 )
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.stored.share_group import (
+    ShareGroupCurrentMemberAssignmentKey,
     ShareGroupCurrentMemberAssignmentValue,
+    ShareGroupMemberMetadataKey,
     ShareGroupMemberMetadataValue,
+    ShareGroupMetadataKey,
     ShareGroupMetadataValue,
+    ShareGroupStatePartitionMetadataKey,
     ShareGroupStatePartitionMetadataValue,
+    ShareGroupTargetAssignmentMemberKey,
     ShareGroupTargetAssignmentMemberValue,
-    ShareGroupTargetAssignmentMetadataValue,
+    ShareGroupTargetAssignmentMetadataKey,
     StatePartitionsInfo,
 )
-
-#: The group epoch before any member subscribed, and the epoch of the assignment before the first.
-FIRST_EPOCH = 1
 
 #: The number of the only state that members of share groups have in their records.
 MEMBER_STABLE = 1
 
 
-class ShareGroupState(Enum):
-    """The states of a share group, with the names that Kafka's tools show (H-05)."""
-
-    EMPTY = "Empty"
-    STABLE = "Stable"
+#: The type of share groups in ListGroups, and their protocol type.
+SHARE_TYPE = "share"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShareMember:
-    """A member of a share group. `previous_epoch` is still accepted, since the answer with the
-    present epoch may be lost (H-13)."""
+class ShareMember(ModernMember):
+    """A member of a share group."""
 
-    member_id: str
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
     topics: frozenset[str] = frozenset()
-    epoch: int = 0
     previous_epoch: int = -1
     assigned: Partitions = field(default_factory=dict)
 
     def at_epoch(self, epoch: int, assigned: Partitions) -> ShareMember:
         """The member at another epoch, with the present epoch as the previous one."""
         return replace(self, epoch=epoch, previous_epoch=self.epoch, assigned=assigned)
+
+    def with_metadata(self, value: ShareGroupMemberMetadataValue) -> ShareMember:
+        return replace(
+            self,
+            rack_id=value.rack_id,
+            client_id=value.client_id,
+            client_host=value.client_host,
+            topics=frozenset(value.subscribed_topic_names),
+        )
+
+    def with_assignment(self, value: ShareGroupCurrentMemberAssignmentValue | None) -> ShareMember:
+        if value is None:
+            return replace(self, epoch=-1, previous_epoch=-1, assigned=NO_PARTITIONS)
+        return replace(
+            self,
+            epoch=value.member_epoch,
+            previous_epoch=value.previous_member_epoch,
+            assigned=partitions_from(value.assigned_partitions),
+        )
 
 
 class StateTopic(NamedTuple):
@@ -88,26 +101,30 @@ class StatePartitions:
 
 
 @dataclass(slots=True)
-class ShareGroup:
+class ShareGroup(ModernGroup[ShareMember, Partitions]):
     """A group of the share protocol.
 
-    `epoch` grows with every change that requires a new assignment; `assignment_epoch` is the epoch
-    that `targets` were computed for, at the time `assignment_ms`, 0 if that is not known. `hashed`:
-    the hash of the subscribed topics that the epoch belongs to. `states` None: no share partition
-    ever had a state.
+    `hashed`: the hash of the subscribed topics that the epoch belongs to. `states` None: no share
+    partition ever had a state.
     """
 
-    group_id: str
-    epoch: int = FIRST_EPOCH
+    protocol_type = SHARE_TYPE
+    member_class = ShareMember
+    record_keys = RecordKeys(
+        ShareGroupCurrentMemberAssignmentKey,
+        ShareGroupTargetAssignmentMemberKey,
+        ShareGroupMemberMetadataKey,
+        (
+            ShareGroupTargetAssignmentMetadataKey,
+            ShareGroupStatePartitionMetadataKey,
+            ShareGroupMetadataKey,
+        ),
+    )
+    no_target = NO_PARTITIONS
+
     hashed: int = 0
-    assignment_epoch: int = FIRST_EPOCH
-    assignment_ms: int = 0
-    members: dict[str, ShareMember] = field(default_factory=dict)
-    targets: dict[str, Partitions] = field(default_factory=dict)
     states: StatePartitions | None = None
     # --- soft ---
-    #: The version of the cluster's topics that `hashed` was made from; None: not since the start.
-    topics_version: int | None = None
     #: The monotonic time of the last change of `states`, or of the load.
     states_changed_ms: int = 0
     #: The number of records that were applied.
@@ -117,79 +134,29 @@ class ShareGroup:
     steady_at: tuple[int, int] | None = None
 
     @property
-    def state(self) -> ShareGroupState:
-        """The state of the group (H-05)."""
-        return ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY
+    def state(self) -> ModernGroupState:
+        """The state of the group (H-05): partitions are shared, so no member waits for others."""
+        return ModernGroupState.STABLE if self.members else ModernGroupState.EMPTY
 
     @property
     def subscribed_names(self) -> frozenset[str]:
         """Every topic that any member is subscribed to, whether it exists or not."""
         return names_of(self.members.values())
 
-    def target(self, member_id: str) -> Partitions:
-        """The target of a member; empty before the member was part of an assignment."""
-        return self.targets.get(member_id, NO_PARTITIONS)
-
     # --- Replay ---
 
-    def replay_member(self, member_id: str, value: ShareGroupMemberMetadataValue | None) -> None:
-        """Apply a member's own record; None removes the member."""
-        if value is None:
-            self.members.pop(member_id, None)
-            return
-        self.members[member_id] = replace(
-            self.members.get(member_id) or ShareMember(member_id=member_id),
-            rack_id=value.rack_id,
-            client_id=value.client_id,
-            client_host=value.client_host,
-            topics=frozenset(value.subscribed_topic_names),
-        )
-
-    def replay_current(
-        self, member_id: str, value: ShareGroupCurrentMemberAssignmentValue | None
-    ) -> None:
-        """Apply a member's current assignment. None comes before the tombstone of its own
-        record."""
-        before = self.members.get(member_id)
-        if before is None:
-            if value is None:
-                return
-            before = ShareMember(member_id=member_id)
-        if value is None:
-            after = replace(before, epoch=-1, previous_epoch=-1, assigned=NO_PARTITIONS)
-        else:
-            after = replace(
-                before,
-                epoch=value.member_epoch,
-                previous_epoch=value.previous_member_epoch,
-                assigned=partitions_of(
-                    (part.topic_id, part.partitions) for part in value.assigned_partitions
-                ),
-            )
-        self.members[member_id] = after
+    def replay(self, kind: IntEnum, key: Any, value: Any) -> None:
+        self.changes += 1
+        ModernGroup.replay(self, kind, key, value)
 
     def replay_group(self, value: ShareGroupMetadataValue | None) -> None:
-        """Apply the group epoch and the hash of its topics."""
-        self.epoch = FIRST_EPOCH if value is None else value.epoch
+        ModernGroup.replay_group(self, value)
         self.hashed = 0 if value is None else value.metadata_hash
 
-    def replay_target_epoch(self, value: ShareGroupTargetAssignmentMetadataValue | None) -> None:
-        """Apply the epoch of the target assignment, and its time."""
-        self.assignment_epoch = FIRST_EPOCH if value is None else value.assignment_epoch
-        self.assignment_ms = 0 if value is None else value.assignment_timestamp
+    def stored_target(self, value: ShareGroupTargetAssignmentMemberValue) -> Partitions:
+        return partitions_from(value.topic_partitions)
 
-    def replay_target(
-        self, member_id: str, value: ShareGroupTargetAssignmentMemberValue | None
-    ) -> None:
-        """Apply a member's target; None removes the target."""
-        if value is None:
-            self.targets.pop(member_id, None)
-        else:
-            self.targets[member_id] = partitions_of(
-                (part.topic_id, part.partitions) for part in value.topic_partitions
-            )
-
-    def replay_states(self, value: ShareGroupStatePartitionMetadataValue | None) -> None:
+    def replay_other(self, key: Any, value: ShareGroupStatePartitionMetadataValue | None) -> None:
         """Apply the share partitions that have a state; None: there are none any more."""
         if value is None:
             self.states = None

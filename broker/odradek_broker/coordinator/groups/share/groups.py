@@ -17,7 +17,8 @@ from odradek_broker.coordinator.groups.events import (
     ShareRecordReplayed,
 )
 from odradek_broker.coordinator.groups.partitions import Partitions, by_name
-from odradek_broker.coordinator.groups.settings import Refusal, ShareGroupSettings, Topics
+from odradek_broker.coordinator.groups.refusals import Refusal
+from odradek_broker.coordinator.groups.settings import ShareGroupSettings, Topics
 from odradek_broker.coordinator.groups.share import records as make
 from odradek_broker.coordinator.groups.share import states
 from odradek_broker.coordinator.groups.share.assignor import ASSIGNOR_NAME
@@ -43,9 +44,6 @@ from odradek_protocol.schemas.share_group_describe import (
     DescribedShareTopicPartitions,
 )
 from odradek_protocol.stored.share_group import ShareRecordType, decode_key, decode_value
-
-#: The type of share groups in ListGroups, and their protocol type.
-SHARE_TYPE = "share"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +111,7 @@ class ShareGroups:
             group = self.groups[group_id] = ShareGroup(group_id)
         member_id = str(getattr(named, "member_id", ""))
         before = group.members.get(member_id)
-        make.replay(group, kind, named, None if value is None else decode_value(kind, value))
+        group.replay(kind, named, None if value is None else decode_value(kind, value))
         if kind is ShareRecordType.STATE_PARTITIONS:
             group.states_changed_ms = self._monotonic_ms
         if self._active and value is not None:

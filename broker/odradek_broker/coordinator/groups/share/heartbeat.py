@@ -20,9 +20,9 @@ from odradek_broker.coordinator.groups.events import (
     RemovalReason,
     RequestRefused,
 )
-from odradek_broker.coordinator.groups.partitions import Partitions
+from odradek_broker.coordinator.groups.partitions import Partitions, in_order
+from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_broker.coordinator.groups.settings import (
-    Refusal,
     ShareGroupSettings,
     Topics,
     may_assign_again,
@@ -393,7 +393,7 @@ class ShareProtocol:
         self._deadlines.forget(group, member_id)
         left = [each for each in group.members.values() if each is not member]
         hashed = topics_hash(names_of(left), self._topics)
-        out.records += make.member_tombstones(group.group_id, member_id)
+        out.records += group.member_tombstones(member_id)
         out.records.append(make.group_record(group.group_id, group.epoch + 1, hashed))
 
         def after_append(error: ErrorCode, then: Instant) -> Outcome:
@@ -419,7 +419,7 @@ def _updated(member: ShareMember, call: ShareHeartbeatCall) -> ShareMember:
 def _assignment(assigned: Partitions) -> ShareAssignment:
     return ShareAssignment(
         topic_partitions=[
-            ShareTopicPartitions(topic_id=topic_id, partitions=sorted(indexes))
-            for topic_id, indexes in sorted(assigned.items())
+            ShareTopicPartitions(topic_id=topic_id, partitions=indexes)
+            for topic_id, indexes in in_order(assigned)
         ]
     )

@@ -1,13 +1,10 @@
-"""The records of a share group: made from its state, and replayed into it (rule H-04)."""
+"""The records of a share group, made from its state (rule H-04)."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from odradek_broker.coordinator.groups.partitions import Partitions
+from odradek_broker.coordinator.groups.partitions import Partitions, in_order
 from odradek_broker.coordinator.groups.share.group import (
     MEMBER_STABLE,
-    ShareGroup,
     ShareMember,
     StatePartitions,
     StateTopics,
@@ -27,14 +24,11 @@ from odradek_protocol.stored.share_group import (
     ShareGroupTargetAssignmentMemberValue,
     ShareGroupTargetAssignmentMetadataKey,
     ShareGroupTargetAssignmentMetadataValue,
-    ShareRecordType,
     ShareTargetPartition,
     StatePartitionsInfo,
     StateTopicInfo,
 )
 from odradek_protocol.stored.typed_records import encode_key, encode_value
-
-# --- From the state to records ---
 
 
 def group_record(group_id: str, epoch: int, hashed: int) -> Record:
@@ -62,8 +56,8 @@ def current_record(group_id: str, member: ShareMember) -> Record:
         previous_member_epoch=member.previous_epoch,
         state=MEMBER_STABLE,
         assigned_partitions=[
-            ShareAssignedPartitions(topic_id=topic_id, partitions=sorted(indexes))
-            for topic_id, indexes in sorted(member.assigned.items())
+            ShareAssignedPartitions(topic_id=topic_id, partitions=indexes)
+            for topic_id, indexes in in_order(member.assigned)
         ],
     )
     key = ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id)
@@ -74,8 +68,8 @@ def target_record(group_id: str, member_id: str, partitions: Partitions) -> Reco
     """A record of a member's target."""
     value = ShareGroupTargetAssignmentMemberValue(
         topic_partitions=[
-            ShareTargetPartition(topic_id=topic_id, partitions=sorted(indexes))
-            for topic_id, indexes in sorted(partitions.items())
+            ShareTargetPartition(topic_id=topic_id, partitions=indexes)
+            for topic_id, indexes in in_order(partitions)
         ]
     )
     key = ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
@@ -112,56 +106,3 @@ def _infos(topics: StateTopics) -> list[StatePartitionsInfo]:
         )
         for topic_id, topic in sorted(topics.items())
     ]
-
-
-def member_tombstones(group_id: str, member_id: str) -> list[Record]:
-    """The tombstones of a member. The member's own one comes last, so that no load finds half a
-    member."""
-    return [
-        (encode_key(cls(group_id=group_id, member_id=member_id)), None)
-        for cls in (
-            ShareGroupCurrentMemberAssignmentKey,
-            ShareGroupTargetAssignmentMemberKey,
-            ShareGroupMemberMetadataKey,
-        )
-    ]
-
-
-def group_tombstones(group: ShareGroup) -> list[Record]:
-    """The tombstones of a group and its members."""
-    group_id = group.group_id
-    records: list[Record] = []
-    for member_id in group.members:
-        records += member_tombstones(group_id, member_id)
-    for member_id in group.targets.keys() - group.members.keys():
-        key = ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
-        records.append((encode_key(key), None))
-    records += [
-        (encode_key(cls(group_id=group_id)), None)
-        for cls in (
-            ShareGroupTargetAssignmentMetadataKey,
-            ShareGroupStatePartitionMetadataKey,
-            ShareGroupMetadataKey,
-        )
-    ]
-    return records
-
-
-# --- From records to the state ---
-
-
-def replay(group: ShareGroup, kind: ShareRecordType, key: Any, value: Any) -> None:
-    """Apply one record to a group; `key` and `value` are decoded, None is a tombstone."""
-    group.changes += 1
-    if kind is ShareRecordType.GROUP:
-        group.replay_group(value)
-    elif kind is ShareRecordType.TARGET_EPOCH:
-        group.replay_target_epoch(value)
-    elif kind is ShareRecordType.MEMBER:
-        group.replay_member(key.member_id, value)
-    elif kind is ShareRecordType.TARGET:
-        group.replay_target(key.member_id, value)
-    elif kind is ShareRecordType.CURRENT:
-        group.replay_current(key.member_id, value)
-    else:
-        group.replay_states(value)

@@ -14,7 +14,8 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from odradek_broker.coordinator.groups.partitions import Partitions, partitions_of
-from odradek_broker.coordinator.groups.settings import Refusal, Topics
+from odradek_broker.coordinator.groups.refusals import Refusal
+from odradek_broker.coordinator.groups.settings import Topics
 from odradek_broker.coordinator.groups.shard import GroupShard
 from odradek_broker.coordinator.groups.share.groups import StatesDecision, share_not_described
 from odradek_broker.coordinator.groups.share.heartbeat import (

@@ -11,9 +11,8 @@ from odradek_broker.coordinator.groups.events import (
     RemovalReason,
     StreamsRecordReplayed,
 )
-from odradek_broker.coordinator.groups.partitions import Tasks
+from odradek_broker.coordinator.groups.partitions import Tasks, in_order
 from odradek_broker.coordinator.groups.settings import StreamsGroupSettings, Topics
-from odradek_broker.coordinator.groups.streams import records as make
 from odradek_broker.coordinator.groups.streams.group import (
     StreamsGroup,
     StreamsMember,
@@ -23,7 +22,7 @@ from odradek_broker.coordinator.groups.streams.heartbeat import (
     StreamsHeartbeatCall,
     StreamsProtocol,
 )
-from odradek_broker.coordinator.groups.streams.tasks import TaskSet, sorted_tasks
+from odradek_broker.coordinator.groups.streams.tasks import TaskSet
 from odradek_broker.coordinator.groups.streams.topology import InternalTopic, Topology
 from odradek_broker.coordinator.runtime import Instant, Outcome, Record
 from odradek_protocol.errors import ErrorCode
@@ -44,9 +43,6 @@ from odradek_protocol.stored.streams_group import (
     decode_key,
     decode_value,
 )
-
-#: The type of streams groups in ListGroups, and their protocol type.
-STREAMS_TYPE = "streams"
 
 
 class StreamsGroups:
@@ -89,7 +85,7 @@ class StreamsGroups:
             group = self.groups[group_id] = StreamsGroup(group_id)
         member_id = str(getattr(named, "member_id", ""))
         before = group.members.get(member_id)
-        make.replay(group, kind, named, None if value is None else decode_value(kind, value))
+        group.replay(kind, named, None if value is None else decode_value(kind, value))
         if self._active and value is not None:
             after = group.members.get(member_id)
             self._observer(StreamsRecordReplayed(kind, group, before, after))
@@ -254,5 +250,5 @@ def _tasks(tasks: TaskSet) -> DescribedTasks:
 def _task_ids(tasks: Tasks) -> list[DescribedTaskIds]:
     return [
         DescribedTaskIds(subtopology_id=each_id, partitions=indexes)
-        for each_id, indexes in sorted_tasks(tasks)
+        for each_id, indexes in in_order(tasks)
     ]

@@ -15,9 +15,9 @@ from odradek_broker.coordinator.groups.events import (
     RemovalReason,
     RequestRefused,
 )
-from odradek_broker.coordinator.groups.partitions import Tasks
+from odradek_broker.coordinator.groups.partitions import Tasks, in_order
+from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_broker.coordinator.groups.settings import (
-    Refusal,
     StreamsGroupSettings,
     Topics,
     may_assign_again,
@@ -33,7 +33,6 @@ from odradek_broker.coordinator.groups.streams.reconciliation import reconcile
 from odradek_broker.coordinator.groups.streams.tasks import (
     NO_TASK_SET,
     TaskSet,
-    sorted_tasks,
     tasks_of,
 )
 from odradek_broker.coordinator.groups.streams.topology import (
@@ -495,7 +494,7 @@ class StreamsProtocol:
                     index for index in indexes if index < self._topics.partition_count(name)
                 ],
             )
-            for each_id, indexes in sorted_tasks(tasks)
+            for each_id, indexes in in_order(tasks)
             if each_id in configured.subtopologies
             for name in configured.subtopologies[each_id].inputs
         ]
@@ -525,7 +524,7 @@ class StreamsProtocol:
         """Remove a member: its tasks become free, and the group epoch grows (J-03)."""
         self._observer(MemberRemoved(group.group_id, group.members[member_id], removal))
         self._deadlines.forget(group, member_id)
-        out.records += make.member_tombstones(group.group_id, member_id)
+        out.records += group.member_tombstones(member_id)
         out.records.append(
             make.group_record(
                 group.group_id,
@@ -621,5 +620,5 @@ def _status(code: StreamsStatusCode, detail: str) -> StreamsStatus:
 def _task_ids(tasks: Tasks) -> list[StreamsTaskIds]:
     return [
         StreamsTaskIds(subtopology_id=each_id, partitions=indexes)
-        for each_id, indexes in sorted_tasks(tasks)
+        for each_id, indexes in in_order(tasks)
     ]

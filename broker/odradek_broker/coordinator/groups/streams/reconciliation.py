@@ -14,7 +14,7 @@ from odradek_broker.coordinator.groups.partitions import (
     intersection,
     partitions_of,
 )
-from odradek_broker.coordinator.groups.settings import Refusal
+from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_broker.coordinator.groups.streams.group import (
     Holders,
     StreamsMember,

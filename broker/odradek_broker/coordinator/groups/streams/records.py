@@ -1,13 +1,12 @@
-"""The records of a streams group: made from its state, and replayed into it (rule J-02)."""
+"""The records of a streams group, made from its state (rule J-02)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from odradek_broker.coordinator.groups.partitions import Tasks
-from odradek_broker.coordinator.groups.streams.group import StreamsGroup, StreamsMember
-from odradek_broker.coordinator.groups.streams.tasks import HeldTasks, TaskSet, sorted_tasks
+from odradek_broker.coordinator.groups.partitions import Tasks, in_order
+from odradek_broker.coordinator.groups.streams.group import StreamsMember
+from odradek_broker.coordinator.groups.streams.tasks import HeldTasks, TaskSet
 from odradek_broker.coordinator.runtime import Record
 from odradek_protocol.schemas.streams_group_heartbeat import InternalTopicInfo, StreamsTopology
 from odradek_protocol.stored.streams_group import (
@@ -32,11 +31,8 @@ from odradek_protocol.stored.streams_group import (
     StreamsGroupTargetAssignmentMetadataValue,
     StreamsGroupTopologyKey,
     StreamsGroupTopologyValue,
-    StreamsRecordType,
 )
 from odradek_protocol.stored.typed_records import encode_key, encode_value
-
-# --- From the state to records ---
 
 
 def group_record(
@@ -144,14 +140,14 @@ def _stored_active(held: HeldTasks) -> list[StoredTasks]:
             partitions=indexes,
             assignment_epochs=[held.epochs[each_id, index] for index in indexes],
         )
-        for each_id, indexes in sorted_tasks(held.tasks.active)
+        for each_id, indexes in in_order(held.tasks.active)
     ]
 
 
 def _stored(tasks: Tasks) -> list[StoredTasks]:
     return [
         StoredTasks(subtopology_id=each_id, partitions=indexes)
-        for each_id, indexes in sorted_tasks(tasks)
+        for each_id, indexes in in_order(tasks)
     ]
 
 
@@ -169,7 +165,7 @@ def target_record(group_id: str, member_id: str, target: TaskSet) -> Record:
 def _stored_target(tasks: Tasks) -> list[StoredTargetTasks]:
     return [
         StoredTargetTasks(subtopology_id=each_id, partitions=indexes)
-        for each_id, indexes in sorted_tasks(tasks)
+        for each_id, indexes in in_order(tasks)
     ]
 
 
@@ -180,55 +176,3 @@ def target_epoch_record(group_id: str, epoch: int, wall_ms: int) -> Record:
         assignment_epoch=epoch, assignment_timestamp=wall_ms
     )
     return encode_key(key), encode_value(value)
-
-
-def member_tombstones(group_id: str, member_id: str) -> list[Record]:
-    """The tombstones of a member. The member's own one comes last, so that no load finds half a
-    member."""
-    return [
-        (encode_key(cls(group_id=group_id, member_id=member_id)), None)
-        for cls in (
-            StreamsGroupCurrentMemberAssignmentKey,
-            StreamsGroupTargetAssignmentMemberKey,
-            StreamsGroupMemberMetadataKey,
-        )
-    ]
-
-
-def group_tombstones(group: StreamsGroup) -> list[Record]:
-    """The tombstones of a group and its members."""
-    group_id = group.group_id
-    records: list[Record] = []
-    for member_id in group.members:
-        records += member_tombstones(group_id, member_id)
-    for member_id in group.targets.keys() - group.members.keys():
-        key = StreamsGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
-        records.append((encode_key(key), None))
-    records += [
-        (encode_key(cls(group_id=group_id)), None)
-        for cls in (
-            StreamsGroupTargetAssignmentMetadataKey,
-            StreamsGroupTopologyKey,
-            StreamsGroupMetadataKey,
-        )
-    ]
-    return records
-
-
-# --- From records to the state ---
-
-
-def replay(group: StreamsGroup, kind: StreamsRecordType, key: Any, value: Any) -> None:
-    """Apply one record to a group; `key` and `value` are decoded, None is a tombstone."""
-    if kind is StreamsRecordType.GROUP:
-        group.replay_group(value)
-    elif kind is StreamsRecordType.TOPOLOGY:
-        group.replay_topology(value)
-    elif kind is StreamsRecordType.TARGET_EPOCH:
-        group.replay_target_epoch(value)
-    elif kind is StreamsRecordType.MEMBER:
-        group.replay_member(key.member_id, value)
-    elif kind is StreamsRecordType.TARGET:
-        group.replay_target(key.member_id, value)
-    else:
-        group.replay_current(key.member_id, value)

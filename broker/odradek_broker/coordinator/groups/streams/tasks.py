@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Protocol
 
@@ -95,8 +95,3 @@ def held_tasks(
     """Held tasks with the epochs of exactly the active ones."""
     kept = {task: epochs[task] for task in each_partition(active)}
     return HeldTasks(TaskSet(active, standby, warmup), kept)
-
-
-def sorted_tasks(tasks: Tasks) -> Sequence[tuple[str, list[int]]]:
-    """(subtopology id, indexes), both sorted."""
-    return [(each_id, sorted(indexes)) for each_id, indexes in sorted(tasks.items())]

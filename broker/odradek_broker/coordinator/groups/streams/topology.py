@@ -14,7 +14,7 @@ from functools import cached_property
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from odradek_broker.coordinator.groups.settings import Refusal
+from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.stored.streams_group import (

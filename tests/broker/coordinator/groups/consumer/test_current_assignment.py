@@ -20,13 +20,13 @@ from consumer_group_world import (
 from group_world import GroupWorld
 from odradek_broker.coordinator.groups.consumer.group import (
     STEPS,
-    ConsumerGroupState,
     ConsumerMember,
     MemberState,
     Report,
     Step,
 )
 from odradek_broker.coordinator.groups.consumer.reconciliation import next_assignment
+from odradek_broker.coordinator.groups.modern.group import ModernGroupState
 from odradek_broker.coordinator.groups.partitions import NO_PARTITIONS, Partitions
 from odradek_protocol.errors import ErrorCode
 
@@ -160,7 +160,7 @@ def test_g124_silence_ends_a_session(world: GroupWorld) -> None:
     settle(b)
     assert b.owned == ALL
     world.wait(45_000)
-    assert consumer_group(world).state is ConsumerGroupState.EMPTY
+    assert consumer_group(world).state is ModernGroupState.EMPTY
 
 
 @pytest.mark.parametrize("jump_ms", [-3_600_000, 86_400_000])

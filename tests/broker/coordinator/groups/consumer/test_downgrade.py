@@ -16,7 +16,7 @@ from consumer_group_world import (
 )
 from group_world import GROUP, GroupWorld
 from odradek_broker.coordinator.groups.classic.group import GroupState
-from odradek_broker.coordinator.groups.consumer.group import ConsumerGroupState
+from odradek_broker.coordinator.groups.modern.group import ModernGroupState
 from odradek_broker.explain.sentences import EventKind
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.assignment import (
@@ -203,5 +203,5 @@ def test_g161_metrics_see_groups_of_both_kinds(world: GroupWorld) -> None:
     seen = {each.group_id: each for each in world.groups.groups()}
     assert seen["old"].state is S.STABLE
     listing = seen[GROUP]
-    assert (listing.state, listing.members) == (ConsumerGroupState.STABLE, 2)
+    assert (listing.state, listing.members) == (ModernGroupState.STABLE, 2)
     assert (listing.protocol_type, listing.generation, listing.offsets) == ("consumer", 3, 1)

@@ -21,7 +21,7 @@ from consumer_group_world import (
     topic_id_partitions,
 )
 from group_world import GROUP, GroupWorld
-from odradek_broker.coordinator.groups.consumer.group import ConsumerGroupState
+from odradek_broker.coordinator.groups.modern.group import ModernGroupState
 from odradek_protocol.errors import ErrorCode
 
 E = ErrorCode
@@ -208,9 +208,9 @@ def test_g102_targets_are_computed_at_the_first_heartbeat_after(world: GroupWorl
     b.leave()
     group = consumer_group(world)
     assert (group.assignment_epoch, group.epoch) == (3, 4)
-    assert group.state is ConsumerGroupState.ASSIGNING
+    assert group.state is ModernGroupState.ASSIGNING
     a.beat()
-    assert (group.assignment_epoch, group.state) == (4, ConsumerGroupState.STABLE)
+    assert (group.assignment_epoch, group.state) == (4, ModernGroupState.STABLE)
 
 
 def test_g103_a_member_catches_up_with_the_group(world: GroupWorld) -> None:
@@ -224,20 +224,20 @@ def test_g103_a_member_catches_up_with_the_group(world: GroupWorld) -> None:
 
 
 def test_g104_the_states_of_a_group(world: GroupWorld) -> None:
-    def state() -> ConsumerGroupState:
+    def state() -> ModernGroupState:
         return consumer_group(world).state
 
     a, b = FakeMember(world, "a"), FakeMember(world, "b")
     a.beat()
-    assert state() is ConsumerGroupState.STABLE
+    assert state() is ModernGroupState.STABLE
     b.beat()
-    assert state() is ConsumerGroupState.RECONCILING
+    assert state() is ModernGroupState.RECONCILING
     settle(a, b)
-    assert state() is ConsumerGroupState.STABLE
+    assert state() is ModernGroupState.STABLE
     a.leave()
-    assert state() is ConsumerGroupState.ASSIGNING
+    assert state() is ModernGroupState.ASSIGNING
     b.leave()
-    assert state() is ConsumerGroupState.EMPTY
+    assert state() is ModernGroupState.EMPTY
 
 
 def test_a_refused_append_is_as_if_nothing_had_come(world: GroupWorld) -> None:

@@ -17,7 +17,8 @@ from consumer_group_world import (
 )
 from group_world import GROUP, GroupWorld
 from odradek_broker.coordinator.groups.classic.group import GroupState
-from odradek_broker.coordinator.groups.consumer.group import ConsumerGroupState, MemberState
+from odradek_broker.coordinator.groups.consumer.group import MemberState
+from odradek_broker.coordinator.groups.modern.group import ModernGroupState
 from odradek_protocol.errors import ErrorCode
 
 E = ErrorCode
@@ -44,7 +45,7 @@ def test_g150_a_classic_group_takes_a_member_of_the_consumer_protocol(
     assert old.beat() is E.REBALANCE_IN_PROGRESS
     rest(old, new)
     assert (len(old.owned), len(new.owned)) == (5, 5)
-    assert consumer_group(world).state is ConsumerGroupState.STABLE
+    assert consumer_group(world).state is ModernGroupState.STABLE
     told = world.groups.describe_consumer_group(GROUP).result()
     assert sorted(member.member_type for member in told.members) == [0, 1]
 

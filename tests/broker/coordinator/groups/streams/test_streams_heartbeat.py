@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from group_world import part
+from odradek_broker.coordinator.groups.modern.group import ModernGroupState
 from odradek_broker.coordinator.groups.offsets import FetchingMember
-from odradek_broker.coordinator.groups.streams.group import StreamsGroupState
 from odradek_broker.coordinator.groups.streams.topology import StreamsStatusCode
 from odradek_broker.explain.sentences import sentence
 from odradek_broker.explain.streams_groups import states_of_streams_group
@@ -37,14 +37,14 @@ def test_j03_j20_the_first_member_gets_every_task(world: StreamsGroupWorld) -> N
     assert answer.heartbeat_interval_ms == 5_000
     group = world.streams_group()
     assert (group.epoch, group.assignment_epoch) == (2, 2)
-    assert group.state is StreamsGroupState.STABLE
+    assert group.state is ModernGroupState.STABLE
     assert world.beat("a", 2).active_tasks is None
 
 
 def test_j30_tasks_go_from_member_to_member(world: StreamsGroupWorld) -> None:
     world.beat("a")
     assert world.active(world.beat("b")) == {}
-    assert world.streams_group().state is StreamsGroupState.RECONCILING
+    assert world.streams_group().state is ModernGroupState.RECONCILING
     left = world.active(world.beat("a", 2))["0"]
     assert len(left) == 5
     assert world.report("a", 2, _0=ALL) == 2
@@ -52,7 +52,7 @@ def test_j30_tasks_go_from_member_to_member(world: StreamsGroupWorld) -> None:
     assert world.report("a", 2, _0=left) == 3
     got = world.active(world.beat("b", 3))["0"]
     assert sorted(got + left) == ALL
-    assert world.streams_group().state is StreamsGroupState.STABLE
+    assert world.streams_group().state is ModernGroupState.STABLE
 
 
 def test_j02_a_restart_finds_the_group_as_it_was(world: StreamsGroupWorld) -> None:
@@ -99,7 +99,7 @@ def test_j07_assignments_have_an_interval() -> None:
     world.beat("a")
     answer = world.beat("b")
     assert world.statuses(answer) == [StreamsStatusCode.ASSIGNMENT_DELAYED]
-    assert world.streams_group().state is StreamsGroupState.ASSIGNING
+    assert world.streams_group().state is ModernGroupState.ASSIGNING
     world.wait(1_000)
     world.beat("b", answer.member_epoch)
     assert world.streams_group().assignment_epoch == 3
@@ -157,11 +157,11 @@ def test_j05_j22_tasks_wait_for_the_topics(world: StreamsGroupWorld) -> None:
     answer = world.beat("a", topology=topology(subtopology(sources=["topic", "new"])))
     assert world.statuses(answer) == [StreamsStatusCode.MISSING_SOURCE_TOPICS]
     assert (world.active(answer), answer.member_epoch) == ({}, 2)
-    assert world.streams_group().state is StreamsGroupState.NOT_READY
+    assert world.streams_group().state is ModernGroupState.NOT_READY
     world.create("new", 12)
     answer = world.beat("a", 2)
     assert world.active(answer) == {"0": list(range(12))}
-    assert world.streams_group().state is StreamsGroupState.STABLE
+    assert world.streams_group().state is ModernGroupState.STABLE
 
 
 def test_j24_the_answer_names_the_internal_topics_to_create(world: StreamsGroupWorld) -> None:
@@ -325,7 +325,7 @@ def test_j12_j13_j17_members_and_groups_that_are_not_there(world: StreamsGroupWo
     for epoch in (2, -1):
         assert error(world, "b", epoch) is E.UNKNOWN_MEMBER_ID
     assert error(world, "a", -1) is E.NONE
-    assert world.streams_group().state is StreamsGroupState.EMPTY
+    assert world.streams_group().state is ModernGroupState.EMPTY
     assert error(world, "a", -1) is E.UNKNOWN_MEMBER_ID
 
 

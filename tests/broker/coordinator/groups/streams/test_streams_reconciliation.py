@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from odradek_broker.coordinator.groups.settings import Refusal
+from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_broker.coordinator.groups.streams.group import (
     Holders,
     StreamsMember,

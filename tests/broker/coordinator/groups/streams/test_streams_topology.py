@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import budget
-from odradek_broker.coordinator.groups.settings import Refusal
+from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_broker.coordinator.groups.streams.records import stored_topology
 from odradek_broker.coordinator.groups.streams.topology import (
     ConfiguredTopology,

@@ -1,0 +1,235 @@
+"""A modern group and its members: what groups of consumers, of shares and of streams have in common
+(Kafka's ModernGroup and ModernGroupMember).
+
+    subscriptions  ->  group epoch  ->  target assignment  ->  current assignment of each member
+
+The broker computes the assignment. A heartbeat that changes what the assignment depends on raises
+the group epoch; the targets of all members are computed for a group epoch, and each member takes up
+its target with heartbeats of its own.
+
+All state is durable and only the `replay*` functions change it, except what is listed under "soft",
+which starts anew after a restart, like the deadlines.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field
+from enum import Enum, IntEnum
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+
+from odradek_broker.coordinator.runtime import Record
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.message import Message
+from odradek_protocol.stored.typed_records import encode_key
+
+#: The group epoch before anything required an assignment.
+FIRST_EPOCH = 1
+
+
+class ModernGroupState(Enum):
+    """The states of a modern group, with the names that Kafka's tools show (G-104, H-05, J-05)."""
+
+    EMPTY = "Empty"
+    NOT_READY = "NotReady"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModernMember(ABC):
+    """A member of a modern group. `previous_epoch` is still accepted, since the answer with the
+    present epoch may be lost (G-114, H-13, J-14)."""
+
+    member_id: str
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    epoch: int = 0
+    previous_epoch: int = 0
+
+    def is_reconciled(self, target_epoch: int) -> bool:
+        """True if the member has exactly the target of this epoch."""
+        return self.epoch == target_epoch
+
+    @property
+    def revocation_timeout_ms(self) -> int | None:
+        """The time in which the member must give back what it was told to; None for nothing."""
+        return None
+
+    @property
+    def stale_epoch_error(self) -> ErrorCode:
+        """The error of a commit or fetch of offsets under another epoch than the member's."""
+        return ErrorCode.STALE_MEMBER_EPOCH
+
+    @abstractmethod
+    def with_metadata(self, value: Any) -> Self:
+        """The member with what its own record says."""
+
+    @abstractmethod
+    def with_assignment(self, value: Any) -> Self:
+        """The member with the assignment and the epoch of its record; with none of them for a
+        tombstone, None."""
+
+
+class RecordKeys(NamedTuple):
+    """The keys of the records of a type of group, in the order of their tombstones. A member's own
+    key comes last of the member's, so that no load finds half a member, and the group's own key
+    last of all."""
+
+    current: Callable[..., Message]
+    target: Callable[..., Message]
+    member: Callable[..., Message]
+    of_group: tuple[Callable[..., Message], ...]
+
+
+M = TypeVar("M", bound=ModernMember)
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class ModernGroup(ABC, Generic[M, T]):
+    """A group with members M and targets T.
+
+    `epoch` grows with every change that requires a new assignment; `assignment_epoch` is the epoch
+    that `targets` were computed for, at the time `assignment_ms`, 0 if that is not known.
+    """
+
+    #: The type of the group in ListGroups, which is its protocol type too.
+    protocol_type: ClassVar[str]
+    member_class: ClassVar[Callable[..., Any]]
+    record_keys: ClassVar[RecordKeys]
+    no_target: ClassVar[Any]
+    #: The epoch of the assignment without a record of it.
+    unassigned_epoch: ClassVar[int] = FIRST_EPOCH
+
+    group_id: str
+    epoch: int = FIRST_EPOCH
+    assignment_epoch: int = FIRST_EPOCH
+    assignment_ms: int = 0
+    members: dict[str, M] = field(default_factory=dict)
+    targets: dict[str, T] = field(default_factory=dict)
+    # --- soft ---
+    #: The version of the cluster's topics that was looked at last; None: not since the start.
+    topics_version: int | None = None
+
+    # --- Questions ---
+
+    @property
+    def state(self) -> ModernGroupState:
+        """The state of the group."""
+        return self.progress
+
+    @property
+    def progress(self) -> ModernGroupState:
+        """The state that follows from the epochs of the group and its members (G-104)."""
+        if not self.members:
+            return ModernGroupState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return ModernGroupState.ASSIGNING
+        epoch = self.assignment_epoch
+        if all(member.is_reconciled(epoch) for member in self.members.values()):
+            return ModernGroupState.STABLE
+        return ModernGroupState.RECONCILING
+
+    @property
+    @abstractmethod
+    def subscribed_names(self) -> frozenset[str]:
+        """Every topic that any member may read, whether it exists or not."""
+
+    def target(self, member_id: str) -> T:
+        """The target of a member; empty before the member was part of an assignment."""
+        found: T = self.targets.get(member_id, self.no_target)
+        return found
+
+    def changed_targets(self, targets: Mapping[str, T]) -> list[tuple[str, T]]:
+        """The targets that are not those of the group."""
+        return [
+            (member_id, target)
+            for member_id, target in targets.items()
+            if self.targets.get(member_id) != target
+        ]
+
+    # --- Tombstones ---
+
+    def tombstones(self) -> list[Record]:
+        """The tombstones of the group and its members."""
+        keys: list[Message] = []
+        for member_id in self.members:
+            keys += self._member_keys(member_id)
+        for member_id in self.targets.keys() - self.members.keys():
+            keys.append(self.record_keys.target(group_id=self.group_id, member_id=member_id))
+        return [(encode_key(key), None) for key in (*keys, *self.own_keys())]
+
+    def member_tombstones(self, member_id: str) -> list[Record]:
+        """The tombstones of a member."""
+        return [(encode_key(key), None) for key in self._member_keys(member_id)]
+
+    def _member_keys(self, member_id: str) -> Iterator[Message]:
+        for key in self.record_keys[:3]:
+            yield key(group_id=self.group_id, member_id=member_id)
+
+    def own_keys(self) -> list[Message]:
+        """The keys of the group's records that are not those of members."""
+        return [key(group_id=self.group_id) for key in self.record_keys.of_group]
+
+    # --- Replay ---
+
+    def replay(self, kind: IntEnum, key: Any, value: Any) -> None:
+        """Apply one record; `key` and `value` are decoded, None is a tombstone. The types of the
+        records have the same names for all groups."""
+        if kind.name == "MEMBER":
+            self.replay_member(key.member_id, value)
+        elif kind.name == "CURRENT":
+            self.replay_current(key.member_id, value)
+        elif kind.name == "TARGET":
+            self.replay_target(key.member_id, value)
+        elif kind.name == "TARGET_EPOCH":
+            self.assignment_epoch = self.unassigned_epoch
+            if value is not None:
+                self.assignment_epoch = value.assignment_epoch
+            # Consumer groups do not store the time.
+            self.assignment_ms = getattr(value, "assignment_timestamp", 0)
+        elif kind.name == "GROUP":
+            self.replay_group(value)
+        else:
+            self.replay_other(key, value)
+
+    def replay_member(self, member_id: str, value: Any) -> None:
+        """Apply a member's own record; None removes the member."""
+        if value is None:
+            self.members.pop(member_id, None)
+        else:
+            self.members[member_id] = self._member(member_id).with_metadata(value)
+
+    def replay_current(self, member_id: str, value: Any) -> None:
+        """Apply a member's current assignment. None comes before the tombstone of the member's own
+        record, or before the member returns."""
+        if value is not None or member_id in self.members:
+            self.members[member_id] = self._member(member_id).with_assignment(value)
+
+    def _member(self, member_id: str) -> M:
+        found: M = self.members.get(member_id) or self.member_class(member_id=member_id)
+        return found
+
+    def replay_target(self, member_id: str, value: Any) -> None:
+        """Apply a member's target; None removes the target."""
+        if value is None:
+            self.targets.pop(member_id, None)
+        else:
+            self.targets[member_id] = self.stored_target(value)
+
+    @abstractmethod
+    def stored_target(self, value: Any) -> T:
+        """The target in a record."""
+
+    def replay_group(self, value: Any) -> None:
+        """Apply the group epoch, and what it belongs to."""
+        self.epoch = FIRST_EPOCH if value is None else value.epoch
+
+    @abstractmethod
+    def replay_other(self, key: Any, value: Any) -> None:
+        """Apply a record that only groups of this type have."""
