@@ -18,6 +18,7 @@ from odradek_broker.node import Node
 from odradek_broker.storage.errors import DataDirectoryError
 from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.manager import LogManager
+from odradek_protocol.acls import AclResourceType
 
 #: Durable state by name.
 State = dict[str, object]
@@ -102,6 +103,13 @@ def _metadata_state(metadata: ClusterMetadata) -> State:
         for name, settings in resources.items():
             if settings:
                 state[f"settings of {resource_type} {name!r}"] = dict(sorted(settings.items()))
+    for token in metadata.delegation_tokens.all():
+        state[f"delegation token {token.token_id}"] = token
+    for user, credentials in metadata.scram_credentials.items():
+        state[f"credentials of {user}"] = dict(credentials)
+    for kind in AclResourceType:
+        for acl in metadata.acls.of_type(kind):
+            state[f"ACL {acl}"] = acl
     return state
 
 

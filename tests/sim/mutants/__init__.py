@@ -15,6 +15,7 @@ from tests.sim.mutants.base import Mutant
 from tests.sim.mutants.batches import BATCHES
 from tests.sim.mutants.clients import CLIENTS
 from tests.sim.mutants.compaction import COMPACTION
+from tests.sim.mutants.delegation_tokens import DELEGATION_TOKENS
 from tests.sim.mutants.everything import EVERYTHING
 from tests.sim.mutants.groups import GROUPS
 from tests.sim.mutants.metadata import METADATA
@@ -38,6 +39,7 @@ MUTANTS: dict[str, Mutant] = {
         *SHARE,
         *STREAMS,
         *METADATA,
+        *DELEGATION_TOKENS,
         *MIRROR,
         *RETENTION,
         *COMPACTION,

@@ -24,7 +24,7 @@ def _unrecorded(self: ClusterMetadata) -> list[Any]:
 _commit = MetadataLog.commit
 
 
-def _committed_at_once(self: MetadataLog, records: Any) -> Deferred[None]:
+def committed_at_once(self: MetadataLog, records: Any) -> Deferred[None]:
     _commit(self, records)
     return Deferred.of(None)
 
@@ -46,7 +46,7 @@ METADATA = (
         "a change of metadata acknowledged before it is durable",
         "admin-churn",
         1,
-        {(MetadataLog, "commit"): _committed_at_once},
+        {(MetadataLog, "commit"): committed_at_once},
         ("admin-churn: ",),
     ),
 )

@@ -10,6 +10,7 @@ from tests.sim.workloads.copy import (
     TransactionalCopyWorkload,
 )
 from tests.sim.workloads.damaged import DamagedBatchesWorkload
+from tests.sim.workloads.delegation_tokens import DelegationTokensWorkload
 from tests.sim.workloads.everything import EverythingWorkload
 from tests.sim.workloads.groups import GroupsWorkload
 from tests.sim.workloads.jepsen import JepsenWorkload
@@ -42,6 +43,7 @@ WORKLOADS: dict[str, type[Workload]] = {
         ShareGroupsWorkload,
         StreamsGroupsWorkload,
         AdminChurnWorkload,
+        DelegationTokensWorkload,
         LateCommitsWorkload,
         LoneProducersWorkload,
         DamagedBatchesWorkload,

@@ -1,0 +1,291 @@
+"""Delegation tokens: acknowledged ones outlive crashes, ended ones never come back, and nobody sees
+or changes more than Kafka allows.
+
+The expiry of a token is known exactly after each acknowledged change, and within bounds after a
+change without an answer. Times without the name of a clock are virtual.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from odradek.simulation.clock import LoopClock
+from odradek_client.admin import DelegationToken
+from odradek_protocol.errors import ErrorCode
+
+#: True if a user may see a token that does not concern that user.
+MaySee = Callable[[str, DelegationToken], bool]
+
+
+class FollowedClock(LoopClock):
+    """The clocks of a broker, with all differences between them since the beginning."""
+
+    __slots__ = ("_differences",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        #: Each difference, and the time from which on it counts.
+        self._differences = [(0, self.wall_ms() - self.monotonic_ms())]
+
+    def jump(self, by_ms: int) -> None:
+        """See `LoopClock`."""
+        super().jump(by_ms)
+        self._note()
+
+    def set_wrong(self, by_ms: int) -> None:
+        """See `LoopClock`."""
+        super().set_wrong(by_ms)
+        self._note()
+
+    def _note(self) -> None:
+        now_ms = self.monotonic_ms()
+        self._differences.append((now_ms, self.wall_ms() - now_ms))
+
+    def ahead_ms(self, since_ms: int) -> tuple[int, int]:
+        """The least and the most that the wall clock was ahead of virtual time since then."""
+        before = [each for each in self._differences if each[0] <= since_ms][-1:]
+        after = [each for each in self._differences if each[0] > since_ms]
+        ahead = [difference for _, difference in before + after]
+        return min(ahead), max(ahead)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The known state of a token from `from_ms` on: `least_ms` and `most_ms` are bounds of its
+    expiry by the wall clock, `there_ms` is the last time at which it surely existed."""
+
+    from_ms: int
+    there_ms: int
+    least_ms: int
+    most_ms: int
+    may_be_gone: bool = False
+    gone: bool = False
+
+
+class KnownToken:
+    """A token that was acknowledged. `changing`: a change of it has no answer yet."""
+
+    def __init__(self, token: DelegationToken, began_ms: int, now_ms: int) -> None:
+        self.token = token
+        self.changing = False
+        expiry_ms = token.expiry_timestamp_ms
+        self._bounds = [Bounds(now_ms, began_ms, expiry_ms, expiry_ms)]
+
+    @property
+    def name(self) -> str:
+        """A text for violations."""
+        return f"the token {self.token.token_id} of {self.token.owner}"
+
+    @property
+    def present(self) -> Bounds:
+        """The present state."""
+        return self._bounds[-1]
+
+    def becomes(self, bounds: Bounds) -> None:
+        """Change the state, unless the token is gone."""
+        if not self.present.gone:
+            self._bounds.append(bounds)
+
+    def since(self, began_ms: int) -> Bounds:
+        """All states since then in one: `gone` if it was gone all the time."""
+        before = [each for each in self._bounds if each.from_ms <= began_ms][-1:]
+        states = before + [each for each in self._bounds if each.from_ms > began_ms]
+        return Bounds(
+            states[0].from_ms,
+            min(each.there_ms for each in states),
+            min(each.least_ms for each in states),
+            max(each.most_ms for each in states),
+            any(each.may_be_gone or each.gone for each in states),
+            all(each.gone for each in states),
+        )
+
+    def concerns(self, user: str) -> bool:
+        """True for owner, requester and renewers."""
+        principal = f"User:{user}"
+        return principal in (self.token.owner, self.token.requester, *self.token.renewers)
+
+    def may_be_changed_by(self, user: str) -> bool:
+        """True for owner and renewers."""
+        return f"User:{user}" in (self.token.owner, *self.token.renewers)
+
+
+class TokenChecker:
+    """Checks each answer about tokens. `expiry_ms`, `lifetime_ms`: the broker's settings."""
+
+    def __init__(
+        self, clock: FollowedClock, may_see: MaySee, expiry_ms: int, lifetime_ms: int
+    ) -> None:
+        self._clock = clock
+        self._may_see = may_see
+        self._expiry_ms = expiry_ms
+        self._lifetime_ms = lifetime_ms
+        self.tokens: dict[str, KnownToken] = {}
+        #: Owner and requester of tokens that may have been created without an answer.
+        self._unanswered: list[tuple[str, str]] = []
+
+    def _now_ms(self) -> int:
+        return self._clock.monotonic_ms()
+
+    def _is_after(self, wall_ms: int, period_ms: int, began_ms: int) -> bool:
+        """True if a wall time is a period after a time between then and now."""
+        least, most = self._clock.ahead_ms(began_ms)
+        return began_ms + least <= wall_ms - period_ms <= self._now_ms() + most
+
+    def _may_have_expired(self, bounds: Bounds, since_ms: int) -> bool:
+        _, most = self._clock.ahead_ms(since_ms)
+        return self._now_ms() + most > bounds.least_ms
+
+    def _may_be_removed(self, bounds: Bounds) -> bool:
+        return bounds.may_be_gone or self._may_have_expired(bounds, bounds.there_ms)
+
+    # --- Changes ---
+
+    def creates(self, owner: str, requester: str) -> None:
+        """Note that a token is about to be created."""
+        self._unanswered.append((owner, requester))
+
+    def created(
+        self, token: DelegationToken, began_ms: int, asked: DelegationToken, lifetime_ms: int | None
+    ) -> Iterator[str]:
+        """Note a created token, and check it. `asked`: owner, requester and renewers."""
+        self._unanswered.remove((asked.owner, asked.requester))
+        known = self.tokens[token.token_id] = KnownToken(token, began_ms, self._now_ms())
+        wanted = (asked.owner, asked.requester, asked.renewers)
+        if wanted != (token.owner, token.requester, token.renewers):
+            yield f"{known.name} was to be of owner, requester and renewers {wanted}"
+        issued_ms = token.issue_timestamp_ms
+        if not self._is_after(issued_ms, 0, began_ms):
+            yield f"{known.name} was issued at {issued_ms}, which is not the time"
+        end_ms = issued_ms + min(lifetime_ms or self._lifetime_ms, self._lifetime_ms)
+        if token.max_timestamp_ms != end_ms:
+            yield f"{known.name} may last until {token.max_timestamp_ms} instead of {end_ms}"
+        expiry_ms = min(end_ms, issued_ms + self._expiry_ms)
+        if token.expiry_timestamp_ms != expiry_ms:
+            yield f"{known.name} expires at {token.expiry_timestamp_ms} instead of {expiry_ms}"
+
+    def changes(self, known: KnownToken, *, removes: bool) -> None:
+        """Note that somebody who may is about to change the expiry of a token, or to remove it."""
+        known.changing = True
+        bounds = replace(known.present, from_ms=self._now_ms())
+        if removes:
+            known.becomes(replace(bounds, may_be_gone=True))
+        else:
+            most_ms = known.token.max_timestamp_ms
+            known.becomes(replace(bounds, least_ms=0, most_ms=most_ms))
+
+    def changed(
+        self, known: KnownToken, user: str, began_ms: int, expiry_ms: int, period_ms: int | None
+    ) -> Iterator[str]:
+        """Check an acknowledged expiry, and note it. `period_ms`: the period; None: the token was
+        removed."""
+        if not known.may_be_changed_by(user):
+            yield f"{user} has changed {known.name}"
+        elif known.since(began_ms).gone:
+            yield f"{known.name} was removed, and {user} has changed it"
+        known.changing = False
+        now_ms = self._now_ms()
+        if period_ms is None:
+            known.becomes(replace(known.present, from_ms=now_ms, gone=True))
+            return
+        end_ms = known.token.max_timestamp_ms
+        if expiry_ms > end_ms:
+            yield f"{known.name} expires at {expiry_ms}, and may last until {end_ms}"
+        elif expiry_ms < end_ms and not self._is_after(expiry_ms, period_ms, began_ms):
+            yield f"{known.name} expires at {expiry_ms}, which is not in {period_ms} ms"
+        known.becomes(Bounds(now_ms, began_ms, expiry_ms, expiry_ms))
+
+    def change_refused(
+        self, known: KnownToken, user: str, began_ms: int, before: Bounds, code: ErrorCode | None
+    ) -> Iterator[str]:
+        """Check a refused change; None: its outcome is not known. `before`: the state of the token
+        before the request."""
+        may_change = known.may_be_changed_by(user)
+        # Nobody else changes a token while one who may does.
+        bounds = before if may_change else known.since(began_ms)
+        if code is ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH:
+            if may_change:
+                yield f"{user} may not change {known.name}, of which {user} is owner or renewer"
+        elif code is ErrorCode.DELEGATION_TOKEN_EXPIRED:
+            if not self._may_have_expired(bounds, began_ms):
+                yield f"{known.name} has expired for {user}, before {bounds.least_ms}"
+        elif code is ErrorCode.DELEGATION_TOKEN_NOT_FOUND and not self._may_be_removed(bounds):
+            yield f"{known.name} is not there for {user}, who wants to change it"
+        if may_change and code is not None:
+            # A refused request leaves the state before it.
+            known.changing = False
+            known.becomes(replace(before, from_ms=self._now_ms()))
+
+    # --- Logins ---
+
+    def logged_in(self, known: KnownToken, began_ms: int, authenticated_ms: int) -> Iterator[str]:
+        """Check a request that began then and was answered, on a connection whose authentication
+        began at `authenticated_ms`."""
+        bounds = known.since(began_ms)
+        least, _ = self._clock.ahead_ms(authenticated_ms)
+        most_ms = known.since(authenticated_ms).most_ms
+        if bounds.gone and authenticated_ms == began_ms:
+            yield f"{known.name} was removed, and logs in"
+        elif began_ms + least > most_ms:
+            yield f"{known.name} has expired at {most_ms}, and is in use {began_ms + least}"
+
+    def login_refused(self, known: KnownToken, began_ms: int) -> Iterator[str]:
+        """Check a refused login."""
+        bounds = known.since(began_ms)
+        if not self._may_be_removed(bounds):
+            yield f"{known.name} cannot log in before it expires, at {bounds.least_ms}"
+
+    # --- Descriptions ---
+
+    def described(
+        self,
+        user: str,
+        owners: Collection[str] | None,
+        found: Iterable[DelegationToken],
+        began_ms: int,
+        known_before: Collection[str],
+    ) -> Iterator[str]:
+        """Check the tokens that a user sees of these owners, None: of all. `known_before`: the ids
+        of the tokens that were known when the request began."""
+        by_id = {token.token_id: token for token in found}
+        for token_id, token in by_id.items():
+            known = self.tokens.get(token_id)
+            if known is not None:
+                yield from self._described_one(user, known, token, began_ms)
+            elif (token.owner, token.requester) not in self._unanswered:
+                yield f"{user} sees the token {token_id} of {token.owner}, which nobody has made"
+        for token_id in known_before:
+            known = self.tokens[token_id]
+            asked = owners is None or any(map(known.concerns, owners))
+            if token_id in by_id:
+                if not asked:
+                    yield f"{user} has asked for {owners}, and sees {known.name}"
+            elif asked and self._is_visible(user, known):
+                yield from self._missing(user, known, began_ms)
+
+    def _is_visible(self, user: str, known: KnownToken) -> bool:
+        return known.concerns(user) or self._may_see(user, known.token)
+
+    def _described_one(
+        self, user: str, known: KnownToken, token: DelegationToken, began_ms: int
+    ) -> Iterator[str]:
+        bounds = known.since(began_ms)
+        if bounds.gone:
+            yield f"{known.name} was removed, and {user} sees it"
+        if not self._is_visible(user, known):
+            yield f"{user} sees {known.name}"
+        expiry_ms = token.expiry_timestamp_ms
+        if replace(token, expiry_timestamp_ms=known.token.expiry_timestamp_ms) != known.token:
+            yield f"{known.name} was created as {known.token}, and {user} sees {token}"
+        if not bounds.least_ms <= expiry_ms <= bounds.most_ms:
+            wanted = f"{bounds.least_ms} to {bounds.most_ms}"
+            yield f"{known.name} expires at {expiry_ms} for {user}, and was to expire at {wanted}"
+
+    def _missing(self, user: str, known: KnownToken, began_ms: int) -> Iterator[str]:
+        bounds = known.since(began_ms)
+        if not self._may_be_removed(bounds):
+            yield f"{user} does not see {known.name}, which expires at {bounds.least_ms}"
+        else:
+            # A description waits until what it shows is durable.
+            known.becomes(replace(known.present, from_ms=self._now_ms(), gone=True))

@@ -1,0 +1,107 @@
+"""Bugs of delegation tokens: snapshots that lose changes, tokens that outlive their end, principals
+and rights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.sim.mutants.base import Mutant
+from tests.sim.mutants.metadata import committed_at_once
+
+from odradek_broker.handlers import describe_delegation_token
+from odradek_broker.metadata import delegation_tokens, image
+from odradek_broker.metadata.delegation_tokens import TokenChange
+from odradek_broker.metadata.log import MetadataLog
+from odradek_broker.security.delegation_tokens import DelegationToken
+from odradek_broker.security.scram import ScramTokens
+from odradek_broker.server.sasl_listeners import SaslListener
+from odradek_protocol.stored.cluster_metadata import (
+    DelegationTokenRecord,
+    RemoveDelegationTokenRecord,
+)
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+def _always(*_: Any) -> bool:
+    return True
+
+
+def _put_once(self: image.MetadataImage, record: DelegationTokenRecord, value: bytes) -> None:
+    if self._get(("token", record.token_id)) is None:
+        self._put(("token", record.token_id), value)
+
+
+def _valid_until_removed(self: ScramTokens, token_id: str) -> DelegationToken | None:
+    return self._tokens().get(token_id)
+
+
+def _expiring_at_any_time(token: DelegationToken, expires_ms: int) -> TokenChange:
+    record = delegation_tokens._record(token, expires_ms)
+    return TokenChange(records=[record], expires_ms=expires_ms)
+
+
+def _of_the_requester(self: DelegationToken) -> str:
+    return self.requester.partition(":")[2]
+
+
+DELEGATION_TOKENS = (
+    Mutant(
+        "a renewed delegation token whose first expiry is in the snapshots",
+        "delegation-tokens",
+        6,
+        {(image, "_REPLAY"): {**image._REPLAY, DelegationTokenRecord: _put_once}},
+        ("delegation-tokens: ",),
+    ),
+    Mutant(
+        "a removed delegation token that stays in the snapshots",
+        "delegation-tokens",
+        4,
+        {(image, "_REPLAY"): {**image._REPLAY, RemoveDelegationTokenRecord: _nothing}},
+        ("delegation-tokens: ",),
+    ),
+    Mutant(
+        "a delegation token acknowledged before it is durable",
+        "delegation-tokens",
+        6,
+        {(MetadataLog, "commit"): committed_at_once},
+        ("delegation-tokens: ",),
+    ),
+    Mutant(
+        "a delegation token that authenticates until it is removed",
+        "delegation-tokens",
+        51,
+        {(ScramTokens, "valid"): _valid_until_removed},
+        ("delegation-tokens: ",),
+    ),
+    Mutant(
+        "a session that outlives its delegation token",
+        "delegation-tokens",
+        10,
+        {(SaslListener, "session_lifetime_ms"): _nothing},
+        ("delegation-tokens: ",),
+    ),
+    Mutant(
+        "a delegation token that is renewed beyond its end",
+        "delegation-tokens",
+        3,
+        {(delegation_tokens, "_expiring"): _expiring_at_any_time},
+        ("delegation-tokens: ",),
+    ),
+    Mutant(
+        "a delegation token that stands for its requester",
+        "delegation-tokens",
+        1,
+        {(DelegationToken, "owner_name"): property(_of_the_requester)},
+        ("delegation-tokens: ",),
+    ),
+    Mutant(
+        "delegation tokens that everybody may describe",
+        "delegation-tokens",
+        1,
+        {(describe_delegation_token, "_may_describe"): _always},
+        ("delegation-tokens: ",),
+    ),
+)
