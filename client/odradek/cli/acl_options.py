@@ -33,26 +33,6 @@ class Who:
     hosts: list[str]
 
 
-def named_resources(
-    topics: list[str] | None,
-    groups: list[str] | None,
-    ids: list[str] | None,
-    users: list[str] | None,
-    tokens: list[str] | None,
-    cluster: bool,
-) -> list[tuple[AclResourceType, str]]:
-    """The named resources, by type."""
-    named = {
-        AclResourceType.TOPIC: topics,
-        AclResourceType.GROUP: groups,
-        AclResourceType.TRANSACTIONAL_ID: ids,
-        AclResourceType.USER: users,
-        AclResourceType.DELEGATION_TOKEN: tokens,
-        AclResourceType.CLUSTER: [CLUSTER_NAME] if cluster else None,
-    }
-    return [(kind, name) for kind, names in named.items() for name in names or ()]
-
-
 def pattern_type_of(
     text: str | None, default: PatternType, *, for_new: bool = False
 ) -> PatternType:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from odradek.cli.acl_options import (
+    Wanted,
+    Who,
     acls_to_add,
     filters_to_delete,
     filters_to_list,
     named_principals,
-    named_resources,
     pattern_type_of,
     wanted_operations,
 )
@@ -28,9 +30,8 @@ from odradek.cli.common import (
     tell,
 )
 from odradek.cli.completion import group_names, topic_names
-from odradek_protocol.acls import (
-    PatternType,
-)
+from odradek.cli.option_groups import with_option_groups
+from odradek_protocol.acls import CLUSTER_NAME, AclResourceType, PatternType
 
 if TYPE_CHECKING:
     from odradek_client.admin import AclBinding
@@ -117,16 +118,61 @@ DeniedHosts = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class ResourceOptions:
+    """The options that name resources."""
+
+    topic: Topics = None
+    group: Groups = None
+    transactional_id: Ids = None
+    user_principal: Users = None
+    delegation_token: Tokens = None
+    cluster: Cluster = False
+    pattern_type: Pattern = None
+
+    def named(self) -> list[tuple[AclResourceType, str]]:
+        """The named resources, by type."""
+        named = {
+            AclResourceType.TOPIC: self.topic,
+            AclResourceType.GROUP: self.group,
+            AclResourceType.TRANSACTIONAL_ID: self.transactional_id,
+            AclResourceType.USER: self.user_principal,
+            AclResourceType.DELEGATION_TOKEN: self.delegation_token,
+            AclResourceType.CLUSTER: [CLUSTER_NAME] if self.cluster else None,
+        }
+        return [(kind, name) for kind, names in named.items() for name in names or ()]
+
+
+@dataclass(frozen=True)
+class RightsOptions:
+    """The options that name principals and operations."""
+
+    allow_principal: Allowed = None
+    deny_principal: Denied = None
+    allow_host: AllowedHosts = None
+    deny_host: DeniedHosts = None
+    operation: Operations = None
+    producer: Producer = False
+    consumer: Consumer = False
+    idempotent: Idempotent = False
+
+    def principals(self) -> list[Who]:
+        """The allowed and denied principals."""
+        return named_principals(
+            self.allow_principal, self.allow_host, self.deny_principal, self.deny_host
+        )
+
+    def operations(self) -> Wanted:
+        """The operations that are asked for."""
+        return wanted_operations(self.operation, self.producer, self.consumer, self.idempotent)
+
+
 @app.command("list")
+@with_option_groups
 def list_(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    topic: Topics = None,
-    group: Groups = None,
-    transactional_id: Ids = None,
-    user_principal: Users = None,
-    delegation_token: Tokens = None,
-    cluster: Cluster = False,
-    pattern_type: Pattern = None,
+    *,
+    resources: ResourceOptions,
     principal: Annotated[
         list[str] | None, typer.Option("--principal", metavar="NAME", help="Only of these.")
     ] = None,
@@ -139,12 +185,8 @@ def list_(
     odradek acl list
     odradek acl list --topic orders --principal alice --json
     """
-    resources = named_resources(
-        topic, group, transactional_id, user_principal, delegation_token, cluster
-    )
-    filters = list(
-        filters_to_list(resources, pattern_type_of(pattern_type, PatternType.MATCH), principal)
-    )
+    pattern = pattern_type_of(resources.pattern_type, PatternType.MATCH)
+    filters = list(filters_to_list(resources.named(), pattern, principal))
 
     async def main() -> list[AclBinding]:
         async with open_admin(bootstrap, setting) as admin:
@@ -157,23 +199,12 @@ def list_(
 
 
 @app.command()
+@with_option_groups
 def add(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    allow_principal: Allowed = None,
-    deny_principal: Denied = None,
-    allow_host: AllowedHosts = None,
-    deny_host: DeniedHosts = None,
-    operation: Operations = None,
-    topic: Topics = None,
-    group: Groups = None,
-    transactional_id: Ids = None,
-    user_principal: Users = None,
-    delegation_token: Tokens = None,
-    cluster: Cluster = False,
-    pattern_type: Pattern = None,
-    producer: Producer = False,
-    consumer: Consumer = False,
-    idempotent: Idempotent = False,
+    *,
+    rights: RightsOptions,
+    resources: ResourceOptions,
     setting: ClientSettings = None,
 ) -> None:
     """Allow or deny. A denial overrides every permission.
@@ -184,10 +215,10 @@ def add(
     --deny-principal '*' --deny-host 192.0.2.7 --topic '*'
     """
     acls = acls_to_add(
-        named_principals(allow_principal, allow_host, deny_principal, deny_host),
-        named_resources(topic, group, transactional_id, user_principal, delegation_token, cluster),
-        pattern_type_of(pattern_type, PatternType.LITERAL, for_new=True),
-        wanted_operations(operation, producer, consumer, idempotent),
+        rights.principals(),
+        resources.named(),
+        pattern_type_of(resources.pattern_type, PatternType.LITERAL, for_new=True),
+        rights.operations(),
     )
 
     async def main() -> None:
@@ -200,23 +231,12 @@ def add(
 
 
 @app.command()
+@with_option_groups
 def delete(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    allow_principal: Allowed = None,
-    deny_principal: Denied = None,
-    allow_host: AllowedHosts = None,
-    deny_host: DeniedHosts = None,
-    operation: Operations = None,
-    topic: Topics = None,
-    group: Groups = None,
-    transactional_id: Ids = None,
-    user_principal: Users = None,
-    delegation_token: Tokens = None,
-    cluster: Cluster = False,
-    pattern_type: Pattern = None,
-    producer: Producer = False,
-    consumer: Consumer = False,
-    idempotent: Idempotent = False,
+    *,
+    rights: RightsOptions,
+    resources: ResourceOptions,
     every: Annotated[
         bool, typer.Option("--all", help="Every ACL, where nothing else says which.")
     ] = False,
@@ -230,16 +250,11 @@ def delete(
     odradek acl delete --allow-principal alice
     odradek acl delete --topic raw. --resource-pattern-type prefixed
     """
-    resources = named_resources(
-        topic, group, transactional_id, user_principal, delegation_token, cluster
-    )
-    whos = named_principals(allow_principal, allow_host, deny_principal, deny_host)
-    if not (every or resources or whos or operation or producer or consumer):
+    named, whos = resources.named(), rights.principals()
+    if not (every or named or whos or rights.operation or rights.producer or rights.consumer):
         fail("say which ACLs: a resource, a principal or an operation; --all for every one", 2)
-    pattern = pattern_type_of(pattern_type, PatternType.LITERAL)
-    filters = filters_to_delete(
-        whos, resources, pattern, wanted_operations(operation, producer, consumer, idempotent)
-    )
+    pattern = pattern_type_of(resources.pattern_type, PatternType.LITERAL)
+    filters = filters_to_delete(whos, named, pattern, rights.operations())
 
     async def main() -> list[AclBinding]:
         async with open_admin(bootstrap, setting) as admin:

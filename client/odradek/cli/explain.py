@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
@@ -21,6 +21,7 @@ from odradek.cli.common import (
     tell,
 )
 from odradek.cli.completion import group_names, partition_names, topic_names
+from odradek.cli.option_groups import with_option_groups
 
 if TYPE_CHECKING:
     from odradek.cli.explain_text import Printer
@@ -45,6 +46,18 @@ Follow = Annotated[
     bool, typer.Option("--follow", "-f", help="Go on with what happens, until Ctrl+C.")
 ]
 
+
+@dataclass(frozen=True)
+class HistoryOptions:
+    """The options of all commands."""
+
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
+    limit: Limit = _ALL
+    follow: Follow = False
+    as_json: AsJson = False
+    setting: ClientSettings = None
+
+
 #: The command to use for a kind of thing without a history.
 _INSTEAD = {
     "transactional id": "`odradek txn describe` shows its state, with any Kafka",
@@ -58,22 +71,21 @@ _INSTEAD = {
 
 
 @app.command()
+@with_option_groups
 def txn(
     transactional_id: Annotated[str, typer.Argument(metavar="ID", help="A transactional id.")],
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    limit: Limit = _ALL,
-    follow: Follow = False,
-    as_json: AsJson = False,
-    setting: ClientSettings = None,
+    *,
+    options: HistoryOptions,
 ) -> None:
     """The history of a transactional id: the requests and the states to which they led, fenced
     producers, the times of markers, and refused requests with the reasons."""
     from odradek_client.admin.history import Subject
 
-    _explain(Subject.TRANSACTIONAL_ID, transactional_id, bootstrap, limit, follow, as_json, setting)
+    _explain(Subject.TRANSACTIONAL_ID, transactional_id, options)
 
 
 @app.command()
+@with_option_groups
 def producer(
     producer_id: Annotated[
         str,
@@ -82,11 +94,8 @@ def producer(
             help="A producer id; or a transactional id, for the producer id that it has.",
         ),
     ],
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    limit: Limit = _ALL,
-    follow: Follow = False,
-    as_json: AsJson = False,
-    setting: ClientSettings = None,
+    *,
+    options: HistoryOptions,
 ) -> None:
     """The history of a producer id: expected and received sequences, duplicates, epochs, expiry.
     Batches that were accepted in order are not listed."""
@@ -97,30 +106,27 @@ def producer(
         return str(described.producer_id)
 
     known = None if producer_id.isdigit() else find
-    _explain(
-        Subject.PRODUCER_ID, producer_id, bootstrap, limit, follow, as_json, setting, find=known
-    )
+    _explain(Subject.PRODUCER_ID, producer_id, options, find=known)
 
 
 @app.command()
+@with_option_groups
 def group(
     group_id: Annotated[
         str, typer.Argument(metavar="GROUP", help="A consumer group.", autocompletion=group_names)
     ],
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    limit: Limit = _ALL,
-    follow: Follow = False,
-    as_json: AsJson = False,
-    setting: ClientSettings = None,
+    *,
+    options: HistoryOptions,
 ) -> None:
     """The history of a group: members that joined or were removed, and the cause, the awaited
     members and the generation of each rebalance."""
     from odradek_client.admin.history import Subject
 
-    _explain(Subject.GROUP, group_id, bootstrap, limit, follow, as_json, setting)
+    _explain(Subject.GROUP, group_id, options)
 
 
 @app.command()
+@with_option_groups
 def share(
     group_id: Annotated[
         str, typer.Argument(metavar="GROUP", help="A share group.", autocompletion=group_names)
@@ -137,18 +143,15 @@ def share(
     offset: Annotated[
         int | None, typer.Option("--offset", metavar="N", min=0, help="Its offset.")
     ] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    limit: Limit = _ALL,
-    follow: Follow = False,
-    as_json: AsJson = False,
-    setting: ClientSettings = None,
+    *,
+    options: HistoryOptions,
 ) -> None:
     """The history of a share group. With --topic and --offset, that of one record: who acquired it
     and when, why it was delivered again, and why it ended."""
     from odradek_client.admin.history import Subject
 
     if topic is None and partition is None and offset is None:
-        _explain(Subject.GROUP, group_id, bootstrap, limit, follow, as_json, setting)
+        _explain(Subject.GROUP, group_id, options)
         return
     if topic is None or offset is None:
         raise typer.BadParameter("a record needs --topic and --offset (and --partition)")
@@ -157,10 +160,11 @@ def share(
         number = await _only_partition(admin, topic) if partition is None else partition
         return f"{topic}-{number}:{offset}:{group_id}"
 
-    _explain(Subject.SHARE_RECORD, group_id, bootstrap, limit, follow, as_json, setting, find=find)
+    _explain(Subject.SHARE_RECORD, group_id, options, find=find)
 
 
 @app.command()
+@with_option_groups
 def partition(
     name: Annotated[
         str,
@@ -170,37 +174,33 @@ def partition(
             autocompletion=partition_names,
         ),
     ],
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    limit: Limit = _ALL,
-    follow: Follow = False,
-    as_json: AsJson = False,
-    setting: ClientSettings = None,
+    *,
+    options: HistoryOptions,
 ) -> None:
     """The history of a partition: the times and results of compaction, its failures, the reasons
     why the rest is not compacted yet, and the open transaction that blocks consumers of committed
     records."""
     from odradek_client.admin.history import Subject
 
-    _explain(Subject.PARTITION, name, bootstrap, limit, follow, as_json, setting)
+    _explain(Subject.PARTITION, name, options)
 
 
 @app.command()
+@with_option_groups
 def client(
     client_id: Annotated[str, typer.Argument(metavar="CLIENT_ID", help="A client id.")],
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    limit: Limit = _ALL,
-    follow: Follow = False,
-    as_json: AsJson = False,
-    setting: ClientSettings = None,
+    *,
+    options: HistoryOptions,
 ) -> None:
     """The history of a client's connections: the time, duration, user and software of each, and the
     reason for its end."""
     from odradek_client.admin.history import Subject
 
-    _explain(Subject.CLIENT, client_id, bootstrap, limit, follow, as_json, setting)
+    _explain(Subject.CLIENT, client_id, options)
 
 
 @app.command()
+@with_option_groups
 def mirror(
     topic: Annotated[
         str | None,
@@ -211,17 +211,14 @@ def mirror(
             autocompletion=topic_names,
         ),
     ] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    limit: Limit = _ALL,
-    follow: Follow = False,
-    as_json: AsJson = False,
-    setting: ClientSettings = None,
+    *,
+    options: HistoryOptions,
 ) -> None:
     """The history of a mirror topic at its target: appends, refused batches and records, leader
     epochs, log starts, the promotion; and how far each partition is behind its source."""
     from odradek_client.admin.history import Subject
 
-    _explain(Subject.MIRROR, topic or "", bootstrap, limit, follow, as_json, setting)
+    _explain(Subject.MIRROR, topic or "", options)
 
 
 # --- Asking ---------------------------------------------------------------------------------------
@@ -230,24 +227,22 @@ def mirror(
 def _explain(
     subject: Subject,
     name: str,
-    bootstrap: str,
-    limit: int,
-    follow: bool,
-    as_json: bool,
-    setting: list[str] | None,
+    options: HistoryOptions,
     *,
     find: Callable[[Admin], Awaitable[str]] | None = None,
 ) -> None:
     """Show a history. `find`: finds the subject's name in the protocol, if it is not `name`."""
 
     async def main() -> None:
-        async with open_admin(bootstrap, setting) as admin:
+        async with open_admin(options.bootstrap, options.setting) as admin:
             asked = name if find is None else await find(admin)
-            shown: _Shown = _Json(subject, asked) if as_json else _Words(subject, asked, name)
-            if follow:
-                await _follow(admin, subject, asked, limit, shown)
+            shown: _Shown = (
+                _Json(subject, asked) if options.as_json else _Words(subject, asked, name)
+            )
+            if options.follow:
+                await _follow(admin, subject, asked, options.limit, shown)
                 return
-            found = await _describe(admin, subject, asked, limit)
+            found = await _describe(admin, subject, asked, options.limit)
             shown.history(found, _merged(found))
 
     run(main())

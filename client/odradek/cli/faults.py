@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
 
 from odradek.cli.commands import fail as end_with
 from odradek.cli.common import AsJson, print_table
+from odradek.cli.option_groups import with_option_groups
 from odradek.faults import FaultRefused, Faults
 
 app = typer.Typer(help="Order faults of a broker under test.", no_args_is_help=True)
@@ -44,6 +46,20 @@ Skip = Annotated[int, typer.Option("--skip", help="Let so many pass first.")]
 ForMs = Annotated[int | None, typer.Option("--for-ms", help="It is over after that time.")]
 
 
+@dataclass(frozen=True)
+class RequestsHit:
+    """The requests that meet a fault."""
+
+    topic: Topic = None
+    partition: Partition = None
+    group: Group = None
+    transactional_id: TransactionalId = None
+    client_id: ClientId = None
+    times: Times = 1
+    skip: Skip = 0
+    for_ms: ForMs = None
+
+
 def _order(http: str, fault: str, **fields: Any) -> None:
     """Send an order, and print the broker's answer as JSON."""
     given = {name: value for name, value in fields.items() if value is not None}
@@ -62,78 +78,57 @@ def _call(what: Callable[[], Any]) -> Any:
 
 
 @app.command()
+@with_option_groups
 def fail(
     api: Api,
     code: Annotated[str, typer.Argument(metavar="ERROR", help="Kafka's name or number of it.")],
     http: Http,
-    topic: Topic = None,
-    partition: Partition = None,
-    group: Group = None,
-    transactional_id: TransactionalId = None,
-    client_id: ClientId = None,
-    times: Times = 1,
-    skip: Skip = 0,
-    for_ms: ForMs = None,
+    *,
+    requests: RequestsHit,
 ) -> None:
     """Answer an error instead of handling a request."""
-    fields = dict(locals())
-    fields["code"] = int(code) if code.lstrip("-").isdigit() else code
-    _order(fault="fail", **fields)
+    number = int(code) if code.lstrip("-").isdigit() else code
+    _order(http, "fail", api=api, code=number, **asdict(requests))
 
 
 @app.command()
+@with_option_groups
 def delay(
     api: Api,
     ms: Ms,
     http: Http,
-    topic: Topic = None,
-    partition: Partition = None,
-    group: Group = None,
-    transactional_id: TransactionalId = None,
-    client_id: ClientId = None,
-    times: Times = 1,
-    skip: Skip = 0,
-    for_ms: ForMs = None,
+    *,
+    requests: RequestsHit,
 ) -> None:
     """Handle a request, and answer it later."""
-    _order(fault="delay", **locals())
+    _order(http, "delay", api=api, ms=ms, **asdict(requests))
 
 
 @app.command("drop-reply")
+@with_option_groups
 def drop_reply(
     api: Api,
     http: Http,
-    topic: Topic = None,
-    partition: Partition = None,
-    group: Group = None,
-    transactional_id: TransactionalId = None,
-    client_id: ClientId = None,
-    times: Times = 1,
-    skip: Skip = 0,
-    for_ms: ForMs = None,
+    *,
+    requests: RequestsHit,
 ) -> None:
     """Handle a request, and never answer it."""
-    _order(fault="drop_reply", **locals())
+    _order(http, "drop_reply", api=api, **asdict(requests))
 
 
 @app.command()
+@with_option_groups
 def cut(
     api: Api,
     http: Http,
     handled: Annotated[
         bool, typer.Option("--handled", help="Only after the request was handled.")
     ] = False,
-    topic: Topic = None,
-    partition: Partition = None,
-    group: Group = None,
-    transactional_id: TransactionalId = None,
-    client_id: ClientId = None,
-    times: Times = 1,
-    skip: Skip = 0,
-    for_ms: ForMs = None,
+    *,
+    requests: RequestsHit,
 ) -> None:
     """Close the connection instead of answering a request."""
-    _order(fault="cut", **locals())
+    _order(http, "cut", api=api, handled=handled, **asdict(requests))
 
 
 @app.command("slow-disk")

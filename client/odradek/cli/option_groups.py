@@ -1,0 +1,53 @@
+"""Groups of options that several commands share: each is a dataclass, and one parameter of a command.
+
+@dataclass(frozen=True)
+class HistoryOptions:
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
+    limit: Limit = 10
+
+@app.command()
+@with_option_groups
+def group(group_id: GroupId, options: HistoryOptions) -> None: ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import Any, get_type_hints
+
+
+def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the fields of its dataclasses as parameters, which typer can read."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    parameters = []
+    for parameter in signature(command).parameters.values():
+        group = groups.get(parameter.name)
+        if group is None:
+            hint = hints[parameter.name]
+            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hint))
+        else:
+            parameters += _parameters_of(group)
+
+    @wraps(command)
+    def call(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{each.name: values.pop(each.name) for each in fields(group)})
+        command(**values)
+
+    call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    return call
+
+
+def _parameters_of(group: Any) -> list[Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    return [
+        Parameter(
+            each.name, Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name]
+        )
+        for each in fields(group)
+    ]
