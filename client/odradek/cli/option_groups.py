@@ -1,4 +1,4 @@
-"""Groups of options that several commands share: each is a dataclass, and one parameter of a command.
+"""Options that several commands share: a group is a dataclass, and one parameter of a command.
 
 @dataclass(frozen=True)
 class HistoryOptions:
