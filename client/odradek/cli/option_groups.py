@@ -1,13 +1,15 @@
 """Options that several commands share: a group is a dataclass, and one parameter of a command.
 
-@dataclass(frozen=True)
-class HistoryOptions:
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
-    limit: Limit = 10
+    @dataclass(frozen=True)
+    class HistoryOptions:
+        bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
+        limit: Limit = 10
 
-@app.command()
-@with_option_groups
-def group(group_id: GroupId, options: HistoryOptions) -> None: ...
+    @app.command()
+    @with_option_groups
+    def group(group_id: GroupId, *, options: HistoryOptions) -> None: ...
+
+Typer shows an option for each field.
 """
 
 from __future__ import annotations
