@@ -76,8 +76,7 @@ class LoopThread:
         self.loop.run_forever()
 
     def run(self, work: Work[R], callbacks: SimpleQueue[Callback | None]) -> R:
-        """Wait for `work`, and run the `callbacks` that are added meanwhile in the caller's
-        thread."""
+        """Wait for `work`, and run the `callbacks` that are added meanwhile in this thread."""
         if threading.current_thread() is self.thread:
             raise IllegalState("a blocking call on the event loop's own thread would never return")
         call = _Call(self.loop, work, callbacks)
@@ -657,6 +656,7 @@ class Admin(_Blocking):
     describe_topics = _waits(_admin.Admin.describe_topics)
     create_partitions = _waits(_admin.Admin.create_partitions)
     describe_configs = _waits(_admin.Admin.describe_configs)
+    list_config_resources = _waits(_admin.Admin.list_config_resources)
     alter_configs = _waits(_admin.Admin.alter_configs)
     describe_client_quotas = _waits(_admin.Admin.describe_client_quotas)
     alter_client_quotas = _waits(_admin.Admin.alter_client_quotas)

@@ -14,10 +14,16 @@ import pytest
 
 from odradek import Consumer, Producer
 from odradek.broker import SubprocessBroker
-from odradek_client.admin import Admin, NewTopic
+from odradek_client.admin import Admin, ConfigResource, NewTopic
+from odradek_client.admin.configs import ConfigSource
 from odradek_client.structs import OffsetAndMetadata, TopicPartition
 
 TP = TopicPartition("orders", 0)
+#: Of a group with offsets, and of one that has nothing else.
+GROUP_SETTINGS = {
+    ConfigResource.group("billing"): {"consumer.session.timeout.ms": "50000"},
+    ConfigResource.group("workers"): {"share.auto.offset.reset": "earliest"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +73,7 @@ async def _fill(source: SubprocessBroker) -> None:
                     await producer.commit_transaction()
         await admin.delete_records({TP: 2})
         await admin.alter_group_offsets("billing", {TP: OffsetAndMetadata(4, "mine", 0)})
+        await admin.alter_configs(GROUP_SETTINGS)
 
 
 async def _records(bootstrap: str) -> list[tuple[object, ...]]:
@@ -88,6 +95,13 @@ async def _records(bootstrap: str) -> list[tuple[object, ...]]:
     return sorted(found, key=lambda each: each[:2])
 
 
+async def _check_group_settings(admin: Admin) -> None:
+    for group, settings in GROUP_SETTINGS.items():
+        found = (await admin.describe_configs(group))[group]
+        own = {e.name: e.value for e in found.values() if e.source is ConfigSource.GROUP}
+        assert own == settings
+
+
 async def test_the_plan_says_what_is_done_and_changes_nothing(
     filled: SubprocessBroker, odradek_broker: SubprocessBroker
 ) -> None:
@@ -99,6 +113,9 @@ async def test_the_plan_says_what_is_done_and_changes_nothing(
     assert (topic["topic"], topic["action"], topic["partitions"]) == ("orders", "create", 2)
     assert topic["settings"]["retention.ms"] == "-1"
     assert plan["groups"] == ["billing"]
+    assert plan["group_settings"] == {
+        group.name: settings for group, settings in GROUP_SETTINGS.items()
+    }
     assert "no record could be produced there" in "".join(plan["notes"])
     async with Admin(bootstrap_servers=odradek_broker.bootstrap) as admin:
         assert await admin.list_topics() == []
@@ -115,6 +132,7 @@ async def test_same_offsets_records_and_groups_are_copied_and_again_without_work
     async with Admin(bootstrap_servers=target) as admin:
         assert (await admin.list_offsets({TP: "earliest"}))[TP].offset == 2  # type: ignore[union-attr]
         assert (await admin.list_group_offsets("billing"))[TP] == OffsetAndMetadata(4, "mine", 0)
+        await _check_group_settings(admin)
         # The offset that another client committed is not taken back.
         await admin.alter_group_offsets("billing", {TP: 6})
     again = _mirror(*options, "--json")
@@ -169,6 +187,7 @@ async def test_exactly_once_copies_committed_records_and_translates_groups(
     )
     async with Admin(bootstrap_servers=target) as admin:
         assert (await admin.list_group_offsets("billing"))[TP] is not None
+        await _check_group_settings(admin)
     shown = _mirror("status", "--from", filled.bootstrap, "--to", target, "--json")
     assert shown.returncode == 0, shown.stderr
     *rows, last = map(json.loads, shown.stdout.splitlines())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import time
@@ -20,6 +21,8 @@ from kafka_cluster import KafkaCluster
 from kafka_sasl import kafka_of_sasl, login_of_alice
 from mirror_interop import DEADLINE_S, command, ended, messages, options, row
 from odradek.broker import SubprocessBroker
+from odradek_client.admin import Admin, ConfigResource
+from odradek_client.admin.configs import ConfigSource
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
@@ -150,6 +153,36 @@ def test_everything_of_kafka_is_at_the_same_offsets_and_promote_ends_it(
     assert promoted.returncode == 0, promoted.stderr
     transactions(ours.bootstrap, topic)
     assert bounds(ours.bootstrap, topic)[0] == (TRIMMED_AT, ends[0][1] + 4)
+
+
+async def own_settings(bootstrap: str, group: str) -> dict[str, str | None]:
+    """The settings that were set for a group."""
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        resource = ConfigResource.group(group)
+        found = (await admin.describe_configs(resource))[resource]
+    return {each.name: each.value for each in found.values() if each.source is ConfigSource.GROUP}
+
+
+async def test_i43_settings_of_groups_go_to_kafka_and_come_from_there(
+    kafka: KafkaCluster, ours: SubprocessBroker, unique_topic: str
+) -> None:
+    known = {"consumer.heartbeat.interval.ms": "6000", "consumer.session.timeout.ms": "60000"}
+    pause = {"share.redelivery.delay.ms": "500"}
+
+    async def copied(source: str, target: str, settings: dict[str, str], group: str) -> str:
+        await asyncio.to_thread(create, source, group)
+        async with Admin(bootstrap_servers=source) as admin:
+            await admin.alter_configs({ConfigResource.group(group): settings})
+        words = ("--from", source, "--to", target, "--topics", group, "--groups", group)
+        done = await asyncio.to_thread(ended, *words, "--name", group)
+        assert done.returncode == 0, done.stderr
+        assert await own_settings(target, group) == known
+        return done.stderr
+
+    theirs = kafka.bootstrap
+    await copied(theirs, ours.bootstrap, known, f"{unique_topic}-in")
+    said = await copied(ours.bootstrap, theirs, known | pause, f"{unique_topic}-out")
+    assert "the setting share.redelivery.delay.ms is not copied" in said
 
 
 def wait_for(is_so: Callable[[], bool], follower: subprocess.Popen[bytes]) -> None:

@@ -225,6 +225,7 @@ def _print_plan(plan: Plan, as_json: bool) -> None:
             "target": plan.target_cluster,
             "topics": rows,
             "groups": list(plan.groups),
+            "group_settings": {each.name: dict(each.settings) for each in plan.group_settings},
             "notes": list(plan.notes),
             "problems": list(plan.problems),
         }
@@ -246,6 +247,9 @@ def _print_plan(plan: Plan, as_json: bool) -> None:
             ],
         )
     typer.echo(f"offsets of {len(plan.groups)} groups: {', '.join(plan.groups) or '-'}")
+    for group in plan.group_settings:
+        shown = " ".join(f"{name}={value}" for name, value in group.settings.items())
+        typer.echo(f"settings of group {group.name}: {shown}")
     for note in plan.notes:
         typer.echo(note)
 

@@ -12,11 +12,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from odradek.mirror.settings import copied_settings
+from odradek.mirror.settings import GroupSettings, copied_settings
 from odradek_client.admin import Admin
-from odradek_client.admin.configs import ConfigEntry, ConfigResource
+from odradek_client.admin.configs import ConfigEntry, ConfigResource, ResourceType
 from odradek_client.admin.groups import GroupListing
 from odradek_client.admin.topics import TopicDescription
+from odradek_client.errors import OdradekError
 from odradek_client.structs import TopicPartition
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.primitives import ZERO_UUID
@@ -27,6 +28,8 @@ MIRROR_PREFIX = "odradek-mirror-"
 MIRROR_SOURCE = "mirror.source"
 _TIMESTAMPS = "message.timestamp.type"
 _SHARE, _STREAMS = "share", "streams"
+#: The most groups whose settings one request asks for.
+_TOGETHER_MAX = 200
 
 
 class Mode(StrEnum):
@@ -98,7 +101,8 @@ class MirrorOptions:
 class Side:
     """The facts about one cluster. `ends`: the first offset of each partition, and the one behind
     the last. `refused`: topics that could not be described, and why; `left_out`: topics that are
-    named by --topics and never copied, and why."""
+    named by --topics and never copied, and why. `group_settings`: those of groups;
+    `groups_unread`: why those of some groups are not known, "" if all are."""
 
     cluster_id: str | None
     brokers: int
@@ -109,6 +113,8 @@ class Side:
     groups: tuple[GroupListing, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
+    group_settings: Mapping[str, Mapping[str, ConfigEntry]] = field(default_factory=dict)
+    groups_unread: str = ""
 
 
 class Action(StrEnum):
@@ -134,10 +140,16 @@ class TopicPlan:
     records: int
     missing: int
 
+    @property
+    def resource(self) -> ConfigResource:
+        """The topic."""
+        return ConfigResource.topic(self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The plan: `problems` are in the way of the mirror, `notes` are worth knowing."""
+    """The plan: `problems` are in the way of the mirror, `notes` are worth knowing.
+    `has_all_group_settings`: no group has settings that could not be read."""
 
     mode: Mode
     source_cluster: str
@@ -146,6 +158,8 @@ class Plan:
     groups: tuple[str, ...]
     problems: tuple[str, ...]
     notes: tuple[str, ...]
+    group_settings: tuple[GroupSettings, ...] = ()
+    has_all_group_settings: bool = True
 
     def has_topic(self, name: str) -> bool:
         """True if a topic is copied."""
@@ -166,7 +180,11 @@ async def gather(admin: Admin, selection: Selection, *, source: bool) -> Side:
     configs = await admin.describe_configs(resources, raise_errors=False) if resources else {}
     for resource, error in getattr(configs, "errors", {}).items():
         refused.setdefault(resource.name, str(error))
-    groups = await admin.list_groups() if source else []
+    listed = await admin.list_groups() if source else []
+    groups = tuple(each for each in listed if selection.has_group(each.group_id))
+    group_settings, unread = (
+        await _read_group_settings(admin, selection, groups) if source else ({}, "")
+    )
     return Side(
         cluster.cluster_id,
         len(cluster.brokers),
@@ -174,10 +192,36 @@ async def gather(admin: Admin, selection: Selection, *, source: bool) -> Side:
         described,
         {resource.name: entries for resource, entries in configs.items()},
         await ends_of(admin, leaders_of(described.values())),
-        tuple(each for each in groups if selection.has_group(each.group_id)),
+        groups,
         refused,
         left_out if source else {},
+        group_settings,
+        unread,
     )
+
+
+async def _read_group_settings(
+    admin: Admin, selection: Selection, groups: Iterable[GroupListing]
+) -> tuple[dict[str, Mapping[str, ConfigEntry]], str]:
+    """The settings of groups by name, of those too that have nothing else; and the reason why some
+    of them are missing, "" if none is."""
+    unread = ""
+    try:
+        listed = await admin.list_config_resources(ResourceType.GROUP)
+        names = [each.name for each in listed if selection.has_group(each.name)]
+    except OdradekError as error:
+        if error.retriable:
+            raise
+        # Before Kafka 4.1, or without the right to see them all.
+        names = [each.group_id for each in groups]
+        unread = f"groups without offsets or members are not listed: {error}"
+    found: dict[str, Mapping[str, ConfigEntry]] = {}
+    for at in range(0, len(names), _TOGETHER_MAX):
+        some = [ConfigResource.group(name) for name in names[at : at + _TOGETHER_MAX]]
+        described = await admin.describe_configs(some, raise_errors=False)
+        found |= {resource.name: entries for resource, entries in described.items()}
+        unread = unread or next(map(str, described.errors.values()), "")
+    return found, unread
 
 
 async def gather_both(source: Admin, target: Admin, selection: Selection) -> tuple[Side, Side]:
@@ -248,6 +292,8 @@ def make_plan(source: Side, target: Side, options: MirrorOptions) -> Plan:
             "no group of the source is selected by --groups, which takes names and regular"
             " expressions for whole names, such as 'billing-.*'"
         )
+    if source.groups_unread:
+        group_notes.append(f"settings of some groups are not copied: {source.groups_unread}")
     return Plan(
         mode,
         source.cluster_id or "-",
@@ -256,7 +302,18 @@ def make_plan(source: Side, target: Side, options: MirrorOptions) -> Plan:
         groups,
         tuple(problems),
         tuple(notes + group_notes),
+        _group_settings(source, target.brokers),
+        not source.groups_unread,
     )
+
+
+def _group_settings(source: Side, target_brokers: int) -> tuple[GroupSettings, ...]:
+    """The groups with settings of their own."""
+    found = (
+        GroupSettings(name, copied_settings(entries, target_brokers)[0])
+        for name, entries in sorted(source.group_settings.items())
+    )
+    return tuple(each for each in found if each.settings)
 
 
 def _problems_of_the_whole(

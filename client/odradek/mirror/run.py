@@ -174,6 +174,8 @@ class _Run:
         with self._waiting_for("the target, to make topics"):
             await make_topics(job.target, job.plan.topics, job.tell)
             await self._settings.begin(job.plan.topics)
+        with self._waiting_for("the settings of groups"):
+            await self._copy_group_settings()
         with self._waiting_for("the target, to take over from the last run"):
             await self._copier.start()
         with self._waiting_for("the positions of both sides"):
@@ -344,7 +346,12 @@ class _Run:
         topics = tuple(each for each in plan.topics if each.name not in refused)
         job.plan = replace(plan, topics=topics)
         await self._settings.follow(topics)
+        await self._copy_group_settings()
         await self._copier.add(topics)
+
+    async def _copy_group_settings(self) -> None:
+        plan = self._job.plan
+        await self._settings.copy_groups(plan.group_settings, is_whole=plan.has_all_group_settings)
 
     def _once(self, line: str) -> None:
         """Tell a line that was not told before."""

@@ -1,20 +1,27 @@
-"""Settings of topics that a mirror copies, and those that it leaves out with a reason; ACLs and
-quotas.
+"""Settings of topics and groups that a mirror copies, and those that it leaves out with a reason;
+ACLs and quotas.
 
-Settings are copied when a topic is created. Later only changes that are made at the source are,
-and only of settings that nobody has changed at the target: a mirror never takes back what an
-administrator of the target has set.
+Settings of a topic are copied when it is created, those of a group when the target has none of its
+own. Later only changes that are made at the source are, and only of settings that nobody has
+changed at the target: a mirror never takes back what an administrator of the target has set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from odradek_client.admin import Admin
 from odradek_client.admin.acls import AclBinding
-from odradek_client.admin.configs import ConfigEntry, ConfigResource, ConfigSource
+from odradek_client.admin.configs import (
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ResourceType,
+)
 from odradek_client.admin.quotas import QuotaEntity
+from odradek_client.errors import AuthenticationFailed, OdradekError
 from odradek_protocol.acls import AclResourceType, PatternType
 
 #: Settings about nodes, other storage or another mirror of the source, and why they stay there.
@@ -31,6 +38,8 @@ _OF_THE_SOURCE = {
 _MIN_IN_SYNC = "min.insync.replicas"
 #: Settings that decide for how long records stay: the target's defaults may delete them sooner.
 _OF_RETENTION = ("retention.ms", "retention.bytes", "cleanup.policy")
+#: The sources of settings that were set for a topic or a group itself.
+_OWN = (ConfigSource.TOPIC, ConfigSource.GROUP)
 _OF_BROKERS = (
     ConfigSource.DYNAMIC_BROKER,
     ConfigSource.DYNAMIC_DEFAULT_BROKER,
@@ -41,17 +50,18 @@ _OF_BROKERS = (
 def copied_settings(
     entries: Mapping[str, ConfigEntry], target_brokers: int
 ) -> tuple[dict[str, str], list[tuple[str, str]]]:
-    """The settings of a topic of the source that its copy gets, and the others with a reason.
+    """The settings of a topic or group of the source that its copy gets, and the others with a
+    reason.
 
-    Copied are the ones that were set for the topic, and what the brokers of the source say about
-    retention. Other defaults of the source's brokers are not copied.
+    Copied are the ones that were set for the topic or group itself, and what the brokers of the
+    source say about retention. Other defaults of the source's brokers are not copied.
     """
     copied: dict[str, str] = {}
     left_out: list[tuple[str, str]] = []
     for name, entry in sorted(entries.items()):
-        of_topic = entry.source is ConfigSource.TOPIC
+        is_own = entry.source in _OWN
         of_brokers = entry.source in _OF_BROKERS and name in _OF_RETENTION
-        if entry.value is None or entry.is_default or not (of_topic or of_brokers):
+        if entry.value is None or entry.is_default or not (is_own or of_brokers):
             continue
         if (why := _reason_against(name, entry.value, target_brokers)) is None:
             copied[name] = entry.value
@@ -72,16 +82,16 @@ def _reason_against(name: str, value: str, target_brokers: int) -> str | None:
 def changed_settings(
     before: Mapping[str, str], after: Mapping[str, str], target: Mapping[str, ConfigEntry]
 ) -> tuple[dict[str, str | None], list[tuple[str, str]]]:
-    """The changes of a topic of the source that its copy follows, None for a deleted setting; and
-    those that it does not, because the setting was changed at the target, with the reason."""
+    """The changes of a topic or group of the source that its copy follows, None for a deleted
+    setting; and those that it does not, because the setting was changed at the target, with the
+    reason."""
     followed: dict[str, str | None] = {}
     kept: list[tuple[str, str]] = []
+    own = _own_values(target)
     for name in sorted(before.keys() | after.keys()):
         if before.get(name) == after.get(name):
             continue
-        entry = target.get(name)
-        of_topic = entry is not None and entry.source is ConfigSource.TOPIC
-        there = entry.value if entry is not None and of_topic else None
+        there = own.get(name)
         if there == after.get(name):
             continue
         if there == before.get(name):
@@ -91,60 +101,136 @@ def changed_settings(
     return followed, kept
 
 
-class _Topic(Protocol):
-    """A topic with the settings that its copy is to have."""
+def _own_values(entries: Mapping[str, ConfigEntry]) -> dict[str, str | None]:
+    """The values that were set for the topic or group itself."""
+    return {name: entry.value for name, entry in entries.items() if entry.source in _OWN}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """A group of the source with the settings that were set for it."""
+
+    name: str
+    settings: Mapping[str, str]
 
     @property
-    def name(self) -> str: ...
+    def resource(self) -> ConfigResource:
+        """The group."""
+        return ConfigResource.group(self.name)
+
+
+class _Configured(Protocol):
+    """A topic or group with the settings that its copy is to have."""
+
+    @property
+    def resource(self) -> ConfigResource: ...
 
     @property
     def settings(self) -> Mapping[str, str]: ...
 
 
 class SettingsCopier:
-    """Follows changes of the settings of topics while a mirror runs."""
+    """Follows changes of the settings of topics and groups while a mirror runs."""
 
     def __init__(self, target: Admin, tell: Callable[[str], None]) -> None:
         self._target, self._tell = target, tell
-        self._known: dict[str, Mapping[str, str]] = {}
+        self._known: dict[ConfigResource, Mapping[str, str]] = {}
+        #: The last errors of groups that could not be copied.
+        self._refused: dict[ConfigResource, str] = {}
 
-    async def begin(self, topics: Sequence[_Topic]) -> None:
+    async def begin(self, topics: Sequence[_Configured]) -> None:
         """Note the settings of topics that exist at the target; tell where the two differ."""
         for topic in topics:
-            there = await self._there(topic.name)
-            for name, value in topic.settings.items():
-                entry = there.get(name)
-                if entry is not None and entry.value != value:
-                    self._tell(
-                        f"topic {topic.name!r}: the setting {name} is {entry.value} at the target"
-                        f" and {value} at the source; it stays as it is"
-                    )
-            self._known[topic.name] = topic.settings
+            there = await self._there(topic.resource)
+            self._tell_differences(topic, {name: each.value for name, each in there.items()})
+            self._known[topic.resource] = topic.settings
 
-    async def follow(self, topics: Sequence[_Topic]) -> None:
+    async def follow(self, topics: Sequence[_Configured]) -> None:
         """Copy the changes that were made at the source since the last call."""
         for topic in topics:
-            before = self._known.setdefault(topic.name, topic.settings)
-            if before == topic.settings:
-                continue
-            followed, kept = changed_settings(before, topic.settings, await self._there(topic.name))
-            for name, why in kept:
-                self._tell(f"topic {topic.name!r}: the change of {name} is not copied: {why}")
-            resource = ConfigResource.topic(topic.name)
-            for name, value in followed.items():
-                changed = await self._target.alter_configs(
-                    {resource: {name: value}}, raise_errors=False
-                )
-                if (error := changed.errors.get(resource)) is not None:
-                    self._tell(f"topic {topic.name!r}: the change of {name} is not copied: {error}")
-                else:
-                    self._tell(f"topic {topic.name!r}: {name} is {value or 'the default'} as well")
-            # Only now: after an error the changes are tried again.
-            self._known[topic.name] = topic.settings
+            await self._follow(topic.resource, topic.settings)
 
-    async def _there(self, topic: str) -> Mapping[str, ConfigEntry]:
-        resource = ConfigResource.topic(topic)
+    async def copy_groups(self, groups: Iterable[GroupSettings], *, is_whole: bool) -> None:
+        """Copy the settings of groups that the target does not have, and changes since the last
+        call. `is_whole`: groups that are not named have no settings any more."""
+        named = {each.resource: each for each in groups}
+        if is_whole:
+            known = [each for each in self._known if each.type is ResourceType.GROUP]
+            named |= {each: GroupSettings(each.name, {}) for each in known if each not in named}
+        for resource, group in named.items():
+            try:
+                if resource in self._known:
+                    await self._follow(resource, group.settings)
+                else:
+                    await self._copy_group(group)
+            except OdradekError as error:
+                # One group concerns no other; it is tried again with the next call.
+                if error.retriable or isinstance(error, AuthenticationFailed):
+                    raise
+                if self._refused.get(resource) != (why := str(error)):
+                    self._refused[resource] = why
+                    self._tell_not_copied(resource, "its settings are", why)
+
+    async def _copy_group(self, group: GroupSettings) -> None:
+        there = _own_values(await self._there(group.resource))
+        self._tell_differences(group, there)
+        missing = {name: each for name, each in group.settings.items() if name not in there}
+        for name, error in (await self._alter(group.resource, missing)).items():
+            self._tell_not_copied(group.resource, f"the setting {name} is", error)
+        self._known[group.resource] = group.settings
+
+    def _tell_differences(self, one: _Configured, there: Mapping[str, str | None]) -> None:
+        for name, value in one.settings.items():
+            if name in there and there[name] != value:
+                self._tell(
+                    f"{_named(one.resource)}: the setting {name} is {there[name]} at the target"
+                    f" and {value} at the source; it stays as it is"
+                )
+
+    async def _follow(self, resource: ConfigResource, settings: Mapping[str, str]) -> None:
+        before = self._known.setdefault(resource, settings)
+        if before == settings:
+            return
+        followed, kept = changed_settings(before, settings, await self._there(resource))
+        for name, why in kept:
+            self._tell_not_copied(resource, f"the change of {name} is", why)
+        errors = await self._alter(resource, followed)
+        for name, value in followed.items():
+            if name in errors:
+                self._tell_not_copied(resource, f"the change of {name} is", errors[name])
+            else:
+                self._tell(f"{_named(resource)}: {name} is {value or 'the default'} as well")
+        # Only now: after an error the changes are tried again.
+        self._known[resource] = settings
+
+    def _tell_not_copied(self, resource: ConfigResource, what: str, why: object) -> None:
+        self._tell(f"{_named(resource)}: {what} not copied: {why}")
+
+    async def _alter(
+        self, resource: ConfigResource, changes: Mapping[str, str | None]
+    ) -> dict[str, OdradekError]:
+        """Change settings at the target: together, since some are limits of others, or else one by
+        one; returns the errors of those that it does not take."""
+        errors: dict[str, OdradekError] = {}
+        if not changes or await self._error_of(resource, changes) is None:
+            return errors
+        for name, value in changes.items():
+            if (error := await self._error_of(resource, {name: value})) is not None:
+                errors[name] = error
+        return errors
+
+    async def _error_of(
+        self, resource: ConfigResource, changes: Mapping[str, str | None]
+    ) -> OdradekError | None:
+        changed = await self._target.alter_configs({resource: changes}, raise_errors=False)
+        return changed.errors.get(resource)
+
+    async def _there(self, resource: ConfigResource) -> Mapping[str, ConfigEntry]:
         return (await self._target.describe_configs(resource)).get(resource, {})
+
+
+def _named(resource: ConfigResource) -> str:
+    return f"{resource.type.name.lower()} {resource.name!r}"
 
 
 class _Names(Protocol):

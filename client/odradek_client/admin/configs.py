@@ -9,7 +9,12 @@ from enum import IntEnum
 from odradek_client.admin.arguments import each_of, text
 from odradek_client.admin.requests import AdminPart
 from odradek_client.admin.results import Outcomes, Results
-from odradek_client.errors import OdradekError, UnknownTopicOrPartition, error_for
+from odradek_client.errors import (
+    OdradekError,
+    UnknownTopicOrPartition,
+    UnsupportedByBroker,
+    error_for,
+)
 from odradek_protocol.constants import (
     RESOURCE_BROKER,
     RESOURCE_BROKER_LOGGER,
@@ -32,6 +37,11 @@ from odradek_protocol.schemas.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+)
+from odradek_protocol.schemas.list_config_resources import (
+    RESOURCE_TYPES_SINCE,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
 )
 
 
@@ -176,6 +186,48 @@ class ConfigAdmin(AdminPart):
         return await self._requests.for_each(
             wanted, ask_nodes, raise_errors, partition_of=lambda resource: (resource.name, 0)
         )
+
+    async def list_config_resources(
+        self, types: ResourceType | Iterable[ResourceType] = ()
+    ) -> list[ConfigResource]:
+        """The resources that have settings (KIP-1142), of these types, or of all: all topics and
+        brokers, and groups and subscriptions with settings of their own. In the order of types and
+        names.
+
+        Raises ClusterAuthorizationFailed, and UnsupportedByBroker before Kafka 4.1, unless only
+        subscriptions are asked for.
+        """
+        wanted = each_of(types, ResourceType, "types", "ResourceType")
+
+        async def ask() -> list[ConfigResource]:
+            node_id = await self._network.least_loaded_node()
+            version = await self._network.version_for(node_id, ApiKey.LIST_CONFIG_RESOURCES)
+            request = ListConfigResourcesRequest()
+            if version >= RESOURCE_TYPES_SINCE:
+                request.resource_types = [int(each) for each in wanted]
+            elif set(wanted) != {ResourceType.CLIENT_METRICS}:
+                raise UnsupportedByBroker("the broker lists subscriptions to metrics only")
+            answer: ListConfigResourcesResponse = await self._network.send(
+                node_id, request, max_version=version
+            )
+            if answer.error_code:
+                raise error_for(answer.error_code, None, about="the resources with settings")
+            return sorted(
+                (
+                    ConfigResource(ResourceType(each.resource_type), each.resource_name)
+                    for each in answer.config_resources
+                ),
+                key=lambda each: (each.type, each.name),
+            )
+
+        return await self._requests.retrying(ask)
+
+    async def list_client_metrics(self) -> list[str]:
+        """The names of all subscriptions to metrics of clients, sorted.
+
+        Raises ClusterAuthorizationFailed.
+        """
+        return [each.name for each in await self.list_config_resources(ResourceType.CLIENT_METRICS)]
 
     async def alter_configs(
         self,

@@ -1,5 +1,4 @@
-"""Metrics of clients (KIP-714): the names of subscriptions, the clients that push, and what they
-push.
+"""Metrics of clients (KIP-714): the clients that push, and what they push.
 
 A subscription is a configured resource (`ConfigResource.client_metrics`). Only Odradek's broker
 shows what clients push; others raise UnsupportedByBroker.
@@ -13,19 +12,12 @@ from dataclasses import dataclass
 
 from odradek_client.admin.requests import AdminPart
 from odradek_client.errors import Refused, UnsupportedByBroker, error_for
-from odradek_protocol.constants import RESOURCE_CLIENT_METRICS
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.keys import ApiKey
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas import describe_client_telemetry as wire
 from odradek_protocol.schemas.describe_client_telemetry import (
     DescribeClientTelemetryRequest,
     DescribeClientTelemetryResponse,
-)
-from odradek_protocol.schemas.list_config_resources import (
-    RESOURCE_TYPES_SINCE,
-    ListConfigResourcesRequest,
-    ListConfigResourcesResponse,
 )
 
 #: The clients, or the metrics, that are asked for at a time.
@@ -73,27 +65,6 @@ class ClientMetric:
 
 class TelemetryAdmin(AdminPart):
     """The calls about metrics of clients."""
-
-    async def list_client_metrics(self) -> list[str]:
-        """The names of all subscriptions to metrics of clients, sorted.
-
-        Raises ClusterAuthorizationFailed.
-        """
-
-        async def ask() -> list[str]:
-            node_id = await self._network.least_loaded_node()
-            version = await self._network.version_for(node_id, ApiKey.LIST_CONFIG_RESOURCES)
-            request = ListConfigResourcesRequest()
-            if version >= RESOURCE_TYPES_SINCE:
-                request.resource_types = [RESOURCE_CLIENT_METRICS]
-            answer: ListConfigResourcesResponse = await self._network.send(
-                node_id, request, max_version=version
-            )
-            if answer.error_code:
-                raise error_for(answer.error_code, None, about="the subscriptions")
-            return sorted(each.resource_name for each in answer.config_resources)
-
-        return await self._requests.retrying(ask)
 
     async def list_pushing_clients(self) -> list[PushingClient]:
         """The clients that push metrics, by their instance id.

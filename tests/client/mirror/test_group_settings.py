@@ -1,0 +1,247 @@
+"""Settings of groups that a mirror copies: at the start of a run, and while it follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import pytest
+
+from odradek.broker import SubprocessBroker
+from odradek.mirror.plan import MirrorOptions, Selection, Side, gather, make_plan
+from odradek.mirror.settings import GroupSettings, SettingsCopier
+from odradek_client.admin import Admin, ConfigResource
+from odradek_client.admin.configs import ConfigEntry, ConfigSource, ResourceType
+from odradek_client.admin.groups import GroupListing
+from odradek_client.admin.results import Results
+from odradek_client.errors import (
+    AuthenticationFailed,
+    ClusterAuthorizationFailed,
+    GroupAuthorizationFailed,
+    InvalidConfig,
+    OdradekError,
+    RequestTimedOut,
+    UnsupportedByBroker,
+)
+
+SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+DEFAULTS = {SESSION: "45000", HEARTBEAT: "5000"}
+
+
+class Cluster:
+    """The settings of groups of a cluster, which takes no others than `known`."""
+
+    def __init__(self, **groups: Mapping[str, str]) -> None:
+        self.groups = {name: dict(settings) for name, settings in groups.items()}
+        self.known = set(DEFAULTS)
+        self.listing: OdradekError | None = None
+        self.describing: dict[str, OdradekError] = {}
+
+    async def list_config_resources(self, kind: ResourceType) -> list[ConfigResource]:
+        assert kind is ResourceType.GROUP
+        if self.listing is not None:
+            raise self.listing
+        return [ConfigResource.group(name) for name in self.groups]
+
+    async def describe_configs(
+        self, resources: ConfigResource | Iterable[ConfigResource], *, raise_errors: bool = True
+    ) -> Results[ConfigResource, dict[str, ConfigEntry]]:
+        found = Results[ConfigResource, dict[str, ConfigEntry]]()
+        for each in [resources] if isinstance(resources, ConfigResource) else resources:
+            if (error := self.describing.get(each.name)) is not None:
+                if raise_errors:
+                    raise error
+                found.errors[each] = error
+                continue
+            own = self.groups.get(each.name, {})
+            found[each] = {
+                name: ConfigEntry(
+                    name,
+                    own.get(name, DEFAULTS.get(name)),
+                    ConfigSource.GROUP if name in own else ConfigSource.DEFAULT,
+                    name not in own,
+                    False,
+                    False,
+                )
+                for name in {**DEFAULTS, **own}
+            }
+        return found
+
+    async def alter_configs(
+        self, changes: Mapping[ConfigResource, Mapping[str, str | None]], *, raise_errors: bool
+    ) -> Results[ConfigResource, None]:
+        done = Results[ConfigResource, None]()
+        for resource, some in changes.items():
+            own = {**self.groups.get(resource.name, {}), **some}
+            kept = {name: value for name, value in own.items() if value is not None}
+            whole = DEFAULTS | kept
+            if unknown := set(some) - self.known:
+                done.errors[resource] = InvalidConfig(f"unknown: {sorted(unknown)}")
+            elif int(whole[HEARTBEAT]) >= int(whole[SESSION]):
+                done.errors[resource] = InvalidConfig("the heartbeat is too long")
+            else:
+                self.groups[resource.name] = kept
+        return done
+
+
+class World:
+    """A copier of settings, and the target that it copies to."""
+
+    def __init__(self, **groups: Mapping[str, str]) -> None:
+        self.target = Cluster(**groups)
+        self.told: list[str] = []
+        self._copier = SettingsCopier(cast(Admin, self.target), self.told.append)
+
+    async def copy(self, is_whole: bool = True, **groups: Mapping[str, str]) -> None:
+        """Copy these settings of groups of the source."""
+        named = [GroupSettings(name, settings) for name, settings in groups.items()]
+        await self._copier.copy_groups(named, is_whole=is_whole)
+
+
+async def test_i43_settings_that_the_target_lacks_are_copied_together() -> None:
+    world = World()
+    both = {HEARTBEAT: "50000", SESSION: "60000"}
+    await world.copy(billing=both)
+    assert (world.target.groups, world.told) == ({"billing": both}, [])
+
+
+async def test_i43_what_the_target_does_not_know_is_told_and_the_rest_copied() -> None:
+    world = World()
+    await world.copy(workers={"share.redelivery.delay.ms": "5", SESSION: "60000"})
+    assert world.target.groups == {"workers": {SESSION: "60000"}}
+    (told,) = world.told
+    assert told == (
+        "group 'workers': the setting share.redelivery.delay.ms is not copied:"
+        " unknown: ['share.redelivery.delay.ms']"
+    )
+
+
+async def test_i43_a_setting_that_the_target_has_stays_and_is_told() -> None:
+    world = World(billing={SESSION: "50000"})
+    await world.copy(billing={SESSION: "60000", HEARTBEAT: "6000"})
+    assert world.target.groups == {"billing": {SESSION: "50000", HEARTBEAT: "6000"}}
+    (told,) = world.told
+    assert told == (
+        "group 'billing': the setting consumer.session.timeout.ms is 50000 at the target and"
+        " 60000 at the source; it stays as it is"
+    )
+
+
+async def test_i43_changes_follow_and_so_does_the_end_of_all_settings() -> None:
+    world = World()
+    await world.copy(billing={SESSION: "60000"})
+    await world.copy(billing={SESSION: "70000"}, more={SESSION: "60000"})
+    assert world.target.groups == {"billing": {SESSION: "70000"}, "more": {SESSION: "60000"}}
+    world.target.groups["more"][SESSION] = "61000"
+    # Settings that could not be read are not taken for deleted ones.
+    await world.copy(is_whole=False)
+    assert world.target.groups["billing"] == {SESSION: "70000"}
+    await world.copy()
+    assert world.target.groups == {"billing": {}, "more": {SESSION: "61000"}}
+    assert "the target has 61000, set by somebody else" in world.told[-1]
+
+
+async def test_i41_a_refused_group_concerns_no_other_and_is_told_once() -> None:
+    world = World()
+    world.target.describing["billing"] = GroupAuthorizationFailed("no right")
+    for _ in range(2):
+        await world.copy(billing={SESSION: "60000"}, more={SESSION: "60000"})
+    assert world.target.groups == {"more": {SESSION: "60000"}}
+    assert world.told == ["group 'billing': its settings are not copied: no right"]
+    world.target.describing.clear()
+    await world.copy(billing={SESSION: "60000"}, more={SESSION: "60000"})
+    assert world.target.groups["billing"] == {SESSION: "60000"}
+
+
+@pytest.mark.parametrize("error", [RequestTimedOut("late"), AuthenticationFailed("who?")])
+async def test_errors_that_concern_all_groups_are_raised(error: OdradekError) -> None:
+    world = World()
+    world.target.describing["billing"] = error
+    with pytest.raises(type(error)):
+        await world.copy(billing={SESSION: "60000"})
+
+
+class Source(Cluster):
+    """A source without topics."""
+
+    async def describe_cluster(self) -> Any:
+        return type("Described", (), {"cluster_id": "A", "brokers": [1]})
+
+    async def describe_broker(self, node_id: int) -> Any:
+        return type("Described", (), {"apis": {}})
+
+    @property
+    def _network(self) -> Any:
+        return self
+
+    async def least_loaded_node(self) -> int:
+        return 1
+
+    async def list_topics(self, *, internal: bool) -> list[str]:
+        return []
+
+    async def list_groups(self) -> list[GroupListing]:
+        return [GroupListing(name, "", "Empty", "classic", 1) for name in ("billing", "plain")]
+
+
+async def side(source: Source, **options: Any) -> Side:
+    return await gather(cast(Admin, source), Selection(**options), source=True)
+
+
+async def plan(source: Source) -> Any:
+    return make_plan(await side(source), Side("B", 1, True, {}, {}), MirrorOptions(follow=True))
+
+
+async def test_i43_a_plan_has_the_settings_of_groups_without_anything_else() -> None:
+    source = Source(billing={SESSION: "60000"}, nothing={}, workers={HEARTBEAT: "6000"})
+    made = await plan(source)
+    assert made.group_settings == (
+        GroupSettings("billing", {SESSION: "60000"}),
+        GroupSettings("workers", {HEARTBEAT: "6000"}),
+    )
+    assert (made.has_all_group_settings, made.notes) == (True, ())
+
+
+@pytest.mark.parametrize(
+    "error", [UnsupportedByBroker("too old"), ClusterAuthorizationFailed("no right")]
+)
+async def test_i43_without_a_list_the_known_groups_are_asked_for(error: OdradekError) -> None:
+    source = Source(billing={SESSION: "60000"}, workers={HEARTBEAT: "6000"})
+    source.listing = error
+    made = await plan(source)
+    assert made.group_settings == (GroupSettings("billing", {SESSION: "60000"}),)
+    assert not made.has_all_group_settings
+    (note,) = made.notes
+    assert note == (
+        "settings of some groups are not copied: groups without offsets or members are not"
+        f" listed: {error}"
+    )
+    source.listing, source.describing = None, {"billing": error}
+    made = await plan(source)
+    assert made.group_settings == (GroupSettings("workers", {HEARTBEAT: "6000"}),)
+    assert made.notes == (f"settings of some groups are not copied: {error}",)
+
+
+async def test_a_lost_broker_is_not_taken_for_one_without_a_list() -> None:
+    source = Source()
+    source.listing = RequestTimedOut("late")
+    with pytest.raises(RequestTimedOut):
+        await plan(source)
+
+
+async def test_groups_with_settings_are_listed_with_the_selected_types() -> None:
+    settings = {"log.durability": "page-cache"}
+    with SubprocessBroker(settings=settings) as broker:
+        async with Admin(bootstrap_servers=broker.bootstrap) as admin:
+            group, metrics = ConfigResource.group("billing"), ConfigResource.client_metrics("all")
+            await admin.alter_configs({group: {SESSION: "50000"}, metrics: {"interval.ms": "500"}})
+            assert await admin.list_config_resources(ResourceType.GROUP) == [group]
+            both = (ResourceType.CLIENT_METRICS, ResourceType.GROUP)
+            assert await admin.list_config_resources(both) == [metrics, group]
+            assert await admin.list_config_resources() == [
+                ConfigResource.broker(1),
+                ConfigResource.broker_logger(1),
+                metrics,
+                group,
+            ]
+            assert await admin.list_client_metrics() == ["all"]
