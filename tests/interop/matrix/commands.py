@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.interop.matrix.row import Check, Place, executed
+from tests.interop.matrix.services import Http, Service, running, until
 
 from kafka_cluster import free_ports
 
@@ -163,15 +159,6 @@ def kafkactl(tool: Path, place: Place) -> Iterator[Check]:
     yield _check("delete topic", [*base, "delete", "topic", topic], place)
 
 
-def _fetched(port: int) -> str:
-    """The metrics of an exporter; empty until it listens."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-            return str(answer.read().decode())
-    except (urllib.error.URLError, OSError):
-        return ""
-
-
 def exporter(
     command: Callable[[Path, Place, int], tuple[list[str], Mapping[str, str]]],
     expected: Mapping[str, str],
@@ -185,25 +172,20 @@ def exporter(
         _read_in_part(place)
         port = free_ports(1)[0]
         words, environment = command(tool, place, port)
-        with (place.folder / "log").open("wb") as log:
-            process = subprocess.Popen(
-                words, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **environment}
-            )
+        exporter = Service(words, place.folder, environment)
         patterns = {
             name: pattern.replace("TOPIC", place.name).replace("GROUP", f"{place.name}-group")
             for name, pattern in expected.items()
         }
-        try:
-            end = time.monotonic() + _METRICS_DEADLINE_S
-            text = ""
-            while time.monotonic() < end and process.poll() is None:
-                text = _fetched(port)
-                if all(re.search(each, text, re.MULTILINE) for each in patterns.values()):
-                    break
-                time.sleep(0.5)
-        finally:
-            process.kill()
-            process.wait(_METRICS_DEADLINE_S)
+        text = ""
+
+        def complete() -> bool:
+            nonlocal text
+            text = Http(port)("GET", "/metrics").text
+            return all(re.search(each, text, re.MULTILINE) for each in patterns.values())
+
+        with running(exporter):
+            until(lambda: complete() or not exporter.is_running, _METRICS_DEADLINE_S)
         for name, pattern in patterns.items():
             found = re.search(pattern, text, re.MULTILINE)
             yield Check(name, "" if found else f"no line is like {pattern}: {text[-1500:]}")

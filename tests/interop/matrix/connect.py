@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 from tests.interop.matrix.row import Check, Place
+from tests.interop.matrix.services import DEADLINE_S, Http, Service, check, running, until
 
 from foreign_topics import create_topic, read_committed
 from kafka_cluster import free_ports, java
 
-_DEADLINE_S = 150
 _LINES, _LINES_AT_ONCE = 200, 20
 _PARTITIONS = 3
 _AT_END = confluent_kafka.KafkaError._PARTITION_EOF
@@ -34,84 +29,24 @@ _IMPATIENT = {
 }
 
 
-class Worker:
-    """A process of Connect with settings, which may be killed and started again."""
-
-    def __init__(self, classes: Path, main: str, settings: Mapping[str, str], folder: Path) -> None:
-        file = folder / "worker.properties"
-        file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        self._command = [java(), "-Xmx512m", "-cp", str(classes), main, str(file)]
-        self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command, cwd=self._folder, stdout=log, stderr=subprocess.STDOUT
-            )
-
-    def kill(self) -> None:
-        """End the process with signal 9."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait(_DEADLINE_S)
-
-    @property
-    def log(self) -> str:
-        """The end of what the process wrote."""
-        return (self._folder / "log").read_text(errors="replace")[-1500:]
+def _worker(classes: Path, main: str, settings: Mapping[str, str], folder: Path) -> Service:
+    """A process of Connect with settings."""
+    file = folder / "worker.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    return Service([java(), "-Xmx512m", "-cp", str(classes), main, str(file)], folder)
 
 
-@contextmanager
-def _running(worker: Worker) -> Iterator[Worker]:
-    try:
-        worker.start()
-        yield worker
-    finally:
-        worker.kill()
-
-
-def _until(condition: Callable[[], bool], deadline_s: float = _DEADLINE_S) -> bool:
-    """True as soon as the condition holds, False if it does not until the deadline."""
-    end = time.monotonic() + deadline_s
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.2)
-    return True
-
-
-def _check(name: str, well: bool, found: object) -> Check:
-    return Check(name, "" if well else f"found {found}"[:2000])
-
-
-class Rest:
-    """The REST API of a worker; no answer is None."""
-
-    def __init__(self, port: int) -> None:
-        self._base = f"http://127.0.0.1:{port}"
-
-    def __call__(self, method: str, path: str, body: object = None) -> Any:
-        request = urllib.request.Request(
-            self._base + path,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json"},
-            method=method,
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                return json.loads(answer.read() or b"{}")
-        except (urllib.error.URLError, OSError, json.JSONDecodeError):
-            return None
+class Rest(Http):
+    """The REST API of a worker."""
 
     def create(self, name: str, config: Mapping[str, str]) -> bool:
         """True if a connector was made; a worker may have to be asked again while it starts."""
         body = {"name": name, "config": dict(config)}
-        return _until(lambda: self("POST", "/connectors", body) is not None)
+        return until(lambda: self.json("POST", "/connectors", body) is not None)
 
     def is_running(self, name: str) -> bool:
         """True if a connector and its only task run."""
-        status = self("GET", f"/connectors/{name}/status") or {}
+        status = self.json("GET", f"/connectors/{name}/status") or {}
         states = [status.get("connector", {}), *status.get("tasks", [])]
         return [each.get("state") for each in states] == ["RUNNING", "RUNNING"]
 
@@ -154,7 +89,7 @@ class _Lines:
 def _values(address: str, topic: str, partitions: int, wanted: int) -> list[str]:
     """The committed values of a topic; fewer than wanted if no more have come."""
     try:
-        found = read_committed(address, topic, partitions, wanted, _DEADLINE_S)
+        found = read_committed(address, topic, partitions, wanted, DEADLINE_S)
     except AssertionError as failure:
         return [str(failure)]
     return [value for _, value in found]
@@ -167,7 +102,7 @@ def distributed(classes: Path, place: Place) -> Iterator[Check]:
     copy, topic = place.folder / "copied", f"{place.name}-lines"
     source, sink = f"{place.name}-source", f"{place.name}-sink"
     main = "org.apache.kafka.connect.cli.ConnectDistributed"
-    worker = Worker(classes, main, _worker_settings(place, port), place.folder)
+    worker = _worker(classes, main, _worker_settings(place, port), place.folder)
     create_topic(place.address, topic)
     lines.add()
 
@@ -178,36 +113,36 @@ def distributed(classes: Path, place: Place) -> Iterator[Check]:
     def is_in_file() -> bool:
         return copy.is_file() and set(lines.all) <= set(copy.read_text().splitlines())
 
-    with _running(worker):
+    with running(worker):
         settings = {
             "connector.class": f"{_FILES}SourceConnector",
             "file": str(lines.path),
             "topic": topic,
             "exactly.once.support": "required",
         }
-        yield _check("a source that has to be exact", rest.create(source, settings), worker.log)
+        yield check("a source that has to be exact", rest.create(source, settings), worker.log)
         settings = {
             "connector.class": f"{_FILES}SinkConnector",
             "file": str(copy),
             "topics": topic,
         }
-        yield _check("a sink", rest.create(sink, settings), worker.log)
-        run = _until(lambda: rest.is_running(source) and rest.is_running(sink))
-        yield _check("both run", run, rest("GET", f"/connectors/{source}/status"))
-        yield _check("each line once", not (missing := copied()), missing)
-        yield _check("the lines are in the sink's file", _until(is_in_file), worker.log)
+        yield check("a sink", rest.create(sink, settings), worker.log)
+        run = until(lambda: rest.is_running(source) and rest.is_running(sink))
+        yield check("both run", run, rest.json("GET", f"/connectors/{source}/status"))
+        yield check("each line once", not (missing := copied()), missing)
+        yield check("the lines are in the sink's file", until(is_in_file), worker.log)
 
         lines.add()
         time.sleep(0.3)
         worker.kill()
         lines.add()
         worker.start()
-        yield _check("the worker is killed: each line once", not (missing := copied()), missing)
+        yield check("the worker is killed: each line once", not (missing := copied()), missing)
         lines.add()
         place.restart()
         lines.add()
-        yield _check("the broker is killed: each line once", not (missing := copied()), missing)
-        yield _check("the sink goes on", _until(is_in_file), worker.log)
+        yield check("the broker is killed: each line once", not (missing := copied()), missing)
+        yield check("the sink goes on", until(is_in_file), worker.log)
         yield from _administered(rest, source, topic, lines)
 
 
@@ -216,25 +151,31 @@ def _administered(rest: Rest, source: str, topic: str, lines: _Lines) -> Iterato
     size = lines.path.stat().st_size
 
     def offset() -> Any:
-        found = (rest("GET", f"/connectors/{source}/offsets") or {}).get("offsets") or [{}]
+        found = (rest.json("GET", f"/connectors/{source}/offsets") or {}).get("offsets") or [{}]
         return found[0].get("offset", {}).get("position")
 
     def state() -> Any:
-        return (rest("GET", f"/connectors/{source}/status") or {}).get("connector", {}).get("state")
+        return (
+            (rest.json("GET", f"/connectors/{source}/status") or {})
+            .get("connector", {})
+            .get("state")
+        )
 
-    yield _check("the source's offset", _until(lambda: offset() == size), offset())
-    rest("PUT", f"/connectors/{source}/pause")
-    yield _check("pause", _until(lambda: state() == "PAUSED"), state())
-    rest("PUT", f"/connectors/{source}/resume")
-    yield _check("resume", _until(lambda: rest.is_running(source)), state())
-    rest("PUT", f"/connectors/{source}/stop")
-    yield _check("stop", _until(lambda: state() == "STOPPED"), state())
-    reset = _until(lambda: rest("DELETE", f"/connectors/{source}/offsets") is not None)
-    yield _check("offsets are reset", reset and _until(lambda: offset() is None), offset())
-    topics = (rest("GET", f"/connectors/{source}/topics") or {}).get(source, {}).get("topics")
-    yield _check("the source's topics", topics == [topic], topics)
-    gone = _until(lambda: rest("DELETE", f"/connectors/{source}") is not None)
-    yield _check("delete", gone and _until(lambda: source not in rest("GET", "/connectors")), gone)
+    yield check("the source's offset", until(lambda: offset() == size), offset())
+    rest.json("PUT", f"/connectors/{source}/pause")
+    yield check("pause", until(lambda: state() == "PAUSED"), state())
+    rest.json("PUT", f"/connectors/{source}/resume")
+    yield check("resume", until(lambda: rest.is_running(source)), state())
+    rest.json("PUT", f"/connectors/{source}/stop")
+    yield check("stop", until(lambda: state() == "STOPPED"), state())
+    reset = until(lambda: rest.json("DELETE", f"/connectors/{source}/offsets") is not None)
+    yield check("offsets are reset", reset and until(lambda: offset() is None), offset())
+    topics = (rest.json("GET", f"/connectors/{source}/topics") or {}).get(source, {}).get("topics")
+    yield check("the source's topics", topics == [topic], topics)
+    gone = until(lambda: rest.json("DELETE", f"/connectors/{source}") is not None)
+    yield check(
+        "delete", gone and until(lambda: source not in rest.json("GET", "/connectors")), gone
+    )
 
 
 # --- MirrorMaker 2 --------------------------------------------------------------------------------
@@ -248,7 +189,7 @@ def _produced(address: str, topic: str, first: int, count: int) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": address, "log_level": 0})
     for number in range(first, first + count):
         producer.produce(topic, f"v{number}", f"k{number}", partition=number % _PARTITIONS)
-    producer.flush(_DEADLINE_S)
+    producer.flush(DEADLINE_S)
 
 
 def _code(message: confluent_kafka.Message) -> int | None:
@@ -290,7 +231,7 @@ class _Group:
             if min(offsets) < 0:
                 return None
             consumer.assign(self._at(offsets))
-            found, ended, end = [], set[int](), time.monotonic() + _DEADLINE_S
+            found, ended, end = [], set[int](), time.monotonic() + DEADLINE_S
             while len(ended) < _PARTITIONS and time.monotonic() < end:
                 message = consumer.poll(1.0)
                 if message is not None and message.error() is None:
@@ -347,7 +288,7 @@ def mirror_maker(classes: Path, place: Place) -> Iterator[Check]:
         _produced(address[here], topic, 0, _LINES)
     settings = _mirror_settings(place, free_ports(1)[0])
     main = "org.apache.kafka.connect.mirror.MirrorMaker"
-    worker = Worker(classes, main, settings, place.folder)
+    worker = _worker(classes, main, settings, place.folder)
 
     groups = {
         here: _Group(address[there], f"{place.name}-group-{here}", f"{here}.{topic}")
@@ -360,16 +301,16 @@ def mirror_maker(classes: Path, place: Place) -> Iterator[Check]:
         found = sorted(_values(address[there], f"{here}.{topic}", _PARTITIONS, wanted))
         return [] if found == _numbered(0, wanted) else found[-3:] or ["nothing"]
 
-    with _running(worker):
+    with running(worker):
         for here, (topic, _) in flows.items():
             missing = wrong(here, _LINES)
-            yield _check(f"{flow[here]}: each record once", not missing, [missing, worker.log])
+            yield check(f"{flow[here]}: each record once", not missing, [missing, worker.log])
             # A position that the mirror knows when it finds the group: the last.
             ends = [len(range(each, _LINES, _PARTITIONS)) for each in range(_PARTITIONS)]
             _Group(address[here], f"{place.name}-group-{here}", topic).commit(ends)
         for here in flows:
-            synced = _until(lambda group=groups[here]: group.unread() == [])  # type: ignore[misc]
-            yield _check(f"{flow[here]}: a group's positions", synced, groups[here].unread())
+            synced = until(lambda group=groups[here]: group.unread() == [])  # type: ignore[misc]
+            yield check(f"{flow[here]}: a group's positions", synced, groups[here].unread())
         for here, (topic, _) in flows.items():
             _produced(address[here], topic, _LINES, _LINES)
         time.sleep(0.5)
@@ -379,7 +320,7 @@ def mirror_maker(classes: Path, place: Place) -> Iterator[Check]:
         worker.start()
         for here in flows:
             missing = wrong(here, 3 * _LINES)
-            yield _check(f"{flow[here]}: it is killed, each record once", not missing, missing)
+            yield check(f"{flow[here]}: it is killed, each record once", not missing, missing)
             found = groups[here].unread() or []
             well = found == _numbered(_LINES, 3 * _LINES)
-            yield _check(f"{flow[here]}: the group goes on where it was", well, found[:3])
+            yield check(f"{flow[here]}: the group goes on where it was", well, found[:3])

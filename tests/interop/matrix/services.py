@@ -1,0 +1,136 @@
+"""Tools that run as processes beside a broker and answer over HTTP, and waiting for them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.interop.matrix.row import Check
+
+DEADLINE_S = 150
+_ANSWER_DEADLINE_S = 30
+_LOG_CHARACTERS = 1500
+
+
+class Service:
+    """A process with a log in a folder, which may be killed and started again."""
+
+    def __init__(
+        self, command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._command, self._folder = command, folder
+        self._environment = {**os.environ, **(environment or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                cwd=self._folder,
+                env=self._environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def kill(self) -> None:
+        """End the process with signal 9."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(DEADLINE_S)
+
+    @property
+    def log(self) -> str:
+        """The end of what the process wrote."""
+        return (self._folder / "log").read_text(errors="replace")[-_LOG_CHARACTERS:]
+
+
+@contextmanager
+def running(service: Service) -> Iterator[Service]:
+    """Run a service, and kill it at the end."""
+    try:
+        service.start()
+        yield service
+    finally:
+        service.kill()
+
+
+def until(condition: Callable[[], bool], deadline_s: float = DEADLINE_S) -> bool:
+    """True as soon as the condition holds, False if it does not until the deadline."""
+    end = time.monotonic() + deadline_s
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.2)
+    return True
+
+
+def check(name: str, well: bool, found: object) -> Check:
+    """A check that shows what was found if all is not well."""
+    return Check(name, "" if well else f"found {found}"[:2000])
+
+
+class Answer(NamedTuple):
+    """An answer over HTTP. The status is 0 if there was no answer."""
+
+    status: int
+    text: str
+
+    @property
+    def json(self) -> Any:
+        """The decoded text; None if the request failed, or if the text is not JSON."""
+        if not 200 <= self.status < 300:
+            return None
+        try:
+            return json.loads(self.text or "{}")
+        except json.JSONDecodeError:
+            return None
+
+
+class Http:
+    """A service's port for HTTP on this machine."""
+
+    def __init__(self, port: int) -> None:
+        self._base = f"http://127.0.0.1:{port}"
+
+    def __call__(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Send a request, and follow redirections."""
+        request = urllib.request.Request(
+            self._base + path, data=body, headers=dict(headers or {}), method=method
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=_ANSWER_DEADLINE_S) as answer:
+                return Answer(answer.status, answer.read().decode(errors="replace"))
+        except urllib.error.HTTPError as error:
+            with error:
+                return Answer(error.code, error.read().decode(errors="replace"))
+        except OSError:
+            return Answer(0, "")
+
+    def json(self, method: str, path: str, body: object = None) -> Any:
+        """Send JSON, or nothing, and return the JSON of the answer; None if there is none."""
+        sent = None if body is None else json.dumps(body).encode()
+        kind = "application/json"
+        return self(method, path, sent, {"Content-Type": kind, "Accept": kind}).json
+
+    def form(self, path: str, fields: Mapping[str, object]) -> Answer:
+        """Send the fields of a form."""
+        return self("POST", path, urllib.parse.urlencode(fields).encode())
