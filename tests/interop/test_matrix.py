@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from tests.interop.matrix import results
-from tests.interop.matrix.row import Row
+from tests.interop.matrix.row import Missing, Row
 from tests.interop.matrix.run import brokers, run
 from tests.interop.matrix.table import ROWS
+from tests.interop.matrix.toolchains import release_jar
 
 from killable import Killable
 
@@ -51,3 +53,34 @@ def test_a_reason_has_a_difference() -> None:
     kept = results.load()
     same = {row.key for row in ROWS if row.differs and not kept[row.key].differ}
     assert {key for key in same if not kept[key].skipped} == set()
+
+
+_VARIABLE = "ODRADEK_SOME_JAR"
+_some_jar = release_jar("some", "1.2.0", _VARIABLE, "https://example.com/releases")
+
+
+@pytest.mark.parametrize("named", [None, "/nowhere/some-1.2.0.jar"])
+def test_a_row_whose_jar_is_missing_says_what_to_download(
+    named: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if named is None:
+        monkeypatch.delenv(_VARIABLE, raising=False)
+    else:
+        monkeypatch.setenv(_VARIABLE, named)
+    with pytest.raises(Missing) as missing:
+        _some_jar()
+    assert str(missing.value) == (
+        "ODRADEK_SOME_JAR names no file: download some-1.2.0.jar from https://example.com/releases "
+        "and set the variable to its path"
+    )
+
+
+def test_a_row_refuses_the_jar_of_another_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jar = tmp_path / "some.jar"
+    with zipfile.ZipFile(jar, "w") as archive:
+        archive.writestr("META-INF/MANIFEST.MF", "Implementation-Version: 1.1.9\r\n")
+    monkeypatch.setenv(_VARIABLE, str(jar))
+    with pytest.raises(Missing, match=r"^some\.jar is some 1\.1\.9, and this row wants 1\.2\.0$"):
+        _some_jar()

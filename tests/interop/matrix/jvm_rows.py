@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from tests.interop.matrix import connect, kafka_tools, programs, streams, toolchains
+from tests.interop.matrix import connect, kafdrop, kafka_tools, programs, streams, toolchains
 from tests.interop.matrix.row import Row
 
 from kafka_cluster import SPARK_KAFKA_VERSION, VERSION, mirror_class_path, streams_class_path
 
 _SPRING = "4.1.2"
+_KAFDROP = "4.2.0"
 _FLINK, _FLINK_CONNECTOR = "2.2.1", "5.0.0-2.2"
 #: Flink's serializer wants to see the classes of these packages.
 _OPEN = tuple(
@@ -85,5 +86,21 @@ JVM_ROWS = (
         "broker is killed",
         toolchains.spark,
         programs.spark("spark_kafka"),
+    ),
+    Row(
+        "kafdrop",
+        "Kafdrop",
+        _KAFDROP,
+        "its pages and JSON: the cluster, topics with offsets and settings, messages (codecs, "
+        "headers, tombstones, compacted, aborted and open transactions), search, groups of both "
+        "protocols and their lag, ACLs; topics made and deleted, a message sent; the broker is "
+        "killed",
+        toolchains.release_jar(
+            "kafdrop",
+            _KAFDROP,
+            "ODRADEK_KAFDROP_JAR",
+            "https://github.com/obsidiandynamics/kafdrop/releases",
+        ),
+        kafdrop.run,
     ),
 )

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
+import re
 import shutil
 import sys
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -223,6 +226,33 @@ def jars(find: Callable[[], str | Path]) -> Callable[[], Path]:
             raise Missing(str(error).partition("\n")[0]) from error
 
     return get
+
+
+def release_jar(name: str, version: str, variable: str, page: str) -> Callable[[], Path]:
+    """Takes a tool's jar from a path that an environment variable names, because no registry has
+    the jar; `page` has the jars of its releases."""
+
+    def get() -> Path:
+        path = Path(os.environ.get(variable, ""))
+        if not path.is_file():
+            raise Missing(
+                f"{variable} names no file: download {name}-{version}.jar from {page} and set "
+                "the variable to its path"
+            )
+        found = _version_of(path)
+        if found != version:
+            raise Missing(f"{path.name} is {name} {found}, and this row wants {version}")
+        return jars(path.resolve)()
+
+    return get
+
+
+def _version_of(jar: Path) -> str:
+    """The version that the manifest of a jar tells."""
+    with zipfile.ZipFile(jar) as archive:
+        manifest = archive.read("META-INF/MANIFEST.MF").decode()
+    told = re.search(r"^Implementation-Version: (\S+)", manifest, re.MULTILINE)
+    return told[1] if told is not None else "of an unknown version"
 
 
 def kafka(version: str) -> Callable[[], Path]:
