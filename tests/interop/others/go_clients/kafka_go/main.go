@@ -228,11 +228,21 @@ func groups(address string) {
 }
 
 func transactions() {
-	coordinator, err := client.FindCoordinator(patience, &kafka.FindCoordinatorRequest{Key: "kafka-go-t", KeyType: kafka.CoordinatorKeyTypeTransaction})
-	check(err)
+	var coordinator *kafka.FindCoordinatorResponse
+	var err error
+	// A broker that has just started makes the topic of transactions, and loads it.
+	eventually(func() bool {
+		coordinator, err = client.FindCoordinator(patience, &kafka.FindCoordinatorRequest{Key: "kafka-go-t", KeyType: kafka.CoordinatorKeyTypeTransaction})
+		check(err)
+		return coordinator.Error == nil
+	})
 	say("FindCoordinator", coordinator.Coordinator.NodeID, coordinator.Error)
-	begun, err := client.InitProducerID(patience, &kafka.InitProducerIDRequest{TransactionalID: "kafka-go-t", TransactionTimeoutMs: 10000, ProducerID: -1, ProducerEpoch: -1})
-	check(err)
+	var begun *kafka.InitProducerIDResponse
+	eventually(func() bool {
+		begun, err = client.InitProducerID(patience, &kafka.InitProducerIDRequest{TransactionalID: "kafka-go-t", TransactionTimeoutMs: 10000, ProducerID: -1, ProducerEpoch: -1})
+		check(err)
+		return begun.Error == nil
+	})
 	say("InitProducerID", begun.Producer.ProducerEpoch, begun.Error)
 	added, err := client.AddPartitionsToTxn(patience, &kafka.AddPartitionsToTxnRequest{TransactionalID: "kafka-go-t",
 		ProducerID: begun.Producer.ProducerID, ProducerEpoch: begun.Producer.ProducerEpoch,
