@@ -10,11 +10,6 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from odradek_broker.coordinator.groups.classic.group import ClassicGroup, GroupState, Member
-from odradek_broker.coordinator.groups.consumer.group import (
-    ConsumerGroup,
-    ConsumerMember,
-    MemberState,
-)
 from odradek_broker.coordinator.groups.events import (
     ConversionReason,
     GenerationStarted,
@@ -39,20 +34,13 @@ from odradek_broker.coordinator.groups.events import (
     Removal,
     RemovalReason,
     RequestRefused,
-    ShareRecordReplayed,
-    StreamsRecordReplayed,
 )
-from odradek_broker.coordinator.groups.partitions import each_partition, named
+from odradek_broker.coordinator.groups.modern.group import ModernMember
 from odradek_broker.coordinator.groups.settings import GroupSettings, Topics
-from odradek_broker.coordinator.groups.share.group import ShareMember
-from odradek_broker.coordinator.groups.streams.group import StreamsMember
 from odradek_broker.explain.history import LIST_MAX, CurrentState, History
+from odradek_broker.explain.modern_groups import members_left_out, record_replayed
 from odradek_broker.explain.sentences import EventKind, Value, describe_client, duration_text
-from odradek_broker.explain.share_groups import members_left_out, record_share_event
-from odradek_broker.explain.streams_groups import record_streams_event
-from odradek_protocol.constants import LEAVE_EPOCH
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.stored.consumer_group import RecordType
 
 #: Removals of members that left by themselves: only the client knows the reason.
 LEAVES = {RemovalReason.LEFT, RemovalReason.LEFT_BY_HEARTBEAT}
@@ -234,11 +222,7 @@ class GroupRecorder:
             case GroupEmptied():
                 self._emptied(event)
             case RecordReplayed():
-                self._replayed(event)
-            case ShareRecordReplayed():
-                record_share_event(self._history, self._topics, event)
-            case StreamsRecordReplayed():
-                record_streams_event(self._history, event)
+                record_replayed(self._history, self._topics, event)
             case RequestRefused():
                 self._refused(event)
             case GroupConverted(group_id, protocol, reason):
@@ -392,62 +376,6 @@ class GroupRecorder:
             generation=event.generation,
         )
 
-    # --- Consumer groups ---
-
-    def _replayed(self, event: RecordReplayed) -> None:
-        group, after = event.group, event.after
-        if event.kind is RecordType.GROUP:
-            self._history.record(
-                group.group_id, EventKind.CONSUMER_EPOCH, epoch=group.epoch, state=group.state.value
-            )
-        elif event.kind is RecordType.TARGET_EPOCH:
-            self._assigned(group)
-        elif event.kind is RecordType.MEMBER and after is not None:
-            self._subscribed(group, event.before, after)
-        elif event.kind is RecordType.CURRENT and after is not None and after.epoch != 0:
-            self._moved(group, after)
-
-    def _assigned(self, group: ConsumerGroup) -> None:
-        shares = tuple(
-            f"{member_id} ({len(list(each_partition(group.target(member_id))))} partitions)"
-            for member_id in group.members
-        )
-        self._history.record(
-            group.group_id,
-            EventKind.CONSUMER_ASSIGNED,
-            epoch=group.assignment_epoch,
-            members=shares,
-            state=group.state.value,
-        )
-
-    def _subscribed(
-        self, group: ConsumerGroup, before: ConsumerMember | None, after: ConsumerMember
-    ) -> None:
-        subscribed = tuple(sorted(after.topics))
-        if after.pattern:
-            subscribed = (*subscribed, f"all that match {after.pattern}")
-        self._history.record(
-            group.group_id,
-            EventKind.CONSUMER_JOINED if before is None else EventKind.CONSUMER_CHANGED,
-            member=after.member_id,
-            instance=after.instance_id,
-            client=_client(after),
-            topics=subscribed,
-        )
-
-    def _moved(self, group: ConsumerGroup, after: ConsumerMember) -> None:
-        pending = len(list(each_partition(after.pending)))
-        self._history.record(
-            group.group_id,
-            EventKind.CONSUMER_MOVED,
-            state=group.state.value,
-            partitions=named(after.assigned, self._topics),
-            member=after.member_id,
-            epoch=after.epoch,
-            note=_progress(after),
-            pending=pending or None,
-        )
-
 
 # --- Current states -------------------------------------------------------------------------------
 
@@ -497,43 +425,5 @@ def _state_of_member(group: ClassicGroup, member: Member) -> CurrentState:
     return CurrentState.of(EventKind.NOW_MEMBER, fields)
 
 
-def states_of_consumer_group(
-    group: ConsumerGroup, topics: Topics, offsets: int, session_ms: int
-) -> list[CurrentState]:
-    """The group, then its members (the first of them). `session_ms`: the timeout of members without
-    their own."""
-    fields: dict[str, Value | None] = {
-        "state": group.state.value,
-        "epoch": group.epoch,
-        "assignment_epoch": group.assignment_epoch,
-        "members": len(group.members),
-        "offsets": offsets,
-    }
-    states = [CurrentState.of(EventKind.NOW_CONSUMER_GROUP, fields)]
-    for member in list(group.members.values())[:LIST_MAX]:
-        timeout_ms = session_ms if member.classic is None else member.classic.session_timeout_ms
-        of_member: dict[str, Value | None] = {
-            "member": member.member_id,
-            "instance": member.instance_id,
-            "client": _client(member),
-            "timeout": duration_text(timeout_ms),
-            "note": f"epoch {member.epoch}, {_progress(member)}",
-        }
-        states.append(
-            CurrentState.of(EventKind.NOW_MEMBER, of_member, named(member.assigned, topics))
-        )
-    return [*states, *members_left_out(len(group.members))]
-
-
-def _progress(member: ConsumerMember) -> str:
-    if member.epoch < LEAVE_EPOCH:
-        return "away for a while (static)"
-    if member.state is MemberState.UNREVOKED_PARTITIONS:
-        return "to give partitions back first"
-    if member.state is MemberState.UNRELEASED_PARTITIONS:
-        return "waiting for partitions that others still hold"
-    return "with all that it is to have"
-
-
-def _client(member: Member | ConsumerMember | ShareMember | StreamsMember) -> str:
+def _client(member: Member | ModernMember) -> str:
     return describe_client(member.client_id, member.client_host)

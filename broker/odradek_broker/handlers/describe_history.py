@@ -16,13 +16,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from odradek_broker.coordinator.groups.settings import (
-    session_timeout_ms,
-    share_session_timeout_ms,
-    streams_session_timeout_ms,
+    group_setting,
 )
 from odradek_broker.coordinator.transactions.transaction import Transaction
 from odradek_broker.deferred import Deferred
-from odradek_broker.explain.groups import states_of_consumer_group, states_of_group
+from odradek_broker.explain.groups import states_of_group
 from odradek_broker.explain.history import (
     CurrentState,
     Event,
@@ -38,6 +36,7 @@ from odradek_broker.explain.last_stable_offset import (
     state_of_everything_stable,
 )
 from odradek_broker.explain.mirrors import state_of_mirror, states_of_mirrored
+from odradek_broker.explain.modern_groups import states_of_modern_group
 from odradek_broker.explain.producers import (
     NOT_IN_ANY_PARTITION,
     partitions_not_opened,
@@ -45,10 +44,8 @@ from odradek_broker.explain.producers import (
 )
 from odradek_broker.explain.share_groups import (
     state_of_share_record,
-    states_of_share_group,
     states_of_share_partitions,
 )
-from odradek_broker.explain.streams_groups import states_of_streams_group
 from odradek_broker.explain.texts import Rights, event_text, state_text
 from odradek_broker.explain.transactions import state_of_owner, state_of_transaction
 from odradek_broker.explain.verdicts import state_of_verdict
@@ -132,30 +129,27 @@ def _group(
     if error is not _E.NONE:
         return _failed(error)
     history = node.group_history
-    classic, consumer = node.groups.group(name), node.groups.consumer_group(name)
-    share, streams = node.groups.share_group(name), node.groups.streams_group(name)
+    classic = node.groups.group(name)
+    share = node.groups.share_group(name)
+    modern = share or node.groups.consumer_group(name) or node.groups.streams_group(name)
     committed = node.groups.committed(name)
     offsets = len(committed)
-    if consumer is not None:
-        session_ms = session_timeout_ms(node.config, node.metadata, name)
-        now = states_of_consumer_group(consumer, node.metadata, offsets, session_ms)
-    elif share is not None:
-        session_ms = share_session_timeout_ms(node.config, node.metadata, name)
-        now = states_of_share_group(share, node.metadata, session_ms)
+    if modern is not None:
+        setting = f"{modern.protocol_type}.session.timeout.ms"
+        session_ms = group_setting(node.config, node.metadata, name, setting)
+        now = states_of_modern_group(modern, node.metadata, offsets, session_ms)
+    elif classic is None and not history.about(name).events:
+        return _failed(_E.GROUP_ID_NOT_FOUND)
+    else:
+        now = states_of_group(classic, offsets, node.clock.wall_ms())
+    if share is not None:
         now += states_of_share_partitions(
             node.share_partitions.of_group(name),
             node.share_partitions.settings(name),
             node.share_partitions.statistics.partitions.get,
         )
-    elif streams is not None:
-        session_ms = streams_session_timeout_ms(node.config, node.metadata, name)
-        now = states_of_streams_group(streams, offsets, session_ms)
-    elif classic is None and not history.about(name).events:
-        return _failed(_E.GROUP_ID_NOT_FOUND)
-    else:
-        now = states_of_group(classic, offsets, node.clock.wall_ms())
-    if share is None and offsets:
-        members = sum(len(each.members) for each in (classic, consumer, streams) if each)
+    elif offsets:
+        members = sum(len(each.members) for each in (classic, modern) if each)
         now += _lag(node, committed)
         now.append(_verdict(node, name, offsets, members))
     return _answer(node, context, request, history, now)

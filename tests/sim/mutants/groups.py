@@ -7,13 +7,11 @@ from typing import Any
 
 from tests.sim.mutants.base import Mutant
 
-from odradek_broker.coordinator.groups import conversion, offsets, shard
-from odradek_broker.coordinator.groups.classic import membership
+from odradek_broker.coordinator.groups import conversion, shard
 from odradek_broker.coordinator.groups.classic.group import ClassicGroup, Member
 from odradek_broker.coordinator.groups.classic.join_phase import Rebalances
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
-from odradek_broker.coordinator.groups.deadlines import ConsumerDeadlines
-from odradek_broker.coordinator.groups.fencing import check_member
+from odradek_broker.coordinator.groups.deadlines import MemberDeadlines
 from odradek_broker.coordinator.groups.offsets import check_commit, check_consumer_commit
 from odradek_broker.coordinator.groups.offsets import commit_records as _commit_records
 from odradek_broker.coordinator.runtime import Runtime
@@ -26,7 +24,7 @@ def _nothing(*_: Any, **__: Any) -> None:
     pass
 
 
-_check_member = check_member
+_check_member = ClassicGroup.check_member
 _OLD_GENERATION = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.STALE_MEMBER_EPOCH)
 _read_stored = Partition.read_stored
 _rename = ClassicGroup.rename
@@ -123,7 +121,7 @@ GROUPS = (
         "session time-outs forgotten by a restart",
         "groups",
         8,
-        {(Rebalances, "restored"): _nothing, (ConsumerDeadlines, "restored"): _nothing},
+        {(Rebalances, "restored"): _nothing, (MemberDeadlines, "restored"): _nothing},
     ),
     Mutant(
         "a commit acknowledged before it is durable",
@@ -162,7 +160,7 @@ GROUPS = (
         "a static member that was replaced and is not fenced",
         "late-commits",
         20,
-        {(membership, "check_member"): _any_instance, (offsets, "check_member"): _any_instance},
+        {(ClassicGroup, "check_member"): _any_instance},
         ("committed: ",),
     ),
     Mutant(

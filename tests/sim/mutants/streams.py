@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.sim.mutants.base import Mutant
 
-from odradek_broker.coordinator.groups.deadlines import StreamsDeadlines
+from odradek_broker.coordinator.groups.deadlines import MemberDeadlines
 from odradek_broker.coordinator.groups.streams.reconciliation import _Plan
 from odradek_broker.coordinator.groups.streams.tasks import TaskSet
 
@@ -49,7 +49,7 @@ STREAMS = (
         "sessions of streams members forgotten by a restart",
         "streams-groups",
         1,
-        {(StreamsDeadlines, "restored"): _nothing},
+        {(MemberDeadlines, "restored"): _nothing},
         ("liveness: ",),
     ),
 )

@@ -28,7 +28,7 @@ from odradek_broker.coordinator.groups.consumer.group import (
     MemberState,
 )
 from odradek_broker.coordinator.groups.consumer.reconciliation import subscription_metadata
-from odradek_broker.coordinator.groups.deadlines import ConsumerDeadlines
+from odradek_broker.coordinator.groups.deadlines import MemberDeadlines
 from odradek_broker.coordinator.groups.events import (
     ConversionReason,
     GroupConverted,
@@ -316,7 +316,7 @@ class GroupConversion:
         consumers: Mapping[str, ConsumerGroup],
         others: Container[str],
         rebalances: Rebalances,
-        deadlines: ConsumerDeadlines,
+        deadlines: MemberDeadlines,
         observer: Observer,
         state_observer: StateObserver | None,
     ) -> None:

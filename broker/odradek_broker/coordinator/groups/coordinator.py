@@ -26,9 +26,10 @@ from odradek_broker.coordinator.groups.classic.group import (
     StateObserver,
 )
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
-from odradek_broker.coordinator.groups.consumer.heartbeat import HeartbeatCall, heartbeat_error
+from odradek_broker.coordinator.groups.consumer.heartbeat import heartbeat_error
 from odradek_broker.coordinator.groups.events import Observer, OffsetDeletion, unobserved
 from odradek_broker.coordinator.groups.modern.group import ModernGroupState
+from odradek_broker.coordinator.groups.modern.groups import HeartbeatCall
 from odradek_broker.coordinator.groups.offsets import (
     NOT_A_MEMBER,
     CommitCall,
@@ -44,7 +45,6 @@ from odradek_broker.coordinator.groups.streams.group import StreamsGroup
 from odradek_broker.coordinator.groups.streams.groups import streams_not_described
 from odradek_broker.coordinator.groups.streams.heartbeat import (
     StreamsAnswer,
-    StreamsHeartbeatCall,
     streams_heartbeat_error,
 )
 from odradek_broker.coordinator.runtime import (
@@ -232,8 +232,8 @@ class GroupCoordinator:
         client_id = client_id[:CLIENT_ID_MAX_CHARS]
         return self.shards.ask(
             request.group_id,
-            lambda shard, deferred, now: shard.consumer_heartbeat(
-                HeartbeatCall(request, deferred, api_version, client_id, client_host, visible), now
+            lambda shard, deferred, now: shard.consumer.heartbeat(
+                HeartbeatCall(request, deferred, client_id, client_host, api_version, visible), now
             ),
             heartbeat_error,
         )
@@ -247,7 +247,7 @@ class GroupCoordinator:
         return self.shards.ask(
             request.group_id,
             lambda shard, deferred, now: shard.stream.heartbeat(
-                StreamsHeartbeatCall(request, deferred, client_id, client_host), now
+                HeartbeatCall(request, deferred, client_id, client_host), now
             ),
             streams_heartbeat_error,
         )

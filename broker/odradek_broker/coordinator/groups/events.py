@@ -7,8 +7,8 @@ must read groups and members at once, because they change.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import Enum, auto
-from typing import NamedTuple
+from enum import Enum, IntEnum, auto
+from typing import Any, NamedTuple
 
 from odradek_broker.coordinator.groups.classic.group import (
     ClassicGroup,
@@ -16,14 +16,9 @@ from odradek_broker.coordinator.groups.classic.group import (
     JoinCall,
     Member,
 )
-from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerMember
-from odradek_broker.coordinator.groups.share.group import ShareGroup, ShareMember
-from odradek_broker.coordinator.groups.streams.group import StreamsGroup, StreamsMember
+from odradek_broker.coordinator.groups.modern.group import ModernGroup, ModernMember
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.stored.consumer_group import RecordType
-from odradek_protocol.stored.share_group import ShareRecordType
-from odradek_protocol.stored.streams_group import StreamsRecordType
 
 # --- Reasons --------------------------------------------------------------------------------------
 
@@ -193,40 +188,16 @@ class GroupEmptied(NamedTuple):
     generation: int
 
 
-# --- Consumer groups ------------------------------------------------------------------------------
+# --- Modern groups --------------------------------------------------------------------------------
 
 
 class RecordReplayed(NamedTuple):
-    """A record changed a loaded consumer group. `before`, `after`: the member of the record."""
+    """A record changed a loaded group. `before`, `after`: the member of the record."""
 
-    kind: RecordType
-    group: ConsumerGroup
-    before: ConsumerMember | None
-    after: ConsumerMember | None
-
-
-# --- Share groups ---
-
-
-class ShareRecordReplayed(NamedTuple):
-    """A record changed a loaded share group. `before`, `after`: the member of the record."""
-
-    kind: ShareRecordType
-    group: ShareGroup
-    before: ShareMember | None
-    after: ShareMember | None
-
-
-# --- Streams groups ---
-
-
-class StreamsRecordReplayed(NamedTuple):
-    """A record changed a loaded streams group. `before`, `after`: the member of the record."""
-
-    kind: StreamsRecordType
-    group: StreamsGroup
-    before: StreamsMember | None
-    after: StreamsMember | None
+    kind: IntEnum
+    group: ModernGroup[Any, Any]
+    before: Any
+    after: Any
 
 
 # --- All -----------------------------------------------------------------------------------------
@@ -236,7 +207,7 @@ class MemberRemoved(NamedTuple):
     """A member left, or was removed."""
 
     group_id: str
-    member: Member | ConsumerMember | ShareMember | StreamsMember
+    member: Member | ModernMember
     removal: Removal
 
 
@@ -293,8 +264,6 @@ GroupEvent = (
     | GroupStabilized
     | GroupEmptied
     | RecordReplayed
-    | ShareRecordReplayed
-    | StreamsRecordReplayed
     | MemberRemoved
     | RequestRefused
     | GroupConverted

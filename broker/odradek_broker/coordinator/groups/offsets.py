@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from odradek_broker.coordinator.groups.classic.group import ClassicGroup, GroupState
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
-from odradek_broker.coordinator.groups.fencing import check_member
 from odradek_broker.coordinator.groups.modern.group import M, ModernGroup
 from odradek_broker.coordinator.groups.streams.group import StreamsGroup
 from odradek_broker.coordinator.runtime import Record
@@ -254,7 +253,7 @@ def check_commit(
     if call.generation < 0 and group.state is GroupState.EMPTY:
         return ErrorCode.NONE
     if call.generation >= 0 or call.member_id or call.instance_id is not None:
-        error = check_member(group, call.member_id, call.instance_id)
+        error = group.check_member(call.member_id, call.instance_id)
         if error is ErrorCode.NONE and call.generation != group.generation:
             error = ErrorCode.ILLEGAL_GENERATION
         if error is not ErrorCode.NONE:

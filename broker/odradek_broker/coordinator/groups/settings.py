@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Protocol
 
 
 class ConsumerGroupSettings(Protocol):
     """The settings of the broker that consumer groups read."""
 
-    @property
-    def group_consumer_session_timeout_ms(self) -> int: ...
-    @property
-    def group_consumer_heartbeat_interval_ms(self) -> int: ...
     @property
     def group_consumer_max_size(self) -> int: ...
     @property
@@ -23,30 +20,21 @@ class ConsumerGroupSettings(Protocol):
     def group_max_size(self) -> int: ...
 
 
-class ShareGroupSettings(Protocol):
-    """The settings of the broker that share groups read."""
+class GroupSettings(ConsumerGroupSettings, Protocol):
+    """The settings of groups of all protocols, besides those that are read by name."""
 
     @property
-    def group_share_session_timeout_ms(self) -> int: ...
+    def group_min_session_timeout_ms(self) -> int: ...
     @property
-    def group_share_heartbeat_interval_ms(self) -> int: ...
+    def group_max_session_timeout_ms(self) -> int: ...
     @property
-    def group_share_max_size(self) -> int: ...
-
-
-class StreamsGroupSettings(Protocol):
-    """The settings of the broker that streams groups read."""
-
+    def group_initial_rebalance_delay_ms(self) -> int: ...
     @property
-    def group_streams_session_timeout_ms(self) -> int: ...
+    def offset_metadata_max_bytes(self) -> int: ...
     @property
-    def group_streams_heartbeat_interval_ms(self) -> int: ...
+    def offsets_retention_minutes(self) -> int: ...
     @property
-    def group_streams_max_size(self) -> int: ...
-    @property
-    def group_streams_num_standby_replicas(self) -> int: ...
-    @property
-    def group_streams_initial_rebalance_delay_ms(self) -> int: ...
+    def offsets_retention_check_interval_ms(self) -> int: ...
 
 
 #: The topics among the given ones that the user of a member may see (A-67).
@@ -99,98 +87,32 @@ class Topics(Protocol):
         ...
 
 
-def _own_or(own_ms: int | None, broker_ms: int) -> int:
-    return broker_ms if own_ms is None else own_ms
+def group_setting(config: GroupSettings, topics: Topics, group_id: str, name: str) -> int:
+    """The value of a setting of groups, such as `share.session.timeout.ms`: the group's own, or the
+    broker's, whose name begins with `group.`."""
+    own = topics.group_setting_ms(group_id, name)
+    if own is not None:
+        return own
+    of_broker: int = getattr(config, _attribute(name))
+    return of_broker
 
 
-def session_timeout_ms(config: ConsumerGroupSettings, topics: Topics, group_id: str) -> int:
-    """The longest silence of a member of the group: the group's own setting, or the broker's."""
-    own_ms = topics.group_setting_ms(group_id, "consumer.session.timeout.ms")
-    return _own_or(own_ms, config.group_consumer_session_timeout_ms)
+@cache
+def _attribute(name: str) -> str:
+    return f"group_{name.replace('.', '_')}"
 
 
-def heartbeat_interval_ms(config: ConsumerGroupSettings, topics: Topics, group_id: str) -> int:
-    """The interval between heartbeats of a member: the group's own setting, or the broker's."""
-    own_ms = topics.group_setting_ms(group_id, "consumer.heartbeat.interval.ms")
-    return _own_or(own_ms, config.group_consumer_heartbeat_interval_ms)
-
-
-def share_session_timeout_ms(config: ShareGroupSettings, topics: Topics, group_id: str) -> int:
-    """The longest silence of a member of a share group: the group's own setting, or the
-    broker's."""
-    own_ms = topics.group_setting_ms(group_id, "share.session.timeout.ms")
-    return _own_or(own_ms, config.group_share_session_timeout_ms)
-
-
-def share_heartbeat_interval_ms(config: ShareGroupSettings, topics: Topics, group_id: str) -> int:
-    """The interval between heartbeats of a member of a share group: the group's own setting, or
-    the broker's."""
-    own_ms = topics.group_setting_ms(group_id, "share.heartbeat.interval.ms")
-    return _own_or(own_ms, config.group_share_heartbeat_interval_ms)
-
-
-def share_assignment_interval_ms(topics: Topics, group_id: str) -> int:
-    """The shortest interval between two assignments of a share group: the group's own setting, or
-    the broker's."""
-    own_ms = topics.group_setting_ms(group_id, "share.assignment.interval.ms")
-    return _own_or(own_ms, topics.share_assignment_interval_ms)
-
-
-def streams_session_timeout_ms(config: StreamsGroupSettings, topics: Topics, group_id: str) -> int:
-    """The longest silence of a member of a streams group: the group's own setting, or the
-    broker's."""
-    own_ms = topics.group_setting_ms(group_id, "streams.session.timeout.ms")
-    return _own_or(own_ms, config.group_streams_session_timeout_ms)
-
-
-def streams_heartbeat_interval_ms(
-    config: StreamsGroupSettings, topics: Topics, group_id: str
-) -> int:
-    """The interval between heartbeats of a member of a streams group: the group's own setting, or
-    the broker's."""
-    own_ms = topics.group_setting_ms(group_id, "streams.heartbeat.interval.ms")
-    return _own_or(own_ms, config.group_streams_heartbeat_interval_ms)
-
-
-def streams_assignment_interval_ms(topics: Topics, group_id: str) -> int:
-    """The shortest interval between two assignments of a streams group: the group's own setting, or
-    the broker's."""
-    own_ms = topics.group_setting_ms(group_id, "streams.assignment.interval.ms")
-    return _own_or(own_ms, topics.streams_assignment_interval_ms)
+def assignment_interval_ms(topics: Topics, group_id: str, group_type: str) -> int:
+    """The shortest interval between two assignments of a share or streams group: the group's own
+    setting, or the broker's."""
+    own_ms = topics.group_setting_ms(group_id, f"{group_type}.assignment.interval.ms")
+    if own_ms is not None:
+        return own_ms
+    of_broker_ms: int = getattr(topics, f"{group_type}_assignment_interval_ms")
+    return of_broker_ms
 
 
 def may_assign_again(assigned_ms: int, interval_ms: int, wall_ms: int) -> bool:
     """True unless the last assignment, 0 if its time is not known, is younger than the interval.
     An assignment in the future does not count: the clock was set back."""
     return not (assigned_ms and 0 <= wall_ms - assigned_ms < interval_ms)
-
-
-def streams_initial_delay_ms(config: StreamsGroupSettings, topics: Topics, group_id: str) -> int:
-    """The time between the first member of a streams group and the first assignment: the group's
-    own setting, or the broker's."""
-    own_ms = topics.group_setting_ms(group_id, "streams.initial.rebalance.delay.ms")
-    return _own_or(own_ms, config.group_streams_initial_rebalance_delay_ms)
-
-
-def streams_standby_replicas(config: StreamsGroupSettings, topics: Topics, group_id: str) -> int:
-    """The number of standby tasks for each task with a state: the group's own setting, or the
-    broker's."""
-    own = topics.group_setting_ms(group_id, "streams.num.standby.replicas")
-    return _own_or(own, config.group_streams_num_standby_replicas)
-
-
-class GroupSettings(ConsumerGroupSettings, ShareGroupSettings, StreamsGroupSettings, Protocol):
-    """The settings of groups of all protocols."""
-
-    @property
-    def group_min_session_timeout_ms(self) -> int: ...
-    @property
-    def group_max_session_timeout_ms(self) -> int: ...
-    @property
-    def group_initial_rebalance_delay_ms(self) -> int: ...
-    @property
-    def offset_metadata_max_bytes(self) -> int: ...
-    @property
-    def offsets_retention_minutes(self) -> int: ...
-    @property
-    def offsets_retention_check_interval_ms(self) -> int: ...

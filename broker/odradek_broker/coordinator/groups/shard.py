@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Iterable
+from enum import IntEnum
 from struct import Struct as Packer
 from typing import Any
 
-from odradek_broker.coordinator.groups.administration import GroupAdministration, GroupsByType
+from odradek_broker.coordinator.groups.administration import (
+    AnyGroup,
+    GroupAdministration,
+    GroupsByType,
+)
 from odradek_broker.coordinator.groups.classic.group import (
     ClassicGroup,
     GroupState,
@@ -17,27 +22,22 @@ from odradek_broker.coordinator.groups.classic.group import (
 from odradek_broker.coordinator.groups.classic.join_phase import Rebalances
 from odradek_broker.coordinator.groups.classic.membership import ClassicMembership
 from odradek_broker.coordinator.groups.consumer.classic_members import ClassicProtocolMembers
-from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, MemberState
-from odradek_broker.coordinator.groups.consumer.heartbeat import ConsumerProtocol, HeartbeatCall
+from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
+from odradek_broker.coordinator.groups.consumer.heartbeat import ConsumerGroups
 from odradek_broker.coordinator.groups.conversion import GroupConversion
 from odradek_broker.coordinator.groups.deadlines import (
     MEMBER_DEADLINES,
-    STREAMS_DEADLINES,
-    ConsumerDeadlines,
     Deadline,
-    ShareDeadlines,
-    StreamsDeadlines,
+    MemberDeadlines,
     TimerName,
 )
 from odradek_broker.coordinator.groups.events import (
     GroupRemoved,
     Observer,
     OffsetDeletion,
-    RecordReplayed,
-    Removal,
-    RemovalReason,
     RequestRefused,
 )
+from odradek_broker.coordinator.groups.modern.groups import ModernGroups
 from odradek_broker.coordinator.groups.offset_expiration import (
     EXPIRY_PAUSE_MS,
     TOMBSTONES_MAX,
@@ -80,9 +80,6 @@ from odradek_protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatRespon
 from odradek_protocol.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 from odradek_protocol.stored import group_metadata, offset_commit
-from odradek_protocol.stored.consumer_group import RecordType, decode_key, decode_value
-from odradek_protocol.stored.share_group import ShareRecordType
-from odradek_protocol.stored.streams_group import StreamsRecordType
 
 _MINUTE_MS = 60_000
 
@@ -91,17 +88,6 @@ _MINUTE_MS = 60_000
 #: cost a bounded amount of memory.
 UNRECORDED_GROUPS_MAX = 10_000
 _INT16 = Packer(">h")
-_CONSUMER_TYPES = frozenset(RecordType)
-_SHARE_TYPES = frozenset(ShareRecordType)
-_STREAMS_TYPES = frozenset(StreamsRecordType)
-
-#: The timers that end the session of a member.
-_SESSIONS = (
-    Deadline.SESSION,
-    Deadline.MEMBER_SESSION,
-    Deadline.SHARE_SESSION,
-    Deadline.STREAMS_SESSION,
-)
 
 #: The time at which a group entered Dead is not used.
 _NO_INSTANT = Instant(0, 0)
@@ -135,7 +121,7 @@ class GroupShard:
         self._classic = ClassicMembership(
             config, self.groups, self._rebalances, random, self._create, observer
         )
-        deadlines = ConsumerDeadlines(config, topics, self.timers)
+        everyone = ChainMap[str, Any](self.groups, self.consumers, self.shares, self.streams)
         self._conversion = GroupConversion(
             config,
             topics,
@@ -143,30 +129,27 @@ class GroupShard:
             self.consumers,
             ChainMap[str, Any](self.shares, self.streams),
             self._rebalances,
-            deadlines,
+            MemberDeadlines(config, topics, self.timers, ConsumerGroup.protocol_type),
             observer,
             state_observer,
         )
-        self._consumer = ConsumerGroups(
-            config, topics, random, observer, self.consumers, deadlines, self._conversion
+        parts = config, topics, observer
+        self.consumer = ConsumerGroups(
+            *parts, self.consumers, self.timers, everyone, random, self._conversion
         )
-        self.share = ShareGroups(
-            config,
-            topics,
-            observer,
-            self.shares,
-            ShareDeadlines(config, topics, self.timers),
-            ChainMap[str, Any](self.groups, self.consumers, self.streams).__contains__,
-        )
+        self._consumer_classic = ClassicProtocolMembers(config, topics, self.consumer, random)
+        self.share = ShareGroups(*parts, self.shares, self.timers, everyone)
         self.stream = StreamsGroups(
-            config,
-            topics,
-            observer,
-            self.streams,
-            StreamsDeadlines(config, topics, self.timers),
-            ChainMap[str, Any](self.groups, self.consumers, self.shares).__contains__,
-            self._conversion.retire,
+            *parts, self.streams, self.timers, everyone, self._conversion.retire
         )
+        self._modern: tuple[ModernGroups[Any, Any, Any], ...] = (
+            self.consumer,
+            self.share,
+            self.stream,
+        )
+        self._of_record: dict[int, tuple[IntEnum, ModernGroups[Any, Any, Any]]] = {
+            kind: (kind, groups) for groups in self._modern for kind in groups.keys
+        }
         self.administration = GroupAdministration(
             config,
             topics,
@@ -216,14 +199,11 @@ class GroupShard:
                 self._drop_if_void(where.group)
             elif where.group not in self.consumers and where.group not in self.streams:
                 self._known(where.group)
-        elif kind in _CONSUMER_TYPES:
-            self._replay_consumer(RecordType(kind), key, value)
-        elif kind in _SHARE_TYPES:
-            self.share.replay(ShareRecordType(kind), key, value)
-        elif kind in _STREAMS_TYPES:
-            existed = len(self.streams)
-            group_id = self.stream.replay(StreamsRecordType(kind), key, value)
-            self._follow_type(group_id, len(self.streams) - existed)
+        elif kind in self._of_record:
+            record_type, groups = self._of_record[kind]
+            existed = len(groups.groups)
+            group_id = groups.replay(record_type, key, value)
+            self._follow_type(group_id, len(groups.groups) - existed)
 
     def _replay_group(self, group_id: str, value: bytes | None) -> None:
         if value is not None:
@@ -238,11 +218,6 @@ class GroupShard:
                 # The pending ids belong to the group that was removed.
                 self._rebalances.timers.forget_pending(group)
             self._drop_if_void(group_id)
-
-    def _replay_consumer(self, kind: RecordType, key: bytes, value: bytes | None) -> None:
-        existed = len(self.consumers)
-        group_id = self._consumer.replay(kind, key, value)
-        self._follow_type(group_id, len(self.consumers) - existed)
 
     def _follow_type(self, group_id: str, made: int) -> None:
         """Remove the classic group of an id where a group of another type was made (1), and keep
@@ -287,9 +262,8 @@ class GroupShard:
             group.state_since_ms = now.wall_ms
             group.restore(now)
             self._rebalances.restored(group, now)
-        self._consumer.restored(now)
-        self.share.restored(now)
-        self.stream.restored(now)
+        for groups in self._modern:
+            groups.restored(now)
         self._active = True
         self._set_expiry(now)
         return Outcome()
@@ -319,7 +293,7 @@ class GroupShard:
             return self._conversion.join_empty(streams, lambda: self._classic.join(call, now), now)
         consumer = self.consumers.get(call.request.group_id)
         if consumer is not None and consumer.members:
-            return self._consumer.classic.join(consumer, call, now)
+            return self._consumer_classic.join(consumer, call, now)
         if consumer is not None:
             return self._conversion.join_empty(consumer, lambda: self._classic.join(call, now), now)
         return self._tidied(call.request.group_id, self._classic.join(call, now))
@@ -329,7 +303,7 @@ class GroupShard:
     ) -> Outcome:
         consumer = self.consumers.get(request.group_id)
         if consumer is not None:
-            return self._consumer.classic.sync(consumer, request, deferred, now)
+            return self._consumer_classic.sync(consumer, request, deferred, now)
         return self._classic.sync(request, deferred, now)
 
     def heartbeat(
@@ -337,7 +311,7 @@ class GroupShard:
     ) -> Outcome:
         consumer = self.consumers.get(request.group_id)
         if consumer is not None:
-            return self._consumer.classic.heartbeat(consumer, request, deferred, now)
+            return self._consumer_classic.heartbeat(consumer, request, deferred, now)
         return self._classic.heartbeat(request, deferred, now)
 
     def leave(
@@ -349,28 +323,20 @@ class GroupShard:
     ) -> Outcome:
         consumer = self.consumers.get(request.group_id)
         if consumer is not None:
-            return self._consumer.classic.leave(consumer, request, api_version, deferred, now)
+            return self._consumer_classic.leave(consumer, request, api_version, deferred, now)
         return self._tidied(
             request.group_id, self._classic.leave(request, api_version, deferred, now)
         )
 
-    def consumer_heartbeat(self, call: HeartbeatCall, now: Instant) -> Outcome:
-        return self._consumer.protocol.heartbeat(call, now)
-
     def end_sessions(self, group_id: str, member: str | None, now_ms: int) -> list[str]:
         """Let sessions be due at once: of the member with this member id, of the members with this
         client id, or of all."""
-        group = (
-            self.groups.get(group_id)
-            or self.consumers.get(group_id)
-            or self.shares.get(group_id)
-            or self.streams.get(group_id)
-        )
+        group = next((each[group_id] for each in self.by_type if group_id in each), None)
         ended = []
         for member_id, each in group.members.items() if group else ():
             if member not in (None, member_id, each.client_id):
                 continue
-            for kind in _SESSIONS:
+            for kind in (Deadline.SESSION, Deadline.MEMBER_SESSION):
                 name = TimerName(kind, group_id, member_id)
                 if name in self.timers:
                     self.timers.set(name, now_ms)
@@ -381,14 +347,9 @@ class GroupShard:
         out = Outcome()
         if name.kind is Deadline.EXPIRY:
             return self._expire(now)
-        if name.kind is Deadline.SHARE_SESSION:
-            self.share.on_timer(name, out, now)
-            return out
-        if name.kind in MEMBER_DEADLINES:
-            self._consumer.on_timer(name, out, now)
-            return out
-        if name.kind in STREAMS_DEADLINES:
-            self.stream.on_timer(name, out, now)
+        if name.kind in MEMBER_DEADLINES or name.kind is Deadline.STREAMS_DELAY:
+            for groups in self._modern:
+                groups.on_timer(name, out, now)
             return out
         group = self.groups.get(name.group_id)
         if group is None:
@@ -496,7 +457,7 @@ class GroupShard:
         self._set_expiry(now)
         retention_ms = self._config.offsets_retention_minutes * _MINUTE_MS
         records: list[Record] = []
-        groups: list[ClassicGroup | ConsumerGroup | StreamsGroup] = [*self.groups.values()]
+        groups: list[AnyGroup] = [*self.groups.values()]
         groups += [*self.consumers.values(), *self.streams.values()]
         for group in groups:
             if len(records) >= TOMBSTONES_MAX:
@@ -512,81 +473,3 @@ class GroupShard:
     ) -> list[Record]:
         """The tombstones of the offsets of topics with such names (O-15)."""
         return remove_offsets(self.offsets.partitions_of_topics(chosen), reason, self._observer)
-
-
-_REASONS = {
-    Deadline.MEMBER_REVOCATION: RemovalReason.REVOCATION_TIMEOUT,
-    Deadline.MEMBER_SESSION: RemovalReason.SESSION_TIMEOUT,
-    Deadline.MEMBER_REJOIN: RemovalReason.REJOIN_TIMEOUT,
-    Deadline.MEMBER_SYNC: RemovalReason.SYNC_TIMEOUT,
-}
-
-
-class ConsumerGroups:
-    """The consumer groups of a shard. `groups`, by id, and the deadlines are the shard's. See
-    `GroupShard`."""
-
-    def __init__(
-        self,
-        config: GroupSettings,
-        topics: Topics,
-        random: Randomness,
-        observer: Observer,
-        groups: dict[str, ConsumerGroup],
-        deadlines: ConsumerDeadlines,
-        conversion: GroupConversion,
-    ) -> None:
-        self._observer = observer
-        self._active = False
-        self.groups = groups
-        self.deadlines = deadlines
-        self.protocol = ConsumerProtocol(
-            config, self.groups, topics, self.deadlines, random, observer, conversion
-        )
-        self.classic = ClassicProtocolMembers(config, topics, self.deadlines, self.protocol, random)
-
-    # --- Replay ---
-
-    def replay(self, kind: RecordType, key: bytes, value: bytes | None) -> str:
-        """Apply one record; returns the id of its group.
-
-        A group exists from its first record to the tombstone of its own record.
-        """
-        named = decode_key(kind, key)
-        group_id: str = named.group_id  # type: ignore[attr-defined]
-        group = self.groups.get(group_id)
-        if group is None:
-            if value is None:
-                return group_id
-            group = self.groups[group_id] = ConsumerGroup(group_id)
-        member_id = str(getattr(named, "member_id", ""))
-        before = group.members.get(member_id)
-        group.replay(kind, named, None if value is None else decode_value(kind, value))
-        if self._active and value is not None:
-            after = group.members.get(member_id)
-            self._observer(RecordReplayed(kind, group, before, after))
-        if kind is RecordType.GROUP and value is None:
-            del self.groups[group_id]
-            self.deadlines.forget_all(group)
-        return group_id
-
-    def restored(self, now: Instant) -> None:
-        """Begin all deadlines after a load."""
-        self._active = True
-        for group in self.groups.values():
-            self.deadlines.restored(group, now)
-
-    # --- Time ---
-
-    def on_timer(self, name: TimerName, out: Outcome, now: Instant) -> None:
-        """Remove a member that was silent, or did not give its partitions back in time (G-123,
-        G-124)."""
-        group = self.groups.get(name.group_id)
-        member = None if group is None else group.members.get(name.member_id)
-        if group is None or member is None:
-            return
-        revokes = member.state is MemberState.UNREVOKED_PARTITIONS
-        if name.kind is Deadline.MEMBER_REVOCATION and not revokes:
-            return
-        removal = Removal(_REASONS[name.kind])
-        self.protocol.remove(group, {member.member_id: removal}, out, now)

@@ -436,6 +436,17 @@ class ClassicGroup:
         if self.leader_id == before:
             self.leader_id = member_id
 
+    def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """UNKNOWN_MEMBER_ID for an unknown member or instance id, FENCED_INSTANCE_ID if another
+        member has the instance id, else NONE."""
+        if instance_id is not None:
+            mapped = self.static_ids.get(instance_id)
+            if mapped is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if mapped != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
     @property
     def max_rebalance_timeout_ms(self) -> int:
         """The longest duration of a join phase, in ms (G-41)."""

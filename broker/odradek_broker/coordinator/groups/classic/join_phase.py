@@ -25,11 +25,7 @@ from odradek_broker.coordinator.groups.classic.group import (
     Member,
     Request,
 )
-from odradek_broker.coordinator.groups.deadlines import (
-    ClassicTimers,
-    TimerName,
-    classic_session_timeout_ms,
-)
+from odradek_broker.coordinator.groups.deadlines import Deadline, TimerName
 from odradek_broker.coordinator.groups.events import (
     GenerationStarted,
     GroupEmptied,
@@ -59,6 +55,79 @@ from odradek_protocol.stored.group_metadata import encode_key, encode_value
 #: The shortest duration of a join phase that starts again: with a timeout of 0 it would start again
 #: without end.
 _JOIN_PHASE_AGAIN_MIN_MS = 100
+
+
+#: The time for which a member with a parked first JoinGroup stays: it cannot heartbeat yet (G-27).
+NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
+
+
+def classic_session_timeout_ms(member: Member) -> int:
+    """The longest silence of a member, in ms: that of its session, or of its first join."""
+    return NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
+
+
+class ClassicTimers:
+    """Sets and cancels the timers of groups and their members."""
+
+    def __init__(self, timers: Timers[TimerName]) -> None:
+        self._timers = timers
+
+    def restart_session(self, group: ClassicGroup, member: Member, now: Instant) -> None:
+        """Restart the session of the member, which has sent a request or got an answer (G-65)."""
+        name = TimerName(Deadline.SESSION, group.group_id, member.member_id)
+        self._timers.set(name, now.monotonic_ms + classic_session_timeout_ms(member))
+
+    def cancel_session(self, group: ClassicGroup, member: Member) -> None:
+        self._timers.cancel(TimerName(Deadline.SESSION, group.group_id, member.member_id))
+
+    # --- The phases of a rebalance ---
+
+    def set_join(self, group: ClassicGroup, delay_ms: int, now: Instant) -> None:
+        """Set the deadline of the join phase, or of a step of its initial delay."""
+        self._timers.set(TimerName(Deadline.JOIN, group.group_id), now.monotonic_ms + delay_ms)
+
+    def cancel_join(self, group: ClassicGroup) -> None:
+        self._timers.cancel(TimerName(Deadline.JOIN, group.group_id))
+
+    def set_sync(self, group: ClassicGroup, now: Instant) -> None:
+        """Set the deadline for the SyncGroup of every member: the rebalance timeout (G-46)."""
+        deadline_ms = now.monotonic_ms + group.max_rebalance_timeout_ms
+        self._timers.set(TimerName(Deadline.SYNC, group.group_id), deadline_ms)
+
+    def cancel_sync(self, group: ClassicGroup) -> None:
+        self._timers.cancel(TimerName(Deadline.SYNC, group.group_id))
+
+    # --- Ids that were handed out ---
+
+    def add_pending(
+        self, group: ClassicGroup, member_id: str, session_timeout_ms: int, now: Instant
+    ) -> None:
+        """Add a pending member id, with the deadline for its JoinGroup (G-25)."""
+        group.pending[member_id] = None
+        name = TimerName(Deadline.PENDING, group.group_id, member_id)
+        self._timers.set(name, now.monotonic_ms + session_timeout_ms)
+
+    def take_pending(self, group: ClassicGroup, member_id: str) -> None:
+        """Remove a pending id: its owner joins, or leaves."""
+        del group.pending[member_id]
+        self._timers.cancel(TimerName(Deadline.PENDING, group.group_id, member_id))
+
+    def forget_pending(self, group: ClassicGroup) -> None:
+        """Remove all pending ids: their owners must request new ones."""
+        self._cancel_pending(group)
+        group.pending.clear()
+
+    def _cancel_pending(self, group: ClassicGroup) -> None:
+        for member_id in group.pending:
+            self._timers.cancel(TimerName(Deadline.PENDING, group.group_id, member_id))
+
+    def forget(self, group: ClassicGroup) -> None:
+        """Cancel all timers of a group that was removed."""
+        self.cancel_join(group)
+        self.cancel_sync(group)
+        for member in group.members.values():
+            self.cancel_session(group, member)
+        self._cancel_pending(group)
 
 
 class Rebalances:

@@ -32,7 +32,6 @@ from odradek_broker.coordinator.groups.events import (
     RemovalReason,
     RequestRefused,
 )
-from odradek_broker.coordinator.groups.fencing import check_member
 from odradek_broker.coordinator.groups.responses import (
     heartbeat_reply,
     join_answer,
@@ -141,7 +140,7 @@ class ClassicMembership:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             self._timers.take_pending(group, request.member_id)
             return self._add(group, call, request.member_id, out, now)
-        error = check_member(group, request.member_id, request.group_instance_id)
+        error = group.check_member(request.member_id, request.group_instance_id)
         if error is not ErrorCode.NONE:
             return error
         return self._join_again(group, call, group.members[request.member_id], out, now)
@@ -482,7 +481,7 @@ class ClassicMembership:
         elif member_id in group.pending and instance_id is None:
             self._rebalances.timers.take_pending(group, member_id)
             return ErrorCode.NONE
-        error = check_member(group, member_id, instance_id)
+        error = group.check_member(member_id, instance_id)
         if error is ErrorCode.NONE:
             self._rebalances.remove(group, group.members[member_id], out, removal_of(identity))
         return error
@@ -499,7 +498,7 @@ def find_group(
         return ErrorCode.UNKNOWN_MEMBER_ID, None
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
-    error = check_member(group, request.member_id, request.group_instance_id)
+    error = group.check_member(request.member_id, request.group_instance_id)
     if error is ErrorCode.NONE and request.generation_id != group.generation:
         error = ErrorCode.ILLEGAL_GENERATION
     return error, None if error is not ErrorCode.NONE else group

@@ -17,7 +17,7 @@ from odradek_broker.coordinator.groups.consumer.group import (
     ConsumerMember,
     MemberState,
 )
-from odradek_broker.coordinator.groups.consumer.heartbeat import ConsumerProtocol
+from odradek_broker.coordinator.groups.consumer.heartbeat import ConsumerGroups
 from odradek_broker.coordinator.groups.consumer.reconciliation import (
     MemberUpdate,
     replace_static_member,
@@ -28,9 +28,8 @@ from odradek_broker.coordinator.groups.conversion import (
     may_downgrade,
     owned_by_subscription,
 )
-from odradek_broker.coordinator.groups.deadlines import ConsumerDeadlines, Deadline
+from odradek_broker.coordinator.groups.deadlines import Deadline
 from odradek_broker.coordinator.groups.events import Removal, RemovalReason
-from odradek_broker.coordinator.groups.fencing import fenced_instance, find_member
 from odradek_broker.coordinator.groups.partitions import Partitions, difference, each_partition
 from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_broker.coordinator.groups.responses import (
@@ -71,14 +70,13 @@ class ClassicProtocolMembers:
         self,
         config: GroupSettings,
         topics: Topics,
-        deadlines: ConsumerDeadlines,
-        protocol: ConsumerProtocol,
+        groups: ConsumerGroups,
         random: Randomness,
     ) -> None:
         self._config = config
         self._topics = topics
-        self._deadlines = deadlines
-        self._protocol = protocol
+        self._deadlines = groups.deadlines
+        self._groups = groups
         self._random = random
 
     # --- JoinGroup ---
@@ -116,7 +114,7 @@ class ClassicProtocolMembers:
             # The last member that used the consumer protocol has returned with the classic one. The
             # group becomes a classic group, which the member joins with its next JoinGroup.
             removal = Removal(RemovalReason.REPLACED_BY_CLASSIC)
-            self._protocol.remove(group, {update.replaced.member_id: removal}, out, now)
+            self._groups.remove(group, {update.replaced.member_id: removal}, out, now)
             return join_error(_E.REBALANCE_IN_PROGRESS, request.member_id)
         update.member = replace(
             update.member,
@@ -132,14 +130,14 @@ class ClassicProtocolMembers:
         update.visible = call.visible
         member = update_member(update, self._config, self._topics, now)
         out.records += update.records
-        self._protocol.undo_if_refused(group, out, member_id)
+        self._groups.undo_if_refused(group, out, member_id)
         if update.replaced is not None:
             self._deadlines.forget(group, update.replaced.member_id)
         self._deadlines.cancel(group, member_id, Deadline.MEMBER_REJOIN)
         self._deadlines.update_revocation(group, member, now)
         self._deadlines.restart_session(group, member, now)
         timeout_ms = member.rebalance_timeout_ms
-        self._deadlines.set(group, member, Deadline.MEMBER_SYNC, timeout_ms, now)
+        self._deadlines.set(group, member.member_id, Deadline.MEMBER_SYNC, timeout_ms, now)
         return JoinGroupResponse(
             error_code=_E.NONE,
             generation_id=member.epoch,
@@ -162,7 +160,7 @@ class ClassicProtocolMembers:
             raise Refusal(error, "the session timeout is out of bounds, or the request too large")
         if request.protocol_type != PROTOCOL_TYPE or not _supports(group, call):
             raise Refusal(_E.INCONSISTENT_GROUP_PROTOCOL, "no protocol that the others speak")
-        self._protocol.check_group_size(group, request.member_id, request.group_instance_id)
+        self._groups.check_group_size(group, request.member_id, request.group_instance_id)
 
     def _subscribe(
         self, group: ConsumerGroup, call: JoinCall, member_id: str, owned: Partitions
@@ -175,7 +173,7 @@ class ClassicProtocolMembers:
             member = group.static_member(instance_id)
             if member is not None and member.member_id != member_id:
                 if call.request.member_id:
-                    raise fenced_instance(group, member_id, instance_id)
+                    raise group.fenced_instance(member_id, instance_id)
                 return replace_static_member(group, member, member_id, owned, classic=True)
             if member is None and call.request.member_id:
                 raise Refusal(_E.UNKNOWN_MEMBER_ID, "nobody has the instance id")
@@ -249,7 +247,7 @@ class ClassicProtocolMembers:
     def _expect_rejoin(self, group: ConsumerGroup, member: ConsumerMember, now: Instant) -> None:
         if not self._deadlines.is_set(group, member.member_id, Deadline.MEMBER_REJOIN):
             timeout_ms = member.rebalance_timeout_ms
-            self._deadlines.set(group, member, Deadline.MEMBER_REJOIN, timeout_ms, now)
+            self._deadlines.set(group, member.member_id, Deadline.MEMBER_REJOIN, timeout_ms, now)
 
     # --- LeaveGroup ---
 
@@ -267,7 +265,7 @@ class ClassicProtocolMembers:
         gone: dict[str, Removal] = {}
         errors = [_leave(group, identity, gone) for identity in leaving]
         if gone:
-            self._protocol.remove(group, gone, out, now)
+            self._groups.remove(group, gone, out, now)
         out.replies.append(leave_reply(deferred, leaving, errors, api_version))
         return out
 
@@ -276,7 +274,7 @@ def _find(
     group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
 ) -> ConsumerMember:
     """The member, if it uses the classic protocol and has this epoch. Refusal if not."""
-    member = find_member(group, member_id, instance_id)
+    member = group.find_member(member_id, instance_id)
     if member is None or member.classic is None:
         raise Refusal(_E.UNKNOWN_MEMBER_ID, "no such member speaks the classic protocol")
     if generation != member.epoch:

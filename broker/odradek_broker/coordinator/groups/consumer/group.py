@@ -13,8 +13,11 @@ from odradek_broker.coordinator.groups.partitions import (
     NO_PARTITIONS,
     Partitions,
     each_partition,
+    is_subset,
     partitions_from,
+    union,
 )
+from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.message import Message
@@ -122,6 +125,13 @@ class ConsumerMember(ModernMember):
         for rejoining and syncing instead."""
         revokes = self.state is MemberState.UNREVOKED_PARTITIONS and self.epoch >= 0
         return self.rebalance_timeout_ms if revokes and self.classic is None else None
+
+    @property
+    def own_session_timeout_ms(self) -> int | None:
+        return None if self.classic is None else self.classic.session_timeout_ms
+
+    def may_own(self, owned: Partitions | None) -> bool:
+        return owned is not None and is_subset(owned, union(self.assigned, self.pending))
 
     @property
     def stale_epoch_error(self) -> ErrorCode:
@@ -235,6 +245,23 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
     def static_member(self, instance_id: str) -> ConsumerMember | None:
         """The member with an instance id."""
         return self.members.get(self.static_ids.get(instance_id, ""))
+
+    def find_member(self, member_id: str, instance_id: str | None) -> ConsumerMember | None:
+        """The member; None if it is unknown. Refusal if another member has its instance id."""
+        if instance_id is None:
+            return self.members.get(member_id)
+        member = self.static_member(instance_id)
+        if member is not None and member.member_id != member_id:
+            raise self.fenced_instance(member_id, instance_id)
+        return member
+
+    def fenced_instance(self, member_id: str, instance_id: str) -> Refusal:
+        """The refusal of a member whose instance id another member has taken (G-133)."""
+        return Refusal(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} was fenced in group"
+            f" {self.group_id}: another member has taken its place.",
+        )
 
     def owner(self, topic_id: bytes, partition: int) -> str | None:
         """The member that may own a partition, also if it has to give the partition back."""

@@ -340,9 +340,8 @@ def _assign_targets(
         subscriptions.patterns,
         config,
     )
-    for member_id, target in targets.items():
-        if group.targets.get(member_id) != target:
-            update.records.append(make.target_record(group.group_id, member_id, target))
+    for changed in group.changed_targets(targets):
+        update.records.append(make.target_record(group.group_id, *changed))
     update.records.append(make.target_epoch_record(group.group_id, subscriptions.epoch))
     return targets[update.member.member_id]
 

@@ -61,6 +61,21 @@ class ModernMember(ABC):
         return None
 
     @property
+    def own_session_timeout_ms(self) -> int | None:
+        """The longest silence that the member itself has asked for; None for that of the group."""
+        return None
+
+    def may_own(self, owned: Any) -> bool:
+        """True if the member, whose last answer was lost, may own what it reports, None if it does
+        not report that."""
+        return True
+
+    @property
+    def epoch_detail(self) -> str:
+        """Text that the refusal of an older epoch adds."""
+        return ""
+
+    @property
     def stale_epoch_error(self) -> ErrorCode:
         """The error of a commit or fetch of offsets under another epoch than the member's."""
         return ErrorCode.STALE_MEMBER_EPOCH
@@ -152,6 +167,10 @@ class ModernGroup(ABC, Generic[M, T]):
             for member_id, target in targets.items()
             if self.targets.get(member_id) != target
         ]
+
+    def forget_topics(self) -> None:
+        """Have the next heartbeat look at the topics again."""
+        self.topics_version = None
 
     # --- Tombstones ---
 

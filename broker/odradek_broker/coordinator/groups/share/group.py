@@ -50,6 +50,10 @@ class ShareMember(ModernMember):
     previous_epoch: int = -1
     assigned: Partitions = field(default_factory=dict)
 
+    @property
+    def epoch_detail(self) -> str:
+        return f", and it does not match the previous member epoch ({self.previous_epoch})"
+
     def at_epoch(self, epoch: int, assigned: Partitions) -> ShareMember:
         """The member at another epoch, with the present epoch as the previous one."""
         return replace(self, epoch=epoch, previous_epoch=self.epoch, assigned=assigned)

@@ -6,19 +6,12 @@ The functions that administrators' requests come to change nothing: they return 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field
+from enum import IntEnum
 
-from odradek_broker.coordinator.groups.deadlines import ShareDeadlines, TimerName
-from odradek_broker.coordinator.groups.events import (
-    Observer,
-    Removal,
-    RemovalReason,
-    ShareRecordReplayed,
-)
 from odradek_broker.coordinator.groups.partitions import Partitions, by_name
 from odradek_broker.coordinator.groups.refusals import Refusal
-from odradek_broker.coordinator.groups.settings import ShareGroupSettings, Topics
 from odradek_broker.coordinator.groups.share import records as make
 from odradek_broker.coordinator.groups.share import states
 from odradek_broker.coordinator.groups.share.assignor import ASSIGNOR_NAME
@@ -29,12 +22,9 @@ from odradek_broker.coordinator.groups.share.group import (
     StateTopic,
 )
 from odradek_broker.coordinator.groups.share.heartbeat import (
-    ShareHeartbeatCall,
     ShareProtocol,
-    not_a_share_group,
 )
-from odradek_broker.coordinator.groups.share.states import Initialization
-from odradek_broker.coordinator.runtime import Instant, Outcome, Record
+from odradek_broker.coordinator.runtime import Instant, Record
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.schemas.share_group_describe import (
@@ -43,7 +33,7 @@ from odradek_protocol.schemas.share_group_describe import (
     DescribedShareMember,
     DescribedShareTopicPartitions,
 )
-from odradek_protocol.stored.share_group import ShareRecordType, decode_key, decode_value
+from odradek_protocol.stored.share_group import ShareRecordType
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,86 +53,21 @@ class StatesDecision:
     codes: Mapping[str, ErrorCode] = field(default_factory=dict)
 
 
-class ShareGroups:
-    """The share groups of a shard. `groups`, by id, and the deadlines are the shard's.
-
-    `is_other` is true for the id of a group of another type. `initializations`: the states that the
-    share coordinator is to make.
-    """
-
-    def __init__(
-        self,
-        config: ShareGroupSettings,
-        topics: Topics,
-        observer: Observer,
-        groups: dict[str, ShareGroup],
-        deadlines: ShareDeadlines,
-        is_other: Callable[[str], bool],
-    ) -> None:
-        self.groups = groups
-        self.initializations: list[Initialization] = []
-        self._topics = topics
-        self._observer = observer
-        self._deadlines = deadlines
-        self._is_other = is_other
-        self._active = False
-        self._monotonic_ms = 0
-        self._protocol = ShareProtocol(
-            config,
-            groups,
-            topics,
-            deadlines,
-            observer,
-            is_other,
-            self.initializations.append,
-        )
+class ShareGroups(ShareProtocol):
+    """The share groups of a shard."""
 
     # --- Replay ---
 
-    def replay(self, kind: ShareRecordType, key: bytes, value: bytes | None) -> None:
-        """Apply one record. A group exists from its first record to the tombstone of its own
-        record."""
-        named = decode_key(kind, key)
-        group_id: str = named.group_id  # type: ignore[attr-defined]
-        group = self.groups.get(group_id)
-        if group is None:
-            if value is None:
-                return
-            group = self.groups[group_id] = ShareGroup(group_id)
-        member_id = str(getattr(named, "member_id", ""))
-        before = group.members.get(member_id)
-        group.replay(kind, named, None if value is None else decode_value(kind, value))
-        if kind is ShareRecordType.STATE_PARTITIONS:
-            group.states_changed_ms = self._monotonic_ms
-        if self._active and value is not None:
-            after = group.members.get(member_id)
-            self._observer(ShareRecordReplayed(kind, group, before, after))
-        if kind is ShareRecordType.GROUP and value is None:
-            del self.groups[group_id]
-            self._deadlines.forget_all(group)
+    def replay(self, kind: IntEnum, key: bytes, value: bytes | None) -> str:
+        group_id = super().replay(kind, key, value)
+        if kind is ShareRecordType.STATE_PARTITIONS and group_id in self.groups:
+            self.groups[group_id].states_changed_ms = self._monotonic_ms
+        return group_id
 
     def restored(self, now: Instant) -> None:
-        """Begin all deadlines after a load."""
-        self._active = True
-        self._monotonic_ms = now.monotonic_ms
         for group in self.groups.values():
             group.states_changed_ms = now.monotonic_ms
-            self._deadlines.restored(group, now)
-
-    # --- Members ---
-
-    def heartbeat(self, call: ShareHeartbeatCall, now: Instant) -> Outcome:
-        """Answer a heartbeat."""
-        self._monotonic_ms = now.monotonic_ms
-        return self._protocol.heartbeat(call, now)
-
-    def on_timer(self, name: TimerName, out: Outcome, now: Instant) -> None:
-        """Remove a member that was silent (H-16)."""
-        self._monotonic_ms = now.monotonic_ms
-        group = self.groups.get(name.group_id)
-        if group is not None and name.member_id in group.members:
-            removal = Removal(RemovalReason.SESSION_TIMEOUT)
-            self._protocol.remove(group, name.member_id, removal, out, now)
+        super().restored(now)
 
     # --- States ---
 
@@ -187,7 +112,7 @@ class ShareGroups:
         """The group with its members; GROUP_ID_NOT_FOUND with a message if there is no share group
         of this id (H-05)."""
         try:
-            group = self._find(group_id)
+            group = self.find(group_id)
         except Refusal as refusal:
             return share_not_described(group_id, refusal.error, refusal.message)
         return DescribedShareGroup(
@@ -230,8 +155,8 @@ class ShareGroups:
         caller gives existing topics only. Refusal for a group with members, or of another type."""
         group = self.groups.get(group_id)
         if group is None:
-            if self._is_other(group_id):
-                raise not_a_share_group(group_id)
+            if group_id in self._others:
+                raise self.missing(group_id)
             group = ShareGroup(group_id)
         _check_empty(group)
         noted: dict[bytes, StateTopic] = {}
@@ -249,7 +174,7 @@ class ShareGroups:
     def offset_deletion(self, group_id: str, names: Collection[str]) -> StatesDecision:
         """The note that the states of topics are being deleted (H-26); empty if the group never
         had a state. Refusal for a group with members, that does not exist, or of another type."""
-        group = self._find(group_id)
+        group = self.find(group_id)
         _check_empty(group)
         if group.states is None:
             return StatesDecision()
@@ -286,15 +211,6 @@ class ShareGroups:
             for index in sorted(topic.partitions)
         }
         return StatesDecision([make.states_record(group_id, note)], partitions)
-
-    def _find(self, group_id: str) -> ShareGroup:
-        """The group. Refusal if there is none, or one of another type (H-30)."""
-        group = self.groups.get(group_id)
-        if group is not None:
-            return group
-        if self._is_other(group_id):
-            raise not_a_share_group(group_id)
-        raise Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
 
 
 def _check_empty(group: ShareGroup) -> None:

@@ -9,26 +9,18 @@ nobody has to give one back first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 
-from odradek_broker.coordinator.groups.deadlines import ShareDeadlines
-from odradek_broker.coordinator.groups.events import (
-    MemberRemoved,
-    Observer,
-    Removal,
-    RemovalReason,
-    RequestRefused,
-)
+from odradek_broker.coordinator.groups.modern.groups import HeartbeatCall, ModernGroups
 from odradek_broker.coordinator.groups.partitions import Partitions, in_order
-from odradek_broker.coordinator.groups.refusals import Refusal
-from odradek_broker.coordinator.groups.settings import (
-    ShareGroupSettings,
-    Topics,
-    may_assign_again,
-    share_assignment_interval_ms,
-    share_heartbeat_interval_ms,
+from odradek_broker.coordinator.groups.refusals import (
+    check_not_empty,
+    invalid_request,
+    unknown_member,
 )
+from odradek_broker.coordinator.groups.settings import assignment_interval_ms, may_assign_again
 from odradek_broker.coordinator.groups.share import records as make
 from odradek_broker.coordinator.groups.share.assignor import assign_simple
 from odradek_broker.coordinator.groups.share.group import (
@@ -44,19 +36,16 @@ from odradek_broker.coordinator.groups.share.states import (
     without_state,
 )
 from odradek_broker.coordinator.groups.topics_hash import topics_hash
-from odradek_broker.coordinator.runtime import Instant, Outcome, Record, Reply
-from odradek_broker.deferred import Deferred
+from odradek_broker.coordinator.runtime import Instant, Outcome, Record
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH, NO_OFFSET
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.schemas.share_group_heartbeat import (
     ShareAssignment,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
     ShareTopicPartitions,
 )
-
-_E = ErrorCode
+from odradek_protocol.stored.share_group import KEYS, VALUES
 
 #: The longest member id.
 MEMBER_ID_MAX_CHARS = 36
@@ -65,60 +54,17 @@ MEMBER_ID_MAX_CHARS = 36
 def check_request(request: ShareGroupHeartbeatRequest) -> None:
     """Refusal of a request that is not valid from any member (H-10)."""
     if not 0 < len(request.member_id) <= MEMBER_ID_MAX_CHARS:
-        raise _invalid("Invalid member id in the request.")
-    if not request.member_id.strip():
-        raise _invalid("MemberId can't be empty.")
-    if not request.group_id.strip():
-        raise _invalid("GroupId can't be empty.")
-    if request.rack_id is not None and not request.rack_id.strip():
-        raise _invalid("RackId can't be empty.")
-    if request.member_epoch == JOIN_EPOCH and not request.subscribed_topic_names:
-        raise _invalid("SubscribedTopicNames must be set in first request.")
-    if request.member_epoch < LEAVE_EPOCH:
-        raise _invalid("MemberEpoch is invalid.")
-
-
-def _invalid(message: str) -> Refusal:
-    return Refusal(_E.INVALID_REQUEST, message)
-
-
-def not_a_share_group(group_id: str) -> Refusal:
-    """The refusal for a group of another type (H-30)."""
-    return Refusal(_E.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
-
-
-def unknown_share_member(member_id: str, group_id: str) -> Refusal:
-    """The refusal of a member that the group does not have (H-12)."""
-    return Refusal(_E.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}.")
-
-
-def check_epoch(member: ShareMember, epoch: int) -> None:
-    """Refusal unless the epoch is the member's, or its last one after a lost answer (H-13)."""
-    if epoch in (JOIN_EPOCH, member.epoch):
-        return
-    if epoch > member.epoch:
-        compared, more = "greater", "."
-    elif epoch != member.previous_epoch:
-        compared = "smaller"
-        more = f", and it does not match the previous member epoch ({member.previous_epoch})."
-    else:
-        return
-    raise Refusal(
-        _E.FENCED_MEMBER_EPOCH,
-        f"The share group member has a {compared} member epoch ({epoch}) than the one known by"
-        f" the group coordinator ({member.epoch}){more} The member must abandon all its"
-        " partitions and rejoin.",
+        raise invalid_request("Invalid member id in the request.")
+    check_not_empty(
+        ("MemberId", request.member_id), ("GroupId", request.group_id), ("RackId", request.rack_id)
     )
+    if request.member_epoch == JOIN_EPOCH and not request.subscribed_topic_names:
+        raise invalid_request("SubscribedTopicNames must be set in first request.")
+    if request.member_epoch < LEAVE_EPOCH:
+        raise invalid_request("MemberEpoch is invalid.")
 
 
-@dataclass(frozen=True, slots=True)
-class ShareHeartbeatCall:
-    """A ShareGroupHeartbeat, with the data of its connection."""
-
-    request: ShareGroupHeartbeatRequest
-    deferred: Deferred[ShareGroupHeartbeatResponse]
-    client_id: str
-    client_host: str
+ShareHeartbeatCall = HeartbeatCall[ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse]
 
 
 def share_heartbeat_error(
@@ -128,58 +74,23 @@ def share_heartbeat_error(
     return ShareGroupHeartbeatResponse(error_code=error, error_message=message)
 
 
-class ShareProtocol:
-    """The requests of members of share groups. `groups`: those of the shard.
+class ShareProtocol(
+    ModernGroups[ShareGroup, ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse]
+):
+    """The requests of members of share groups. `initializations`: the states that heartbeats have
+    noted as initializing, and that the share coordinator is to make."""
 
-    `is_other` is true for the id of a group of another type. `initialize` is called with the states
-    that a heartbeat has noted as initializing, when the note is durable.
-    """
+    group_class = ShareGroup
+    keys = KEYS
+    values = VALUES
+    refused = staticmethod(share_heartbeat_error)
 
-    def __init__(
-        self,
-        config: ShareGroupSettings,
-        groups: dict[str, ShareGroup],
-        topics: Topics,
-        deadlines: ShareDeadlines,
-        observer: Observer,
-        is_other: Callable[[str], bool],
-        initialize: Callable[[Initialization], None],
-    ) -> None:
-        self._config = config
-        self._groups = groups
-        self._topics = topics
-        self._deadlines = deadlines
-        self._observer = observer
-        self._is_other = is_other
-        self._initialize = initialize
+    @cached_property
+    def initializations(self) -> list[Initialization]:
+        return []
 
-    def heartbeat(self, call: ShareHeartbeatCall, now: Instant) -> Outcome:
-        """Answer a heartbeat; a refusal writes nothing."""
-        out = Outcome()
-        try:
-            check_request(call.request)
-            if call.request.member_epoch == LEAVE_EPOCH:
-                response = self._leave(call.request, out, now)
-            else:
-                response = self._heartbeat(call, out, now)
-        except Refusal as refusal:
-            response = share_heartbeat_error(refusal.error, refusal.message)
-            self._observe_refusal(call, refusal)
-        out.replies.append(Reply(call.deferred, response, share_heartbeat_error))
-        return out
-
-    def _observe_refusal(self, call: ShareHeartbeatCall, refusal: Refusal) -> None:
-        self._observer(
-            RequestRefused(
-                call.request.group_id,
-                "ShareGroupHeartbeat",
-                refusal.error,
-                call.request.member_id,
-                None,
-                client=(call.client_id, call.client_host),
-                message=refusal.message,
-            )
-        )
+    def check_request(self, call: ShareHeartbeatCall) -> None:
+        check_request(call.request)
 
     def _heartbeat(
         self, call: ShareHeartbeatCall, out: Outcome, now: Instant
@@ -188,11 +99,12 @@ class ShareProtocol:
         joins = request.member_epoch == JOIN_EPOCH
         group = self._open(request.group_id, joins=joins)
         known = group.members.get(request.member_id)
-        self._check_group_size(group, known)
-        if known is None and not joins:
-            raise unknown_share_member(request.member_id, request.group_id)
+        if known is None:
+            self.check_size(group)
+            if not joins:
+                raise unknown_member(request.member_id, request.group_id)
         before = known or ShareMember(member_id=request.member_id)
-        check_epoch(before, request.member_epoch)
+        self.check_epoch(before, request.member_epoch)
         member = _updated(before, call)
         if known is None or member != before:
             out.records.append(make.member_record(group.group_id, member))
@@ -206,13 +118,17 @@ class ShareProtocol:
             wanted = self._note_missing_states(group, members, epoch, now, out.records)
             making = group.states is not None and group.states.initializing
             group.steady_at = None if out.records or making else now_at
-        self._finish(group, after, wanted, out, now)
+        self.deadlines.restart_session(group, after, now)
+        self.undo_if_refused(
+            group,
+            out,
+            after.member_id,
+            None if wanted is None else lambda: self.initializations.append(wanted),
+        )
         response = ShareGroupHeartbeatResponse(
             member_id=after.member_id,
             member_epoch=after.epoch,
-            heartbeat_interval_ms=share_heartbeat_interval_ms(
-                self._config, self._topics, group.group_id
-            ),
+            heartbeat_interval_ms=self.heartbeat_interval_ms(group),
         )
         full = joins or request.subscribed_topic_names is not None
         if full or after.assigned != before.assigned:
@@ -220,23 +136,12 @@ class ShareProtocol:
         return response
 
     def _open(self, group_id: str, *, joins: bool) -> ShareGroup:
-        group = self._groups.get(group_id)
-        if group is not None:
-            return group
-        if self._is_other(group_id):
-            raise not_a_share_group(group_id)
-        if not joins:
-            raise Refusal(_E.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
-        return ShareGroup(group_id)
-
-    def _check_group_size(self, group: ShareGroup, known: ShareMember | None) -> None:
-        """Refusal if the member is new and the group full (H-11)."""
-        size_max = self._config.group_share_max_size
-        if known is None and len(group.members) >= size_max:
-            raise Refusal(
-                _E.GROUP_MAX_SIZE_REACHED,
-                f"The share group has reached its maximum capacity of {size_max} members.",
-            )
+        group = self.groups.get(group_id)
+        if group is None:
+            if not joins or group_id in self._others:
+                raise self.missing(group_id, "Share group")
+            group = ShareGroup(group_id)
+        return group
 
     def _next_epoch(
         self,
@@ -290,7 +195,7 @@ class ShareProtocol:
     def _may_assign(self, group: ShareGroup, now: Instant) -> bool:
         """True unless the last assignment is younger than the interval between assignments
         (H-09)."""
-        interval_ms = share_assignment_interval_ms(self._topics, group.group_id)
+        interval_ms = assignment_interval_ms(self._topics, group.group_id, self.group_type)
         return may_assign_again(group.assignment_ms, interval_ms, now.wall_ms)
 
     def _assign_targets(
@@ -313,9 +218,8 @@ class ShareProtocol:
             group.targets,
             available,
         )
-        for member_id, target in targets.items():
-            if group.targets.get(member_id) != target:
-                records.append(make.target_record(group.group_id, member_id, target))
+        for changed in group.changed_targets(targets):
+            records.append(make.target_record(group.group_id, *changed))
         return targets[member.member_id]
 
     def _note_missing_states(
@@ -342,66 +246,13 @@ class ShareProtocol:
             },
         )
 
-    def _finish(
-        self,
-        group: ShareGroup,
-        member: ShareMember,
-        wanted: Initialization | None,
-        out: Outcome,
-        now: Instant,
-    ) -> None:
-        """Begin the session anew; when the records are durable, have the states made. If the
-        records are refused, undo the changes of soft state."""
-        self._deadlines.restart_session(group, member.member_id, now)
+    @staticmethod
+    def _left(member_id: str, epoch: int) -> ShareGroupHeartbeatResponse:
+        return ShareGroupHeartbeatResponse(member_id=member_id, member_epoch=epoch)
 
-        def after_append(error: ErrorCode, then: Instant) -> Outcome:
-            if error is _E.NONE:
-                if wanted is not None:
-                    self._initialize(wanted)
-                return Outcome()
-            group.topics_version = None
-            if member.member_id not in group.members:
-                self._deadlines.forget(group, member.member_id)
-            return Outcome()
-
-        if out.records:
-            out.after_append = after_append
-
-    # --- Leave ---
-
-    def _leave(
-        self, request: ShareGroupHeartbeatRequest, out: Outcome, now: Instant
-    ) -> ShareGroupHeartbeatResponse:
-        group = self._groups.get(request.group_id)
-        if group is None:
-            if self._is_other(request.group_id):
-                raise not_a_share_group(request.group_id)
-            raise Refusal(_E.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
-        if request.member_id not in group.members:
-            raise unknown_share_member(request.member_id, request.group_id)
-        self.remove(group, request.member_id, Removal(RemovalReason.LEFT_BY_HEARTBEAT), out, now)
-        return ShareGroupHeartbeatResponse(
-            member_id=request.member_id, member_epoch=request.member_epoch
-        )
-
-    def remove(
-        self, group: ShareGroup, member_id: str, removal: Removal, out: Outcome, now: Instant
-    ) -> None:
-        """Remove a member; the group epoch grows (H-15, H-16)."""
-        member = group.members[member_id]
-        self._observer(MemberRemoved(group.group_id, member, removal))
-        self._deadlines.forget(group, member_id)
-        left = [each for each in group.members.values() if each is not member]
-        hashed = topics_hash(names_of(left), self._topics)
-        out.records += group.member_tombstones(member_id)
-        out.records.append(make.group_record(group.group_id, group.epoch + 1, hashed))
-
-        def after_append(error: ErrorCode, then: Instant) -> Outcome:
-            if error is not _E.NONE and self._groups.get(group.group_id) is group:
-                self._deadlines.restored(group, then)
-            return Outcome()
-
-        out.after_append = after_append
+    def _records_without(self, group: ShareGroup, left: Mapping[str, ShareMember]) -> list[Record]:
+        hashed = topics_hash(names_of(left.values()), self._topics)
+        return [make.group_record(group.group_id, group.epoch + 1, hashed)]
 
 
 def _updated(member: ShareMember, call: ShareHeartbeatCall) -> ShareMember:

@@ -13,15 +13,13 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
+from odradek_broker.coordinator.groups.modern.groups import HeartbeatCall
 from odradek_broker.coordinator.groups.partitions import Partitions, partitions_of
 from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_broker.coordinator.groups.settings import Topics
 from odradek_broker.coordinator.groups.shard import GroupShard
 from odradek_broker.coordinator.groups.share.groups import StatesDecision, share_not_described
-from odradek_broker.coordinator.groups.share.heartbeat import (
-    ShareHeartbeatCall,
-    share_heartbeat_error,
-)
+from odradek_broker.coordinator.groups.share.heartbeat import share_heartbeat_error
 from odradek_broker.coordinator.groups.share.states import Initialization
 from odradek_broker.coordinator.runtime import (
     Instant,
@@ -124,7 +122,7 @@ class ShareRequests:
         return self._shards.ask(
             request.group_id,
             lambda shard, deferred, now: shard.share.heartbeat(
-                ShareHeartbeatCall(request, deferred, client_id, client_host), now
+                HeartbeatCall(request, deferred, client_id, client_host), now
             ),
             share_heartbeat_error,
         )

@@ -89,6 +89,9 @@ class StreamsMember(ModernMember):
         revokes = self.state is StreamsMemberState.UNREVOKED_TASKS
         return self.rebalance_timeout_ms if revokes else None
 
+    def may_own(self, owned: TaskSet | None) -> bool:
+        return owned is not None and owned.is_subset(self.assigned.tasks)
+
     def with_metadata(self, value: StreamsGroupMemberMetadataValue) -> StreamsMember:
         endpoint = value.user_endpoint
         return replace(
@@ -203,6 +206,9 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskSet]):
         if not self.members or self.topology is None:
             return frozenset()
         return self.topology.input_topics
+
+    def forget_topics(self) -> None:
+        self.topics_version = self.configured = None
 
     # --- Replay ---
 

@@ -1,30 +1,20 @@
-"""The streams groups of a shard: replay, deadlines and descriptions."""
+"""The streams groups of a shard, and their descriptions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from odradek_broker.coordinator.groups.deadlines import Deadline, StreamsDeadlines, TimerName
-from odradek_broker.coordinator.groups.events import (
-    Observer,
-    Removal,
-    RemovalReason,
-    StreamsRecordReplayed,
-)
 from odradek_broker.coordinator.groups.partitions import Tasks, in_order
-from odradek_broker.coordinator.groups.settings import StreamsGroupSettings, Topics
+from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_broker.coordinator.groups.streams.group import (
     StreamsGroup,
     StreamsMember,
-    StreamsMemberState,
 )
 from odradek_broker.coordinator.groups.streams.heartbeat import (
-    StreamsHeartbeatCall,
     StreamsProtocol,
 )
 from odradek_broker.coordinator.groups.streams.tasks import TaskSet
 from odradek_broker.coordinator.groups.streams.topology import InternalTopic, Topology
-from odradek_broker.coordinator.runtime import Instant, Outcome, Record
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.streams_group_describe import (
     DescribedEndpoint,
@@ -39,103 +29,18 @@ from odradek_protocol.schemas.streams_group_describe import (
 )
 from odradek_protocol.stored.streams_group import (
     StoredInternalTopic,
-    StreamsRecordType,
-    decode_key,
-    decode_value,
 )
 
 
-class StreamsGroups:
-    """The streams groups of a shard. `groups`, by id, and the deadlines are the shard's.
-
-    `is_other` is true for the id of a group of another type; `retire` gives the records that end
-    it, None if it must stay.
-    """
-
-    def __init__(
-        self,
-        config: StreamsGroupSettings,
-        topics: Topics,
-        observer: Observer,
-        groups: dict[str, StreamsGroup],
-        deadlines: StreamsDeadlines,
-        is_other: Callable[[str], bool],
-        retire: Callable[[str], list[Record] | None],
-    ) -> None:
-        self.groups = groups
-        self._observer = observer
-        self._active = False
-        self._deadlines = deadlines
-        self._is_other = is_other
-        self._protocol = StreamsProtocol(
-            config, groups, topics, deadlines, observer, is_other, retire
-        )
-
-    # --- Replay ---
-
-    def replay(self, kind: StreamsRecordType, key: bytes, value: bytes | None) -> str:
-        """Apply one record; returns the id of its group. A group exists from its first record to
-        the tombstone of its own record (J-02)."""
-        named = decode_key(kind, key)
-        group_id: str = named.group_id  # type: ignore[attr-defined]
-        group = self.groups.get(group_id)
-        if group is None:
-            if value is None:
-                return group_id
-            group = self.groups[group_id] = StreamsGroup(group_id)
-        member_id = str(getattr(named, "member_id", ""))
-        before = group.members.get(member_id)
-        group.replay(kind, named, None if value is None else decode_value(kind, value))
-        if self._active and value is not None:
-            after = group.members.get(member_id)
-            self._observer(StreamsRecordReplayed(kind, group, before, after))
-        if kind is StreamsRecordType.GROUP and value is None:
-            del self.groups[group_id]
-            self._deadlines.forget_all(group)
-        return group_id
-
-    def restored(self, now: Instant) -> None:
-        """Begin all deadlines after a load."""
-        self._active = True
-        for group in self.groups.values():
-            self._deadlines.restored(group, now)
-
-    # --- Members ---
-
-    def heartbeat(self, call: StreamsHeartbeatCall, now: Instant) -> Outcome:
-        """Answer a heartbeat."""
-        return self._protocol.heartbeat(call, now)
-
-    def on_timer(self, name: TimerName, out: Outcome, now: Instant) -> None:
-        """Assign after the initial rebalance delay; remove a member that was silent, or did not
-        give its tasks back in time (J-06, J-19)."""
-        group = self.groups.get(name.group_id)
-        if group is None:
-            return
-        if name.kind is Deadline.STREAMS_DELAY:
-            self._protocol.assign_delayed(group, out, now)
-            return
-        member = group.members.get(name.member_id)
-        if member is None:
-            return
-        reason = RemovalReason.SESSION_TIMEOUT
-        if name.kind is Deadline.STREAMS_REVOCATION:
-            if member.state is not StreamsMemberState.UNREVOKED_TASKS:
-                return
-            reason = RemovalReason.REVOCATION_TIMEOUT
-        self._protocol.remove(group, name.member_id, Removal(reason), out, now)
-
-    # --- Descriptions ---
+class StreamsGroups(StreamsProtocol):
+    """The streams groups of a shard."""
 
     def describe(self, group_id: str) -> DescribedStreamsGroup:
         """A streams group; GROUP_ID_NOT_FOUND with a message if there is none of this id."""
-        group = self.groups.get(group_id)
-        if group is None:
-            message = f"Group {group_id} not found."
-            if self._is_other(group_id):
-                message = f"Group {group_id} is not a streams group."
-            return streams_not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
-        return described(group)
+        try:
+            return described(self.find(group_id))
+        except Refusal as refusal:
+            return streams_not_described(group_id, refusal.error, refusal.message)
 
 
 def streams_not_described(

@@ -3,32 +3,33 @@ J-10 to J-19, KIP-1071)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from odradek_broker.coordinator.groups.deadlines import StreamsDeadlines
-from odradek_broker.coordinator.groups.events import (
-    MemberRemoved,
-    Observer,
-    Removal,
-    RemovalReason,
-    RequestRefused,
-)
+from odradek_broker.coordinator.groups.deadlines import Deadline, TimerName
+from odradek_broker.coordinator.groups.events import Observer
+from odradek_broker.coordinator.groups.modern.groups import HeartbeatCall, ModernGroups
 from odradek_broker.coordinator.groups.partitions import Tasks, in_order
-from odradek_broker.coordinator.groups.refusals import Refusal
+from odradek_broker.coordinator.groups.refusals import (
+    check_not_empty,
+    invalid_request,
+    unknown_member,
+)
 from odradek_broker.coordinator.groups.settings import (
-    StreamsGroupSettings,
+    GroupSettings,
     Topics,
+    assignment_interval_ms,
+    group_setting,
     may_assign_again,
-    streams_assignment_interval_ms,
-    streams_heartbeat_interval_ms,
-    streams_initial_delay_ms,
-    streams_standby_replicas,
 )
 from odradek_broker.coordinator.groups.streams import records as make
 from odradek_broker.coordinator.groups.streams.assignor import AssignmentMember, assign_sticky
-from odradek_broker.coordinator.groups.streams.group import Endpoint, StreamsGroup, StreamsMember
+from odradek_broker.coordinator.groups.streams.group import (
+    Endpoint,
+    StreamsGroup,
+    StreamsMember,
+)
 from odradek_broker.coordinator.groups.streams.reconciliation import reconcile
 from odradek_broker.coordinator.groups.streams.tasks import (
     NO_TASK_SET,
@@ -45,11 +46,10 @@ from odradek_broker.coordinator.groups.streams.topology import (
     topology_of,
 )
 from odradek_broker.coordinator.groups.topics_hash import topics_hash
-from odradek_broker.coordinator.runtime import Instant, Outcome, Record, Reply
-from odradek_broker.deferred import Deferred
-from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
+from odradek_broker.coordinator.runtime import Instant, Outcome, Record
+from odradek_broker.coordinator.timers import Timers
+from odradek_protocol.constants import JOIN_EPOCH, LEAVE_STATIC_EPOCH
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.schemas.streams_group_heartbeat import (
     EndpointToPartitions,
     EndpointTopicPartitions,
@@ -60,6 +60,7 @@ from odradek_protocol.schemas.streams_group_heartbeat import (
     StreamsTopology,
     UserEndpoint,
 )
+from odradek_protocol.stored.streams_group import KEYS, VALUES
 
 _E = ErrorCode
 
@@ -72,47 +73,43 @@ STANDBY_REPLICAS = "num.standby.replicas"
 def check_request(request: StreamsGroupHeartbeatRequest) -> None:
     """Refusal of a request that is not valid from any member (J-10, J-11)."""
     _check_unsupported(request)
-    for value, name in (
-        (request.member_id, "MemberId"),
-        (request.group_id, "GroupId"),
-        (request.rack_id, "RackId"),
-    ):
-        if value is not None and not value.strip():
-            raise _invalid(f"{name} can't be empty.")
+    check_not_empty(
+        ("MemberId", request.member_id), ("GroupId", request.group_id), ("RackId", request.rack_id)
+    )
     epoch = request.member_epoch
     tasks = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
     if epoch == JOIN_EPOCH:
         if request.rebalance_timeout_ms == -1:
-            raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+            raise invalid_request("RebalanceTimeoutMs must be provided in first request.")
         for given, name in zip(tasks, ("ActiveTasks", "StandbyTasks", "WarmupTasks"), strict=True):
             if given is None or given:
-                raise _invalid(f"{name} must be empty when (re-)joining.")
+                raise invalid_request(f"{name} must be empty when (re-)joining.")
         if request.topology is None:
-            raise _invalid("Topology must be non-null when (re-)joining.")
+            raise invalid_request("Topology must be non-null when (re-)joining.")
         _check_topology(request.topology)
     elif epoch == LEAVE_STATIC_EPOCH:
-        raise _invalid("InstanceId can't be null.")
+        raise invalid_request("InstanceId can't be null.")
     elif epoch < LEAVE_STATIC_EPOCH:
-        raise _invalid(f"MemberEpoch is {epoch}, but must be greater than or equal to -2.")
+        raise invalid_request(f"MemberEpoch is {epoch}, but must be greater than or equal to -2.")
     if any(given is None for given in tasks) and any(given is not None for given in tasks):
-        raise _invalid("If one task-type is non-null, all must be non-null.")
+        raise invalid_request("If one task-type is non-null, all must be non-null.")
     if epoch != JOIN_EPOCH and request.topology is not None:
-        raise _invalid("Topology can only be provided when (re-)joining.")
+        raise invalid_request("Topology can only be provided when (re-)joining.")
 
 
 def _check_unsupported(request: StreamsGroupHeartbeatRequest) -> None:
     """Refusal of what Kafka 4.3 has in the message and does not serve."""
     if request.instance_id is not None:
-        raise _invalid("Static membership is not yet supported.")
+        raise invalid_request("Static membership is not yet supported.")
     if request.task_offsets is not None:
-        raise _invalid("TaskOffsets are not supported yet.")
+        raise invalid_request("TaskOffsets are not supported yet.")
     if request.task_end_offsets is not None:
-        raise _invalid("TaskEndOffsets are not supported yet.")
+        raise invalid_request("TaskEndOffsets are not supported yet.")
     if request.warmup_tasks:
-        raise _invalid("WarmupTasks are not supported yet.")
+        raise invalid_request("WarmupTasks are not supported yet.")
     subtopologies = request.topology.subtopologies if request.topology else ()
     if any(each.source_topic_regex for each in subtopologies):
-        raise _invalid("Regular expressions for source topics are not supported yet.")
+        raise invalid_request("Regular expressions for source topics are not supported yet.")
 
 
 def _check_topology(topology: StreamsTopology) -> None:
@@ -128,46 +125,16 @@ def _check_topology(topology: StreamsTopology) -> None:
                 )
 
 
-def _invalid(message: str) -> Refusal:
-    return Refusal(_E.INVALID_REQUEST, message)
-
-
-def not_a_streams_group(group_id: str) -> Refusal:
-    """The refusal for a group of another type (J-16)."""
-    return Refusal(_E.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")
-
-
-def unknown_streams_member(member_id: str, group_id: str) -> Refusal:
-    """The refusal of a member that the group does not have (J-13)."""
-    return Refusal(_E.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}.")
-
-
-def check_epoch(member: StreamsMember, epoch: int, owned: TaskSet | None) -> None:
-    """Refusal unless the epoch is the member's, or its last one after a lost answer (J-14)."""
-    if epoch in (JOIN_EPOCH, member.epoch):
-        return
-    lost_answer = epoch == member.previous_epoch and epoch < member.epoch
-    if lost_answer and owned is not None and owned.is_subset(member.assigned.tasks):
-        return
-    compared = "greater" if epoch > member.epoch else "smaller"
-    raise Refusal(
-        _E.FENCED_MEMBER_EPOCH,
-        f"The streams group member has a {compared} member epoch ({epoch}) than the one known by"
-        f" the group coordinator ({member.epoch}). The member must abandon all its partitions and"
-        " rejoin.",
-    )
-
-
 def _check_tasks(configured: ConfiguredTopology, owned: TaskSet) -> None:
     """Refusal of tasks that the topology does not have."""
     for tasks in (owned.active, owned.standby):
         for each_id, indexes in tasks.items():
             subtopology = configured.subtopologies.get(each_id)
             if subtopology is None:
-                raise _invalid(f"Subtopology {each_id} does not exist in the topology.")
+                raise invalid_request(f"Subtopology {each_id} does not exist in the topology.")
             for index in sorted(indexes):
                 if not 0 <= index < subtopology.tasks:
-                    raise _invalid(
+                    raise invalid_request(
                         f"Task {index} for subtopology {each_id} is invalid. Number of tasks for"
                         f" this subtopology: {subtopology.tasks}"
                     )
@@ -183,14 +150,7 @@ class StreamsAnswer(NamedTuple):
     missing: Mapping[str, InternalTopic] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class StreamsHeartbeatCall:
-    """A StreamsGroupHeartbeat, with the data of its connection."""
-
-    request: StreamsGroupHeartbeatRequest
-    deferred: Deferred[StreamsAnswer]
-    client_id: str
-    client_host: str
+StreamsHeartbeatCall = HeartbeatCall[StreamsGroupHeartbeatRequest, StreamsAnswer]
 
 
 def streams_heartbeat_error(error: ErrorCode, message: str | None = None) -> StreamsAnswer:
@@ -216,59 +176,30 @@ class GroupChange(NamedTuple):
     statuses: list[StreamsStatus]
 
 
-class StreamsProtocol:
-    """The requests of members of streams groups. `groups`: those of the shard.
+class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, StreamsAnswer]):
+    """The requests of members of streams groups. `retire` gives the records that end a group of
+    another type, None if it must stay."""
 
-    `is_other` is true for the id of a group of another type; `retire` gives the records that end
-    it, None if it must stay.
-    """
+    group_class = StreamsGroup
+    keys = KEYS
+    values = VALUES
+    refused = staticmethod(streams_heartbeat_error)
 
     def __init__(
         self,
-        config: StreamsGroupSettings,
-        groups: dict[str, StreamsGroup],
+        config: GroupSettings,
         topics: Topics,
-        deadlines: StreamsDeadlines,
         observer: Observer,
-        is_other: Callable[[str], bool],
+        groups: dict[str, StreamsGroup],
+        timers: Timers[TimerName],
+        others: Container[str],
         retire: Callable[[str], list[Record] | None],
     ) -> None:
-        self._config = config
-        self._groups = groups
-        self._topics = topics
-        self._deadlines = deadlines
-        self._observer = observer
-        self._is_other = is_other
+        super().__init__(config, topics, observer, groups, timers, others)
         self._retire = retire
 
-    def heartbeat(self, call: StreamsHeartbeatCall, now: Instant) -> Outcome:
-        """Answer a heartbeat; a refusal writes nothing."""
-        out = Outcome()
-        try:
-            check_request(call.request)
-            if call.request.member_epoch == LEAVE_EPOCH:
-                answer = self._leave(call.request, out, now)
-            else:
-                answer = self._heartbeat(call, out, now)
-        except Refusal as refusal:
-            out.records.clear()
-            answer = streams_heartbeat_error(refusal.error, refusal.message)
-            self._observe_refusal(call, refusal)
-        out.replies.append(Reply(call.deferred, answer, streams_heartbeat_error))
-        return out
-
-    def _observe_refusal(self, call: StreamsHeartbeatCall, refusal: Refusal) -> None:
-        self._observer(
-            RequestRefused(
-                call.request.group_id,
-                "StreamsGroupHeartbeat",
-                refusal.error,
-                call.request.member_id,
-                None,
-                client=(call.client_id, call.client_host),
-                message=refusal.message,
-            )
-        )
+    def check_request(self, call: StreamsHeartbeatCall) -> None:
+        check_request(call.request)
 
     # --- Heartbeat ---
 
@@ -280,23 +211,22 @@ class StreamsProtocol:
         before = group.members.get(request.member_id)
         if before is None:
             if request.member_epoch != JOIN_EPOCH:
-                raise unknown_streams_member(request.member_id, group.group_id)
+                raise unknown_member(request.member_id, group.group_id)
             before = StreamsMember(member_id=request.member_id)
-        check_epoch(before, request.member_epoch, owned)
+        self.check_epoch(before, request.member_epoch, owned)
         updated = _updated(before, call)
         if updated != before:
             out.records.append(make.member_record(group.group_id, updated))
         change = self._change(group, before, updated, request, owned, out)
         if not group.members:
-            delay_ms = streams_initial_delay_ms(self._config, self._topics, group.group_id)
-            self._deadlines.delay_assignment(group, delay_ms, now)
+            self._delay_assignment(group, now)
         epoch, target = self._target(change, updated, out.records, now)
         member = reconcile(updated, epoch, target, owned, lambda: group.holders)
         if member != updated:
             out.records.append(make.current_record(group.group_id, member))
-            self._deadlines.update_revocation(group, member, now)
-        self._deadlines.restart_session(group, member.member_id, now)
-        self._undo_if_refused(group, member.member_id, out)
+            self.deadlines.update_revocation(group, member, now)
+        self.deadlines.restart_session(group, member, now)
+        self.undo_if_refused(group, out, member.member_id)
         if request.shutdown_application:
             group.shutdown_by = group.shutdown_by or member.member_id
         return self._answer(change, before, member, request)
@@ -305,26 +235,17 @@ class StreamsProtocol:
         """The group of a heartbeat; only a member that joins opens a new one (J-12, J-16)."""
         group_id = request.group_id
         joins = request.member_epoch == JOIN_EPOCH
-        group = self._groups.get(group_id)
+        group = self.groups.get(group_id)
         if group is None:
             if not joins:
-                raise self._missing(group_id, f"Streams group {group_id} not found.")
-            ending = self._retire(group_id) if self._is_other(group_id) else []
+                raise self.missing(group_id, "Streams group")
+            ending = self._retire(group_id) if group_id in self._others else []
             if ending is None:
-                raise not_a_streams_group(group_id)
+                raise self.missing(group_id)
             return OpenedStreamsGroup(StreamsGroup(group_id), ending)
-        size_max = self._config.group_streams_max_size
-        if joins and len(group.members) >= size_max:
-            raise Refusal(
-                _E.GROUP_MAX_SIZE_REACHED,
-                f"The streams group has reached its maximum capacity of {size_max} members.",
-            )
+        if joins:
+            self.check_size(group)
         return OpenedStreamsGroup(group)
-
-    def _missing(self, group_id: str, message: str) -> Refusal:
-        if self._is_other(group_id):
-            return not_a_streams_group(group_id)
-        return Refusal(_E.GROUP_ID_NOT_FOUND, message)
 
     def _change(
         self,
@@ -370,7 +291,7 @@ class StreamsProtocol:
         """The topology of the group: that of the first member (J-20)."""
         if request.topology is None:
             if group.topology is None:
-                raise _invalid("The group has no topology. The member must join anew.")
+                raise invalid_request("The group has no topology. The member must join anew.")
             return group.topology
         stored = make.stored_topology(request.topology)
         asked = topology_of(stored)
@@ -378,7 +299,7 @@ class StreamsProtocol:
             records.append(make.topology_record(group.group_id, stored))
             return asked
         if group.topology.epoch <= asked.epoch and group.topology != asked:
-            raise _invalid("Topology updates are not supported yet.")
+            raise invalid_request("Topology updates are not supported yet.")
         return group.topology
 
     def _configure(self, group: StreamsGroup, topology: Topology) -> tuple[int, ConfiguredTopology]:
@@ -394,23 +315,33 @@ class StreamsProtocol:
         return hashed, group.configured
 
     def _assignor_settings(self, group_id: str) -> dict[str, str]:
-        replicas = streams_standby_replicas(self._config, self._topics, group_id)
-        return {STANDBY_REPLICAS: str(replicas)}
+        name = f"streams.{STANDBY_REPLICAS}"
+        return {STANDBY_REPLICAS: str(group_setting(self._config, self._topics, group_id, name))}
 
     # --- Assignment ---
+
+    def _delay_assignment(self, group: StreamsGroup, now: Instant) -> None:
+        """Begin the initial rebalance delay, if it has not begun (J-06)."""
+        name = "streams.initial.rebalance.delay.ms"
+        delay_ms = group_setting(self._config, self._topics, group.group_id, name)
+        if delay_ms > 0 and not self._is_delayed(group):
+            self.deadlines.set(group, "", Deadline.STREAMS_DELAY, delay_ms, now)
+
+    def _is_delayed(self, group: StreamsGroup) -> bool:
+        return self.deadlines.is_set(group, "", Deadline.STREAMS_DELAY)
 
     def _target(
         self, change: GroupChange, member: StreamsMember, records: list[Record], now: Instant
     ) -> tuple[int, TaskSet]:
         """The epoch of the target assignment, and the target of the member (J-06, J-07)."""
         group, member_id = change.group, member.member_id
-        if self._deadlines.is_delayed(group):
+        if self._is_delayed(group):
             detail = "Assignment delayed due to the configured initial rebalance delay."
             change.statuses.append(_status(StreamsStatusCode.ASSIGNMENT_DELAYED, detail))
             return group.assignment_epoch, NO_TASK_SET
         if group.assignment_epoch >= change.epoch:
             return group.assignment_epoch, group.target(member_id)
-        interval_ms = streams_assignment_interval_ms(self._topics, group.group_id)
+        interval_ms = assignment_interval_ms(self._topics, group.group_id, self.group_type)
         if not may_assign_again(group.assignment_ms, interval_ms, now.wall_ms):
             detail = "Assignment delayed due to the configured assignment interval."
             change.statuses.append(_status(StreamsStatusCode.ASSIGNMENT_DELAYED, detail))
@@ -420,10 +351,14 @@ class StreamsProtocol:
         records += _target_records(group, targets, change.epoch, now)
         return change.epoch, targets[member_id]
 
-    def assign_delayed(self, group: StreamsGroup, out: Outcome, now: Instant) -> None:
-        """Assign when the initial rebalance delay has passed (J-06)."""
-        due = group.members and group.epoch > group.assignment_epoch
-        if due and group.configured is not None:
+    def on_timer(self, name: TimerName, out: Outcome, now: Instant) -> None:
+        """Assign when the initial rebalance delay has passed (J-06), or remove a member."""
+        if name.kind is not Deadline.STREAMS_DELAY:
+            super().on_timer(name, out, now)
+            return
+        group = self.groups.get(name.group_id)
+        due = group is not None and group.members and group.epoch > group.assignment_epoch
+        if group is not None and due and group.configured is not None:
             settings = group.assignor_settings
             targets = new_targets(group, group.members, group.configured, settings)
             out.records += _target_records(group, targets, group.epoch, now)
@@ -441,9 +376,7 @@ class StreamsProtocol:
         response = StreamsGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=streams_heartbeat_interval_ms(
-                self._config, self._topics, group.group_id
-            ),
+            heartbeat_interval_ms=self.heartbeat_interval_ms(group),
             status=change.statuses,
         )
         if request.member_epoch == JOIN_EPOCH or member.assigned != before.assigned:
@@ -455,7 +388,7 @@ class StreamsProtocol:
                 group.endpoint_epoch += 1
         if group.endpoint_epoch != request.endpoint_information_epoch:
             response.partitions_by_user_endpoint = self._endpoints(group, member, configured)
-        if group.group_id in self._groups:
+        if group.group_id in self.groups:
             response.endpoint_information_epoch = group.endpoint_epoch
         if configured.problem is not None:
             change.statuses.append(_status(*configured.problem))
@@ -504,52 +437,23 @@ class StreamsProtocol:
     def _leave(
         self, request: StreamsGroupHeartbeatRequest, out: Outcome, now: Instant
     ) -> StreamsAnswer:
-        """Remove the member (J-17)."""
-        group_id, member_id = request.group_id, request.member_id
-        group = self._groups.get(group_id)
-        if group is None:
-            raise self._missing(group_id, f"Group {group_id} not found.")
-        if request.shutdown_application:
-            group.shutdown_by = group.shutdown_by or member_id
-        if member_id not in group.members:
-            raise unknown_streams_member(member_id, group_id)
-        self.remove(group, member_id, Removal(RemovalReason.LEFT_BY_HEARTBEAT), out, now)
-        return StreamsAnswer(
-            StreamsGroupHeartbeatResponse(member_id=member_id, member_epoch=request.member_epoch)
-        )
+        """Remove the member, which may request the end of the application (J-17)."""
+        group = self.groups.get(request.group_id)
+        if group is not None and request.shutdown_application:
+            group.shutdown_by = group.shutdown_by or request.member_id
+        return super()._leave(request, out, now)
 
-    def remove(
-        self, group: StreamsGroup, member_id: str, removal: Removal, out: Outcome, now: Instant
-    ) -> None:
-        """Remove a member: its tasks become free, and the group epoch grows (J-03)."""
-        self._observer(MemberRemoved(group.group_id, group.members[member_id], removal))
-        self._deadlines.forget(group, member_id)
-        out.records += group.member_tombstones(member_id)
-        out.records.append(
-            make.group_record(
-                group.group_id,
-                group.epoch + 1,
-                group.hashed,
-                group.validated_epoch,
-                group.assignor_settings,
-            )
-        )
-        self._undo_if_refused(group, member_id, out)
+    @staticmethod
+    def _left(member_id: str, epoch: int) -> StreamsAnswer:
+        return StreamsAnswer(StreamsGroupHeartbeatResponse(member_id=member_id, member_epoch=epoch))
 
-    def _undo_if_refused(self, group: StreamsGroup, member_id: str, out: Outcome) -> None:
-        """Undo the changes of soft state if the records are refused: then nothing has changed."""
-
-        def after_append(error: ErrorCode, then: Instant) -> Outcome:
-            if error is not _E.NONE:
-                group.topics_version = group.configured = None
-                if member_id not in group.members:
-                    self._deadlines.forget(group, member_id)
-                if self._groups.get(group.group_id) is group:
-                    self._deadlines.restored(group, then)
-            return Outcome()
-
-        if out.records:
-            out.after_append = after_append
+    def _records_without(
+        self, group: StreamsGroup, left: Mapping[str, StreamsMember]
+    ) -> list[Record]:
+        epoch, settings = group.epoch + 1, group.assignor_settings
+        return [
+            make.group_record(group.group_id, epoch, group.hashed, group.validated_epoch, settings)
+        ]
 
 
 def owned_tasks(request: StreamsGroupHeartbeatRequest) -> TaskSet | None:
@@ -606,9 +510,7 @@ def _target_records(
     group: StreamsGroup, targets: Mapping[str, TaskSet], epoch: int, now: Instant
 ) -> list[Record]:
     changed = [
-        make.target_record(group.group_id, member_id, target)
-        for member_id, target in targets.items()
-        if group.targets.get(member_id) != target
+        make.target_record(group.group_id, *changed) for changed in group.changed_targets(targets)
     ]
     return [*changed, make.target_epoch_record(group.group_id, epoch, now.wall_ms)]
 

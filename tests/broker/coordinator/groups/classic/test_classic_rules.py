@@ -10,7 +10,7 @@ import pytest
 from group_world import GROUP, GroupWorld
 from odradek_broker.config.broker import default_config
 from odradek_broker.coordinator.groups.classic.group import GroupState
-from odradek_broker.coordinator.groups.deadlines import NEW_MEMBER_JOIN_TIMEOUT_MS
+from odradek_broker.coordinator.groups.classic.join_phase import NEW_MEMBER_JOIN_TIMEOUT_MS
 from odradek_protocol.errors import ErrorCode
 
 E = ErrorCode

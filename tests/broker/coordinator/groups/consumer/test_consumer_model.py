@@ -259,7 +259,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     @invariant()
     def everyone_is_waited_for(self) -> None:
         group = self._group() if hasattr(self, "world") else None
-        deadlines = shard(self.world).consumers and shard(self.world)._consumer.deadlines
+        deadlines = shard(self.world).consumers and shard(self.world).consumer.deadlines
         if group is None or not deadlines:
             return
         for member_id, member in group.members.items():

@@ -11,8 +11,8 @@ from group_world import part
 from odradek_broker.coordinator.groups.modern.group import ModernGroupState
 from odradek_broker.coordinator.groups.offsets import FetchingMember
 from odradek_broker.coordinator.groups.streams.topology import StreamsStatusCode
+from odradek_broker.explain.modern_groups import states_of_modern_group
 from odradek_broker.explain.sentences import sentence
-from odradek_broker.explain.streams_groups import states_of_streams_group
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.streams_group_heartbeat import UserEndpoint
 from streams_group_world import GROUP, StreamsGroupWorld, internal, subtopology, tasks, topology
@@ -356,7 +356,7 @@ def test_the_history_of_a_group_tells_of_members_and_tasks(world: StreamsGroupWo
         "a of client client at 127.0.0.1 left",
     ):
         assert part_of_it in told, told
-    now = states_of_streams_group(world.streams_group(), 0, 45_000)
+    now = states_of_modern_group(world.streams_group(), world.metadata, 0, 45_000)
     texts = [sentence(each.kind, each.fields) for each in now]
     assert texts[0].startswith("Assigning, group epoch 5"), texts
     assert "epoch 4, waiting for tasks that others still hold" in texts[1], texts

@@ -1,0 +1,304 @@
+"""The modern groups of a shard: the common steps of their heartbeats, the replay of their records,
+and the removal of members that leave or are silent.
+
+Each type of group adds what a member may say, how a target is computed, and how a member comes from
+what it has to its target.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Container, Mapping
+from enum import IntEnum
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from odradek_broker.coordinator.groups.deadlines import Deadline, MemberDeadlines, TimerName
+from odradek_broker.coordinator.groups.events import (
+    MemberRemoved,
+    Observer,
+    RecordReplayed,
+    Removal,
+    RemovalReason,
+    RequestRefused,
+)
+from odradek_broker.coordinator.groups.modern.group import ModernGroup, ModernMember
+from odradek_broker.coordinator.groups.refusals import (
+    Refusal,
+    fenced_epoch,
+    group_full,
+    missing_group,
+    unknown_member,
+)
+from odradek_broker.coordinator.groups.settings import (
+    GroupSettings,
+    Topics,
+    Visible,
+    every_topic,
+    group_setting,
+)
+from odradek_broker.coordinator.runtime import Instant, Outcome, Record, Reply
+from odradek_broker.coordinator.timers import Timers
+from odradek_broker.deferred import Deferred
+from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.message import Message
+from odradek_protocol.stored.typed_records import decode_key, decode_value
+
+_E = ErrorCode
+
+_REASONS = {
+    Deadline.MEMBER_SESSION: RemovalReason.SESSION_TIMEOUT,
+    Deadline.MEMBER_REVOCATION: RemovalReason.REVOCATION_TIMEOUT,
+    Deadline.MEMBER_REJOIN: RemovalReason.REJOIN_TIMEOUT,
+    Deadline.MEMBER_SYNC: RemovalReason.SYNC_TIMEOUT,
+}
+
+
+class HeartbeatRequest(Protocol):
+    """The fields that the heartbeats of all types of groups have."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+
+
+Q = TypeVar("Q", bound=HeartbeatRequest)
+A = TypeVar("A")
+G = TypeVar("G", bound=ModernGroup[Any, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatCall(Generic[Q, A]):
+    """A heartbeat, with the data of its connection and the topics that its user may see."""
+
+    request: Q
+    deferred: Deferred[A]
+    client_id: str
+    client_host: str
+    api_version: int = 0
+    visible: Visible = every_topic
+
+
+class ModernGroups(ABC, Generic[G, Q, A]):
+    """The groups of one type on a shard, G, with heartbeats Q and answers A. `groups`, by id, and
+    the timers are the shard's; `others`: the ids of groups of all types."""
+
+    group_class: ClassVar[type[ModernGroup[Any, Any]]]
+    #: The keys and the values of the records, by their type.
+    keys: ClassVar[Mapping[Any, type[Message]]]
+    values: ClassVar[Mapping[Any, type[Message]]]
+
+    def __init__(
+        self,
+        config: GroupSettings,
+        topics: Topics,
+        observer: Observer,
+        groups: dict[str, G],
+        timers: Timers[TimerName],
+        others: Container[str],
+    ) -> None:
+        self.groups = groups
+        self.group_type = self.group_class.protocol_type
+        self.deadlines = MemberDeadlines(config, topics, timers, self.group_type)
+        self._interval_setting = f"{self.group_type}.heartbeat.interval.ms"
+        self._config = config
+        self._topics = topics
+        self._observer = observer
+        self._others = others
+        self._active = False
+        #: The monotonic time of the last decision, which a replay may note.
+        self._monotonic_ms = 0
+
+    # --- Replay ---
+
+    def replay(self, kind: IntEnum, key: bytes, value: bytes | None) -> str:
+        """Apply one record; returns the id of its group. A group exists from its first record to
+        the tombstone of its own record (J-02)."""
+        named: Any = decode_key(self.keys[kind], key)
+        group_id: str = named.group_id
+        group = self.groups.get(group_id)
+        if group is None:
+            if value is None:
+                return group_id
+            made: Any = self.group_class(group_id)
+            group = self.groups[group_id] = made
+        member_id = getattr(named, "member_id", "")
+        before = group.members.get(member_id)
+        group.replay(kind, named, None if value is None else decode_value(self.values[kind], value))
+        if self._active and value is not None:
+            self._observer(RecordReplayed(kind, group, before, group.members.get(member_id)))
+        if value is None and kind.name == "GROUP":
+            del self.groups[group_id]
+            self.deadlines.forget_all(group)
+        return group_id
+
+    def restored(self, now: Instant) -> None:
+        """Begin all deadlines after a load."""
+        self._active = True
+        self._monotonic_ms = now.monotonic_ms
+        for group in self.groups.values():
+            self.deadlines.restored(group, now)
+
+    # --- Heartbeats ---
+
+    def heartbeat(self, call: HeartbeatCall[Q, A], now: Instant) -> Outcome:
+        """Answer a heartbeat; a refusal writes nothing."""
+        out = Outcome()
+        request = call.request
+        self._monotonic_ms = now.monotonic_ms
+        try:
+            self.check_request(call)
+            if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
+                answer = self._leave(request, out, now)
+            else:
+                answer = self._heartbeat(call, out, now)
+        except Refusal as refusal:
+            # Nothing is written; requests that were parked on the way are answered nevertheless.
+            out.records.clear()
+            answer = self.refused(refusal.error, refusal.message)
+            self._observe_refusal(call, refusal)
+        out.replies.append(Reply(call.deferred, answer, self.refused))
+        return out
+
+    def _observe_refusal(self, call: HeartbeatCall[Q, A], refusal: Refusal) -> None:
+        self._observer(
+            RequestRefused(
+                call.request.group_id,
+                f"{self.group_type.capitalize()}GroupHeartbeat",
+                refusal.error,
+                call.request.member_id,
+                getattr(call.request, "instance_id", None),
+                client=(call.client_id, call.client_host),
+                message=refusal.message,
+            )
+        )
+
+    @abstractmethod
+    def check_request(self, call: HeartbeatCall[Q, A]) -> None:
+        """Refusal of a request that is not valid from any member."""
+
+    @abstractmethod
+    def _heartbeat(self, call: HeartbeatCall[Q, A], out: Outcome, now: Instant) -> A:
+        """The answer to a member that joins or stays."""
+
+    @staticmethod
+    @abstractmethod
+    def refused(error: ErrorCode, message: str | None = None) -> A:
+        """The answer that refuses a heartbeat."""
+
+    @staticmethod
+    @abstractmethod
+    def _left(member_id: str, epoch: int) -> A:
+        """The answer to a member that has left."""
+
+    def missing(self, group_id: str, name: str = "Group") -> Refusal:
+        """The refusal for an id without a group of this type (H-30, J-16)."""
+        if group_id in self._others:
+            message = missing_group(group_id, self.group_type, exists=True)
+        else:
+            message = f"{name} {group_id} not found."
+        return Refusal(_E.GROUP_ID_NOT_FOUND, message)
+
+    def find(self, group_id: str) -> G:
+        """The group. Refusal if there is none, or one of another type."""
+        group = self.groups.get(group_id)
+        if group is None:
+            raise self.missing(group_id)
+        return group
+
+    def check_size(self, group: G) -> None:
+        """Refusal of a new member if the group is full (G-112, H-11)."""
+        size_max: int = getattr(self._config, f"group_{self.group_type}_max_size")
+        if len(group.members) >= size_max:
+            raise group_full(self.group_type, size_max)
+
+    def check_epoch(self, member: ModernMember, epoch: int, owned: Any = None) -> None:
+        """Refusal unless the epoch is the member's, or its last one after a lost answer (G-114,
+        G-115, H-13, J-14). `owned`: what the member reports as owned.
+
+        A join is always accepted, because a member that joins owns nothing.
+        """
+        if epoch in (JOIN_EPOCH, member.epoch):
+            return
+        lost_answer = epoch == member.previous_epoch and epoch < member.epoch
+        if not lost_answer or not member.may_own(owned):
+            detail = member.epoch_detail if epoch < member.epoch else ""
+            raise fenced_epoch(self.group_type, member.epoch, epoch, detail)
+
+    def heartbeat_interval_ms(self, group: G) -> int:
+        """The interval between heartbeats of a member."""
+        return group_setting(self._config, self._topics, group.group_id, self._interval_setting)
+
+    # --- Removal ---
+
+    def _leave(self, request: Q, out: Outcome, now: Instant) -> A:
+        group = self.find(request.group_id)
+        if request.member_id not in group.members:
+            raise unknown_member(request.member_id, request.group_id)
+        removal = Removal(RemovalReason.LEFT_BY_HEARTBEAT)
+        self.remove(group, {request.member_id: removal}, out, now)
+        return self._left(request.member_id, request.member_epoch)
+
+    def on_timer(self, name: TimerName, out: Outcome, now: Instant) -> None:
+        """Remove a member that was silent, or did not do in time what it was told (G-123, G-124,
+        H-16, J-19)."""
+        self._monotonic_ms = now.monotonic_ms
+        group = self.groups.get(name.group_id)
+        member = None if group is None else group.members.get(name.member_id)
+        if group is None or member is None:
+            return
+        if name.kind is not Deadline.MEMBER_REVOCATION or member.revocation_timeout_ms is not None:
+            self.remove(group, {member.member_id: Removal(_REASONS[name.kind])}, out, now)
+
+    def remove(self, group: G, removals: Mapping[str, Removal], out: Outcome, now: Instant) -> None:
+        """Remove members: what they had becomes free, and the group epoch grows once (G-101, H-15,
+        J-03).
+
+        `removals`: the reasons by member id.
+        """
+        for member_id, removal in removals.items():
+            self._observer(MemberRemoved(group.group_id, group.members[member_id], removal))
+            self.deadlines.forget(group, member_id)
+        if self._converts_without(group, set(removals), out, now):
+            return
+        for member_id in removals:
+            out.records += group.member_tombstones(member_id)
+        left = {each: member for each, member in group.members.items() if each not in removals}
+        out.records += self._records_without(group, left)
+        self.undo_if_refused(group, out)
+
+    def _converts_without(self, group: G, gone: set[str], out: Outcome, now: Instant) -> bool:
+        """True if the group without these members is converted, which `out` then does."""
+        return False
+
+    @abstractmethod
+    def _records_without(self, group: G, left: Mapping[str, Any]) -> list[Record]:
+        """The records of the group when it has only these members left, with its next epoch."""
+
+    def undo_if_refused(
+        self,
+        group: G,
+        out: Outcome,
+        member_id: str = "",
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        """Undo the changes of soft state if the records are refused: then nothing has changed, and
+        the member `member_id` has not joined. `then` is called when the records are durable."""
+
+        if not out.records:
+            return
+
+        def after_append(error: ErrorCode, now: Instant) -> Outcome:
+            if error is _E.NONE:
+                if then is not None:
+                    then()
+                return Outcome()
+            group.forget_topics()
+            if member_id not in group.members:
+                self.deadlines.forget(group, member_id)
+            if self.groups.get(group.group_id) is group:
+                self.deadlines.restored(group, now)
+            return Outcome()
+
+        out.after_append = after_append

@@ -1,0 +1,186 @@
+"""Explanations of consumer, share and streams groups: the events of their records, and their
+present state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek_broker.coordinator.groups.consumer.group import ConsumerMember, MemberState
+from odradek_broker.coordinator.groups.events import RecordReplayed
+from odradek_broker.coordinator.groups.modern.group import ModernGroup
+from odradek_broker.coordinator.groups.partitions import Partitions, Tasks, each_partition, named
+from odradek_broker.coordinator.groups.settings import Topics
+from odradek_broker.coordinator.groups.share.group import ShareGroup, ShareMember, StatePartitions
+from odradek_broker.coordinator.groups.share.states import partitions_in
+from odradek_broker.coordinator.groups.streams.group import (
+    StreamsGroup,
+    StreamsMember,
+    StreamsMemberState,
+)
+from odradek_broker.coordinator.groups.streams.tasks import HeldTasks, TaskSet
+from odradek_broker.explain.history import LIST_MAX, CurrentState, History
+from odradek_broker.explain.sentences import EventKind, Value, describe_client, duration_text
+from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.constants import LEAVE_EPOCH
+
+Group = ModernGroup[Any, Any]
+Member = ConsumerMember | ShareMember | StreamsMember
+
+
+def record_replayed(history: History, topics: Topics, event: RecordReplayed) -> None:
+    """Record what a record of a group has changed."""
+    group, kind = event.group, event.kind.name
+    after: Member | None = event.after
+    state = group.state.value
+    if kind == "GROUP":
+        history.record(group.group_id, EventKind.CONSUMER_EPOCH, epoch=group.epoch, state=state)
+    elif kind == "TARGET_EPOCH":
+        history.record(
+            group.group_id,
+            EventKind.CONSUMER_ASSIGNED,
+            epoch=group.assignment_epoch,
+            members=tuple(f"{each} ({_amount(group.target(each))})" for each in group.members),
+            state=state,
+        )
+    elif kind == "MEMBER" and after is not None:
+        history.record(
+            group.group_id,
+            EventKind.CONSUMER_JOINED if event.before is None else EventKind.CONSUMER_CHANGED,
+            member=after.member_id,
+            instance=_instance_id(after),
+            client=describe_client(after.client_id, after.client_host),
+            topics=_subscription(after),
+        )
+    elif kind == "CURRENT" and after is not None and after.epoch != 0:
+        history.record(
+            group.group_id,
+            EventKind.CONSUMER_MOVED,
+            state=state,
+            partitions=_partitions(after.assigned, topics),
+            member=after.member_id,
+            epoch=after.epoch,
+            note=_progress(group, after),
+            pending=_pending(after),
+        )
+    elif kind == "STATE_PARTITIONS" and isinstance(group, ShareGroup) and group.states is not None:
+        made, making, deleting = _counts(group.states)
+        history.record(
+            group.group_id, EventKind.SHARE_STATES, made=made, making=making, deleting=deleting
+        )
+
+
+def _instance_id(member: Member) -> str | None:
+    return None if isinstance(member, ShareMember) else member.instance_id
+
+
+def _subscription(member: Member) -> tuple[str, ...] | None:
+    """The topics of a member; None for a member of a streams group, whose topology has them."""
+    if isinstance(member, StreamsMember):
+        return None
+    topics = tuple(sorted(member.topics))
+    if isinstance(member, ConsumerMember) and member.pattern:
+        return (*topics, f"all that match {member.pattern}")
+    return topics
+
+
+def _amount(target: Partitions | TaskSet) -> str:
+    if not isinstance(target, TaskSet):
+        return f"{_count(target)} partitions"
+    copies = _count(target.standby)
+    more = f", {copies} standby" if copies else ""
+    return f"{_count(target.active)} active{more} tasks"
+
+
+def _count(partitions: Partitions | Tasks) -> int:
+    return sum(map(len, partitions.values()))
+
+
+def _pending(member: Member) -> int | None:
+    """The number of partitions or tasks that the member must give back; None for none."""
+    if isinstance(member, ShareMember):
+        return None
+    if isinstance(member, StreamsMember):
+        tasks = member.pending.tasks
+        return _count(tasks.active) + _count(tasks.standby) or None
+    return _count(member.pending) or None
+
+
+def _partitions(held: Partitions | HeldTasks, topics: Topics) -> list[TopicPartition]:
+    """The partitions of a member, or its tasks in the form of partitions: task 0-3 is that of
+    partition 3 in subtopology 0."""
+    if not isinstance(held, HeldTasks):
+        return named(held, topics)
+    kinds = (("task", held.tasks.active), ("standby task", held.tasks.standby))
+    return [
+        (f"{word} {each_id}", index)
+        for word, some in kinds
+        for each_id, index in sorted(each_partition(some))
+    ]
+
+
+def _progress(group: Group, member: Member) -> str:
+    """The progress of a member towards its target."""
+    if isinstance(member, ShareMember):
+        if member.epoch != group.epoch:
+            return "until there is a new assignment"
+    elif member.epoch < LEAVE_EPOCH:
+        return "away for a while (static)"
+    elif member.state is MemberState.UNREVOKED_PARTITIONS:
+        return "to give partitions back first"
+    elif member.state is MemberState.UNRELEASED_PARTITIONS:
+        return "waiting for partitions that others still hold"
+    elif member.state is StreamsMemberState.UNREVOKED_TASKS:
+        return "to give tasks back first"
+    elif member.state is StreamsMemberState.UNRELEASED_TASKS:
+        return "waiting for tasks that others still hold"
+    return "with all that it is to have"
+
+
+def _counts(states: StatePartitions) -> tuple[int, int | None, int | None]:
+    """The numbers of partitions with a state, of partitions that are to get a state, and of topics
+    whose states are being deleted. The second and third number are None in place of 0."""
+    made, making = (
+        _count(partitions_in(each)) for each in (states.initialized, states.initializing)
+    )
+    return made, making or None, len(states.deleting) or None
+
+
+def states_of_modern_group(
+    group: Group, topics: Topics, offsets: int, session_ms: int
+) -> list[CurrentState]:
+    """The group with its obstacles, then its members (the first of them). `session_ms`: the timeout
+    of members without their own."""
+    fields: dict[str, Value | None] = {
+        "state": group.state.value,
+        "epoch": group.epoch,
+        "assignment_epoch": group.assignment_epoch,
+        "members": len(group.members),
+    }
+    if isinstance(group, ShareGroup):
+        made, making, deleting = _counts(group.states or StatePartitions())
+        fields |= {"made": made, "making": making, "deleting": deleting}
+        states = [CurrentState.of(EventKind.NOW_SHARE_GROUP, fields)]
+    else:
+        states = [CurrentState.of(EventKind.NOW_CONSUMER_GROUP, {**fields, "offsets": offsets})]
+    if isinstance(group, StreamsGroup) and group.configured and group.configured.problem:
+        reason = group.configured.problem.detail
+        states.append(CurrentState.of(EventKind.NOW_NOTHING, {"reason": reason}))
+    for member in list(group.members.values())[:LIST_MAX]:
+        timeout_ms = member.own_session_timeout_ms
+        of_member: dict[str, Value | None] = {
+            "member": member.member_id,
+            "instance": _instance_id(member),
+            "client": describe_client(member.client_id, member.client_host),
+            "timeout": duration_text(session_ms if timeout_ms is None else timeout_ms),
+            "note": f"epoch {member.epoch}, {_progress(group, member)}",
+        }
+        held = _partitions(member.assigned, topics)
+        states.append(CurrentState.of(EventKind.NOW_MEMBER, of_member, held))
+    return [*states, *members_left_out(len(group.members))]
+
+
+def members_left_out(count: int) -> list[CurrentState]:
+    """A note on the members that the list of members leaves out, if there are so many."""
+    if count <= LIST_MAX:
+        return []
+    return [CurrentState.of(EventKind.NOW_NOTHING, {"reason": f"and {count - LIST_MAX} members"})]
