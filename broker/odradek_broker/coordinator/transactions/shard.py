@@ -305,6 +305,7 @@ class Parking:
         return [parked for timer in list(self._calls) if (parked := self.take(timer)) is not None]
 
 
+_SCAN = TimerName(Deadline.TIMEOUTS)
 #: The most tombstones in one batch. The next check for expired ids writes the others.
 TOMBSTONES_MAX = 1_000
 _EXPIRY_PAUSE_MS = 1_000
@@ -370,13 +371,16 @@ class TransactionShard:
         current = self.transactions[name] = decode(name, value)
         if current.state is _S.ONGOING:
             self._ongoing.setdefault(name, self._added_at_ms)
+            if _SCAN not in self.timers:
+                self._set_scan(self._added_at_ms)
         else:
             self._ongoing.pop(name, None)
 
     def loaded(self, now: Instant) -> Outcome:
         """Resume the ends of decided transactions (T-50e to T-50g), and begin the scans for
-        timeouts (T-55) and expired ids (T-06)."""
-        self._set_scan(now)
+        timeouts (T-55), if a transaction is ongoing, and for expired ids (T-06)."""
+        if self._ongoing:
+            self._set_scan(now.monotonic_ms)
         self._set_expiry(now, self._expiry_interval_ms)
         for name in self._ongoing:
             # Only the wall clock can tell how long transactions were open before this start.
@@ -402,7 +406,7 @@ class TransactionShard:
         return out
 
     def on_timer(self, name: TimerName, now: Instant) -> Outcome:
-        if name.kind is Deadline.TIMEOUTS:
+        if name == _SCAN:
             self._scan(now)
             return Outcome()
         if name.kind is Deadline.EXPIRY:
@@ -557,12 +561,14 @@ class TransactionShard:
 
     # --- Timeouts (T-55) ---
 
-    def _set_scan(self, now: Instant) -> None:
+    def _set_scan(self, now_ms: int) -> None:
         interval_ms = self._settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
-        self.timers.set(TimerName(Deadline.TIMEOUTS), now.monotonic_ms + interval_ms)
+        self.timers.set(_SCAN, now_ms + interval_ms)
 
     def _scan(self, now: Instant) -> None:
-        self._set_scan(now)
+        # Fifty shards without an ongoing transaction have nothing to scan.
+        if self._ongoing:
+            self._set_scan(now.monotonic_ms)
         for name in list(self._ongoing):
             if self._timed_out(name, now):
                 self.outbox.append(DecideAgain(partial(self.abort_timed_out, name)))

@@ -780,6 +780,19 @@ def test_t55_the_time_before_a_restart_counts(world: TransactionWorld) -> None:
     assert world.state() is S.COMPLETE_ABORT
 
 
+def test_t55_no_scan_is_due_while_no_transaction_is_open(world: TransactionWorld) -> None:
+    def due_in_ms() -> int:
+        return (world._shards.next_deadline_ms() or 0) - world.clock.now_ms
+
+    assert due_in_ms() > 60_000
+    who = world.begin()
+    world.add(who)
+    assert due_in_ms() <= 10_000
+    world.end(who)
+    world.wait(20_000)
+    assert due_in_ms() > 60_000
+
+
 @pytest.mark.parametrize("commit_first", [True, False])
 def test_t55_a_commit_and_a_timeout_at_one_moment_have_one_outcome(
     world: TransactionWorld, commit_first: bool
@@ -1184,7 +1197,7 @@ def test_events_have_the_client_and_its_request(world: TransactionWorld) -> None
 
 
 def test_deadlines_are_armed_and_closing_disarms(world: TransactionWorld) -> None:
-    assert world.timers, "the first scan"
+    world.add(world.begin())
     at_ms, callback = world.timers[-1]
     assert at_ms == 1_000 + 10_000
     world.transactions.shards.close()
