@@ -50,6 +50,7 @@ _module_of_log: dict[str, Path] = {}
 #: Java of their process and so come before it.
 _SPARK_UNIT = "tests/spark"
 _DOCUMENTS = "tests/cli/test_snippets.py"
+_TIDY = "tests/tidy"
 
 #: The folders whose tests mostly wait for processes, longest first.
 _SLOWEST_FOLDERS = ("cli", "interop", "adversity", "sim", "spark")
@@ -155,6 +156,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def _unit(module: str) -> str:
     """The unit of work of a test module, whose path is relative to the repository."""
     path = REPOSITORY / module
+    # The modules of this folder parse every source file, once in a process.
+    if path.parent == REPOSITORY / _TIDY:
+        return _TIDY
     # The rest has so many tests of Spark that one process would take longer than all others.
     if not budget.is_short() or path.parent != REPOSITORY / _SPARK_UNIT:
         return module
@@ -163,7 +167,7 @@ def _unit(module: str) -> str:
 
 def _rank(item: pytest.Item) -> int:
     path = item.path.relative_to(REPOSITORY)
-    first = (_DOCUMENTS, _SPARK_UNIT)
+    first = (_DOCUMENTS, _SPARK_UNIT, _TIDY)
     if (unit := _unit(path.as_posix())) in first:
         return first.index(unit)
     ranks = (*first, *_SLOWEST_FOLDERS)

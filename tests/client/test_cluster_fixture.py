@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import budget
 from odradek.broker import SubprocessBroker
 from waiting import wait_until
 
@@ -83,7 +84,7 @@ def parents(output: str) -> list[str]:
     return [line.split()[1] for line in output.splitlines() if line.startswith("PARENT ")]
 
 
-@pytest.mark.parametrize("workers", [0, 3])
+@pytest.mark.parametrize("workers", budget.of_which([0, 3], [3]))
 def test_all_tests_of_a_run_have_clusters_of_one_process(suite: Path, workers: int) -> None:
     found = parents(run(suite, f"-n{workers}"))
     assert (len(found), len(set(found))) == (6, 1)

@@ -35,6 +35,7 @@ def test_tests_of_kafka_run_only_if_asked_for(repository: Path) -> None:
     assert with_it.returncode == 0, with_it.stdout
 
 
+@pytest.mark.full
 def test_kafka_without_java_or_maven_is_a_failure(repository: Path, tmp_path: Path) -> None:
     ran = run_pytest(
         repository,

@@ -72,6 +72,7 @@ def test_d10_a_start_with_page_cache_that_syncs_nothing_is_caught_where_durabili
         assert any(mutant.is_caught_by(said) for each in violations for said in each)
 
 
+@pytest.mark.full
 def test_d10_records_are_deleted_under_open_transactions_where_everything_happens_at_once() -> None:
     """Without any fault, in one of a few seeds."""
     mutant = MUTANTS[

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 DELTA, CUMULATIVE = 1, 2
 
 
+@lru_cache(maxsize=1_024)
 def varint(value: int) -> bytes:
     made = bytearray()
     value &= (1 << 64) - 1

@@ -13,6 +13,7 @@ import builtins
 import errno
 import random
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from odradek_broker.platform.seams import BLOCK_BYTES, Buffer, Volume
 
@@ -525,9 +526,11 @@ def _torn(content: bytearray, sure_bytes: int, rng: random.Random) -> bytearray:
     return torn
 
 
+@lru_cache(maxsize=8_192)
 def _clean(path: str) -> str:
     return "/".join(part for part in path.split("/") if part not in ("", "."))
 
 
+@lru_cache(maxsize=8_192)
 def _parent(path: str) -> str:
     return path.rpartition("/")[0]

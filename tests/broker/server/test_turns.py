@@ -33,29 +33,29 @@ from odradek_protocol.schemas.produce import (
 )
 
 
+def _size_at(frames: bytes, at: int) -> int:
+    return int.from_bytes(frames[at : at + 4], "big")
+
+
 class Wire(asyncio.Transport):
-    """The bytes that a session has sent; `reading`: true if the session reads."""
+    """Counts the complete answers that a session has sent; `reading`: true if the session reads."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.sent = b""
+        self.answers = 0
+        self._unfinished = b""
         self.reading = True
         self.closed = False
-
-    @property
-    def answers(self) -> int:
-        """The number of complete answers that have been sent."""
-        count, left = 0, self.sent
-        while left:
-            left = left[4 + int.from_bytes(left[:4], "big") :]
-            count += 1
-        return count
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return ("127.0.0.1", 1) if name == "peername" else default
 
     def write(self, data: Any) -> None:
-        self.sent += bytes(data)
+        sent, at = self._unfinished + bytes(data), 0
+        while len(sent) >= at + 4 and len(sent) >= (end := at + 4 + _size_at(sent, at)):
+            self.answers += 1
+            at = end
+        self._unfinished = sent[at:]
 
     def pause_reading(self) -> None:
         self.reading = False

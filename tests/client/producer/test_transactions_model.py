@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import budget
 from odradek_client.backoff import Backoff
 from odradek_client.errors import Abortable, ConnectionLost, Fatal, ProducerFenced
 from odradek_client.producer.sender import Produce, Sender
@@ -264,7 +265,7 @@ def check(world: TransactionWorld) -> None:
 
 
 @pytest.mark.parametrize("level", [0, 2])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", budget.of_which(range(40), range(15)))
 def test_c05_every_committed_transaction_once_and_whole(seed: int, level: int) -> None:
     world = TransactionWorld(level=level, seed=seed, batch_size=300)
     world.model.prompt = seed % 2 == 0

@@ -4,7 +4,6 @@ effects."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,10 @@ from tests.oracle.differences import differing
 from tests.oracle.play import Answers
 from tests.oracle.rights import recorded
 from tests.oracle.rights.cases import CASES
-from tests.oracle.rights.cells import Cell, cells
+from tests.oracle.rights.cells import cells
 from tests.oracle.rights.differences import DIFFERENCES, Row
 from tests.oracle.rights.secured_broker import play_on_ours
 
-import budget
 from odradek_protocol.keys import APIS, PRIVATE_KEYS, ApiKey
 
 #: APIs for unauthenticated clients, to find out how to log in.
@@ -26,31 +24,26 @@ _FOR_EVERYBODY = {
 }
 
 
-def _in_newest(cell: Cell) -> Cell:
-    newest = str(cell.scenario.runs()[-1])
-    return replace(cell, scenario=replace(cell.scenario, versions=newest))
-
+#: A minute of processor time.
+pytestmark = pytest.mark.full
 
 _CELLS = [cell for case in CASES for cell in cells(case)]
-#: The played cells: in the short run in their newest version only.
-_PLAYED = [_in_newest(cell) for cell in _CELLS] if budget.is_short() else _CELLS
 _APIS = sorted({case.api for case in CASES})
 
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, int], Answers | str]:
     """All turns on a broker of ours with the same authorizer."""
-    return play_on_ours(tmp_path_factory.mktemp("rights"), _PLAYED)
+    return play_on_ours(tmp_path_factory.mktemp("rights"), _CELLS)
 
 
 @pytest.mark.parametrize("api", _APIS)
-@pytest.mark.budgeted
 def test_rights_are_those_of_kafka(
     api: str, played: Mapping[tuple[str, int], Answers | str]
 ) -> None:
     expected = recorded.load(api)
     lines = []
-    for cell in _PLAYED:
+    for cell in _CELLS:
         if cell.case.api != api:
             continue
         for version in cell.scenario.runs():
