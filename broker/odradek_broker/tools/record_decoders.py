@@ -23,12 +23,10 @@ from odradek_protocol.message import HIDDEN, ArrayOf, FieldType, Message, Struct
 from odradek_protocol.primitives import UUID, DecodeError, decode_uvarint
 from odradek_protocol.stored import (
     cluster_metadata,
-    consumer_group,
     group_metadata,
+    modern_groups,
     offset_commit,
-    share_group,
     share_state,
-    streams_group,
     transaction_log,
 )
 from odradek_protocol.stored.assignment import decode_assignment
@@ -83,9 +81,6 @@ def _kind(stored: bytes) -> int:
 
 # --- __consumer_offsets ---
 
-_SHARE_TYPES = frozenset(share_group.ShareRecordType)
-_STREAMS_TYPES = frozenset(streams_group.StreamsRecordType)
-
 
 def _offsets_key(key: bytes) -> Decoded:
     kind = _kind(key)
@@ -93,11 +88,7 @@ def _offsets_key(key: bytes) -> Decoded:
         return _typed(offset_commit.decode_key(key))
     if kind == group_metadata.KEY_TYPE:
         return _typed(group_metadata.decode_key(key))
-    if kind in _SHARE_TYPES:
-        return _typed(share_group.decode_key(share_group.ShareRecordType(kind), key))
-    if kind in _STREAMS_TYPES:
-        return _typed(streams_group.decode_key(streams_group.StreamsRecordType(kind), key))
-    return _typed(consumer_group.decode_key(_consumer_group_type(kind), key))
+    return _typed(modern_groups.decode_key(_modern_type(kind), key))
 
 
 def _offsets_value(key: bytes, value: bytes) -> Decoded:
@@ -107,20 +98,13 @@ def _offsets_value(key: bytes, value: bytes) -> Decoded:
     if kind == group_metadata.KEY_TYPE:
         group = group_metadata.decode_value(value)
         return _typed(group, version, members=[_member(group, each) for each in group.members])
-    if kind in _SHARE_TYPES:
-        share = share_group.decode_value(share_group.ShareRecordType(kind), value)
-        return _typed(share, version)
-    if kind in _STREAMS_TYPES:
-        streams = streams_group.decode_value(streams_group.StreamsRecordType(kind), value)
-        return _typed(streams, version)
-    return _typed(consumer_group.decode_value(_consumer_group_type(kind), value), version)
+    return _typed(modern_groups.decode_value(_modern_type(kind), value), version)
 
 
-def _consumer_group_type(kind: int) -> consumer_group.RecordType:
-    try:
-        return consumer_group.RecordType(kind)
-    except ValueError:
-        raise DecodeError(f"a record of type {kind}") from None
+def _modern_type(kind: int) -> int:
+    if kind not in modern_groups.KEYS:
+        raise DecodeError(f"a record of type {kind}")
+    return kind
 
 
 def _member(

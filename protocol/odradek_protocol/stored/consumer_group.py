@@ -22,10 +22,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from odradek_protocol.codec import Buffer
 from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BYTES, INT8, INT32, INT64, STRING, UUID
-from odradek_protocol.stored import typed_records
 
 
 class RecordType(IntEnum):
@@ -200,9 +198,9 @@ class ConsumerGroupTargetAssignmentMemberValue(Message):
     topic_partitions: list[TargetTopicPartitions] = field(array(TargetTopicPartitions))
 
 
-# --- Bytes ---
+# --- Types ---
 
-KEYS: dict[RecordType, type[Message]] = {
+KEYS: dict[int, type[Message]] = {
     RecordType.GROUP: ConsumerGroupMetadataKey,
     RecordType.TOPICS: ConsumerGroupPartitionMetadataKey,
     RecordType.MEMBER: ConsumerGroupMemberMetadataKey,
@@ -212,7 +210,7 @@ KEYS: dict[RecordType, type[Message]] = {
     RecordType.REGULAR_EXPRESSION: ConsumerGroupRegularExpressionKey,
 }
 
-VALUES: dict[RecordType, type[Message]] = {
+VALUES: dict[int, type[Message]] = {
     RecordType.GROUP: ConsumerGroupMetadataValue,
     RecordType.TOPICS: ConsumerGroupPartitionMetadataValue,
     RecordType.MEMBER: ConsumerGroupMemberMetadataValue,
@@ -221,15 +219,3 @@ VALUES: dict[RecordType, type[Message]] = {
     RecordType.CURRENT: ConsumerGroupCurrentMemberAssignmentValue,
     RecordType.REGULAR_EXPRESSION: ConsumerGroupRegularExpressionValue,
 }
-
-
-def decode_key(kind: RecordType, key: Buffer) -> Message:
-    """The key in bytes that begin with the type; an instance of `KEYS[kind]`. DecodeError for
-    invalid bytes."""
-    return typed_records.decode_key(KEYS[kind], key)
-
-
-def decode_value(kind: RecordType, value: Buffer) -> Message:
-    """The value, an instance of `VALUES[kind]`. DecodeError for invalid bytes, or an unknown
-    version."""
-    return typed_records.decode_value(VALUES[kind], value)

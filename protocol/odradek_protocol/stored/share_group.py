@@ -20,10 +20,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from odradek_protocol.codec import Buffer
 from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT8, INT32, INT64, STRING, UUID
-from odradek_protocol.stored import typed_records
 
 
 class ShareRecordType(IntEnum):
@@ -170,9 +168,9 @@ class ShareGroupStatePartitionMetadataValue(Message):
     deleting_topics: list[StateTopicInfo] = field(array(StateTopicInfo))
 
 
-# --- Bytes ---
+# --- Types ---
 
-KEYS: dict[ShareRecordType, type[Message]] = {
+KEYS: dict[int, type[Message]] = {
     ShareRecordType.MEMBER: ShareGroupMemberMetadataKey,
     ShareRecordType.GROUP: ShareGroupMetadataKey,
     ShareRecordType.TARGET_EPOCH: ShareGroupTargetAssignmentMetadataKey,
@@ -181,7 +179,7 @@ KEYS: dict[ShareRecordType, type[Message]] = {
     ShareRecordType.STATE_PARTITIONS: ShareGroupStatePartitionMetadataKey,
 }
 
-VALUES: dict[ShareRecordType, type[Message]] = {
+VALUES: dict[int, type[Message]] = {
     ShareRecordType.MEMBER: ShareGroupMemberMetadataValue,
     ShareRecordType.GROUP: ShareGroupMetadataValue,
     ShareRecordType.TARGET_EPOCH: ShareGroupTargetAssignmentMetadataValue,
@@ -189,15 +187,3 @@ VALUES: dict[ShareRecordType, type[Message]] = {
     ShareRecordType.CURRENT: ShareGroupCurrentMemberAssignmentValue,
     ShareRecordType.STATE_PARTITIONS: ShareGroupStatePartitionMetadataValue,
 }
-
-
-def decode_key(kind: ShareRecordType, key: Buffer) -> Message:
-    """The key in bytes that begin with the type; an instance of `KEYS[kind]`. DecodeError for
-    invalid bytes."""
-    return typed_records.decode_key(KEYS[kind], key)
-
-
-def decode_value(kind: ShareRecordType, value: Buffer) -> Message:
-    """The value, an instance of `VALUES[kind]`. DecodeError for invalid bytes, or an unknown
-    version."""
-    return typed_records.decode_value(VALUES[kind], value)

@@ -18,10 +18,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from odradek_protocol.codec import Buffer
 from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING, UINT16
-from odradek_protocol.stored import typed_records
 
 
 class StreamsRecordType(IntEnum):
@@ -234,9 +232,9 @@ class StreamsGroupTargetAssignmentMemberValue(Message):
     warmup_tasks: list[StoredTargetTasks] = field(array(StoredTargetTasks))
 
 
-# --- Bytes ---
+# --- Types ---
 
-KEYS: dict[StreamsRecordType, type[Message]] = {
+KEYS: dict[int, type[Message]] = {
     StreamsRecordType.GROUP: StreamsGroupMetadataKey,
     StreamsRecordType.MEMBER: StreamsGroupMemberMetadataKey,
     StreamsRecordType.TARGET_EPOCH: StreamsGroupTargetAssignmentMetadataKey,
@@ -245,7 +243,7 @@ KEYS: dict[StreamsRecordType, type[Message]] = {
     StreamsRecordType.TOPOLOGY: StreamsGroupTopologyKey,
 }
 
-VALUES: dict[StreamsRecordType, type[Message]] = {
+VALUES: dict[int, type[Message]] = {
     StreamsRecordType.GROUP: StreamsGroupMetadataValue,
     StreamsRecordType.MEMBER: StreamsGroupMemberMetadataValue,
     StreamsRecordType.TARGET_EPOCH: StreamsGroupTargetAssignmentMetadataValue,
@@ -253,15 +251,3 @@ VALUES: dict[StreamsRecordType, type[Message]] = {
     StreamsRecordType.CURRENT: StreamsGroupCurrentMemberAssignmentValue,
     StreamsRecordType.TOPOLOGY: StreamsGroupTopologyValue,
 }
-
-
-def decode_key(kind: StreamsRecordType, key: Buffer) -> Message:
-    """The key in bytes that begin with the type; an instance of `KEYS[kind]`. DecodeError for
-    invalid bytes."""
-    return typed_records.decode_key(KEYS[kind], key)
-
-
-def decode_value(kind: StreamsRecordType, value: Buffer) -> Message:
-    """The value, an instance of `VALUES[kind]`. DecodeError for invalid bytes, or an unknown
-    version."""
-    return typed_records.decode_value(VALUES[kind], value)

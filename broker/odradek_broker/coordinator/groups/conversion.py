@@ -59,8 +59,9 @@ from odradek_protocol.stored.assignment import (
     decode_assignment,
     encode_assignment,
 )
-from odradek_protocol.stored.consumer_group import RecordType, decode_key, decode_value
+from odradek_protocol.stored.consumer_group import RecordType
 from odradek_protocol.stored.group_metadata import GroupMetadataValue, StoredMember
+from odradek_protocol.stored.modern_groups import decode_key, decode_value
 from odradek_protocol.stored.subscription import (
     PROTOCOL_TYPE,
     ConsumerSubscription,

@@ -148,7 +148,9 @@ class GroupShard:
             self.stream,
         )
         self._of_record: dict[int, tuple[IntEnum, ModernGroups[Any, Any, Any]]] = {
-            kind: (kind, groups) for groups in self._modern for kind in groups.keys
+            kind: (kind, groups)
+            for groups in self._modern
+            for kind in groups.group_class.record_types
         }
         self.administration = GroupAdministration(
             config,

@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from enum import Enum, IntEnum
 from typing import Any
 
-from odradek_broker.coordinator.groups.modern.group import ModernGroup, ModernMember, RecordKeys
+from odradek_broker.coordinator.groups.modern.group import ModernGroup, ModernMember
 from odradek_broker.coordinator.groups.partitions import (
     NO_PARTITIONS,
     Partitions,
@@ -20,22 +20,17 @@ from odradek_broker.coordinator.groups.partitions import (
 from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
-from odradek_protocol.message import Message
 from odradek_protocol.primitives import DecodeError
 from odradek_protocol.stored.consumer_group import (
-    ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataKey,
-    ConsumerGroupPartitionMetadataKey,
     ConsumerGroupPartitionMetadataValue,
     ConsumerGroupRegularExpressionKey,
     ConsumerGroupRegularExpressionValue,
-    ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataKey,
+    RecordType,
 )
+from odradek_protocol.stored.modern_groups import encode_key
 from odradek_protocol.stored.subscription import PROTOCOL_TYPE
 
 
@@ -215,16 +210,8 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
 
     protocol_type = PROTOCOL_TYPE
     member_class = ConsumerMember
-    record_keys = RecordKeys(
-        ConsumerGroupCurrentMemberAssignmentKey,
-        ConsumerGroupTargetAssignmentMemberKey,
-        ConsumerGroupMemberMetadataKey,
-        (
-            ConsumerGroupTargetAssignmentMetadataKey,
-            ConsumerGroupPartitionMetadataKey,
-            ConsumerGroupMetadataKey,
-        ),
-    )
+    record_types = RecordType
+    other_type = RecordType.TOPICS
     no_target = NO_PARTITIONS
     unassigned_epoch = 0
 
@@ -288,7 +275,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
         resolved = self.patterns if patterns is None else patterns
         return member.topics | resolved.get(member.pattern, frozenset())
 
-    def own_keys(self) -> list[Message]:
+    def own_keys(self) -> list[bytes]:
         return [
             *(pattern_key(self.group_id, pattern) for pattern in self.patterns),
             *ModernGroup.own_keys(self),
@@ -352,6 +339,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
             self.patterns[pattern] = frozenset(value.topics)
 
 
-def pattern_key(group_id: str, pattern: str) -> ConsumerGroupRegularExpressionKey:
+def pattern_key(group_id: str, pattern: str) -> bytes:
     """The key of the record of a regular expression."""
-    return ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=pattern)
+    kind = RecordType.REGULAR_EXPRESSION
+    return encode_key(kind, group_id=group_id, regular_expression=pattern)

@@ -51,7 +51,6 @@ from odradek_protocol.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     HeartbeatAssignment,
 )
-from odradek_protocol.stored.consumer_group import KEYS, VALUES
 
 _E = ErrorCode_E = ErrorCode
 
@@ -107,8 +106,6 @@ class ConsumerGroups(
     protocol."""
 
     group_class = ConsumerGroup
-    keys = KEYS
-    values = VALUES
     refused = staticmethod(heartbeat_error)
 
     def __init__(

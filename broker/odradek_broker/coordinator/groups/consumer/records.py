@@ -13,31 +13,24 @@ from odradek_broker.coordinator.groups.partitions import Partitions, in_order
 from odradek_broker.coordinator.runtime import Record
 from odradek_protocol.stored.consumer_group import (
     ClassicMemberMetadata,
-    ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
-    ConsumerGroupPartitionMetadataKey,
     ConsumerGroupPartitionMetadataValue,
     ConsumerGroupRegularExpressionValue,
-    ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
     StoredClassicProtocol,
     StoredTopicPartitions,
     SubscribedTopic,
     TargetTopicPartitions,
 )
-from odradek_protocol.stored.typed_records import encode_key, encode_value
+from odradek_protocol.stored.modern_groups import encode_record
 
 
 def group_record(group_id: str, epoch: int) -> Record:
     """A record of the group epoch."""
-    key = ConsumerGroupMetadataKey(group_id=group_id)
-    return encode_key(key), encode_value(ConsumerGroupMetadataValue(epoch=epoch))
+    return encode_record(ConsumerGroupMetadataValue(epoch=epoch), group_id=group_id)
 
 
 def topics_record(group_id: str, topics: Mapping[str, TopicMetadata]) -> Record:
@@ -50,7 +43,7 @@ def topics_record(group_id: str, topics: Mapping[str, TopicMetadata]) -> Record:
             for name, topic in sorted(topics.items())
         ]
     )
-    return encode_key(ConsumerGroupPartitionMetadataKey(group_id=group_id)), encode_value(value)
+    return encode_record(value, group_id=group_id)
 
 
 def pattern_record(
@@ -60,12 +53,12 @@ def pattern_record(
     value = ConsumerGroupRegularExpressionValue(
         topics=sorted(names), version=version, timestamp=wall_ms
     )
-    return encode_key(pattern_key(group_id, pattern)), encode_value(value)
+    return encode_record(value, group_id=group_id, regular_expression=pattern)
 
 
 def pattern_tombstone(group_id: str, pattern: str) -> Record:
     """The tombstone of a regular expression that no member uses any more."""
-    return encode_key(pattern_key(group_id, pattern)), None
+    return pattern_key(group_id, pattern), None
 
 
 def member_record(group_id: str, member: ConsumerMember) -> Record:
@@ -89,8 +82,7 @@ def member_record(group_id: str, member: ConsumerMember) -> Record:
             ],
         ),
     )
-    key = ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id)
-    return encode_key(key), encode_value(value)
+    return encode_record(value, group_id=group_id, member_id=member.member_id)
 
 
 def current_record(group_id: str, member: ConsumerMember) -> Record:
@@ -102,8 +94,7 @@ def current_record(group_id: str, member: ConsumerMember) -> Record:
         assigned_partitions=_stored(member.assigned),
         partitions_pending_revocation=_stored(member.pending),
     )
-    key = ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id)
-    return encode_key(key), encode_value(value)
+    return encode_record(value, group_id=group_id, member_id=member.member_id)
 
 
 def _stored(partitions: Partitions) -> list[StoredTopicPartitions]:
@@ -121,12 +112,10 @@ def target_record(group_id: str, member_id: str, partitions: Partitions) -> Reco
             for topic_id, indexes in in_order(partitions)
         ]
     )
-    key = ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
-    return encode_key(key), encode_value(value)
+    return encode_record(value, group_id=group_id, member_id=member_id)
 
 
 def target_epoch_record(group_id: str, epoch: int) -> Record:
     """A record of the group epoch that the target assignment belongs to."""
-    key = ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id)
     value = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch)
-    return encode_key(key), encode_value(value)
+    return encode_record(value, group_id=group_id)

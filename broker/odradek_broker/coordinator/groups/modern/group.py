@@ -14,16 +14,15 @@ which starts anew after a restart, like the deadlines.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from enum import Enum, IntEnum
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from odradek_broker.coordinator.runtime import Record
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
-from odradek_protocol.message import Message
-from odradek_protocol.stored.typed_records import encode_key
+from odradek_protocol.stored.modern_groups import encode_key
 
 #: The group epoch before anything required an assignment.
 FIRST_EPOCH = 1
@@ -90,17 +89,6 @@ class ModernMember(ABC):
         tombstone, None."""
 
 
-class RecordKeys(NamedTuple):
-    """The keys of the records of a type of group, in the order of their tombstones. A member's own
-    key comes last of the member's, so that no load finds half a member, and the group's own key
-    last of all."""
-
-    current: Callable[..., Message]
-    target: Callable[..., Message]
-    member: Callable[..., Message]
-    of_group: tuple[Callable[..., Message], ...]
-
-
 M = TypeVar("M", bound=ModernMember)
 T = TypeVar("T")
 
@@ -116,7 +104,10 @@ class ModernGroup(ABC, Generic[M, T]):
     #: The type of the group in ListGroups, which is its protocol type too.
     protocol_type: ClassVar[str]
     member_class: ClassVar[Callable[..., Any]]
-    record_keys: ClassVar[RecordKeys]
+    #: The types of the group's records, which have the same names for all types of groups, and the
+    #: one that only this type of group has, with the group's id as its key.
+    record_types: ClassVar[type[IntEnum]]
+    other_type: ClassVar[IntEnum]
     no_target: ClassVar[Any]
     #: The epoch of the assignment without a record of it.
     unassigned_epoch: ClassVar[int] = FIRST_EPOCH
@@ -175,31 +166,36 @@ class ModernGroup(ABC, Generic[M, T]):
     # --- Tombstones ---
 
     def tombstones(self) -> list[Record]:
-        """The tombstones of the group and its members."""
-        keys: list[Message] = []
+        """The tombstones of the group and its members. The group's own one comes last."""
+        keys: list[bytes] = []
         for member_id in self.members:
             keys += self._member_keys(member_id)
         for member_id in self.targets.keys() - self.members.keys():
-            keys.append(self.record_keys.target(group_id=self.group_id, member_id=member_id))
-        return [(encode_key(key), None) for key in (*keys, *self.own_keys())]
+            keys.append(self._member_key("TARGET", member_id))
+        return [(key, None) for key in (*keys, *self.own_keys())]
 
     def member_tombstones(self, member_id: str) -> list[Record]:
         """The tombstones of a member."""
-        return [(encode_key(key), None) for key in self._member_keys(member_id)]
+        return [(key, None) for key in self._member_keys(member_id)]
 
-    def _member_keys(self, member_id: str) -> Iterator[Message]:
-        for key in self.record_keys[:3]:
-            yield key(group_id=self.group_id, member_id=member_id)
+    def _member_keys(self, member_id: str) -> list[bytes]:
+        """The keys of a member's records; its own one comes last, so that no load finds half a
+        member."""
+        return [self._member_key(name, member_id) for name in ("CURRENT", "TARGET", "MEMBER")]
 
-    def own_keys(self) -> list[Message]:
+    def _member_key(self, name: str, member_id: str) -> bytes:
+        return encode_key(self.record_types[name], group_id=self.group_id, member_id=member_id)
+
+    def own_keys(self) -> list[bytes]:
         """The keys of the group's records that are not those of members."""
-        return [key(group_id=self.group_id) for key in self.record_keys.of_group]
+        types = self.record_types
+        kinds = (types["TARGET_EPOCH"], self.other_type, types["GROUP"])
+        return [encode_key(kind, group_id=self.group_id) for kind in kinds]
 
     # --- Replay ---
 
     def replay(self, kind: IntEnum, key: Any, value: Any) -> None:
-        """Apply one record; `key` and `value` are decoded, None is a tombstone. The types of the
-        records have the same names for all groups."""
+        """Apply one record; `key` and `value` are decoded, None is a tombstone."""
         if kind.name == "MEMBER":
             self.replay_member(key.member_id, value)
         elif kind.name == "CURRENT":

@@ -42,8 +42,7 @@ from odradek_broker.deferred import Deferred
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
-from odradek_protocol.message import Message
-from odradek_protocol.stored.typed_records import decode_key, decode_value
+from odradek_protocol.stored.modern_groups import decode_key, decode_value
 
 _E = ErrorCode
 
@@ -85,9 +84,6 @@ class ModernGroups(ABC, Generic[G, Q, A]):
     the timers are the shard's; `others`: the ids of groups of all types."""
 
     group_class: ClassVar[type[ModernGroup[Any, Any]]]
-    #: The keys and the values of the records, by their type.
-    keys: ClassVar[Mapping[Any, type[Message]]]
-    values: ClassVar[Mapping[Any, type[Message]]]
 
     def __init__(
         self,
@@ -115,7 +111,7 @@ class ModernGroups(ABC, Generic[G, Q, A]):
     def replay(self, kind: IntEnum, key: bytes, value: bytes | None) -> str:
         """Apply one record; returns the id of its group. A group exists from its first record to
         the tombstone of its own record (J-02)."""
-        named: Any = decode_key(self.keys[kind], key)
+        named: Any = decode_key(kind, key)
         group_id: str = named.group_id
         group = self.groups.get(group_id)
         if group is None:
@@ -125,7 +121,7 @@ class ModernGroups(ABC, Generic[G, Q, A]):
             group = self.groups[group_id] = made
         member_id = getattr(named, "member_id", "")
         before = group.members.get(member_id)
-        group.replay(kind, named, None if value is None else decode_value(self.values[kind], value))
+        group.replay(kind, named, None if value is None else decode_value(kind, value))
         if self._active and value is not None:
             self._observer(RecordReplayed(kind, group, before, group.members.get(member_id)))
         if value is None and kind.name == "GROUP":

@@ -11,7 +11,6 @@ from odradek_broker.coordinator.groups.modern.group import (
     ModernGroup,
     ModernGroupState,
     ModernMember,
-    RecordKeys,
 )
 from odradek_broker.coordinator.groups.partitions import (
     NO_PARTITIONS,
@@ -20,17 +19,12 @@ from odradek_broker.coordinator.groups.partitions import (
 )
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.stored.share_group import (
-    ShareGroupCurrentMemberAssignmentKey,
     ShareGroupCurrentMemberAssignmentValue,
-    ShareGroupMemberMetadataKey,
     ShareGroupMemberMetadataValue,
-    ShareGroupMetadataKey,
     ShareGroupMetadataValue,
-    ShareGroupStatePartitionMetadataKey,
     ShareGroupStatePartitionMetadataValue,
-    ShareGroupTargetAssignmentMemberKey,
     ShareGroupTargetAssignmentMemberValue,
-    ShareGroupTargetAssignmentMetadataKey,
+    ShareRecordType,
     StatePartitionsInfo,
 )
 
@@ -114,16 +108,8 @@ class ShareGroup(ModernGroup[ShareMember, Partitions]):
 
     protocol_type = SHARE_TYPE
     member_class = ShareMember
-    record_keys = RecordKeys(
-        ShareGroupCurrentMemberAssignmentKey,
-        ShareGroupTargetAssignmentMemberKey,
-        ShareGroupMemberMetadataKey,
-        (
-            ShareGroupTargetAssignmentMetadataKey,
-            ShareGroupStatePartitionMetadataKey,
-            ShareGroupMetadataKey,
-        ),
-    )
+    record_types = ShareRecordType
+    other_type = ShareRecordType.STATE_PARTITIONS
     no_target = NO_PARTITIONS
 
     hashed: int = 0

@@ -45,7 +45,6 @@ from odradek_protocol.schemas.share_group_heartbeat import (
     ShareGroupHeartbeatResponse,
     ShareTopicPartitions,
 )
-from odradek_protocol.stored.share_group import KEYS, VALUES
 
 #: The longest member id.
 MEMBER_ID_MAX_CHARS = 36
@@ -81,8 +80,6 @@ class ShareProtocol(
     noted as initializing, and that the share coordinator is to make."""
 
     group_class = ShareGroup
-    keys = KEYS
-    values = VALUES
     refused = staticmethod(share_heartbeat_error)
 
     @cached_property

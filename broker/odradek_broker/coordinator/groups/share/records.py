@@ -10,31 +10,25 @@ from odradek_broker.coordinator.groups.share.group import (
     StateTopics,
 )
 from odradek_broker.coordinator.runtime import Record
+from odradek_protocol.stored.modern_groups import encode_record
 from odradek_protocol.stored.share_group import (
     ShareAssignedPartitions,
-    ShareGroupCurrentMemberAssignmentKey,
     ShareGroupCurrentMemberAssignmentValue,
-    ShareGroupMemberMetadataKey,
     ShareGroupMemberMetadataValue,
-    ShareGroupMetadataKey,
     ShareGroupMetadataValue,
-    ShareGroupStatePartitionMetadataKey,
     ShareGroupStatePartitionMetadataValue,
-    ShareGroupTargetAssignmentMemberKey,
     ShareGroupTargetAssignmentMemberValue,
-    ShareGroupTargetAssignmentMetadataKey,
     ShareGroupTargetAssignmentMetadataValue,
     ShareTargetPartition,
     StatePartitionsInfo,
     StateTopicInfo,
 )
-from odradek_protocol.stored.typed_records import encode_key, encode_value
 
 
 def group_record(group_id: str, epoch: int, hashed: int) -> Record:
     """A record of the group epoch, and of the hash of the subscribed topics."""
     value = ShareGroupMetadataValue(epoch=epoch, metadata_hash=hashed)
-    return encode_key(ShareGroupMetadataKey(group_id=group_id)), encode_value(value)
+    return encode_record(value, group_id=group_id)
 
 
 def member_record(group_id: str, member: ShareMember) -> Record:
@@ -45,8 +39,7 @@ def member_record(group_id: str, member: ShareMember) -> Record:
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topics),
     )
-    key = ShareGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id)
-    return encode_key(key), encode_value(value)
+    return encode_record(value, group_id=group_id, member_id=member.member_id)
 
 
 def current_record(group_id: str, member: ShareMember) -> Record:
@@ -60,8 +53,7 @@ def current_record(group_id: str, member: ShareMember) -> Record:
             for topic_id, indexes in in_order(member.assigned)
         ],
     )
-    key = ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id)
-    return encode_key(key), encode_value(value)
+    return encode_record(value, group_id=group_id, member_id=member.member_id)
 
 
 def target_record(group_id: str, member_id: str, partitions: Partitions) -> Record:
@@ -72,17 +64,15 @@ def target_record(group_id: str, member_id: str, partitions: Partitions) -> Reco
             for topic_id, indexes in in_order(partitions)
         ]
     )
-    key = ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
-    return encode_key(key), encode_value(value)
+    return encode_record(value, group_id=group_id, member_id=member_id)
 
 
 def target_epoch_record(group_id: str, epoch: int, wall_ms: int) -> Record:
     """A record of the group epoch that the target assignment belongs to, and of its time."""
-    key = ShareGroupTargetAssignmentMetadataKey(group_id=group_id)
     value = ShareGroupTargetAssignmentMetadataValue(
         assignment_epoch=epoch, assignment_timestamp=wall_ms
     )
-    return encode_key(key), encode_value(value)
+    return encode_record(value, group_id=group_id)
 
 
 def states_record(group_id: str, states: StatePartitions) -> Record:
@@ -95,8 +85,7 @@ def states_record(group_id: str, states: StatePartitions) -> Record:
             for topic_id, name in sorted(states.deleting.items())
         ],
     )
-    key = ShareGroupStatePartitionMetadataKey(group_id=group_id)
-    return encode_key(key), encode_value(value)
+    return encode_record(value, group_id=group_id)
 
 
 def _infos(topics: StateTopics) -> list[StatePartitionsInfo]:

@@ -12,7 +12,6 @@ from odradek_broker.coordinator.groups.modern.group import (
     ModernGroup,
     ModernGroupState,
     ModernMember,
-    RecordKeys,
 )
 from odradek_broker.coordinator.groups.partitions import each_partition
 from odradek_broker.coordinator.groups.streams.tasks import (
@@ -33,17 +32,12 @@ from odradek_protocol.constants import LEAVE_EPOCH
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.stored.streams_group import (
     StoredTasks,
-    StreamsGroupCurrentMemberAssignmentKey,
     StreamsGroupCurrentMemberAssignmentValue,
-    StreamsGroupMemberMetadataKey,
     StreamsGroupMemberMetadataValue,
-    StreamsGroupMetadataKey,
     StreamsGroupMetadataValue,
-    StreamsGroupTargetAssignmentMemberKey,
     StreamsGroupTargetAssignmentMemberValue,
-    StreamsGroupTargetAssignmentMetadataKey,
-    StreamsGroupTopologyKey,
     StreamsGroupTopologyValue,
+    StreamsRecordType,
 )
 
 #: The type of streams groups in ListGroups, and their protocol type.
@@ -153,16 +147,8 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskSet]):
 
     protocol_type = STREAMS_TYPE
     member_class = StreamsMember
-    record_keys = RecordKeys(
-        StreamsGroupCurrentMemberAssignmentKey,
-        StreamsGroupTargetAssignmentMemberKey,
-        StreamsGroupMemberMetadataKey,
-        (
-            StreamsGroupTargetAssignmentMetadataKey,
-            StreamsGroupTopologyKey,
-            StreamsGroupMetadataKey,
-        ),
-    )
+    record_types = StreamsRecordType
+    other_type = StreamsRecordType.TOPOLOGY
     no_target = NO_TASK_SET
     unassigned_epoch = -1
 

@@ -60,7 +60,6 @@ from odradek_protocol.schemas.streams_group_heartbeat import (
     StreamsTopology,
     UserEndpoint,
 )
-from odradek_protocol.stored.streams_group import KEYS, VALUES
 
 _E = ErrorCode
 
@@ -181,8 +180,6 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
     another type, None if it must stay."""
 
     group_class = StreamsGroup
-    keys = KEYS
-    values = VALUES
     refused = staticmethod(streams_heartbeat_error)
 
     def __init__(

@@ -9,6 +9,7 @@ from odradek_broker.coordinator.groups.streams.group import StreamsMember
 from odradek_broker.coordinator.groups.streams.tasks import HeldTasks, TaskSet
 from odradek_broker.coordinator.runtime import Record
 from odradek_protocol.schemas.streams_group_heartbeat import InternalTopicInfo, StreamsTopology
+from odradek_protocol.stored.modern_groups import encode_record
 from odradek_protocol.stored.streams_group import (
     StoredAssignmentConfig,
     StoredClientTag,
@@ -19,20 +20,13 @@ from odradek_protocol.stored.streams_group import (
     StoredTargetTasks,
     StoredTasks,
     StoredTopicConfig,
-    StreamsGroupCurrentMemberAssignmentKey,
     StreamsGroupCurrentMemberAssignmentValue,
-    StreamsGroupMemberMetadataKey,
     StreamsGroupMemberMetadataValue,
-    StreamsGroupMetadataKey,
     StreamsGroupMetadataValue,
-    StreamsGroupTargetAssignmentMemberKey,
     StreamsGroupTargetAssignmentMemberValue,
-    StreamsGroupTargetAssignmentMetadataKey,
     StreamsGroupTargetAssignmentMetadataValue,
-    StreamsGroupTopologyKey,
     StreamsGroupTopologyValue,
 )
-from odradek_protocol.stored.typed_records import encode_key, encode_value
 
 
 def group_record(
@@ -48,7 +42,7 @@ def group_record(
             for key, setting in sorted(settings.items())
         ],
     )
-    return encode_key(StreamsGroupMetadataKey(group_id=group_id)), encode_value(value)
+    return encode_record(value, group_id=group_id)
 
 
 def stored_topology(topology: StreamsTopology) -> StreamsGroupTopologyValue:
@@ -90,7 +84,7 @@ def _stored_topic(topic: InternalTopicInfo) -> StoredInternalTopic:
 
 def topology_record(group_id: str, value: StreamsGroupTopologyValue) -> Record:
     """A record of the topology."""
-    return encode_key(StreamsGroupTopologyKey(group_id=group_id)), encode_value(value)
+    return encode_record(value, group_id=group_id)
 
 
 def member_record(group_id: str, member: StreamsMember) -> Record:
@@ -111,8 +105,7 @@ def member_record(group_id: str, member: StreamsMember) -> Record:
             StoredClientTag(key=key, value=tag) for key, tag in sorted(member.tags.items())
         ],
     )
-    key = StreamsGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id)
-    return encode_key(key), encode_value(value)
+    return encode_record(value, group_id=group_id, member_id=member.member_id)
 
 
 def current_record(group_id: str, member: StreamsMember) -> Record:
@@ -129,8 +122,7 @@ def current_record(group_id: str, member: StreamsMember) -> Record:
         standby_tasks_pending_revocation=_stored(pending.standby),
         warmup_tasks_pending_revocation=_stored(pending.warmup),
     )
-    key = StreamsGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id)
-    return encode_key(key), encode_value(value)
+    return encode_record(value, group_id=group_id, member_id=member.member_id)
 
 
 def _stored_active(held: HeldTasks) -> list[StoredTasks]:
@@ -158,8 +150,7 @@ def target_record(group_id: str, member_id: str, target: TaskSet) -> Record:
         standby_tasks=_stored_target(target.standby),
         warmup_tasks=_stored_target(target.warmup),
     )
-    key = StreamsGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
-    return encode_key(key), encode_value(value)
+    return encode_record(value, group_id=group_id, member_id=member_id)
 
 
 def _stored_target(tasks: Tasks) -> list[StoredTargetTasks]:
@@ -171,8 +162,7 @@ def _stored_target(tasks: Tasks) -> list[StoredTargetTasks]:
 
 def target_epoch_record(group_id: str, epoch: int, wall_ms: int) -> Record:
     """A record of the group epoch that the target assignment belongs to, and of the time."""
-    key = StreamsGroupTargetAssignmentMetadataKey(group_id=group_id)
     value = StreamsGroupTargetAssignmentMetadataValue(
         assignment_epoch=epoch, assignment_timestamp=wall_ms
     )
-    return encode_key(key), encode_value(value)
+    return encode_record(value, group_id=group_id)

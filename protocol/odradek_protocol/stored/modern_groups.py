@@ -1,0 +1,46 @@
+"""The records of all modern groups, those of consumers, of shares and of streams, in
+`__consumer_offsets`: their keys and values by the type of the record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from odradek_protocol.codec import Buffer
+from odradek_protocol.message import Message
+from odradek_protocol.stored import consumer_group, share_group, streams_group, typed_records
+
+KEYS: Mapping[int, type[Message]] = {
+    **consumer_group.KEYS,
+    **share_group.KEYS,
+    **streams_group.KEYS,
+}
+
+VALUES: Mapping[int, type[Message]] = {
+    **consumer_group.VALUES,
+    **share_group.VALUES,
+    **streams_group.VALUES,
+}
+
+
+def encode_record(value: Message, **key: str) -> tuple[bytes, bytes]:
+    """The record of a value, whose key has these fields."""
+    return encode_key(value.api_key, **key), typed_records.encode_value(value)
+
+
+def encode_key(kind: int, **key: str) -> bytes:
+    """The key of a record of this type with these fields."""
+    key_class: Any = KEYS[kind]
+    return typed_records.encode_key(key_class(**key))
+
+
+def decode_key(kind: int, key: Buffer) -> Message:
+    """The key in bytes that begin with the type; an instance of `KEYS[kind]`. DecodeError for
+    invalid bytes."""
+    return typed_records.decode_key(KEYS[kind], key)
+
+
+def decode_value(kind: int, value: Buffer) -> Message:
+    """The value, an instance of `VALUES[kind]`. DecodeError for invalid bytes, or an unknown
+    version."""
+    return typed_records.decode_value(VALUES[kind], value)
