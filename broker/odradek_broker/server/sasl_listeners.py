@@ -52,9 +52,10 @@ _NONCE_BYTES = 18
 #: The number of failures of an address without a further delay, and the time for which they count.
 _FREE_FAILURES = 5
 _FAILURES_MS = 60_000
-#: The first and the longest further delay; the delay doubles with each failure.
+#: The first and the longest further delay; the delay doubles with each failure. Clients wait ten
+#: seconds for a connection, and must get the answer within them.
 _LONGER_MS = 200
-_LONGEST_MS = 10_000
+_LONGEST_MS = 5_000
 #: The most addresses whose failures are kept.
 _ADDRESSES_MAX = 10_000
 
