@@ -41,6 +41,15 @@ class Password:
         kind = "delegation token" if self.is_delegation_token else "user"
         return f"{kind} {self.username!r}"
 
+    def advice(self, mechanism: str) -> str:
+        """The things to check when a mechanism of SCRAM is refused."""
+        if self.is_delegation_token:
+            return (
+                "it has expired or was ended, or its id and HMAC are not those of"
+                f" {self.place}: get another token, as with `odradek token create`"
+            )
+        return f"check {self.place}, and that there is a credential of {mechanism}"
+
 
 class PlainExchange:
     """PLAIN: one token with name and password."""
@@ -67,9 +76,7 @@ class ScramExchange:
     def __init__(self, scram: ScramMechanism, credentials: Password, nonce: str) -> None:
         self.mechanism = scram.mechanism
         self.who = credentials.who
-        self.advice = (
-            f"check {credentials.place}, and that there is a credential of {scram.mechanism}"
-        )
+        self.advice = credentials.advice(scram.mechanism)
         self._password = credentials.password
         extensions = {TOKEN_AUTHENTICATION: "true"} if credentials.is_delegation_token else {}
         self._first = ClientFirst(credentials.username, nonce, extensions=extensions)

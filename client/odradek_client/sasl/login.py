@@ -65,11 +65,22 @@ class Login:
         not in time (C-74)."""
         if isinstance(self._credentials, TokenSource):
             return await self._with_token(self._credentials, timeout_ms)
-        return self._with_password(self._credentials)
+        return self._with_password(self._present_password(self._credentials))
 
     def refused(self) -> None:
         """Replace the token, which the broker refused."""
         self._token = None
+
+    def _present_password(self, before: Password) -> Password:
+        """The password, read again: the file that is referred to may have another one by now."""
+        try:
+            found = credentials(self._settings, resolve)
+        except (ConfigError, TlsError) as error:
+            log.warning("the password cannot be read again, and the old one is used: %s", error)
+            return before
+        assert isinstance(found, Password)
+        self._credentials = found
+        return found
 
     def _with_password(self, password: Password) -> Exchange:
         scram = ScramMechanism.of_name(self._settings.mechanism)

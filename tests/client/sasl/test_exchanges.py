@@ -74,6 +74,9 @@ def test_a_delegation_token_says_that_it_is_one() -> None:
     token = Password("id", "hmac", "x", is_delegation_token=True)
     exchange = ScramExchange(ScramMechanism.SHA_512, token, "abc")
     assert exchange.first() == b"n,,n=id,r=abc,tokenauth=true"
+    assert exchange.who == "delegation token 'id'"
+    assert "has expired or was ended" in exchange.advice
+    assert "get another token, as with `odradek token create`" in exchange.advice
 
 
 def test_plain() -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from certificates import Authority
 from odradek_client.errors import AuthenticationFailed
-from odradek_client.sasl.exchanges import OAuthBearerExchange
+from odradek_client.sasl.exchanges import OAuthBearerExchange, ScramExchange
 from odradek_client.sasl.login import Login
 from odradek_client.sasl.settings import SaslSettings
 
@@ -258,3 +258,34 @@ async def test_c75_a_function_that_never_returns() -> None:
         AuthenticationFailed, match="no token within 10 ms: sasl_oauth_token_provider"
     ):
         await token(login(token_provider=never), 10)
+
+
+@pytest.mark.parametrize("as_jaas", [False, True])
+async def test_c77_a_password_in_a_file_is_read_for_each_authentication(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, as_jaas: bool
+) -> None:
+    file = tmp_path / "secrets"
+    name, password = f"${{file:{file}:id}}", f"${{file:{file}:hmac}}"
+    line = f'ScramLoginModule required username="{name}" password="{password}" tokenauth="true";'
+    given: dict[str, Any] = (
+        {"jaas_config": line} if as_jaas else {"username": name, "password": password}
+    )
+    file.write_text("id=one\nhmac=first\n", "utf-8")
+    asked = Login(
+        SaslSettings(mechanism="SCRAM-SHA-256", token_auth=not as_jaas, **given), Random(1), Clock()
+    )
+
+    async def who() -> tuple[str, str]:
+        exchange = await asked(1_000)
+        assert isinstance(exchange, ScramExchange)
+        return exchange.who, exchange._password
+
+    assert await who() == ("delegation token 'one'", "first")
+    file.write_text("id=two\nhmac=second\n", "utf-8")
+    assert await who() == ("delegation token 'two'", "second")
+    assert not caplog.records
+    file.unlink()
+    assert await who() == ("delegation token 'two'", "second")
+    (record,) = caplog.records
+    assert "the password cannot be read again" in record.getMessage()
+    assert "second" not in record.getMessage()
