@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
 
 from odradek_client.admin.requests import AdminPart, AdminRequests, require_version
 from odradek_client.admin.results import Outcomes, Results
@@ -23,6 +24,7 @@ from odradek_protocol.schemas.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
     DescribedAssignment,
     DescribedConsumerGroup,
+    DescribedConsumerMember,
 )
 from odradek_protocol.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from odradek_protocol.schemas.describe_groups import (
@@ -36,6 +38,11 @@ from odradek_protocol.schemas.list_groups import (
     TYPES_SINCE,
     ListGroupsRequest,
     ListGroupsResponse,
+)
+from odradek_protocol.schemas.share_group_describe import (
+    DescribedShareAssignment,
+    DescribedShareGroup,
+    DescribedShareMember,
 )
 from odradek_protocol.stored.assignment import decode_assignment
 from odradek_protocol.stored.subscription import PROTOCOL_TYPE, decode_subscription
@@ -189,14 +196,11 @@ class GroupAdmin(AdminPart):
             response: ConsumerGroupDescribeResponse = await self._network.send(node_id, request)
         except UnsupportedByBroker:
             return {}
-        return {
-            answer.group_id: group_error(self._requests, answer.group_id, answer.error_code)
-            if answer.error_code
-            else _consumer_description(node_id, answer)
-            for answer in response.groups
-            # If the protocol is disabled, there are no groups of it.
-            if answer.error_code not in _NO_SUCH_CONSUMER_GROUP
-        }
+        # If the protocol is disabled, there are no groups of it.
+        known = [each for each in response.groups if each.error_code not in _NO_SUCH_CONSUMER_GROUP]
+        return group_outcomes(
+            self._requests, known, lambda answer: modern_description(node_id, answer, _CONSUMER)
+        )
 
     async def delete_groups(
         self, group_ids: str | Iterable[str], *, raise_errors: bool = True
@@ -210,16 +214,34 @@ class GroupAdmin(AdminPart):
         async def ask(node_id: int, names: list[str]) -> Outcomes[str, None]:
             request = DeleteGroupsRequest(groups_names=names)
             response: DeleteGroupsResponse = await self._network.send(node_id, request)
-            return {
-                answer.group_id: group_error(self._requests, answer.group_id, answer.error_code)
-                if answer.error_code
-                else None
-                for answer in response.results
-            }
+            return group_outcomes(self._requests, response.results, lambda _: None)
 
         return await self._requests.for_each_coordinated(
             group_ids, GROUP_COORDINATOR, ask, raise_errors
         )
+
+
+class GroupAnswer(Protocol):
+    """The answer about one group."""
+
+    group_id: str
+    error_code: int
+
+
+A = TypeVar("A", bound=GroupAnswer)
+T = TypeVar("T")
+
+
+def group_outcomes(
+    requests: AdminRequests, answers: Iterable[A], result: Callable[[A], T]
+) -> Outcomes[str, T]:
+    """The results of the answers about groups, or their errors, by group."""
+    return {
+        answer.group_id: group_error(requests, answer.group_id, answer.error_code)
+        if answer.error_code
+        else result(answer)
+        for answer in answers
+    }
 
 
 def group_error(
@@ -285,33 +307,42 @@ def _member(answer: DescribedGroupMember, is_consumer: bool) -> GroupMember:
     )
 
 
-def _consumer_description(node_id: int, answer: DescribedConsumerGroup) -> GroupDescription:
+def modern_description(
+    node_id: int, answer: DescribedConsumerGroup | DescribedShareGroup, group_type: str
+) -> GroupDescription:
+    """The description of a consumer or share group, whose protocol type is its type."""
     return GroupDescription(
         group_id=answer.group_id,
         coordinator=node_id,
-        type=_CONSUMER,
+        type=group_type,
         state=answer.group_state,
-        protocol_type=PROTOCOL_TYPE,
+        protocol_type=group_type,
         assignor=answer.assignor_name,
-        members=[
-            GroupMember(
-                member_id=member.member_id,
-                instance_id=member.instance_id,
-                client_id=member.client_id,
-                host=member.client_host,
-                topics=sorted(member.subscribed_topic_names),
-                assignment=_partitions(member.assignment),
-                epoch=member.member_epoch,
-                target=_partitions(member.target_assignment),
-            )
-            for member in answer.members
-        ],
+        members=[_modern_member(member) for member in answer.members],
         epoch=answer.group_epoch,
         assignment_epoch=answer.assignment_epoch,
     )
 
 
-def _partitions(assignment: DescribedAssignment) -> list[TopicPartition]:
+def _modern_member(answer: DescribedConsumerMember | DescribedShareMember) -> GroupMember:
+    member = GroupMember(
+        member_id=answer.member_id,
+        instance_id=None,
+        client_id=answer.client_id,
+        host=answer.client_host,
+        topics=sorted(answer.subscribed_topic_names),
+        assignment=_partitions(answer.assignment),
+        epoch=answer.member_epoch,
+    )
+    if isinstance(answer, DescribedShareMember):
+        return member
+    target = _partitions(answer.target_assignment)
+    return replace(member, instance_id=answer.instance_id, target=target)
+
+
+def _partitions(
+    assignment: DescribedAssignment | DescribedShareAssignment,
+) -> list[TopicPartition]:
     return sorted(
         TopicPartition(part.topic_name, index)
         for part in assignment.topic_partitions

@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from odradek_client.admin.groups import GroupDescription, GroupMember, group_error
+from odradek_client.admin.groups import (
+    GroupDescription,
+    group_error,
+    group_outcomes,
+    modern_description,
+)
 from odradek_client.admin.requests import AdminPart, partition_error
 from odradek_client.admin.results import Outcomes, Results
 from odradek_client.errors import OdradekError, UnknownTopicOrPartition, error_for
@@ -34,7 +39,6 @@ from odradek_protocol.schemas.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponseGroup,
 )
 from odradek_protocol.schemas.share_group_describe import (
-    DescribedShareGroup,
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
 )
@@ -68,12 +72,11 @@ class ShareGroupAdmin(AdminPart):
         async def ask(node_id: int, names: list[str]) -> Outcomes[str, GroupDescription]:
             request = ShareGroupDescribeRequest(group_ids=names)
             response: ShareGroupDescribeResponse = await self._network.send(node_id, request)
-            return {
-                answer.group_id: group_error(self._requests, answer.group_id, answer.error_code)
-                if answer.error_code
-                else _description(node_id, answer)
-                for answer in response.groups
-            }
+            return group_outcomes(
+                self._requests,
+                response.groups,
+                lambda answer: modern_description(node_id, answer, _SHARE),
+            )
 
         return await self._requests.for_each_coordinated(
             group_ids, GROUP_COORDINATOR, ask, raise_errors
@@ -214,32 +217,3 @@ class ShareGroupAdmin(AdminPart):
         return await self._requests.for_each(
             wanted, ask, raise_errors, final=(UnknownTopicOrPartition,)
         )
-
-
-def _description(node_id: int, answer: DescribedShareGroup) -> GroupDescription:
-    return GroupDescription(
-        group_id=answer.group_id,
-        coordinator=node_id,
-        type=_SHARE,
-        state=answer.group_state,
-        protocol_type=_SHARE,
-        assignor=answer.assignor_name,
-        members=[
-            GroupMember(
-                member_id=member.member_id,
-                instance_id=None,
-                client_id=member.client_id,
-                host=member.client_host,
-                topics=sorted(member.subscribed_topic_names),
-                assignment=sorted(
-                    TopicPartition(part.topic_name, index)
-                    for part in member.assignment.topic_partitions
-                    for index in part.partitions
-                ),
-                epoch=member.member_epoch,
-            )
-            for member in answer.members
-        ],
-        epoch=answer.group_epoch,
-        assignment_epoch=answer.assignment_epoch,
-    )

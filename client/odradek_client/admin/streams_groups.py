@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from odradek_client.admin.groups import group_error
+from odradek_client.admin.groups import group_outcomes
 from odradek_client.admin.requests import AdminPart
 from odradek_client.admin.results import Outcomes, Results
 from odradek_protocol.constants import GROUP_COORDINATOR
@@ -98,12 +98,9 @@ class StreamsGroupAdmin(AdminPart):
         async def ask(node_id: int, names: list[str]) -> Outcomes[str, StreamsGroupDescription]:
             request = StreamsGroupDescribeRequest(group_ids=names)
             response: StreamsGroupDescribeResponse = await self._network.send(node_id, request)
-            return {
-                answer.group_id: group_error(self._requests, answer.group_id, answer.error_code)
-                if answer.error_code
-                else _description(node_id, answer)
-                for answer in response.groups
-            }
+            return group_outcomes(
+                self._requests, response.groups, lambda answer: _description(node_id, answer)
+            )
 
         return await self._requests.for_each_coordinated(
             group_ids, GROUP_COORDINATOR, ask, raise_errors

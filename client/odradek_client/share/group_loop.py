@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 
 from odradek_client.config.share_consumer import ShareConsumerConfig
-from odradek_client.consumer.group.heartbeats import HeartbeatLoop
+from odradek_client.consumer.group.heartbeats import EpochHeartbeats
 from odradek_client.consumer.group.membership import Action, GroupSettings
-from odradek_client.errors import OdradekError, Retriable, UnsupportedByBroker
 from odradek_client.network.client import NetworkClient
 from odradek_client.share.acknowledgements import SharePartition
 from odradek_client.share.membership import Assignment, ShareMembership, ShareState
-from odradek_protocol.primitives import WireError
 
 log = logging.getLogger("odradek.client.share")
 
-#: The longest time that leaving the group may delay a close.
-LEAVE_TIMEOUT_MS = 5_000
 
-
-class ShareGroupLoop(HeartbeatLoop):
+class ShareGroupLoop(EpochHeartbeats):
     """Sends the heartbeats of a member of a share group, and takes over what the group assigns.
 
     `on_assigned(partitions)` is called with every new assignment; `signal` wakes a waiting poll.
     """
 
     membership: ShareMembership
+    _unsupported = "the broker does not serve share groups; Kafka does so from 4.2 on"
+    _log = log
 
     def __init__(
         self,
@@ -102,35 +98,17 @@ class ShareGroupLoop(HeartbeatLoop):
             self.take_over()
         return super()._heartbeat_due_ms()
 
-    async def _heartbeat(self) -> None:
-        membership, coordinator = self.membership, self._coordinator
-        request = None
-        try:
-            node_id = await coordinator.find()
-            request = membership.heartbeat_request(self._topics, self._now_ms())
-            response = await coordinator.send(
-                node_id, request, timeout_ms=self._config.request_timeout_ms
-            )
-            action = membership.on_heartbeat(request, response, self._now_ms())
-        except UnsupportedByBroker as error:
-            membership.fail(
-                UnsupportedByBroker(
-                    f"group {self._group_id!r}: the broker does not serve share groups; Kafka does "
-                    f"so from 4.2 on ({error})"
-                )
-            )
-            action = Action.GO_ON
-        except (Retriable, WireError) as error:
-            log.info("group %s: no answer to a heartbeat: %s", self._group_id, error)
-            if request is not None:
-                membership.on_no_answer(request, self._now_ms())
-            action = Action.REDISCOVER
-        except OdradekError as error:
-            membership.fail(error)
-            action = Action.GO_ON
+    async def _send_heartbeat(self, node_id: int) -> Action:
+        request = self.membership.heartbeat_request(self._topics, self._now_ms())
+        self._request = request
+        response = await self._coordinator.send(
+            node_id, request, timeout_ms=self._config.request_timeout_ms
+        )
+        return self.membership.on_heartbeat(request, response, self._now_ms())
+
+    def _on_heartbeat_ended(self) -> None:
         self.take_over()
         self._signal()
-        await self._act_on_heartbeat(action)
 
     # --- leaving ----------------------------------------------------------------------------------
 
@@ -140,12 +118,6 @@ class ShareGroupLoop(HeartbeatLoop):
         await self._stop_heartbeats()
         membership = self.membership
         if membership.leave():
-            try:
-                async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):
-                    await self._heartbeat()
-            except TimeoutError:
-                log.info("group %s: leaving: no coordinator in time", self._group_id)
-            finally:
-                membership.left()
+            await self._send_last_heartbeat()
         membership.failure = None
         self.take_over()

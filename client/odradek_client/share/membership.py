@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from odradek_client.consumer.group.membership import Action, GroupSettings, Membership
+from odradek_client.consumer.group.membership import Action, EpochMembership, GroupSettings
 from odradek_client.errors import InvalidGroup, OdradekError, UnsupportedByBroker, error_for
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH
 from odradek_protocol.errors import ErrorCode
@@ -72,7 +72,7 @@ Assignment = Mapping[bytes, frozenset[int]]
 """Assigned partitions by topic id."""
 
 
-class ShareMembership(Membership):
+class ShareMembership(EpochMembership):
     """The membership of a consumer in its share group.
 
     The group loop sends each request when it is due, and passes on the answer or its absence.
@@ -90,11 +90,6 @@ class ShareMembership(Membership):
         self._sent_topics: frozenset[str] | None = None
         self._interval_ms = 0
         self._stale = False
-
-    @property
-    def generation_or_epoch(self) -> int:
-        """The member epoch."""
-        return self.epoch
 
     @property
     def in_group(self) -> bool:
@@ -135,8 +130,6 @@ class ShareMembership(Membership):
         return True
 
     def left(self) -> None:
-        """Note that the time for leaving is over. If no request could be sent, the coordinator's
-        session timeout removes the member."""
         if self.state is _S.LEAVING:
             self._step(_S.STALE if self._stale else _S.UNSUBSCRIBED)
 
@@ -221,8 +214,6 @@ class ShareMembership(Membership):
             self._next_heartbeat_ms = now_ms
 
     def fail(self, failure: OdradekError) -> None:
-        """Note that the group does not take this member; the next poll raises `failure`. Without
-        effect outside of the group."""
         if self.state in _IN_GROUP:
             self.failure = failure
             self.assignment = {}

@@ -22,7 +22,8 @@ from odradek_client.consumer.group.classic_membership import (
     JoinState,
     leave_in_version,
 )
-from odradek_client.consumer.group.group_loop import LEAVE_TIMEOUT_MS, GroupLoop
+from odradek_client.consumer.group.group_loop import GroupLoop
+from odradek_client.consumer.group.heartbeats import LEAVE_TIMEOUT_MS
 from odradek_client.consumer.group.membership import Action
 from odradek_client.consumer.group.offsets import Identity
 from odradek_client.consumer.subscription_state import SubscriptionState

@@ -3,7 +3,6 @@ polling task takes over the partitions that their answers assign."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 
@@ -16,25 +15,28 @@ from odradek_client.consumer.group.consumer_membership import (
     MemberSubscription,
     Reconciliation,
 )
-from odradek_client.consumer.group.group_loop import LEAVE_TIMEOUT_MS, GroupLoop
+from odradek_client.consumer.group.group_loop import GroupLoop
+from odradek_client.consumer.group.heartbeats import EpochHeartbeats
 from odradek_client.consumer.group.membership import Action
 from odradek_client.consumer.group.offsets import Identity
 from odradek_client.consumer.subscription_state import SubscriptionState
-from odradek_client.errors import OdradekError, Retriable, UnsupportedByBroker
 from odradek_client.network.client import NetworkClient
 from odradek_client.structs import ConsumerGroupMetadata
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
-from odradek_protocol.primitives import WireError
 from odradek_protocol.schemas.consumer_group_heartbeat import REGULAR_EXPRESSION_SINCE
 
 log = logging.getLogger("odradek.client.consumer")
 
 
-class ConsumerGroupLoop(GroupLoop):
+class ConsumerGroupLoop(EpochHeartbeats, GroupLoop):
     """Sends the heartbeats of a member in the consumer protocol and calls its listener."""
 
     membership: ConsumerMembership
+    _unsupported = (
+        "the broker does not serve the consumer group protocol (KIP-848); set"
+        ' group_protocol="classic" until it does'
+    )
 
     def __init__(
         self,
@@ -183,44 +185,27 @@ class ConsumerGroupLoop(GroupLoop):
             self._update_membership_lost()
         return super()._heartbeat_due_ms()
 
-    async def _heartbeat(self) -> None:
+    async def _send_heartbeat(self, node_id: int) -> Action:
         membership, coordinator = self.membership, self._coordinator
-        request = None
-        try:
-            node_id = await coordinator.find()
-            self._heartbeat_version = await coordinator.version_for(
-                node_id, ApiKey.CONSUMER_GROUP_HEARTBEAT
-            )
-            wanted = self._wanted_subscription()
-            request = membership.heartbeat_request(wanted, self._heartbeat_version, self._now_ms())
-            self._sent_subscription = wanted
-            response = await coordinator.send(
-                node_id,
-                request,
-                max_version=self._heartbeat_version,
-                timeout_ms=min(self._config.request_timeout_ms, self._config.session_timeout_ms),
-            )
-            action = membership.on_heartbeat(request, response, self._now_ms())
-            self._remember_metadata()
-        except UnsupportedByBroker as error:
-            membership.fail(
-                UnsupportedByBroker(
-                    f"group {self._group_id!r}: the broker does not serve the consumer group "
-                    f'protocol (KIP-848); set group_protocol="classic" until it does ({error})'
-                )
-            )
-            action = Action.GO_ON
-        except (Retriable, WireError) as error:
-            log.info("group %s: no answer to a heartbeat: %s", self._group_id, error)
-            if request is not None:
-                membership.on_no_answer(request, self._now_ms())
-            action = Action.REDISCOVER
-        except OdradekError as error:
-            membership.fail(error)
-            action = Action.GO_ON
+        self._heartbeat_version = await coordinator.version_for(
+            node_id, ApiKey.CONSUMER_GROUP_HEARTBEAT
+        )
+        wanted = self._wanted_subscription()
+        request = membership.heartbeat_request(wanted, self._heartbeat_version, self._now_ms())
+        self._request, self._sent_subscription = request, wanted
+        response = await coordinator.send(
+            node_id,
+            request,
+            max_version=self._heartbeat_version,
+            timeout_ms=min(self._config.request_timeout_ms, self._config.session_timeout_ms),
+        )
+        action = membership.on_heartbeat(request, response, self._now_ms())
+        self._remember_metadata()
+        return action
+
+    def _on_heartbeat_ended(self) -> None:
         self._update_membership_lost()
         self._signal()
-        await self._act_on_heartbeat(action)
 
     # --- leaving ----------------------------------------------------------------------------------
 
@@ -244,15 +229,3 @@ class ConsumerGroupLoop(GroupLoop):
                 await self._send_last_heartbeat()
             self._sent_subscription = MemberSubscription()
             self._update_membership_lost()
-
-    async def _send_last_heartbeat(self) -> None:
-        """Send the heartbeat that leaves the group."""
-        try:
-            async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):
-                await self._heartbeat()
-        except TimeoutError:
-            log.info("group %s: leaving: no coordinator in time", self._group_id)
-        finally:
-            # This is also done without an answer: a later attempt to leave would affect the next
-            # membership.
-            self.membership.left()

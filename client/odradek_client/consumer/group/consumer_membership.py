@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from odradek_client.consumer.errors import IllegalState
-from odradek_client.consumer.group.membership import Action, GroupSettings, Membership
+from odradek_client.consumer.group.membership import Action, EpochMembership, GroupSettings
 from odradek_client.errors import OdradekError, error_for
 from odradek_client.structs import TopicPartition
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
@@ -187,7 +187,7 @@ class Reconciliation:
     complete: bool
 
 
-class ConsumerMembership(Membership):
+class ConsumerMembership(EpochMembership):
     """The membership of a consumer in its group, consumer protocol.
 
     The group loop sends each request when it is due, passes on the answer or its absence, takes
@@ -217,11 +217,6 @@ class ConsumerMembership(Membership):
         super()._step(state)
         if state in HEARTBEAT_AT_ONCE:
             self._next_heartbeat_ms = 0
-
-    @property
-    def generation_or_epoch(self) -> int:
-        """The member epoch."""
-        return self.epoch
 
     @property
     def in_group(self) -> bool:
@@ -276,8 +271,6 @@ class ConsumerMembership(Membership):
         self._stale = stale
 
     def left(self) -> None:
-        """Note that the time for leaving is over. If no request could be sent, the coordinator's
-        session timeout removes the member."""
         if self.state is MemberState.LEAVING:
             self._step(MemberState.UNSUBSCRIBED)
             self._forget()
@@ -412,8 +405,6 @@ class ConsumerMembership(Membership):
             self._next_heartbeat_ms = now_ms
 
     def fail(self, failure: OdradekError) -> None:
-        """Note that no request can be sent at all; the next poll raises `failure`. Without effect
-        outside of the group."""
         if MemberState.FATAL not in MEMBER_STATE_STEPS[self.state]:
             return
         self.failure = failure

@@ -146,10 +146,6 @@ class Rebalance:
         self.was_assigned = False
 
 
-#: The longest time that leaving the group may delay a close.
-LEAVE_TIMEOUT_MS = 5_000
-
-
 class GroupLoop(HeartbeatLoop):
     """A consumer's connection to its group. While partitions are assigned manually, only its
     offsets are used.

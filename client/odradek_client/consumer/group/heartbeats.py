@@ -9,11 +9,17 @@ from abc import ABC, abstractmethod
 
 from odradek_client.config.common import ClientConfig
 from odradek_client.consumer.group.coordinator import GroupCoordinator
-from odradek_client.consumer.group.membership import Action, Membership
+from odradek_client.consumer.group.membership import Action, EpochMembership, Membership
 from odradek_client.consumer.tasks import cancel
+from odradek_client.errors import OdradekError, Retriable, UnsupportedByBroker
 from odradek_client.network.client import NetworkClient
+from odradek_protocol.message import Message
+from odradek_protocol.primitives import WireError
 
 log = logging.getLogger("odradek.client.consumer")
+
+#: The longest time that leaving the group may delay a close.
+LEAVE_TIMEOUT_MS = 5_000
 
 
 class HeartbeatLoop(ABC):
@@ -82,3 +88,53 @@ class HeartbeatLoop(ABC):
     async def _stop_heartbeats(self) -> None:
         await cancel(self._heartbeats)
         self._heartbeats = None
+
+
+class EpochHeartbeats(HeartbeatLoop):
+    """The heartbeats of a member that sends no other requests. `_unsupported`: the text of the
+    error with a broker that does not know them."""
+
+    membership: EpochMembership
+    _unsupported: str
+    _log = log
+    #: The request of the present heartbeat.
+    _request: Message | None = None
+
+    async def _heartbeat(self) -> None:
+        membership = self.membership
+        self._request = None
+        action = Action.GO_ON
+        try:
+            action = await self._send_heartbeat(await self._coordinator.find())
+        except UnsupportedByBroker as error:
+            text = f"{membership.about}: {self._unsupported} ({error})"
+            membership.fail(UnsupportedByBroker(text))
+        except (Retriable, WireError) as error:
+            self._log.info("group %s: no answer to a heartbeat: %s", self._group_id, error)
+            if self._request is not None:
+                membership.on_no_answer(self._request, self._now_ms())
+            action = Action.REDISCOVER
+        except OdradekError as error:
+            membership.fail(error)
+        self._on_heartbeat_ended()
+        await self._act_on_heartbeat(action)
+
+    @abstractmethod
+    async def _send_heartbeat(self, node_id: int) -> Action:
+        """Send the heartbeat, noted in `_request`, to the coordinator, and take its answer."""
+
+    @abstractmethod
+    def _on_heartbeat_ended(self) -> None:
+        """React to the answer of a heartbeat, or to its absence."""
+
+    async def _send_last_heartbeat(self) -> None:
+        """Send the heartbeat that leaves the group."""
+        try:
+            async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):
+                await self._heartbeat()
+        except TimeoutError:
+            self._log.info("group %s: leaving: no coordinator in time", self._group_id)
+        finally:
+            # This is also done without an answer: a later attempt to leave would affect the next
+            # membership.
+            self.membership.left()

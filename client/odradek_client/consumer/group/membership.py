@@ -113,3 +113,28 @@ class Membership(ABC):
         """The time until the coordinator drops this member, in ms, if no request has reached it
         since the last answer."""
         return max(0, self._last_heard_ms + self._session_timeout_ms - now_ms)
+
+
+class EpochMembership(Membership):
+    """A membership whose only request is the heartbeat (KIP-848, KIP-932)."""
+
+    epoch: int
+
+    @property
+    def generation_or_epoch(self) -> int:
+        """The member epoch."""
+        return self.epoch
+
+    @abstractmethod
+    def on_no_answer(self, request: Any, now_ms: int) -> None:
+        """Send every field again, because the request or its answer was lost."""
+
+    @abstractmethod
+    def fail(self, failure: OdradekError) -> None:
+        """Note that the group does not take this member; the next poll raises `failure`. Without
+        effect outside of the group."""
+
+    @abstractmethod
+    def left(self) -> None:
+        """Note that the time for leaving is over. If no request could be sent, the coordinator's
+        session timeout removes the member."""
