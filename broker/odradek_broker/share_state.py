@@ -52,7 +52,8 @@ class ShareState(NamedTuple):
     do not overlap; records from `start_offset` on that no batch contains are available, and were
     not delivered yet. Timestamps are wall time: of the last snapshot that a change has caused, and
     of the last one at all. `dead_letters_from`: None if every dead letter shows in the batches; in
-    a change, None leaves it as it is.
+    a change, None leaves it as it is. A change has the epochs of its writer, -1 for anybody, and
+    the snapshot epoch 0.
     """
 
     snapshot_epoch: int

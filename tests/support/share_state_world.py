@@ -104,14 +104,9 @@ class ShareStateWorld(CoordinatorWorld):
         complete: int = 0,
         key: ShareKey = KEY,
     ) -> Deferred[StateResult]:
-        return self.share.write(
-            key,
-            state_epoch,
-            leader_epoch,
-            start_offset,
-            complete,
-            [StateBatch(*each) for each in batches],
-        )
+        given = tuple(StateBatch(*each) for each in batches)
+        change = ShareState(0, state_epoch, leader_epoch, start_offset, complete, given)
+        return self.share.write(key, change)
 
     def read(self, leader_epoch: int = 0, key: ShareKey = KEY) -> ShareState:
         """The state of a share partition, without an error."""

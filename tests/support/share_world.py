@@ -3,7 +3,7 @@ wants them, and a clock that the test moves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from logs import TOPIC_ID, append, append_marker, make_batch, make_log
@@ -25,7 +25,6 @@ from odradek_broker.share.sessions import AskedPartition, SessionPartition, Shar
 from odradek_broker.share.share_partition import Acknowledgement
 from odradek_broker.share_state import (
     NO_DEAD_LETTERS,
-    DeadLetterPosition,
     ShareKey,
     ShareState,
     StateBatch,
@@ -69,25 +68,17 @@ class States:
 
         return self._end(result)
 
-    def write(
-        self,
-        key: ShareKey,
-        state_epoch: int,
-        leader_epoch: int,
-        start_offset: int,
-        delivery_complete_count: int,
-        batches: Sequence[StateBatch],
-        dead_letters_from: DeadLetterPosition | None = None,
-        /,
-    ) -> Deferred[StateResult]:
+    def write(self, key: ShareKey, change: ShareState, /) -> Deferred[StateResult]:
+        start_offset = change.start_offset
+
         def result() -> StateResult:
             if self.error is not ErrorCode.NONE:
                 return StateResult(self.error, "not written")
-            self.writes.append((start_offset, tuple(batches)))
+            self.writes.append((start_offset, change.batches))
             earlier = self.states[key].batches if key in self.states else ()
             stored = {
                 number: each
-                for each in (*earlier, *batches)
+                for each in (*earlier, *change.batches)
                 for number in range(each.first_offset, each.last_offset + 1)
                 if number >= start_offset
             }
@@ -97,16 +88,12 @@ class States:
                     merged[-1] = merged[-1]._replace(last_offset=number)
                 else:
                     merged.append(each._replace(first_offset=number, last_offset=number))
-            position = dead_letters_from
+            position = change.dead_letters_from
             if position is None and key in self.states:
                 position = self.states[key].dead_letters_from
-            self.states[key] = ShareState(
-                1,
-                state_epoch,
-                leader_epoch,
-                start_offset,
-                delivery_complete_count,
-                tuple(merged),
+            self.states[key] = change._replace(
+                snapshot_epoch=1,
+                batches=tuple(merged),
                 dead_letters_from=None if position == NO_DEAD_LETTERS else position,
             )
             return StateResult()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._share_state import ShareStateParts, TopicResults, ask_each
 from odradek_broker.request import RequestContext
-from odradek_broker.share_state import ShareKey, StateBatch, StateResult
+from odradek_broker.share_state import ShareKey, ShareState, StateBatch, StateResult
 from odradek_protocol.schemas.write_share_group_state import (
     WriteShareGroupStateRequest,
     WriteShareGroupStateResponse,
@@ -21,20 +21,21 @@ def handle(
     """Change states; the answer comes when the changes are durable."""
 
     def ask(key: ShareKey, part: WrittenPartition) -> Deferred[StateResult]:
-        batches = [
+        batches = tuple(
             StateBatch(
                 each.first_offset, each.last_offset, each.delivery_state, each.delivery_count
             )
             for each in part.state_batches
-        ]
-        return node.share_state.write(
-            key,
+        )
+        change = ShareState(
+            0,
             part.state_epoch,
             part.leader_epoch,
             part.start_offset,
             part.delivery_complete_count,
             batches,
         )
+        return node.share_state.write(key, change)
 
     topics = [(topic.topic_id, topic.partitions) for topic in request.topics]
     return ask_each(node, context, request.group_id, topics, ask, "write share group state").map(

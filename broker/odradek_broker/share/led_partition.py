@@ -15,6 +15,7 @@ from odradek_broker.share_state import (
     NO_DEAD_LETTERS,
     DeadLetterPosition,
     ShareKey,
+    ShareState,
     StateBatch,
     StateResult,
 )
@@ -30,17 +31,7 @@ class ShareStates(Protocol):
         """Read a state, and fence earlier leaders."""
         ...
 
-    def write(
-        self,
-        key: ShareKey,
-        state_epoch: int,
-        leader_epoch: int,
-        start_offset: int,
-        delivery_complete_count: int,
-        batches: Sequence[StateBatch],
-        dead_letters_from: DeadLetterPosition | None = None,
-        /,
-    ) -> Deferred[StateResult]:
+    def write(self, key: ShareKey, change: ShareState, /) -> Deferred[StateResult]:
         """Add batches to a state; resolves when they are durable."""
         ...
 
@@ -117,14 +108,15 @@ class LedPartition:
                 if dead_letters_from not in (None, NO_DEAD_LETTERS):
                     self.dead_letters_from = dead_letters_from
 
-        stored = states.write(
-            self.key,
+        change = ShareState(
+            0,
             self.state.state_epoch,
             self.leader_epoch,
             self.state.start_offset,
             self.state.completed,
             (*earlier, *batches),
-            dead_letters_from,
+            dead_letters_from=dead_letters_from,
         )
+        stored = states.write(self.key, change)
         stored.then(written)
         return stored

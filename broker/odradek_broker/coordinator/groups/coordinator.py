@@ -403,32 +403,36 @@ class GroupCoordinator:
         """The error of a group whose shard is not available; NONE if it is (G-20)."""
         return self.shards.find(group_id)[1]
 
+    def _core(self, group_id: str) -> GroupShard | None:
+        runtime, _ = self.shards.find(group_id)
+        return None if runtime is None else runtime.core
+
     def group(self, group_id: str) -> ClassicGroup | None:
         """The classic group, for reading only; None if this broker does not have it."""
-        runtime, _ = self.shards.find(group_id)
-        return None if runtime is None else runtime.core.groups.get(group_id)
+        core = self._core(group_id)
+        return None if core is None else core.groups.get(group_id)
 
     def consumer_group(self, group_id: str) -> ConsumerGroup | None:
         """The group of the consumer protocol, for reading only; None if this broker does not have
         it."""
-        runtime, _ = self.shards.find(group_id)
-        return None if runtime is None else runtime.core.consumers.get(group_id)
+        core = self._core(group_id)
+        return None if core is None else core.consumers.get(group_id)
 
     def share_group(self, group_id: str) -> ShareGroup | None:
         """The share group, for reading only; None if this broker does not have it."""
-        runtime, _ = self.shards.find(group_id)
-        return None if runtime is None else runtime.core.shares.get(group_id)
+        core = self._core(group_id)
+        return None if core is None else core.shares.get(group_id)
 
     def streams_group(self, group_id: str) -> StreamsGroup | None:
         """The streams group, for reading only; None if this broker does not have it."""
-        runtime, _ = self.shards.find(group_id)
-        return None if runtime is None else runtime.core.streams.get(group_id)
+        core = self._core(group_id)
+        return None if core is None else core.streams.get(group_id)
 
     def commits(self, group_id: str) -> dict[TopicPartition, OffsetCommitValue]:
         """The committed offsets of a group as they are stored; empty if this broker does not have
         them."""
-        runtime, _ = self.shards.find(group_id)
-        return {} if runtime is None else runtime.core.offsets.of_group(group_id)
+        core = self._core(group_id)
+        return {} if core is None else core.offsets.of_group(group_id)
 
     def committed(self, group_id: str) -> dict[TopicPartition, int]:
         """The committed offsets of a group; empty if this broker does not have them."""

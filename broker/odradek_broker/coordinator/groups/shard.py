@@ -284,21 +284,17 @@ class GroupShard:
     # --- Membership ---
 
     def join(self, call: JoinCall, now: Instant) -> Outcome:
-        if call.request.group_id in self.shares:
-            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-            return Outcome(replies=[join_refused(call.deferred, error, "")])
-        streams = self.streams.get(call.request.group_id)
-        if streams is not None and streams.members:
-            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-            return Outcome(replies=[join_refused(call.deferred, error, "")])
-        if streams is not None:
-            return self._conversion.join_empty(streams, lambda: self._classic.join(call, now), now)
-        consumer = self.consumers.get(call.request.group_id)
+        group_id = call.request.group_id
+        consumer, streams = self.consumers.get(group_id), self.streams.get(group_id)
         if consumer is not None and consumer.members:
             return self._consumer_classic.join(consumer, call, now)
-        if consumer is not None:
-            return self._conversion.join_empty(consumer, lambda: self._classic.join(call, now), now)
-        return self._tidied(call.request.group_id, self._classic.join(call, now))
+        if group_id in self.shares or (streams is not None and streams.members):
+            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            return Outcome(replies=[join_refused(call.deferred, error, "")])
+        empty = consumer or streams
+        if empty is not None:
+            return self._conversion.join_empty(empty, lambda: self._classic.join(call, now), now)
+        return self._tidied(group_id, self._classic.join(call, now))
 
     def sync(
         self, request: SyncGroupRequest, deferred: Deferred[SyncGroupResponse], now: Instant

@@ -31,7 +31,7 @@ from odradek_broker.coordinator.share.shard import ShareSettings, ShareShard
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
 from odradek_broker.platform.seams import Clock, Scheduler
-from odradek_broker.share_state import DeadLetterPosition, ShareKey, StateBatch, StateResult
+from odradek_broker.share_state import ShareKey, ShareState, StateResult
 from odradek_broker.storage.checkpoints import encode_topic_id
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
@@ -198,33 +198,11 @@ class ShareCoordinator:
         (H-104)."""
         return self._ask(key, lambda shard, deferred, _: shard.read_summary(key, deferred))
 
-    def write(
-        self,
-        key: ShareKey,
-        state_epoch: int,
-        leader_epoch: int,
-        start_offset: int,
-        delivery_complete_count: int,
-        batches: Sequence[StateBatch],
-        dead_letters_from: DeadLetterPosition | None = None,
-    ) -> Deferred[StateResult]:
+    def write(self, key: ShareKey, change: ShareState) -> Deferred[StateResult]:
         """Merge batches into the state of a share partition, and move its start offset unless that
         is -1 (H-105)."""
         self.writes += 1
-        return self._ask(
-            key,
-            lambda shard, deferred, now: shard.write(
-                key,
-                state_epoch,
-                leader_epoch,
-                start_offset,
-                delivery_complete_count,
-                batches,
-                dead_letters_from,
-                deferred,
-                now,
-            ),
-        )
+        return self._ask(key, lambda shard, deferred, now: shard.write(key, change, deferred, now))
 
     def delete(self, key: ShareKey) -> Deferred[StateResult]:
         """Delete the state of a share partition (H-103)."""

@@ -10,7 +10,7 @@ change rarely are snapshotted from time to time, so that they do not keep the ot
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Protocol
 
@@ -234,38 +234,25 @@ class ShareShard:
         return _answered(deferred, StateResult(state=state), [])
 
     def write(
-        self,
-        key: ShareKey,
-        state_epoch: int,
-        leader_epoch: int,
-        start_offset: int,
-        delivery_complete_count: int,
-        batches: Sequence[StateBatch],
-        dead_letters_from: DeadLetterPosition | None,
-        deferred: Deferred[StateResult],
-        now: Instant,
+        self, key: ShareKey, change: ShareState, deferred: Deferred[StateResult], now: Instant
     ) -> Outcome:
         """Merge batches into the state, and move the start offset unless it is -1 (H-105); the
         position of dead letters is replaced unless it is None (H-206)."""
         stored = self.partitions.get(key)
         if stored is None:
             return _refused(deferred, _E.INVALID_REQUEST, f"Write {_UNINITIALIZED}")
-        if _is_fenced(leader_epoch, stored.highest_leader_epoch):
+        if _is_fenced(change.leader_epoch, stored.highest_leader_epoch):
             return _refused(deferred, _E.FENCED_LEADER_EPOCH)
-        if _is_fenced(state_epoch, stored.highest_state_epoch):
+        if _is_fenced(change.state_epoch, stored.highest_state_epoch):
             return _refused(deferred, _E.FENCED_STATE_EPOCH)
         if not self._exists(key.topic_id, key.partition):
             return _refused(deferred, _E.UNKNOWN_TOPIC_OR_PARTITION)
-        change = ShareState(
+        change = change._replace(
             snapshot_epoch=stored.state.snapshot_epoch,
             state_epoch=stored.state.state_epoch,
             leader_epoch=stored.state.leader_epoch,
-            start_offset=start_offset,
-            delivery_complete_count=delivery_complete_count,
-            batches=tuple(batches),
-            dead_letters_from=dead_letters_from,
         )
-        problem = _problem_of(batches) or _too_many(stored, change)
+        problem = _problem_of(change.batches) or _too_many(stored, change)
         if problem:
             return _refused(deferred, _E.INVALID_REQUEST, problem)
         return _answered(deferred, StateResult(), [self._change(key, stored, change, now)])

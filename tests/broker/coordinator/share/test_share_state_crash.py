@@ -48,7 +48,9 @@ class ShareWorld(NodeWorld):
         return self.node.share_state.initialize(self.key(index), -1, start_offset)
 
     def write(self, index: int, *batches: StateBatch, start: int = -1) -> Deferred[StateResult]:
-        return self.node.share_state.write(self.key(index), -1, -1, start, 1, batches)
+        return self.node.share_state.write(
+            self.key(index), ShareState(0, -1, -1, start, 1, batches)
+        )
 
     def state(self, index: int) -> ShareState | None:
         """The state in memory, durable or not."""

@@ -112,10 +112,9 @@ class Player:
     def write(
         self, state_epoch: int, leader_epoch: int, start: int, complete: int, batches: list[Batch]
     ) -> None:
-        given = [StateBatch(*each) for each in batches]
-        result = self.world.share.write(
-            KEY, state_epoch, leader_epoch, start, complete, given
-        ).result()
+        given = tuple(StateBatch(*each) for each in batches)
+        change = ShareState(0, state_epoch, leader_epoch, start, complete, given)
+        result = self.world.share.write(KEY, change).result()
         model = self.model
         if model is None:
             assert result.error is E.INVALID_REQUEST
