@@ -20,10 +20,11 @@ _PASSWORD_OF_STORE = "changeit"
 
 
 def _listener(name: str) -> dict[str, str]:
-    """The settings of a listener. Tokens are not signed: Kafka accepts those without a configured
-    validator."""
+    """The settings of a listener, and of delegation tokens. Tokens of OAUTHBEARER are not signed:
+    Kafka accepts those without a configured validator."""
     own = f"listener.name.{name.lower()}"
     return {
+        "delegation.token.secret.key": "of the tests",
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
         f"{own}.plain.sasl.jaas.config": (
             f'{_MODULES}.plain.PlainLoginModule required user_alice="{PASSWORD}";'
