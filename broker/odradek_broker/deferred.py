@@ -62,7 +62,7 @@ class Deferred(Generic[T]):
             callback(value)
 
     def then(self, callback: Callable[[T], None]) -> None:
-        """Call with the value: at once if it has arrived, else when it does."""
+        """Call `callback` with the value: at once if it has arrived, else when it does."""
         if self._value is not _UNSET:
             callback(self._value)  # type: ignore[arg-type]
         elif self._callbacks is None:
@@ -71,13 +71,14 @@ class Deferred(Generic[T]):
             self._callbacks.append(callback)
 
     def map(self, function: Callable[[T], U]) -> Deferred[U]:
-        """A deferred of `function` of the value; to abandon it does not abandon this one."""
+        """A deferred with the result of `function`. Abandoning that deferred does not abandon this
+        one."""
         mapped: Deferred[U] = Deferred()
         self.then(lambda value: mapped.resolve(function(value)))
         return mapped
 
     def bind(self, function: Callable[[T], Deferred[U]]) -> Deferred[U]:
-        """The value of the deferred that `function` makes of the value; to abandon it does not
+        """A deferred with the value of the one that `function` returns. Abandoning it does not
         abandon this one."""
         bound: Deferred[U] = Deferred()
         self.then(lambda value: function(value).then(bound.resolve))

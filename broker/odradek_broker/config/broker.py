@@ -259,7 +259,7 @@ def parse_config(given: Mapping[str, str]) -> tuple[BrokerConfig, list[Notice]]:
 
 
 def _emulated_defaults(given: Mapping[str, str]) -> dict[str, str]:
-    """The settings of the emulated broker, but not of those that are given, by any of their
+    """The settings of the emulated broker, without those that are given under any of their
     names."""
     profile = PROFILES.get(given.get(EMULATE, ""))
     if profile is None:
@@ -298,8 +298,8 @@ def settings_of_every_broker(config: BrokerConfig, given: Mapping[str, str]) -> 
 
 
 def _of_every_broker(static: Mapping[str, str]) -> dict[str, str]:
-    """The one setting of all brokers that every cluster has: with eligible leader replicas, Kafka
-    makes `min.insync.replicas` one (KIP-966)."""
+    """`min.insync.replicas`, which every cluster has as a setting of all brokers: Kafka does so
+    with eligible leader replicas (KIP-966)."""
     row = SETTING_OF_KEY[MIN_INSYNC_REPLICAS]
     return {MIN_INSYNC_REPLICAS: static.get(MIN_INSYNC_REPLICAS, write_value(row.default))}
 
@@ -372,7 +372,7 @@ def _check_http(config: BrokerConfig) -> None:
 
 
 def _check_together(config: BrokerConfig) -> None:
-    """Check settings against each other. ConfigError names the one to change."""
+    """Check settings against each other. ConfigError names the setting to change."""
     map_is_given = config._is_given(_PROTOCOL_MAP)
     check_listeners(config, map_is_given=map_is_given)
     known = {

@@ -8,7 +8,7 @@ from odradek_broker.config.types import ConfigRow, Kind
 from odradek_broker.re2 import Pattern, PatternError, compile_pattern
 from odradek_protocol.settings import ANYTHING, Check, between
 
-#: The push interval of a client that no subscription is about.
+#: The push interval of a client that no subscription matches.
 DEFAULT_INTERVAL_MS = 300_000
 INTERVAL_MS_MAX = 3_600_000
 
@@ -24,13 +24,13 @@ MATCHED = (
 
 
 def read_match(items: Iterable[str]) -> dict[str, Pattern]:
-    """The patterns of a `match` by attribute; of several for one attribute the last counts.
-    ValueError for an item that is no NAME=PATTERN."""
+    """The patterns of a `match`, by attribute; the last one for an attribute counts. ValueError for
+    an item that is not NAME=PATTERN."""
     patterns = {}
     for item in items:
         name, equals, text = item.partition("=")
         name, text = name.strip(), text.strip()
-        # Kafka splits at every "=", so that neither side may have one.
+        # Kafka splits at every "=", so neither side may contain one.
         if not equals or "=" in text or not text or name not in MATCHED:
             raise ValueError(item)
         try:

@@ -56,7 +56,7 @@ class ConfigEntry:
 
 
 class TopicConfigs:
-    """The settings of topics over a broker's configuration.
+    """The settings of topics, with the broker's configuration as the default.
 
     `config` may be replaced while the broker runs; no value is cached.
     """
@@ -158,7 +158,8 @@ def topic_setting(name: str) -> TopicSetting:
 
 
 def describe_broker(config: BrokerConfig, keys: Collection[str] | None = None) -> list[ConfigEntry]:
-    """Every setting of the broker, synonyms of their own included, or those of `keys`."""
+    """Every setting of the broker and, as an entry of its own, every synonym; or those of
+    `keys`."""
     entries = []
     given_names = {name for _, given in config.layers for name in given}
     for row in (*SETTINGS.values(), *NO_EFFECT_SETTINGS.values()):
@@ -200,8 +201,8 @@ def _describe_broker_one(config: BrokerConfig, row: Setting, name: str) -> Confi
 
 
 def broker_synonyms(config: BrokerConfig, row: Setting, key: str) -> list[SynonymEntry]:
-    """The values of a broker setting, strongest first, its default last; beginning with the first
-    one under `key`, as in Kafka."""
+    """The values of a broker setting, strongest first, its default last. Values before the first
+    one under `key` are left out, as in Kafka."""
     synonyms = [
         SynonymEntry(name, given[name], source)
         for source, given in config.layers

@@ -208,7 +208,7 @@ def _without_controllers(
 
 
 def _protocols(settings: ListenerSettings, map_is_given: bool) -> dict[str, SecurityProtocol]:
-    """The protocol of each name; of a name given twice the last, as in Kafka."""
+    """The protocol of each name; the last one for a name that is given twice, as in Kafka."""
     found = {}
     for entry in settings.listener_security_protocol_map:
         name, colon, protocol = (part.strip() for part in entry.partition(":"))
@@ -260,8 +260,8 @@ def _check_unique_names(key: str, texts: tuple[str, ...], found: list[Listener])
 
 
 def _check_names_and_ports(settings: ListenerSettings, found: list[Listener]) -> None:
-    """Check that no name is used twice, and no port, but for an IPv4 address beside an IPv6
-    address."""
+    """Check that no name and no port is used twice. An IPv4 and an IPv6 address may share a
+    port."""
     _check_unique_names("listeners", settings.listeners, found)
     by_port: dict[int, list[Listener]] = {}
     for listener in found:

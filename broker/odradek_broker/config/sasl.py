@@ -1,6 +1,6 @@
 """The SASL settings of a listener, taken together: mechanisms, users and validation of tokens.
 
-Nothing is opened here. The caller looks references (`${env:NAME}`) up.
+Nothing is opened here. The caller resolves references (`${env:NAME}`).
 """
 
 from __future__ import annotations

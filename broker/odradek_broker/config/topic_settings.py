@@ -14,7 +14,7 @@ from odradek_protocol.settings import ANYTHING, Check
 
 @dataclass(frozen=True, kw_only=True)
 class TopicSetting(ConfigRow):
-    """A topic setting. With a `broker` row, kind, check and default are the broker's."""
+    """A topic setting. If `broker` is given, kind, check and default are those of that row."""
 
     broker: Setting | None = None
 

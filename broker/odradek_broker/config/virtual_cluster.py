@@ -1,5 +1,5 @@
-"""The settings of a virtual cluster: a test's own, over those of its host, over those that suit
-tests."""
+"""The settings of a virtual cluster: those of the test override those of the host, and both
+override defaults for tests."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def with_bound_ports(listeners: str, addresses: Mapping[str, tuple[str, int]]) -
     same ones again."""
     parts = []
     for part in filter(str.strip, listeners.split(",")):
-        # Kafka's names of listeners are the same in small letters.
+        # Kafka ignores the case of listener names.
         name = part.partition("://")[0].strip().upper()
         # A controller's address is not bound.
         parts.append(f"{name}://{shown(*addresses[name])}" if name in addresses else part)

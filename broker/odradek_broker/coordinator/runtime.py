@@ -39,8 +39,8 @@ Record = tuple[bytes, bytes | None]
 #: as if the append had timed out (O-03).
 APPEND_TIMEOUT_MS = 5_000
 
-#: The most records of one batch, where they may be in several. Their bytes are well below the
-#: smallest sensible max.message.bytes.
+#: The most records of one batch, if they may be divided into several. Their bytes are well below
+#: the smallest sensible max.message.bytes.
 BATCH_RECORDS_MAX = 1_000
 BATCH_BYTES_MAX = 256 * 1024
 
@@ -392,8 +392,8 @@ class Runtime(Generic[C]):
             reply.deferred.resolve(reply.response if error is _E.NONE else reply.refused(error))
 
     def _fail(self, error: ErrorCode) -> None:
-        """Stop: records that were replayed are not on disk, so that no answer may show the state
-        any more."""
+        """Stop: records that were replayed are not on disk, so no answer may show the state any
+        more."""
         if self.state is RuntimeState.ACTIVE:
             self._stop(RuntimeState.FAILED, error)
 

@@ -63,7 +63,7 @@ class DeadlineTimer:
         self._closed = False
 
     def set(self, at_ms: int | None) -> None:
-        """Fire at this time and at no other; never for None."""
+        """Fire at this time only; None: never."""
         if at_ms != self._at_ms and not self._closed:
             self._cancel()
             if at_ms is not None:
@@ -125,7 +125,8 @@ class Shards(Generic[C]):
     `carry_out` carries out the effects that a core has requested. `check_key`: the error for a key
     that no shard accepts. `is_stale`: true if the leader epoch of the partition has changed since
     its core was made (T-57). `on_loaded` is called when every partition is replayed, and again for
-    a partition whose first load failed. `partition_for` has the partition of a key among so many.
+    a partition whose first load failed. `partition_for`: the partition of a key, from the key and
+    the number of partitions.
     """
 
     def __init__(
@@ -198,8 +199,8 @@ class Shards(Generic[C]):
                 self._runtimes[index] = self._new_runtime(index, partition)
 
     def load_some(self) -> bool:
-        """Replay some records; True when everything is loaded. For a caller that has other work
-        between."""
+        """Replay some records; True when everything is loaded. The caller may do other work between
+        calls."""
         if self._is_closed:
             return True
         for index, runtime in list(self._runtimes.items()):

@@ -22,11 +22,12 @@ from odradek_protocol.message import Versions
 #: kafka-3.9, kafka-4.0: answers of Apache Kafka 3.9.1 and 4.0.1, recorded in
 #: tests/oracle/emulation/.
 #: redpanda: github.com/redpanda-data/redpanda, tag v24.3.2-rc5, src/v/kafka/server/handlers/*.h.
-#: event-hubs: keys 0 to 13 of github.com/oliveigah/klife/issues/13; keys 24 to 44 of
-#: github.com/Azure/azure-event-hubs-for-kafka/issues/209, which has no transactions, ACLs and
-#: changes of settings; keys 14 to 23 of issue 69 there, but ApiVersions of
-#: github.com/twmb/franz-go/pull/1022, SaslHandshake as SaslAuthenticate needs it (KIP-152), and
-#: InitProducerId as the service's FAQ has idempotent producers (its version is not published).
+#: event-hubs: keys 0 to 13 from github.com/oliveigah/klife/issues/13; keys 24 to 44 from
+#: github.com/Azure/azure-event-hubs-for-kafka/issues/209, without transactions, ACLs and changes of
+#: settings; keys 14 to 23 from issue 69 there. Three differ: ApiVersions is from
+#: github.com/twmb/franz-go/pull/1022; SaslHandshake is there because SaslAuthenticate needs it
+#: (KIP-152), and InitProducerId because the service's FAQ promises idempotent producers (its
+#: version is not published).
 _VERSIONS = """
                                 kafka-3.9  kafka-4.0  redpanda  event-hubs
 Produce                         0-11       0-12       0-7       0-7
@@ -172,7 +173,7 @@ class Profile:
 
     @property
     def versions(self) -> Mapping[ApiKey, Versions] | None:
-        """The versions that ApiVersions names; None for all of Kafka's APIs in ours."""
+        """The versions that ApiVersions names; None for all of Kafka's APIs in our versions."""
         return _versions_of(self.name) if self.has_versions else None
 
 
@@ -185,7 +186,7 @@ _PROFILES = (
     Profile(
         "kafka-3.9",
         "Apache Kafka 3.9.1",
-        # ApiVersions has them only with a plugin, and requests are answered without one.
+        # ApiVersions has them only with a plugin; requests are answered also without one.
         unadvertised=_TELEMETRY,
         features={"kraft.version": Feature(0, 1), "metadata.version": Feature(1, 21, 21)},
         separate_updates=True,

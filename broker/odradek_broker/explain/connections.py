@@ -1,7 +1,7 @@
 """The open connections, and the history of connections by client id (`odradek explain client`).
 
-The subject of an event is the client id of the connection's first request, on a listener with SASL
-of the first one after authentication; connections without such a request have no events.
+The subject of an event is the client id of the connection's first request, or, on a listener with
+SASL, of the first request after authentication. Connections without such a request have no events.
 """
 
 from __future__ import annotations

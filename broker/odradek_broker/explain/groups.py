@@ -1,7 +1,7 @@
 """Groups: the records of their events, and their current states (`odradek explain group`).
 
-The coordinator reports its decisions as a `GroupEvent`; this module makes of it a kind of event,
-fields and text.
+The coordinator reports its decisions as a `GroupEvent`; this module turns it into a kind of event
+with fields and text.
 """
 
 from __future__ import annotations
@@ -391,7 +391,7 @@ def states_of_group(group: ClassicGroup | None, offsets: int, wall_ms: int) -> l
         "leader": group.leader_id if group.members else None,
         "members": len(group.members),
         "offsets": offsets,
-        # The state of a group with commits only has never changed.
+        # A group that only has commits has never changed its state.
         "updated": duration_text(wall_ms - group.state_since_ms) if group.state_since_ms else None,
     }
     states = [CurrentState.of(EventKind.NOW_GROUP, fields)]

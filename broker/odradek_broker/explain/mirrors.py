@@ -66,9 +66,8 @@ def state_of_mirror(topic: str, source: str | None, partitions: int) -> CurrentS
 def states_of_mirrored(
     logs: Sequence[tuple[PartitionLog, SourceState | None]], now_ms: int
 ) -> list[CurrentState]:
-    """The offsets of partitions, and the records that are missing there: those of the partitions
-    that are furthest behind. The state of a source is None if no mirror told it since the
-    start."""
+    """The offsets and the missing records of the partitions that are furthest behind. The state of
+    a source is None if no mirror has reported it since the start."""
     furthest = sorted(logs, key=lambda each: (-records_behind(*each), each[0].partition))[
         :_PARTITIONS_MAX
     ]

@@ -74,7 +74,8 @@ def _instance_id(member: Member) -> str | None:
 
 
 def _subscription(member: Member) -> tuple[str, ...] | None:
-    """The topics of a member; None for a member of a streams group, whose topology has them."""
+    """The topics of a member; None for a member of a streams group, because its topology has the
+    topics."""
     if isinstance(member, StreamsMember):
         return None
     topics = tuple(sorted(member.topics))

@@ -1,4 +1,4 @@
-"""Producer ids: the events and the state of them in partitions (`odradek explain producer`)."""
+"""The events and the states of producer ids in partitions (`odradek explain producer`)."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ from odradek_protocol.lazy_dataclass import dataclass
 EVENTS_MAX = 20_000
 PARTITION_EVENTS_MAX = 1_000
 BYTES_MAX = 8 * 1024 * 1024
-#: The stored batches of a load that are kept: a state may have many more.
+#: The most stored batches that are kept for a load: a state may have many more.
 LOADED_BATCHES_MAX = 2_000
 #: The most members whose client and address are kept; the members with the newest sessions stay.
 MEMBERS_MAX = 5_000

@@ -2,20 +2,21 @@
 STALLED or STOPPED.
 
 Every ten seconds a sample of each committed offset is compared with the end of its partition. A
-group is behind in a partition where it has not committed all that was there one sample before.
-For each partition in which a group is behind a window keeps the last ten commits that samples
-found. The verdict about the partition is the first of these that is true:
+group is behind in a partition if it has not committed everything up to the end that the sample
+before found. For each partition in which a group is behind, a window keeps the last ten commits
+that samples found. The verdict about the partition is the first of these that is true:
 
 - OK: the group was not behind at one of the last ten samples.
 - STOPPED: no sample of the last ten found a new commit, and the last commit is longer ago than the
-  window is long. If the window has one commit, nobody knows how often the group commits; with
-  members it has ten minutes.
+  window is long. If the window has one commit, nobody knows how often the group commits; a group
+  with members then has ten minutes.
 - STALLED: the window is full, and all of its commits have the same offset.
-- WARNING: the window is full, and the group was at no commit less behind than at the one before.
+- WARNING: the window is full, and the lag did not fall from any commit to the next.
 - OK otherwise.
 
 The verdict of a group is the worst of its partitions. In Burrow a window has the last ten commits
-too, but samples of the ends are rare; here a lag that one sample explains is none.
+too, but samples of the ends are rarer. Here, records that were added since the sample before do not
+count as lag.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ SAMPLE_INTERVAL_MS = 10_000
 #: The commits of a window, and the samples for which a group must be behind.
 WINDOW = 10
 #: The samples without a commit after which a group with members has STOPPED, if only one commit is
-#: known, and so not the time between commits.
+#: known: the time between commits is then unknown.
 SLOW_SAMPLES = 60
 #: The committed offsets that are looked at in one step.
 STEP_OFFSETS = 1_000

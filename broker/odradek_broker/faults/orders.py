@@ -11,7 +11,7 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.settings import INT32_MAX, did_you_mean, nearest
 
-#: The longest delay, ten minutes: no client waits longer for anything.
+#: The longest delay, ten minutes: no client waits longer.
 MS_MAX = 600_000
 TIMES_MAX = 1_000_000
 NAME_CHARS_MAX = 1_000

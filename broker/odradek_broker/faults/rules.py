@@ -30,7 +30,7 @@ class Action(Enum):
     DELAY = "delay"
     #: The request is handled, and its answer dropped.
     DROP_REPLY = "drop_reply"
-    #: The connection is closed instead of sending an answer.
+    #: The connection is closed, and no answer is sent.
     CUT = "cut"
     #: Every sync takes longer.
     SLOW_DISK = "slow_disk"
@@ -149,7 +149,8 @@ class Rules:
         return rule
 
     def meet(self, api: ApiKey, named: Named, client_id: str | None, now_ms: int) -> Rule | None:
-        """The rule that applies to a request with these names, counted; None if there is none."""
+        """Find the rule that applies to a request with these names, and count the match; None if
+        there is none."""
         for rule in self._rules.values():
             if (
                 rule.action.of_disk
@@ -162,8 +163,8 @@ class Rules:
         return None
 
     def meet_disk(self, action: Action, now_ms: int) -> Rule | None:
-        """The rule that applies to a write or a sync of the disk, counted. Called by one thread at
-        a time."""
+        """Find the rule that applies to a write or a sync of the disk, and count the match. Called
+        by one thread at a time."""
         for rule in tuple(self._rules.values()):
             if rule.action is action and not rule.is_over(now_ms) and rule.takes_next():
                 return rule

@@ -30,7 +30,7 @@ class Watched(Protocol):
 
     @property
     def data_waiters(self) -> dict[Waiter, None]:
-        """Called, in this order, when it may have happened."""
+        """The callbacks, called in this order when such a thing may have happened."""
         ...
 
 

@@ -305,8 +305,8 @@ class FetchSessions:
         return self._incremental(session, request, version, everything)
 
     def withhold(self, plan: FetchPlan) -> FetchResponse:
-        """The response without records that a quota causes: its session stays unchanged, and no new
-        session begins (Q-08)."""
+        """The response without records for a client over its quota. Its session stays unchanged,
+        and no new session begins (Q-08)."""
         if plan.session is None:
             return FetchResponse()
         if plan.incremental:
@@ -322,7 +322,7 @@ class FetchSessions:
         tells_divergence = version >= DIVERGENCE_SINCE
         if session.tells_divergence is not tells_divergence:
             session.tells_divergence = tells_divergence
-            # The older version had no answer for the epochs that the client named.
+            # One of the two versions has no answer for the epochs that the client named.
             for requested in session.partitions.values():
                 requested.last_fetched_epoch = -1
             session.mark_all_changed()
@@ -335,7 +335,7 @@ class FetchSessions:
         self._asked(request, version, session)
         self._partitions += len(session.partitions) - before
         if self._partitions > self._partitions_max:
-            # The client begins a new session, and is then refused one.
+            # The client will try to begin a new session, which is refused.
             self._remove(session.id)
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if not session.partitions:
@@ -359,8 +359,8 @@ class FetchSessions:
     def _asked(
         self, request: FetchRequest | OneFetch, version: int, session: Session | None = None
     ) -> dict[Key, RequestedPartition]:
-        """Add or update the partitions that the request lists; of equal ones the last wins
-        (F-15)."""
+        """Add or update the partitions that the request lists; if a partition is listed twice, the
+        last entry counts (F-15)."""
         uses_ids = version >= TOPIC_IDS_SINCE
         into = {} if session is None else session.partitions
         for topic, topic_id, asked in _named(request):
@@ -387,8 +387,9 @@ class FetchSessions:
         return into
 
     def _resolve(self, requested: RequestedPartition) -> None:
-        """Look up the name of a topic id: topics are created and deleted during a session, which
-        keeps the name of a deleted topic even if another id has the name later (F-14)."""
+        """Look up the name of a topic id: topics are created and deleted during a session. The
+        session keeps the name of a deleted topic even if another topic gets the name later
+        (F-14)."""
         name = None if requested.topic_id == ZERO_UUID else self._topic_name(requested.topic_id)
         if name:
             requested.topic, requested.error = name, ErrorCode.NONE

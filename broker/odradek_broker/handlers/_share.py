@@ -24,7 +24,7 @@ _NAMES_LEADER = frozenset({_E.NOT_LEADER_OR_FOLLOWER, _E.FENCED_LEADER_EPOCH})
 
 
 class ShareParts(PartitionAndMetadataParts, Protocol):
-    """The share partitions and the share sessions, and what they stand on."""
+    """The share partitions, the share sessions, and the parts that both use."""
 
     @property
     def share_partitions(self) -> SharePartitions: ...
@@ -123,7 +123,7 @@ def acknowledge(
 
 
 def _sound(ranges: Sequence[AcknowledgedRange], version: int, *, renews: bool) -> bool:
-    """True if the acknowledgements of a partition can be meant: in order, and of known types."""
+    """True if the acknowledgements of a partition are in order and of known types."""
     highest = AcknowledgeType.RENEW if version >= RENEW_SINCE else AcknowledgeType.REJECT
     end = -1
     for each in ranges:
@@ -147,8 +147,8 @@ class Leader(Protocol):
 
 
 def name_leader(node: ShareParts, leader: Leader, error: int, each: AskedPartition) -> bool:
-    """Name the leader of a partition after an error that says that this broker is not it; True if
-    the answer has to have the leader's address (H-191)."""
+    """Name the leader of a partition after an error that means that this broker does not lead it.
+    True if the answer needs the leader's address (H-191)."""
     if error not in _NAMES_LEADER:
         return False
     name = node.metadata.topic_name(each.topic_id) or ""

@@ -40,6 +40,6 @@ class ShareOffsetParts(GroupAndMetadataParts, Protocol):
 def tell_reset(
     node: ShareOffsetParts, group_id: str, topic_id: bytes, partition: int, start_offset: int
 ) -> None:
-    """Tell that the start offset of a share partition was set, or deleted (-1)."""
+    """Report that the start offset of a share partition was set, or deleted (-1)."""
     key = ShareKey(group_id, topic_id, partition)
     node.share_partitions.tell(OffsetsReset(key, start_offset))

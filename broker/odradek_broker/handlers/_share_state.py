@@ -58,8 +58,9 @@ def ask_each(
 ) -> Deferred[TopicResults]:
     """The results of all share partitions that a request names, when all have arrived.
 
-    Nothing is asked without a group id or topics and, with `needs_partitions`, if a topic has no
-    partitions: the answer is empty, as in Kafka. `doing` is told with errors of the coordinator.
+    The answer is empty, as in Kafka, without a group id or topics and, with `needs_partitions`, if
+    a topic has no partitions. `doing`: the action that the messages of the coordinator's errors
+    name.
     """
     if not node.authorizer.allows(context, Operation.CLUSTER_ACTION, CLUSTER):
         refused = StateResult(
@@ -101,7 +102,7 @@ def _by_topic(results: Iterable[tuple[ShareKey, StateResult]]) -> TopicResults:
 
 
 def _explained(result: StateResult, doing: str) -> StateResult:
-    """The result, with a text for an error that came of the coordinator itself."""
+    """The result, with a text for an error of the coordinator itself."""
     if result.error is ErrorCode.NONE or result.message is not None:
         return result
     text = _COORDINATOR_ERRORS.get(result.error, result.error.name)

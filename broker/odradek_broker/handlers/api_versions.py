@@ -30,8 +30,8 @@ _LEGAL_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """Every API that is served, and the features (N-52).
 
-    The finalized `transaction.version` makes clients use transactions of version 2 (T-60). Below
-    version 4, clients fail at a supported feature with the lowest level 0.
+    The finalized `transaction.version` makes clients use transactions of version 2 (T-60). Features
+    whose lowest level is 0 are left out below version 4, because those clients fail at them.
     """
     if context.api_version >= CLIENT_SOFTWARE_SINCE:
         for text in (request.client_software_name, request.client_software_version):
@@ -65,7 +65,7 @@ def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> 
 
 def handle_unsupported_version(node: Node, context: RequestContext) -> ApiVersionsResponse:
     """The answer to a version that is not served: in version 0, with the served range (N-07).
-    Raises CloseConnection for an emulated broker that does so."""
+    Raises CloseConnection if the emulated broker closes the connection instead."""
     rows = [_row(node.served[ApiKey.API_VERSIONS])]
     if node.profile is not None:
         if node.profile.newer_versions is NewerVersions.CLOSE:

@@ -63,6 +63,6 @@ def handle(
 
 
 def _topic_id(node: ShareOffsetParts, name: str, code: ErrorCode) -> bytes:
-    """The id of the topic; Kafka leaves it out where the client names a topic in vain."""
+    """The id of the topic; zeros for an unknown topic or one without authorization, as in Kafka."""
     known = code not in (_E.TOPIC_AUTHORIZATION_FAILED, _E.UNKNOWN_TOPIC_OR_PARTITION)
     return node.metadata.topic_id(name) if known else bytes(16)

@@ -232,7 +232,7 @@ def _events(
 ) -> tuple[int, list[wire.NumberedEvent]]:
     """The next `after`, and the events, oldest first.
 
-    Numbers begin again with each start: an `after` from before it counts as none.
+    Numbers begin again with each start, so an `after` from an earlier start is ignored.
     """
     last = max((number for _, ring in _rings(node) for number in _last_number(ring)), default=-1)
     if after > last:

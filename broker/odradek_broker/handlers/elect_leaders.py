@@ -31,8 +31,8 @@ _ELECTION_TYPES = (0, 1)
 def handle(
     node: Node, context: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse | Deferred[ElectLeadersResponse]:
-    """A result for each partition of the request, in its order and with its repetitions; for all
-    partitions, their topics."""
+    """A result for each partition of the request, in its order and with its repetitions; a request
+    for all partitions is answered with the topics alone."""
     asked = request.topic_partitions
     if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):
         denied = denial(Operation.ALTER, CLUSTER)
@@ -46,7 +46,7 @@ def handle(
 
 
 def _every_topic(node: Node) -> Deferred[ElectLeadersResponse]:
-    """All topics, without partitions: those that need no election are left out."""
+    """All topics, without partitions, because no partition needs an election."""
     deferred: Deferred[ElectLeadersResponse] = Deferred()
     names = iter(node.metadata.topic_names())
     results: list[ReplicaElectionResult] = []

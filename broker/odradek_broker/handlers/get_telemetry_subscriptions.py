@@ -17,7 +17,7 @@ _ACCEPTED = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
 def handle(
     node: Node, context: RequestContext, request: GetTelemetrySubscriptionsRequest
 ) -> GetTelemetrySubscriptionsResponse:
-    """The subscription of the client, which needs no right, as in Kafka."""
+    """The subscription of the client. The client needs no right, as in Kafka."""
     error, instance = node.telemetry.get(context, request.client_instance_id)
     if error:
         return GetTelemetrySubscriptionsResponse(error_code=error)

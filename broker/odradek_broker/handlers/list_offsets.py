@@ -34,8 +34,8 @@ from odradek_protocol.schemas.list_offsets import (
 def handle(
     node: PartitionParts, context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse:
-    """The offsets; errors are per partition, and a partition that is named again has one
-    refusal."""
+    """The offsets; errors are per partition, and a partition that is named twice is refused
+    once."""
     seen: dict[tuple[str, int], int] = {}
     for topic in request.topics:
         for asked in topic.partitions:

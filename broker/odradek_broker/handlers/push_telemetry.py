@@ -13,7 +13,7 @@ from odradek_protocol.schemas.push_telemetry import PushTelemetryRequest, PushTe
 def handle(
     node: Node, context: RequestContext, request: PushTelemetryRequest
 ) -> PushTelemetryResponse | Deferred[PushTelemetryResponse]:
-    """Answer when the metrics are taken, which needs no right, as in Kafka."""
+    """Answer when the metrics are taken. The client needs no right, as in Kafka."""
     pushed = Pushed(
         request.subscription_id,
         request.compression_type,

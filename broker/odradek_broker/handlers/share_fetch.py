@@ -119,7 +119,8 @@ def handle(
 
 
 def _asks_for_records(request: ShareFetchRequest) -> bool:
-    """True if a request that renews locks has limits, which must be zero: it brings no records."""
+    """True if a request that renews locks has limits. They must be zero, because it fetches no
+    records."""
     return bool(
         request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms
     )

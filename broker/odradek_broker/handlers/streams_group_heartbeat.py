@@ -1,8 +1,8 @@
 """StreamsGroupHeartbeat (key 88): the heartbeat of a member of a streams group (rules J-10 to
 J-26).
 
-The internal topics that the heartbeat misses are created after it; the answer names them, and the
-next heartbeat finds them, as in Kafka.
+Missing internal topics are created after the heartbeat; the answer names them, and the next
+heartbeat finds them, as in Kafka.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from odradek_protocol.schemas.streams_group_heartbeat import (
 
 _E = ErrorCode
 
-#: The most topics whose creation failed that a status names.
+#: The most topics that a status lists as not created.
 _ERRORS_SHOWN_MAX = 3
 
 

@@ -1,5 +1,5 @@
-"""SyncGroup (key 14): a member gets its assignment, and the leader sends those of all (G-60 to
-G-65, A-13)."""
+"""SyncGroup (key 14): a member gets its assignment; the leader sends the assignments of all (G-60
+to G-65, A-13)."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def handle(
 ) -> UpdateFeaturesResponse | Deferred[UpdateFeaturesResponse]:
     """Make all updates or none; the answer comes when they are durable.
 
-    With an emulated release that does so, each update is made or refused by itself.
+    With an emulated release that treats updates separately, each one is made or refused by itself.
     """
     if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):
         return UpdateFeaturesResponse(

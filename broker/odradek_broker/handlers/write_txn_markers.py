@@ -81,7 +81,7 @@ def _marker_request(marker: WritableTxnMarker) -> MarkerRequest:
 def _response(
     done: Iterable[tuple[WritableTxnMarker, MarkerResults | None]],
 ) -> WriteTxnMarkersResponse:
-    """A code for each partition of a producer; of several the last one, as in Kafka.
+    """A code for each partition of a producer; the last one of several, as in Kafka.
 
     A marker without results: the client has no right to write markers (A-08).
     """

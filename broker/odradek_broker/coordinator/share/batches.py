@@ -1,8 +1,8 @@
 """The merge of state batches of a share partition (H-109).
 
-The result is the same as Kafka's, also in where a batch ends: Kafka goes through the batches in
-their order, and a batch that is out of reach of the next one is finished. So two batches stay apart
-if their states became equal after the first was finished.
+The result is the same as Kafka's, down to the limits of the batches: Kafka goes through the batches
+in their order, and finishes a batch when the next one does not touch it. Two batches stay apart if
+their states became equal only after the first one was finished.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def merge_into(
 ) -> tuple[tuple[StateBatch, ...], bool]:
     """`merge_batches` of settled batches and others, and true if the result is settled too.
 
-    Only the settled batches that the others may touch are looked at, for a share partition may have
-    thousands.
+    Only the settled batches that the others may touch are looked at, because a share partition may
+    have thousands.
     """
     settled = _from_offset(settled, start_offset)
     if not batches:
@@ -67,7 +67,7 @@ def is_settled(batches: tuple[StateBatch, ...]) -> bool:
 
 
 def _from_offset(settled: tuple[StateBatch, ...], start_offset: int) -> tuple[StateBatch, ...]:
-    """Settled batches without what is before the start offset."""
+    """Settled batches, cut at the start offset."""
     if start_offset == NO_OFFSET or not settled or settled[0].first_offset >= start_offset:
         return settled
     kept = settled[bisect_left(settled, start_offset, key=_last_offset) :]
@@ -103,7 +103,7 @@ def _meets(earlier: _Sorted, later: _Sorted) -> bool:
 
 
 def _pieces(earlier: _Sorted, later: _Sorted) -> list[_Sorted]:
-    """Two batches that meet as batches that do not overlap."""
+    """Divide two batches that meet into batches that do not overlap."""
     (first, end, *kept), (begin, last, *new) = earlier, later
     if kept == new:
         return [(first, max(end, last), earlier[2], earlier[3])]

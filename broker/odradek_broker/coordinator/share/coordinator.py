@@ -44,7 +44,7 @@ _NEGATIVE = "The partition id cannot be a negative number."
 
 _TOO_LONG = f"The group id is longer than {GROUP_ID_MAX_CHARS} characters."
 
-#: The pause before states are deleted again that could not be deleted with their topic.
+#: The pause before the next attempt to delete the states of a deleted topic.
 DELETE_AGAIN_MS = 1_000
 #: The most share partitions that are asked about in one turn of the loop.
 _TURN_MAX = 100
@@ -115,8 +115,8 @@ class ShareCoordinator:
 
     `ensure_topic` creates the internal topic and resolves when it may be used; StorageError if its
     records cannot be appended. `prune` deletes the records of partitions of the internal topic
-    below an offset. `state_changed` is told of a share partition whose state its group has begun
-    anew or deleted.
+    below an offset. `state_changed` is called with a share partition whose group has initialized or
+    deleted its state.
     """
 
     def __init__(
@@ -137,18 +137,18 @@ class ShareCoordinator:
         self._prune = prune
         self._state_changed = state_changed
         self._scheduler = scheduler
-        #: True once the internal topic was there for a call.
+        #: True once a call has found the internal topic.
         self._usable = False
-        #: The parts of calls about many share partitions; true while one is carried out or
-        #: scheduled.
+        #: The parts of calls about many share partitions. The flag is true while one of them is
+        #: carried out or scheduled.
         self._turns: deque[_Turn] = deque()
         self._scheduled = False
         #: The deleted topics with states that could not be deleted.
         self._undeleted: set[bytes] = set()
         #: Partition of the internal topic to the offset below which its records are to be deleted.
         self._redundant: dict[int, int] = {}
-        #: Counted for metrics: the calls that write, and partition to the offset of the last
-        #: deletion.
+        #: For metrics: the number of calls that write, and the offset of the last deletion by
+        #: partition.
         self.writes = 0
         self.pruned: dict[int, int] = {}
         self.shards: Shards[ShareShard] = Shards(
@@ -269,8 +269,8 @@ class ShareCoordinator:
         )
 
     def _tell_leaders(self, answers: Answers) -> None:
-        """Have leaders forget states that are being changed. They are told before that is durable:
-        later, a leader could write what it knows into a state that was begun anew meanwhile."""
+        """Have leaders forget states that are being changed. They are told before the change is
+        durable: after that, a leader could write its old state into the new one."""
         for key, answer in answers.items():
             if not answer.done or answer.result().error is ErrorCode.NONE:
                 self._state_changed(key)
@@ -337,7 +337,8 @@ class ShareCoordinator:
 
     def topic_deleted(self, topic_id: bytes) -> Deferred[None]:
         """Delete the states of a deleted topic (H-108). To be called when the deletion of the topic
-        is durable; resolves when the states are deleted durably, or the disk has refused that."""
+        is durable; resolves when the deletion of the states is durable, or the disk has refused
+        it."""
         return self._delete_states({topic_id})
 
     def _delete_state_of_missing_topics(self) -> None:
@@ -374,8 +375,8 @@ class ShareCoordinator:
     # --- Old records ---
 
     def _carry_out(self, runtime: Runtime[ShareShard]) -> None:
-        """Take note of records that a shard needs no more; those of all shards that come due
-        together are deleted together."""
+        """Note that a shard no longer needs some records. The records of several shards are deleted
+        together."""
         shard = runtime.core
         if shard.prune_to is None:
             return
@@ -400,7 +401,7 @@ def _together(
     answers: Mapping[ShareKey, Deferred[StateResult]],
     now: Instant,
 ) -> Outcome:
-    """The decisions about share partitions of one shard as one."""
+    """The decisions about share partitions of one shard as a single outcome."""
     together = Outcome()
     for key, answer in answers.items():
         outcome = decide(shard, key, answer, now)

@@ -333,8 +333,8 @@ class ShareShard:
         return min(needed, default=self._deleted_until)
 
     def _cold_partitions(self, now: Instant) -> deque[ShareKey]:
-        """The share partitions whose last snapshot is old; none if nothing at all has changed
-        since the snapshots of the last time (H-107)."""
+        """The share partitions whose last snapshot is old; none if no change has caused a snapshot
+        since such snapshots were last written (H-107)."""
         interval_ms = self._settings.share_coordinator_cold_partition_snapshot_interval_ms
         states = [(key, stored.state) for key, stored in self.partitions.items()]
         if all(state.created_ms != state.written_ms for _, state in states):

@@ -94,8 +94,8 @@ class TransactionCoordinator:
         self._observer = observer
         self._is_full = False
         effects: Effects[TransactionShard] = Effects(next_producer_id, write_marker)
-        #: Each core has the partition's leader epoch of this start, which is durable when the load
-        #: begins: markers have it (T-57, T-58).
+        #: Each core puts the partition's leader epoch of this start into its markers. The epoch is
+        #: durable when the load begins (T-57, T-58).
         self.shards: Shards[TransactionShard] = Shards(
             TRANSACTIONS_TOPIC,
             "transactions",

@@ -49,7 +49,7 @@ class InitCall(NamedTuple):
     """An InitProducerId with a transactional id. Producer id and epoch are -1 if the producer has
     none yet.
 
-    `client`, here and below: the client that asks, for people; empty if the broker itself asks.
+    `client`, here and below: a description of the client for people; empty for the broker itself.
     """
 
     transactional_id: str
@@ -364,8 +364,8 @@ def _end_v2(current: Transaction, call: EndCall, fresh_id: int | None, wall_ms: 
     )
     if call.producer_id != stored_id and not after_overflow:
         return Decision(_E.INVALID_PRODUCER_ID_MAPPING)
-    # The end of a transaction of version 1 does not raise the epoch: then an older epoch is a
-    # fenced producer's.
+    # The end of a transaction of version 1 does not raise the epoch, so a producer with an older
+    # epoch was fenced.
     raised = current.client_version >= VERSION_2 and call.epoch + 1 == stored_epoch
     retry = after_overflow or raised
     if not retry and call.epoch != stored_epoch:
@@ -409,7 +409,7 @@ def _prepare_v2(
 
 
 def complete_transaction(current: Transaction, wall_ms: int) -> Transaction:
-    """The transaction when all of its markers are written."""
+    """The state of the transaction after all of its markers are written."""
     producer_id, epoch = current.identity
     return replace(
         current,

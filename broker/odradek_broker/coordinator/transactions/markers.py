@@ -120,7 +120,7 @@ class MarkerProgress:
         codes: Mapping[TopicPartition, ErrorCode],
         exists: Callable[[TopicPartition], bool],
     ) -> dict[MarkerAnswer, list[TopicPartition]]:
-        """Take the answers to one request; the partitions by the meaning of their answer.
+        """Take the answers to one request. Returns the partitions by the meaning of their answer.
 
         A partition without an answer is asked again; a partition whose topic is deleted needs no
         marker.

@@ -274,7 +274,7 @@ class Parking:
         self._next_number = 0
 
     def park(self, call: AddCall, deferred: Deferred[PartitionCodes], until_ms: int) -> bool:
-        """Park the call until then; False if too many calls of the id are parked."""
+        """Park the call until `until_ms`; False if too many calls of the id are parked."""
         name = call.transactional_id
         if len(self._of_id.get(name, ())) >= PARKED_MAX:
             return False

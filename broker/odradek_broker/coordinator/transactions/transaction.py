@@ -2,8 +2,8 @@
 record in the log.
 
 Numbers, names and legal transitions are Kafka's (T-05). Dead and PrepareEpochFence are never
-stored: an id is Dead while its tombstone is written, and in PrepareEpochFence while the abort that
-fences its producer is.
+stored: an id is Dead while its tombstone is written, and in PrepareEpochFence while the record of
+the abort that fences its producer is written.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ all batches are. For the first batch of a transaction the coordinator is asked, 
 the same producer wait in a queue until the answer arrives (N-03, P-15).
 
 The coordinator may still be writing the markers of the producer's last transaction
-(CONCURRENT_TRANSACTIONS). Asking again a moment later is cheaper than answering so to the client,
-whose backoff is long.
+(CONCURRENT_TRANSACTIONS). Asking again a moment later is cheaper than passing the error to the
+client, whose backoff is long.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ class _ProducerQueue:
         self._answer = None
         code = answer.result().get(first.where, _E.UNKNOWN_SERVER_ERROR)
         if code is _E.NONE and not self._is_still_verified(first):
-            # A marker was written in between, which ended the transaction before (T-68).
+            # A marker was written in between and ended the previous transaction (T-68).
             code = _E.CONCURRENT_TRANSACTIONS
         if code is _E.CONCURRENT_TRANSACTIONS and self._pause():
             return None
