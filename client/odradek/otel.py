@@ -382,7 +382,8 @@ def _by_topic(records: Iterable[Any]) -> Iterator[_Some]:
 
 
 def _rows_by_topic(batch: pyarrow.RecordBatch) -> Iterator[_Some]:
-    """The rows of a batch, whose context is looked for if the batch has their headers."""
+    """The rows of a batch by topic. `headed` has the headers of the first rows, if there is such a
+    column."""
     import pyarrow
 
     columns = ["topic", "partition"]

@@ -306,7 +306,8 @@ class _Fate(Generic[R]):
         return loop_thread().run(wait, SimpleQueue())
 
     def exception(self) -> OdradekError | None:
-        """The reason why it was not written, None if it was. IllegalState before that is known."""
+        """The reason why the data was not written, None if it was. IllegalState before that is
+        known."""
         error: OdradekError | None = self._inner.exception()
         return error
 
@@ -582,7 +583,7 @@ class Consumer(_Blocking):
 
 
 class _OnTheLoop:
-    """The consumer behind the records of a blocking program: what records say is done on the loop's
+    """The consumer that a blocking program's records call: passes their calls on to the loop's
     thread."""
 
     def __init__(self, holder: Holder) -> None:

@@ -11,21 +11,21 @@ process makes the clusters of all tests of a run, also for pytest-xdist's worker
 
 `odradek_broker`: a broker of the test's own, on a free port, with a directory of its own; it may be
 stopped, killed and restarted. `odradek_broker_session`: one broker for the whole run, for tests
-that only need some broker; use `unique_topic` with it. `odradek_faulty_broker`: as the first, and
-faults can be ordered of it (`odradek_faulty_broker.faults`). All of them keep records whatever
-their timestamps are: with Kafka's seven days a test that writes old ones would lose them every five
-minutes.
+that only need some broker; use `unique_topic` with it. `odradek_faulty_broker`: like
+`odradek_broker`, and faults can be ordered of it (`odradek_faulty_broker.faults`). All of them keep
+records of any age: with Kafka's retention of seven days, a test would lose old records at the check
+every five minutes.
 
-`odradek_broker_settings`: the settings of all, by Kafka's names, laid over those that they have
-anyway. Override it in a conftest.py, with scope="session"; for single tests `odradek_broker` takes
-a module's or a class' own:
+`odradek_broker_settings`: settings of all these brokers, by Kafka's names, which override their
+defaults. Override it in a conftest.py, with scope="session"; for single tests `odradek_broker`
+takes a module's or a class' own:
 
     @pytest.fixture(scope="session")
     def odradek_broker_settings():
         return {"num.partitions": 3, "auto.create.topics.enable": False}
 
-`odradek_spark`: a SparkSession for the whole run. `assert_exactly_once`: that a query of your own
-writes each of its rows once, whatever interrupts it (docs/spark/connector.md).
+`odradek_spark`: a SparkSession for the whole run. `assert_exactly_once` asserts that a query of
+your own writes each of its rows once, whatever interrupts it (docs/spark/connector.md).
 
 `@pytest.mark.simulated(seeds=200, faults=True)`: an `async` test with the fixture
 `simulated_cluster` is run once for each seed on virtual time, against a broker in the same process

@@ -13,7 +13,7 @@
     ├── Abortable                    the open transaction must be aborted; then the producer goes on
     │   └── InvalidProducerEpoch  TransactionAborted  GroupMovedOn
     ├── Fatal                        the producer can do nothing more but be closed
-    │   ├── AuthenticationFailed     the broker does not take who we say we are, or how we say it
+    │   ├── AuthenticationFailed     the broker refuses our credentials or our SASL mechanism
     │   └── ProducerFenced  ClusterAuthorizationFailed  TransactionalIdAuthorizationFailed
     │       InvalidProducerIdMapping  UnsupportedByBroker
     ├── Refused                      the broker said no; the same request will be refused again

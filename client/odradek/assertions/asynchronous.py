@@ -27,11 +27,11 @@ from odradek_client.errors import OdradekError, Retriable
 from odradek_client.structs import ConsumerRecord, OffsetAndMetadata, TopicPartition
 
 WITHIN_S = 10.0
-#: The time after which no record counts as coming any more, if nobody said how long.
+#: The default time to wait for unwanted or further records.
 QUIET_S = 1.0
-#: The time to read what is there, beyond that for what is still coming.
+#: The time to read the present records, in addition to the wait for new ones.
 CATCH_UP_S = 5.0
-#: More records are not compared with each other.
+#: The most records that are compared with each other.
 RECORDS_MAX = 1_000_000
 #: The time for the text of a failure.
 _EXPLAIN_S = 5.0
@@ -161,7 +161,7 @@ class AsyncAssertions:
         since: Positions | None = None,
     ) -> int:
         """Read all records that are there, and return their number. AssertionError if two have the
-        same `key`: a function of a record, without one its key and value.
+        same `key`: a function of a record; by default its key and value.
 
         AssertionError as well if the topic does not exist, has more than a million records, or
         takes longer than `within_s` to read.
@@ -458,7 +458,7 @@ def _count(reader: TopicReader) -> str:
 
 
 async def _within_limit(lines: Awaitable[list[str]]) -> list[str]:
-    """Lines that a failure can do without: none if they take too long, or cannot be had."""
+    """The optional lines of a failure; none if they take too long or cannot be had."""
     try:
         async with asyncio.timeout(_EXPLAIN_S):
             return await lines

@@ -1,4 +1,4 @@
-"""The same assertions for tests without an event loop: every call blocks until it is decided."""
+"""The same assertions for tests without an event loop: every call blocks until it has a result."""
 
 from __future__ import annotations
 

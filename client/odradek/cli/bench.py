@@ -43,7 +43,7 @@ _LATENCY_RECORDS_MAX = 2_000
 _WARM_UP_RECORDS = 20
 _POLL_RECORDS = 5_000
 _PATIENCE_MS = 30_000
-#: Number of different values: enough that compression neither finds nothing nor shrinks all.
+#: The number of different values: they compress, but not to almost nothing.
 _VALUES = 64
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _LISTEN = "127.0.0.1:8080"
-#: A page waits for a broker that is gone for no longer than this.
+#: The longest time that a page waits for a broker that is gone.
 _TIMEOUT_MS = 10_000
 #: The time to ask a broker for a console of its own.
 _ASK_MS = 3_000
@@ -213,7 +213,7 @@ def _log_to_stderr() -> None:
     import structlog
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
-    # Programs read what no terminal shows; beside a broker it stands among the broker's lines.
+    # Lines of JSON unless stderr is a terminal: then a program reads them, or the broker's log.
     lines: list[Any] = [
         structlog.stdlib.add_log_level,
         structlog.processors.format_exc_info,
@@ -227,7 +227,7 @@ def _log_to_stderr() -> None:
 
 
 def _open_browser(address: str) -> None:
-    """Open the browser of the desktop; where there is none, nothing."""
+    """Open the desktop's browser; do nothing on a machine without a desktop."""
     if sys.platform.startswith("linux") and not (
         os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     ):

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from odradek_broker.config.listeners import Listener
     from odradek_broker.server.server import Server
 
-#: Pauses before a console that has ended is started again; after the last one it stays away until
-#: the broker is started again.
+#: Pauses before a console that has ended is started again. A console that ends after the last one
+#: stays down until the broker is started again.
 PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 #: A console that has run for so long begins with the first pause again.
 _LONG_RUN_S = 600.0
 _END_S = 5.0
-#: The listeners that a console would rather use: without TLS no certificate is needed, and without
-#: SASL nobody has to sign in. A console is on the broker's machine.
+#: The protocols in the order in which a console, on the broker's machine, prefers their listeners:
+#: without TLS no certificate is needed, and without SASL nobody has to sign in.
 _PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL")
 _ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 

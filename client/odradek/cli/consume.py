@@ -59,7 +59,7 @@ _POLL_MS = 500
 #: The limit for the last commit and for leaving the group. Shorter than in a program, because a
 #: user waits: the coordinator may take no commits, as on a full disk.
 _CLOSE_MS = 10_000
-#: The time after which a group that has not begun has the brokers' disks looked at.
+#: The time after which the brokers' disks are checked, if the group has assigned nothing yet.
 _JOIN_PATIENCE_S = 5.0
 #: The number of partitions that a message names.
 _ENDS_SHOWN = 5
@@ -70,11 +70,11 @@ _DELIMITER = r"\n"
 class Reading:
     """The progress of one run.
 
-    `ends`: the offset at which the run stops in each partition; None to read on. `line_end`: set if
-    the output is the value and this, so that no record need be looked at. `starts`, `read`: the
-    first offset and the current position in each partition. `count`: the number of printed records.
-    `own`: this member's partitions in the group; None until they are assigned. `view`: the choice
-    of records, and how they are decoded.
+    `ends`: the offset at which the run stops in each partition; None to read on. `line_end`: the
+    bytes after each value if nothing else is printed, so that records need not be decoded; else
+    None. `starts`, `read`: the first offset and the current position in each partition. `count`:
+    the number of printed records. `own`: this member's partitions in the group; None until they are
+    assigned. `view`: the choice of records, and how they are decoded.
     """
 
     printer: Printer

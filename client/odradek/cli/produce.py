@@ -61,7 +61,7 @@ _FOR_FILES = {"batch_size": 256 * 1024, "linger_ms": 20}
 
 
 async def _is_there(producer: Producer, topic: str) -> bool:
-    """True if the cluster has the topic, or if asking would create it."""
+    """False if a broker answers that the topic does not exist."""
     from odradek_client.errors import OdradekError
     from odradek_protocol.errors import ErrorCode
     from odradek_protocol.primitives import WireError

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from odradek.decoders import Decoded, Decoders
 
 REGISTRY_VARIABLE = "ODRADEK_SCHEMA_REGISTRY"
-#: The number of different failures of formats that a run tells.
+#: The most failures of formats that a run reports.
 _FAILURES_TOLD = 20
 #: Colours for topics, in the order in which the topics come.
 _TOPIC_STYLES = ("cyan", "magenta", "green", "yellow", "blue", "red")
-#: JSON of more characters is not coloured, which would take longer than reading it.
+#: JSON of more characters is not coloured: that would take longer than reading it.
 _COLOURED_CHARACTERS_MAX = 65_536
 _SHOWN_BYTES_MAX = 200
 
@@ -273,13 +273,12 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def _plain(text: str) -> str:
-    """Text on one line, with control characters, of which a terminal may take orders, as
-    escapes."""
+    """Text on one line, with escapes for control characters, which a terminal may obey."""
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def _short(data: bytes | None) -> str:
-    """A header's value: text, or digits of bytes that are none."""
+    """A header's value: text, or hexadecimal digits if its bytes are no UTF-8."""
     if data is None:
         return "NULL"
     shown = data[:_SHOWN_BYTES_MAX]

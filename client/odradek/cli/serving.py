@@ -119,7 +119,7 @@ def serve(options: ServeOptions) -> None:
 
 
 def _serve(options: ServeOptions) -> None:
-    # Imported modules are no garbage: the collector does not run meanwhile, nor look at them later.
+    # Imported modules are no garbage: the collector is off during imports, and never scans them.
     gc.disable()
     parsed, notices = configure(
         options.listen,

@@ -180,7 +180,7 @@ def offsets(
 ) -> None:
     """The first offset that each share group is not done with, and its lag.
 
-    LAG is the number of records that the group is not done with: they are available, lent to a
+    LAG is the number of records that the group is not done with: they are available, acquired by a
     member, or not read yet.
     """
 

@@ -67,11 +67,11 @@ def consume(
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """Print records that a share group lends, and answer them, until Ctrl+C.
+    """Print records of a share group, and acknowledge them, until Ctrl+C.
 
     With --json each line has the delivery count besides what `consume --json` prints. A record is
-    answered after it was written to the output; one whose answer is refused, because its lock has
-    expired, is delivered again.
+    acknowledged after it was written to the output; if the acknowledgement is refused, because the
+    record's lock has expired, the record is delivered again.
     """
     if answer not in _ANSWERS:
         fail(f"--answer {answer!r} is none; there are {', '.join(_ANSWERS)}", 2)
@@ -116,7 +116,8 @@ async def _consume(
 async def _print(
     consumer: ShareConsumer, count: int | None, exit_: bool, answer: str, printer: Printer
 ) -> tuple[int, int]:
-    """Print and answer records; the number of them, and of those whose answer was refused."""
+    """Print and acknowledge records. Returns the numbers of records and of refused
+    acknowledgements."""
     from odradek_client.errors import Closed
     from odradek_client.share.acknowledgements import AcknowledgeType
 

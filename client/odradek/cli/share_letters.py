@@ -348,7 +348,7 @@ async def _contents(
     consumer: Consumer, letter: Letter, known: set[tuple[str, int]]
 ) -> ConsumerRecord:
     """The record with the contents: the copy in the dead letter, or the record itself. LookupError
-    if it is gone, or has no place of the `known` ones to go to."""
+    if the record is gone, or its partition is not in `known`."""
     if (letter.topic, letter.partition) not in known:
         raise LookupError("there is no such partition any more")
     if letter.copied:

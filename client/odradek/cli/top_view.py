@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-#: Lines beside the rows of the tables.
+#: The number of lines besides the rows of the tables.
 _LINES_AROUND = 12
 _ROWS_MIN = 3
 _SLOW_ROWS = 4

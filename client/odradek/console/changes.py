@@ -81,7 +81,7 @@ async def perform(name: str, change: Change, session: Session, sent: Json) -> Js
 
 
 def _check_fields(sent: Json) -> None:
-    """Refusal for fields that cannot be sent to a broker, nor repeated in an answer."""
+    """Refusal for fields that cannot be sent to a broker, or cannot be repeated in an answer."""
     try:
         json.dumps(sent, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:

@@ -145,7 +145,7 @@ async def figures_of_all(session: Session, groups: Sequence[GroupListing]) -> Al
             every.known |= figures
 
     waits = asyncio.ensure_future(session.cached("figures of all groups", _KEEP_ALL_MS, sweep))
-    # The sweep goes on after its page is closed, and then nobody else takes its error.
+    # The task goes on after its page is closed; this marks its exception as retrieved.
     waits.add_done_callback(lambda done: done.cancelled() or done.exception())
     done, _ = await asyncio.wait({waits}, timeout=_PATIENCE_S)
     for ended in done:

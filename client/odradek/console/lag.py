@@ -94,8 +94,8 @@ class LagHistory:
         return point
 
     def _seen(self, tp: TopicPartition, end: int, position: int, now_ms: int) -> list[_End]:
-        """The known ends of a partition with `end` added, from the last one at or before the
-        position on."""
+        """The known ends of a partition with `end` added, without those before the last end that
+        the position has reached."""
         seen = self._ends.setdefault(tp, [])
         if seen and end < seen[-1].offset:
             # The partition was made again, or truncated.

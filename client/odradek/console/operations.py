@@ -17,10 +17,10 @@ from odradek.console.live import Feed
 from odradek.console.sessions import Session
 from odradek_client.admin.broker import BrokerDescription, RequestCounts, Section
 
-#: The time between two questions while a page looks.
+#: The time between two requests while a page is open.
 EVERY_MS = 2_000
 _KEEP_PAST_MS = 4_000
-#: Percentiles of the recent past are of this time.
+#: The time that percentiles of the recent past cover.
 _RECENT_MS = 30_000
 #: The longest time between two samples from which rates are computed.
 _GAP_MS = 4 * EVERY_MS

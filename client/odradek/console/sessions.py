@@ -13,7 +13,7 @@ from odradek_client.admin import Admin
 
 T = TypeVar("T")
 
-#: Answers that a session keeps at most.
+#: The most answers that a session keeps.
 _KEPT_MAX = 256
 #: The least time for which an answer is kept, as a multiple of the time that the broker took for
 #: it: so the broker spends at most a twentieth of its time on one question.

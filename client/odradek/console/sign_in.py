@@ -1,4 +1,4 @@
-"""Signing in: the broker decides about a person's credentials, and each person has own clients.
+"""Signing in: the broker checks a person's credentials, and each person has their own clients.
 
 Where the listener asks for SASL, a person gives a name and password, or a token. The credentials
 are right if a client can sign in to the broker with them. Passwords are kept in memory only, in the

@@ -37,9 +37,8 @@ _EVENTS_MAX = 1_000
 #: Subjects that are offered for choice, of each type.
 _OFFERED_MAX = 200
 _RECENT_EVENTS = 1_000
-#: The longest time for which the present state of a subject, and that of the clients beside it, is
-#: shown unchanged while nothing happens. The last one is for consoles that cannot ask for new
-#: events.
+#: The longest age of a shown state without new events: of the subject, of the clients beside it,
+#: and of both in consoles that cannot ask for new events.
 _STATES_S = 5.0
 _CLIENTS_S = 60.0
 _UNFOLLOWED_S = 3.0

@@ -165,7 +165,7 @@ def decode(
         return Decoded(HEX, hex_dump(data, limits), None, (Attempt(name, too_long),))
     for name, attempt in tries:
         if any(name == each.format for each in attempts):
-            # The text that follows a named format may be that format.
+            # A format that was named and tried may come again in the guess that follows.
             continue
         try:
             found = attempt(data, topic, is_key)

@@ -62,7 +62,7 @@ class Decoded:
 
 # --- Text -----------------------------------------------------------------------------------------
 
-#: Control characters, of which a terminal may take orders; a line may end with CR LF.
+#: Control characters, which a terminal may obey; a line may end with CR LF.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
 
 
@@ -142,7 +142,7 @@ def _indented(text: str, limits: Limits) -> str:
 
 
 def safe_json(text: str) -> str:
-    """JSON with control characters, of which a terminal may take orders, as escapes."""
+    """JSON with escapes for control characters, which a terminal may obey."""
     return _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

@@ -12,7 +12,7 @@ _VARINT, _FIXED64, _BYTES, _GROUP, _GROUP_END, _FIXED32 = range(6)
 _VARINT_BYTES_MAX = 10
 _U64 = (1 << 64) - 1
 _FIELD_NUMBER_MAX = (1 << 29) - 1
-#: Field numbers beyond are rare in messages, and common in bytes that are none.
+#: Larger field numbers are rare in messages, and common in bytes that are no message.
 _LIKELY_FIELD_NUMBER_MAX = 10_000
 #: The bytes with which messages begin, and with which texts seldom do: keys of the first field.
 _BEGINS_A_MESSAGE = ("\t", "\n", "\r")
@@ -226,7 +226,7 @@ def read_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
 
 
 def renamed(file: bytes, name: str | None) -> bytes:
-    """A serialized descriptor under the name by which others import it; None: nobody does."""
+    """A serialized descriptor with the name by which others import it; None if none does."""
     proto = _import_descriptors().FileDescriptorProto.FromString(file)
     proto.name = name or _NOBODY_IMPORTS
     serialized: bytes = proto.SerializeToString()

@@ -44,8 +44,8 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """A schema in a registry. `kind`: AVRO, PROTOBUF or JSON. `others`: the schemas that it refers
-    to, in an order in which each comes behind those that it needs itself; with their names."""
+    """A schema in a registry. `kind`: AVRO, PROTOBUF or JSON. `others`: (name, schema) of those
+    that it refers to, each after the ones that it needs itself."""
 
     kind: str
     text: str
@@ -123,7 +123,7 @@ class SchemaRegistry:
         answer = self._get(f"/schemas/ids/{schema_id}", deadline_s)
         kind = str(answer.get("schemaType") or AVRO)
         if kind == PROTOBUF:
-            # In this form it is a descriptor, which needs no compiler.
+            # The serialized form is a descriptor, which needs no compiler.
             answer = self._get(f"/schemas/ids/{schema_id}?format=serialized", deadline_s)
         others: dict[str, str] = {}
         self._follow(_references(answer), kind, others, deadline_s)
@@ -132,7 +132,7 @@ class SchemaRegistry:
     def _follow(
         self, references: list[Reference], kind: str, others: dict[str, str], deadline_s: float
     ) -> None:
-        """Put the schemas referred to, and first those that they need, into `others`."""
+        """Add the schemas of `references` to `others`, each after those that it needs itself."""
         # A stack of (reference, its answer once its own references are on the stack above it).
         stack: list[tuple[Reference, dict[str, Any] | None]]
         stack = [(each, None) for each in reversed(references)]

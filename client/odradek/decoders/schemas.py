@@ -1,8 +1,8 @@
 """Schemas for topics: from files, and from a registry by the id that a record begins with.
 
 A rule names a topic, a key or value, or none of them: `[TOPIC:][key=|value=]REST`. In TOPIC `*`
-stands for any characters. The rule that says most is taken: one with a whole topic before one with
-a pattern, one for the key or the value before one for both; of equal ones the last.
+stands for any characters. The most specific rule is taken: one with a whole topic before one with a
+pattern, one for the key or the value before one for both; of equal ones the last.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Rule:
     rest: str
 
     def rank(self, topic: str, is_key: bool) -> tuple[int, int] | None:
-        """The larger, the more the rule says; None if it is for something else."""
+        """A number that is larger for a more specific rule; None if the rule does not apply."""
         if self.is_key is not None and self.is_key != is_key:
             return None
         if self.topic is not None and not fnmatchcase(topic, self.topic):
@@ -64,7 +64,7 @@ def parse_rule(text: str) -> Rule:
 
 
 def best(rules: Sequence[Rule], topic: str, is_key: bool) -> int | None:
-    """The number of the rule that is taken; None without one."""
+    """The index of the most specific rule that applies (of equal ones the last), or None."""
     ranked = [
         (rank, number)
         for number, rule in enumerate(rules)
@@ -132,7 +132,7 @@ class Schemas:
         self._compiled: OrderedDict[int, avro.Schema | protobuf.Schema] = OrderedDict()
 
     def is_for(self, kind: str, data: bytes, topic: str, is_key: bool) -> bool:
-        """True if a guess may try AVRO or PROTOBUF: something says that it could be that."""
+        """True if a guess may try AVRO or PROTOBUF: the bytes or a rule point to it."""
         if kind == AVRO and data.startswith(avro.CONTAINER):
             return True
         if isinstance(self._of_topic(topic, is_key), _TYPES[kind]):

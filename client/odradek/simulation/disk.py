@@ -362,8 +362,8 @@ class MemoryFiles:
         self._unsynced_renames.append((source, target))
 
     def _move_directory(self, source: str, target: str) -> None:
-        """Move a directory: both parents' entries change, and nothing below; its content moves
-        along, also the durable one."""
+        """Move a directory: both parents' entries change, and nothing below; its content, and what
+        is durable of it, moves along."""
         prefix = source + "/"
         for names in (self._names, self._durable_names):
             for path in [path for path in names if path.startswith(prefix)]:

@@ -1,6 +1,6 @@
 """The faults of a run, with their times, drawn from a seed before it begins.
 
-A list can be replayed without some of its faults, by which a failing seed is reduced.
+A list can be replayed without some of its faults, to reduce a failing seed to those that matter.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from odradek.simulation.world import World
 from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
 from odradek_broker.share.events import DeadLettered, ShareEvent
 
-#: The differences of a wrong wall clock. Within a day of each other: a broker drops its state of an
-#: idle producer a day after its last record. At most an hour slow: records of a later time are
-#: refused.
+#: The differences of a wrong wall clock: less than a day apart, because a broker drops its state of
+#: an idle producer a day after its last record; at most an hour slow, because the broker refuses
+#: records that are further ahead of its clock.
 CLOCK_ERRORS_MS = (-3_600_000, -60_000, 60_000, 43_200_000)
 #: The durations of an fsync, and the longest time until an answer or a dead letter, if the power is
 #: cut after one.

@@ -1,4 +1,5 @@
-"""The rows of a topic against those it should have, as multisets; the difference as text."""
+"""The comparison of a topic's rows with the expected ones, as multisets, and the difference as
+text."""
 
 from __future__ import annotations
 

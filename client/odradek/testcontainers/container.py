@@ -112,12 +112,12 @@ class _BrokerContainer:
         return self
 
     def with_name(self, name: str) -> Self:
-        """Keep a name, which nothing needs."""
+        """Keep a name, which has no effect."""
         self._name = name
         return self
 
     def with_kwargs(self, **kwargs: Any) -> Self:
-        """Keep arguments for Docker, which nothing needs."""
+        """Keep arguments for Docker, which have no effect."""
         self._kwargs = kwargs
         return self
 

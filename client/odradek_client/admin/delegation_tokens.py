@@ -31,7 +31,7 @@ from odradek_protocol.schemas.renew_delegation_token import (
 
 _ABOUT = "delegation token"
 _USER = "User"
-#: A period in requests for which the broker's own counts, or for an end at once.
+#: The period in requests that stands for the broker's default, or for an immediate expiry.
 _UNSET_MS = -1
 
 
@@ -65,7 +65,7 @@ class DelegationTokenAdmin(AdminPart):
         owner: str | None = None,
         max_lifetime_ms: int | None = None,
     ) -> DelegationToken:
-        """Create a token for this client's user, or for another `owner`, which takes the right
+        """Create a token for this client's user, or for another `owner`, which needs the right
         CREATE_TOKENS on that user. `renewers`: the names of users that may renew and end it.
 
         The call is not repeated after a lost answer, since each request makes a token. Raises

@@ -77,8 +77,8 @@ class ProducerAdmin(AdminPart):
         `start_offset`.
 
         For transactions that no coordinator knows any more, and that block read_committed consumers
-        for ever. A transaction that its coordinator knows would lose a part. Raises Refused if no
-        transaction began at that offset and is still open.
+        for ever. A transaction that its coordinator still knows would lose its records on this
+        partition. Raises Refused if no transaction began at that offset and is still open.
         """
         tp = TopicPartition(*partition)
         producers = (await self.describe_producers([tp]))[tp]

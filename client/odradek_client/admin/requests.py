@@ -101,8 +101,8 @@ class AdminRequests:
         return error
 
     async def metadata(self, topics: list[str] | None) -> MetadataResponse:
-        """The metadata of some topics, or of all, without a change of what the network keeps
-        fresh."""
+        """The metadata of some topics, or of all; the topics that the network keeps fresh do not
+        change."""
 
         async def ask() -> MetadataResponse:
             node_id = await self._network.least_loaded_node()
@@ -251,8 +251,8 @@ class AdminRequests:
         """Ask about all items, and again about those with a retriable error until the timeout.
 
         `final`: retriable errors that are not retried here. `partition_of`: the topic and partition
-        of an item. UNKNOWN_TOPIC_OR_PARTITION is final only if it is likely to be true; if not
-        `patient`, for every topic that this admin has not created. Raises the first error, or
+        of an item. UNKNOWN_TOPIC_OR_PARTITION is retried while the partition may still appear; if
+        not `patient`, only for a topic that this admin has created. Raises the first error, or
         leaves all of them in the results.
         """
         loop = self._network.loop

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from odradek_protocol.constants import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from odradek_protocol.settings import parse_iso_duration_ms
 
-#: In place of a timestamp of ListOffsets: a duration before the time of the request.
+#: The `timestamp` that stands for a duration before the time of the request.
 BY_DURATION = -1_000_000
 
 _PREFIX = "by_duration:"

@@ -89,7 +89,8 @@ class PollLoop:
         them to these.
 
         Returns none after `timeout_ms`, or earlier if positions moved over records that are not
-        returned (K-13). Up to `joining_ms` until the first assignment of the group do not count.
+        returned (K-13). The time until the first assignment of the group, up to `joining_ms`, does
+        not count.
         """
         deadline_ms = self._network.now_ms() + timeout_ms
         joined_by_ms = self._network.now_ms() + joining_ms

@@ -117,7 +117,7 @@ class ClusterView:
         return self.all_topics or not self._requested.issuperset(self._wanted)
 
     def unwant(self, topics: Iterable[str]) -> None:
-        """Request these topics no longer; their metadata is dropped with the next answer."""
+        """Stop requesting these topics; their metadata is dropped with the next answer."""
         for topic in topics:
             self._wanted.pop(topic, None)
 

@@ -190,7 +190,8 @@ class Connections:
         chosen = []
         for names in by_address.values():
             ranked = sorted((self._rank(node_id), node_id) for node_id in names)
-            # If it does not answer at one of its addresses, the same is expected at the others.
+            # A broker that does not answer at one of its addresses is not expected to answer at the
+            # others.
             late = [each for each in ranked if each[0][0] in (_BUSY, _SILENT)]
             chosen.append((late or ranked)[0])
         return [node_id for _, node_id in sorted(chosen)]
@@ -331,7 +332,7 @@ class Connections:
         if not connection.ready.done():
             connection.ready.add_done_callback(lambda _: on_ready())
         elif not connection.is_ready:
-            # Throttled or full: its next answer or the end of the throttle time will tell.
+            # The connection is throttled or full: the caller checks it again.
             return _BUSY_CHECK_S
         return None
 

@@ -30,7 +30,7 @@ _ILLEGAL = re.compile(r"[^a-zA-Z0-9.-]")
 
 @cache
 def _software_version() -> str:
-    # The module brings the parsers of e-mail, which no program needs before it connects.
+    # The import loads e-mail parsers, which no program needs before it connects.
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -226,7 +226,7 @@ class Producer:
             self._warn_of_lost_records()
 
     def _warn_of_lost_records(self) -> None:
-        """Log it as well, because Python shows a ResourceWarning only on request."""
+        """Log the warning as well, because Python shows a ResourceWarning only on request."""
         accumulator = self._accumulator
         if accumulator is None or self._pid != os.getpid():
             return  # never started; or the copy of a producer in a forked child

@@ -168,7 +168,8 @@ class SenderLoop:
         try:
             self._carry_out_next_step()
         except (KeyboardInterrupt, SystemExit):
-            # May be raised at any line, after batches were drained that only this pass has.
+            # The interrupt may come at any line, also while only this pass refers to the drained
+            # batches.
             self._sender.fail_all(
                 Closed("the program was interrupted before the record was sent"),
                 Closed("the program was interrupted; the record may be written or not"),

@@ -222,7 +222,7 @@ class Sequences:
         self._to_bump.setdefault(tp, set()).update(ahead)
 
     def rewrite_bumped(self, identity: ProducerIdentity) -> None:
-        """Start over the partitions that must and need not wait any more, under a new epoch
+        """Restart, under a new epoch, the partitions that must and have no batch left to wait for
         (C-44)."""
         for tp in sorted(filter(self._is_free, self._to_bump)):
             del self._to_bump[tp]

@@ -330,8 +330,8 @@ class TransactionManager:
 
     @fatal_if_illegal
     def batch_failed(self, error: OdradekError) -> None:
-        """A batch of the transaction will never be written: so that it cannot be committed (C-55,
-        C-64)."""
+        """Note that a batch will never be written, so that its transaction cannot be committed
+        (C-55, C-64)."""
         if self.state in {State.ABORTING, State.FATAL_ERROR}:
             return
         if isinstance(error, _FATAL):

@@ -61,7 +61,7 @@ class Taken:
 class AcquiredBatch:
     """The acquired records of a partition.
 
-    `node_id`: the leader that lent them. `deadline_ms`: the end of their locks.
+    `node_id`: the leader from which they were acquired. `deadline_ms`: the end of their locks.
     """
 
     __slots__ = (
@@ -250,7 +250,7 @@ def _call(deserialize: Deserializer | None, data: bytes | None, what: str) -> An
 
 def _offsets(acquired: Sequence[AcquiredRecords]) -> dict[int, int]:
     """The acquired offsets with their delivery counts, ascending; the first count of an offset that
-    is named twice. BatchError if there are more than a broker can lend."""
+    is named twice. BatchError if there are more than a broker lets a member acquire."""
     found: dict[int, int] = {}
     for each in sorted(acquired, key=lambda each: each.first_offset):
         if each.last_offset - each.first_offset + len(found) >= ACQUIRED_MAX:

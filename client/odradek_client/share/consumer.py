@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 #: The timeout of each poll of a loop over single records, which polls again and again.
 _ITERATION_POLL_MS = 1_000
-#: The time that brokers have to answer the end of the sessions at least.
+#: The least time that brokers get to answer the requests that end the sessions.
 _CLOSE_MIN_MS = 1_000
 
 AcknowledgementCallback = Callable[[ShareRecord, OdradekError | None], None]
@@ -44,8 +44,8 @@ log = logging.getLogger("odradek.client.share")
 
 @short_cancellations()
 class ShareConsumer:
-    """Takes records of topics as a member of a share group, which lends each record to one member
-    at a time, and delivers it again if it is not accepted (KIP-932).
+    """Takes records of topics as a member of a share group, in which one member at a time acquires
+    a record, and the record is delivered again if it is not accepted (KIP-932).
 
     ::
 
@@ -57,10 +57,10 @@ class ShareConsumer:
     Settings are Kafka's, with underscores: see `ShareConsumerConfig`. ConfigError for an invalid
     setting.
 
-    A record is answered with `async with record` or `record.acknowledge`; with
+    A record is acknowledged with `async with record` or `record.acknowledge`; with
     share_acknowledgement_mode="implicit" (the default) the next poll accepts the others that
-    earlier polls returned. What is not answered before the end of its lock, or before `close`, is
-    delivered again.
+    earlier polls returned. A record that is not acknowledged before the end of its lock, or before
+    `close`, is delivered again.
 
     Only one task polls at a time; others wait for it. All other methods may be called meanwhile.
     """
@@ -93,8 +93,8 @@ class ShareConsumer:
             self.subscribe(topics)
 
     def wrap_holder(self, wrap: Callable[[Holder], Holder]) -> None:
-        """Have records tell what `wrap` returns for the holder of before: for programs whose
-        records are used in other threads. To be called before `start`."""
+        """Have records call what `wrap` returns for the present holder, for programs that use
+        records in other threads. To be called before `start`."""
         self._fetcher.holder = wrap(self._fetcher.holder)
 
     # --- life -------------------------------------------------------------------------------------
@@ -114,12 +114,13 @@ class ShareConsumer:
         self._want_topics()
 
     async def close(self, timeout_ms: float = 30_000) -> None:
-        """Wait for records in `async with`, send the answers, return all other records to the
-        group, leave it, close the connections. May be called again.
+        """Wait for records in `async with`, send the acknowledgements, return all other records to
+        the group, leave it, close the connections. May be called again.
 
-        Records that are not answered are released, also in implicit mode; `commit` before accepts
-        them. Handlers and brokers together get `timeout_ms`: records that are handled longer are
-        released too, and what brokers do not hear is delivered again when the locks expire.
+        Records that are not acknowledged are released, also in implicit mode; call `commit` before
+        to accept them. Handlers and brokers together get `timeout_ms`: records that are handled
+        longer are released too, and those whose acknowledgement reaches no broker are delivered
+        again when their locks expire.
         """
         if self._closed:
             return
@@ -190,7 +191,7 @@ class ShareConsumer:
 
     async def unsubscribe(self) -> None:
         """End the subscription and leave the group. Records that were returned can still be
-        answered."""
+        acknowledged."""
         self._topics = frozenset()
         self._group.subscribe(self._topics)
         if self._started and not self._closed:
@@ -227,8 +228,8 @@ class ShareConsumer:
 
         Waits up to `timeout_ms` for the first record; returns the available ones, perhaps none. In
         implicit mode accepts what earlier polls returned. Raises UnreadableRecord for records that
-        cannot be returned, which have their answer already, and refusals of brokers; IllegalState
-        without a subscription.
+        cannot be returned, which were released or rejected already, and refusals of brokers;
+        IllegalState without a subscription.
         """
         self._require_open()
         limit = self._limit(max_records)
@@ -277,7 +278,8 @@ class ShareConsumer:
                     self._warn_full(room)
                     return []
                 if collects or fetcher.wanted_records != max(room, 0):
-                    # Each look of the loop ends the wait, so that it must have a reason.
+                    # Every pass of the loop wakes this poll again, so wake the loop only if there
+                    # is a reason.
                     fetcher.wanted_records = max(room, 0)
                     self._loop.wake()
                 await self._wait(left_ms)
@@ -335,10 +337,11 @@ class ShareConsumer:
     async def commit(
         self, *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OdradekError | None]:
-        """Send all answers, and wait for the results: by partition the first error, or None.
+        """Send all acknowledgements, and wait for the results: by partition the first error, or
+        None.
 
-        In implicit mode accepts before what polls have returned. RequestTimedOut if the results are
-        not known within `timeout_ms` (default_api_timeout_ms if None).
+        In implicit mode, first accepts the records that polls have returned. RequestTimedOut if the
+        results are not known within `timeout_ms` (default_api_timeout_ms if None).
         """
         self._require_open()
         if self._implicit:
@@ -348,8 +351,8 @@ class ShareConsumer:
         )
 
     def commit_soon(self) -> None:
-        """Send all answers as `commit` does, without waiting; the results are those of the
-        acknowledgements, and go to the callback of `set_acknowledgement_callback`."""
+        """Send all acknowledgements as `commit` does, without waiting; the results go to the
+        callback of `set_acknowledgement_callback`."""
         self._require_open()
         if self._implicit:
             self._accept_unhandled()
@@ -382,7 +385,7 @@ class ShareConsumer:
             record.accept()
 
     def set_acknowledgement_callback(self, callback: AcknowledgementCallback | None) -> None:
-        """Have `callback(record, error)` called with the result of every answered record, and for
+        """Have `callback(record, error)` called with the result of every acknowledgement, and for
         every record whose lock expires; `error` is None for success. It must not block."""
         self._callback = callback
 
@@ -435,7 +438,8 @@ class ShareConsumer:
 
 
 class _DirectHolder:
-    """The consumer behind its records, for programs whose tasks run in the loop of the consumer."""
+    """The consumer as its records call it, for programs whose tasks run in the loop of the
+    consumer."""
 
     def __init__(self, consumer: ShareConsumer) -> None:
         self._consumer = consumer

@@ -2,9 +2,9 @@
 its answer means.
 
 A leader gets one request at a time, because each request has the epoch of its share session.
-Acknowledgements go with the next ShareFetch to the leader that lent the records; if there is none
-to send, a ShareAcknowledge of their own follows after a short wait. Records are fetched only while
-a poll waits and none are buffered: their locks run from the broker's answer on.
+Acknowledgements go with the next ShareFetch to the leader from which the records were acquired; if
+there is none to send, a ShareAcknowledge of their own follows after a short wait. Records are
+fetched only while a poll waits and none are buffered: their locks run from the broker's answer on.
 """
 
 from __future__ import annotations
@@ -592,7 +592,8 @@ class ShareFetcher:
         self.counts.bytes += len(data.records or b"")
         pending = node.pending.get(partition)
         for offset in batch.offsets:
-            # An answer to an earlier loan would be taken for one to this loan.
+            # An acknowledgement of an earlier acquisition would be taken for one of this
+            # acquisition.
             self.held.lent_again(partition, offset)
             if pending is not None:
                 pending.drop(offset)
@@ -670,8 +671,8 @@ def _take(node: _Node) -> dict[SharePartition, Types]:
 
 
 def _take_renewals(node: _Node) -> dict[SharePartition, Types]:
-    """The next renewals of each partition. They go alone and before everything else: their time
-    runs, and a broker refuses the records that are asked for with them."""
+    """The next renewals of each partition. Renewals are sent first, because their locks are
+    running, and alone, because a broker acquires no records in the same request."""
     return _taken(node, PendingAcknowledgements.take_renewals)
 
 

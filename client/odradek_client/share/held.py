@@ -34,7 +34,7 @@ class HeldRecords:
         self._answer_grace_ms = answer_grace_ms
         self._handled: dict[Place, ShareRecord] = {}
         self._ever_renewed = False
-        #: No record expires before this; a bound, so that thousands are not looked at each time.
+        #: No record expires before this time, so the records need not be looked at before.
         self._next_expiry_ms = _NEVER
         #: The number of records that the application has not answered, and whose locks run.
         self.unanswered = 0
@@ -49,7 +49,7 @@ class HeldRecords:
         self.unanswered += 1
 
     def lent_again(self, partition: SharePartition, offset: int) -> None:
-        """Note that the broker has lent a record again, so that an earlier lock has expired."""
+        """Note that a record was acquired again, so that an earlier lock has expired."""
         before = self._records.get((partition, offset))
         if before is not None:
             self._end(before, LockExpired(before.topic_partition, offset))
@@ -100,8 +100,8 @@ class HeldRecords:
         self.on_result(record)
 
     def expire(self, now_ms: float) -> list[ShareRecord]:
-        """End the records whose locks have expired, and return them: at once without an answer of
-        the application, else when the broker's answer has not come for the time of a request."""
+        """End and return the records whose locks have expired: at once if the application has not
+        acknowledged them, else after the time of a request without the broker's answer."""
         if now_ms < self._next_expiry_ms:
             return []
         expired = [each for each in self._records.values() if self._expires_at_ms(each) <= now_ms]

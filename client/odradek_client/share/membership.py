@@ -3,12 +3,12 @@
 Several members may have the same partition, so a member gives nothing up before it takes an
 assignment over. A member is in one of these states; `SHARE_STEPS` has the legal steps::
 
-    UNSUBSCRIBED  not in the group, and not to be
-    JOINING       its next heartbeat asks to be let in, with epoch 0
+    UNSUBSCRIBED  not in the group, and not joining it
+    JOINING       its next heartbeat joins the group, with epoch 0
     STABLE        in the group
     LEAVING       its next heartbeat, due at once, leaves the group
     STALE         left because the application did not poll; joins again when it does
-    FATAL         the group does not take it; asking again does not help
+    FATAL         refused by the group; another try does not help
 """
 
 from __future__ import annotations
@@ -192,7 +192,8 @@ class ShareMembership(EpochMembership):
         self._sent_topics = None
         joining = self.state is _S.JOINING
         if joining and code is ErrorCode.GROUP_ID_NOT_FOUND:
-            # To join makes a group, unless there is one with this name.
+            # A join creates the group if none has this name: so the name is that of another kind of
+            # group.
             self.fail(InvalidGroup(f"{self.about}: {OTHER_KIND} ({code.name})", code=code))
             return Action.GO_ON
         if code in _FENCING:

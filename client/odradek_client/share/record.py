@@ -1,4 +1,4 @@
-"""ShareRecord: a record that a share group has lent to this consumer, and the answer to it.
+"""ShareRecord: a record that this consumer has acquired, and its acknowledgement.
 
 A record is in one of these states; `RECORD_STEPS` has the legal steps::
 
@@ -42,7 +42,7 @@ RECORD_STEPS: dict[RecordState, frozenset[RecordState]] = {
 
 
 class Holder(Protocol):
-    """The consumer behind a record."""
+    """The consumer, as its records call it."""
 
     def answer(self, record: ShareRecord, kind: AcknowledgeType) -> None:
         """Send an acknowledgement."""
@@ -168,10 +168,10 @@ class ShareRecord:
     # --- answers ---
 
     def acknowledge(self, kind: AcknowledgeType = AcknowledgeType.ACCEPT) -> Acknowledgement:
-        """Answer the record: accept, release (deliver again) or reject (never deliver again).
+        """Acknowledge the record: accept, release (deliver again) or reject (never deliver again).
 
         Returns the result, to be awaited or not. RENEW only begins the lock again. IllegalState if
-        the record has an answer already; a record whose lock has expired takes the answer without
+        the record was acknowledged already; for a record whose lock has expired the call has no
         effect, and the result is LockExpired.
         """
         kind = AcknowledgeType(kind)
