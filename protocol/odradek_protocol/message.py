@@ -113,7 +113,7 @@ def field(
         else:
             default = [] if isinstance(type_, ArrayOf) else type_
     return FieldSpec(
-        "",  # until the class is made that has the field
+        "",  # until the class with the field is made
         type_,
         Versions.parse(versions),
         Versions.parse(nullable),

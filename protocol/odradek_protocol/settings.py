@@ -33,7 +33,7 @@ class Check:
     accepts: Callable[[Any], bool]
     lowest: float = -math.inf
     highest: float = math.inf
-    #: The only values, of which a list may have several.
+    #: The allowed values; a list may have several of them.
     choices: tuple[str, ...] = ()
 
 
@@ -58,7 +58,7 @@ def one_of(*choices: str) -> Check:
 
 
 def any_of(*choices: str, may_be_empty: bool = False) -> Check:
-    """For lists: some of them, and nothing else."""
+    """A check that a list has only words out of several."""
     return Check(
         f"one or more of {', '.join(choices)}" + (", or nothing" if may_be_empty else ""),
         lambda values: (bool(values) or may_be_empty) and all(value in choices for value in values),
@@ -107,7 +107,8 @@ class Row(Generic[Kind, Value]):
 
 
 class BadValue(ValueError):
-    """A value that cannot be read. The text says what is wrong with it, to be put behind it."""
+    """A value that cannot be read. The text, which follows the value in a message, says what is
+    wrong."""
 
 
 BOOLEANS = {"true": True, "false": False}

@@ -7,8 +7,8 @@ installation, and is not used if it may differ from this source:
 - its `ABI` is not ours: the folder has the library of another version;
 - a checkout's `_native.c` is not the text that it was built from: `pip install -e .` builds it
   anew;
-- the environment variable ODRADEK_PURE is set (and not 0): the library itself looks, when it is
-  loaded.
+- the environment variable ODRADEK_PURE is set (and not 0): the library itself checks the variable
+  when it is loaded.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ class PurePlace:
         return cls(owner, index)
 
     def track(self) -> None:
-        """Let the garbage collector track it. Called before `owner` refers to an object that may
-        refer to this one: the cycle would never be freed otherwise."""
+        """Let the garbage collector track this object. Called before `owner` refers to an object
+        that may refer to this one: the cycle would never be freed otherwise."""
 
 
 if TYPE_CHECKING:

@@ -242,8 +242,8 @@ def parse_records(data: bytes, count: int) -> ParsedRecords:
     return parsed
 
 
-#: The compiled twin does not say which record is damaged; with more records than this, it is not
-#: determined.
+#: The compiled twin does not say which record is damaged. With more records than this, the pure
+#: twin does not look for it.
 MAX_RECORDS_READ_AGAIN = 100_000
 
 

@@ -15,16 +15,16 @@ from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT16, INT32, INT64, RECORDS, STRING, UUID, ZERO_UUID
 
 Records = bytes | bytearray | memoryview
-#: The expected end of a request that asks for the end.
+#: The `expected_end_offset` of a request that only asks where the log ends.
 ANY_END = -1
 
 
 class MirroredPartition(Struct):
     """Batches of one partition, one after the other, and the state of the partition at its source.
 
-    `expected_end_offset`: the log end offset that the sender was told last; where the log ends
-    elsewhere nothing is written. -1 with null records asks for the end. `fetch_offset`: the offset
-    at which the batches were fetched, or where those before them in the same answer end.
+    `expected_end_offset`: the log end offset that the sender was told last; nothing is written to a
+    log with another end. -1 with null records asks for the end. `fetch_offset`: the offset at which
+    the batches were fetched, or the end of the batches before them in the same answer.
     """
 
     partition_index: int = field(INT32)

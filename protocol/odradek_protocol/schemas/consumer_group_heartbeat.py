@@ -1,5 +1,5 @@
-"""ConsumerGroupHeartbeat (key 68): a member of a consumer group joins, lives, reports and leaves
-(KIP-848).
+"""ConsumerGroupHeartbeat (key 68): a member of a consumer group joins, stays alive, reports its
+partitions and leaves (KIP-848).
 
 Versions: 1 subscribes by a regular expression, and members make their own ids (KIP-1082).
 """

@@ -1,4 +1,4 @@
-"""ShareGroupHeartbeat (key 76): a member of a share group joins, lives, subscribes and leaves
+"""ShareGroupHeartbeat (key 76): a member of a share group joins, subscribes, stays alive and leaves
 (KIP-932).
 """
 

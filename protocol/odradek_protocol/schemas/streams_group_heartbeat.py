@@ -81,7 +81,7 @@ class TaskOffset(Struct):
 class StreamsGroupHeartbeatRequest(Message):
     """The request. `member_epoch` 0 joins, -1 leaves.
 
-    Null means for tasks: as in the heartbeat before, for other fields: as said before.
+    Null means unchanged: tasks since the last heartbeat, other fields since they were last sent.
     """
 
     group_id: str = field(STRING)

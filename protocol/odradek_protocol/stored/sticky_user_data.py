@@ -44,8 +44,8 @@ def decode_sticky(data: Buffer | None) -> StickyUserData:
     """The user data of any version; empty if there is none, or if the bytes are of another
     assignor.
 
-    kafka-python 3 does write a version in front. Read as the length of an array it is above 65535,
-    so the data cannot be confused with that of others.
+    kafka-python 3 does write a version in front. That version, read as the length of an array, is
+    above 65535, so the data cannot be confused with that of others.
     """
     for version, position in ((1, 0), (0, 0), (1, 2)) if data is not None and len(data) else ():
         try:
