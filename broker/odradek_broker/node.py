@@ -282,7 +282,7 @@ class Node:
 
     def _begin_histories(self, clock: Clock) -> None:
         """Begin to keep recent events of groups, producer ids, transactional ids, partitions and
-        clients. They share their numbers."""
+        clients. The events of all histories share one sequence of numbers."""
         numbers = count()
         self.group_history = History(clock.wall_ms, numbers=numbers)
         self.producer_history = History(clock.wall_ms, numbers=numbers)
@@ -539,15 +539,15 @@ class Node:
         return report
 
     def _remove_expired_tokens(self, now_ms: int, wall_ms: int) -> None:
-        """Remove delegation tokens that have expired, if that is due; the rest of many in the next
-        turns."""
+        """Remove delegation tokens that have expired, if that is due, a limited number in each
+        call."""
         if now_ms < self._next_token_expiry_ms:
             return
         records = expired_tokens(self.metadata.delegation_tokens.all(), wall_ms)
         if len(records) < EXPIRED_AT_ONCE_MAX:
             interval_ms = self.config.delegation_token_expiry_check_interval_ms
             self._next_token_expiry_ms = now_ms + interval_ms
-        # On a full disk the tokens stay, which are refused all the same.
+        # On a full disk the expired tokens stay, but they are refused all the same.
         with suppress(StorageError):
             self.metadata_log.commit(records)
 

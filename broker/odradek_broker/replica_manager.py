@@ -364,7 +364,7 @@ class ReplicaManager:
 
     def prune(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Delete the records of one of the broker's own topics below an offset of each partition.
-        Of a partition that cannot be written, they are deleted another time."""
+        The records of a partition that cannot be written are deleted later."""
         partitions = self._partitions.get(topic, {})
         self._logs.delete_records(
             [

@@ -48,11 +48,11 @@ class Peer:
     """The other end of a connection, and the name of the listener that it came to.
 
     `user`: the authenticated user, or ANONYMOUS; `by_token`: a delegation token has authenticated
-    it. `throttle_ms`: the time for which the session has
-    to throttle the connection; reading it clears it. `authentication`: the exchange in progress, or
-    None. `requests`: the number of requests so far; `client_id` and `api_name` are those of the
-    last one. `recorded`: the history has its beginning. `opened_ms`: wall
-    time. `end`: the reason for which the broker closes the connection.
+    it. `throttle_ms`: the time for which the session has to throttle the connection; reading it
+    clears it. `authentication`: the exchange in progress, or None. `requests`: the number of
+    requests so far; `client_id` and `api_name` are those of the last one. `recorded`: the history
+    has the event of the first request. `opened_ms`: wall time. `end`: the reason for which the
+    broker closes the connection.
     """
 
     host: str
@@ -99,7 +99,7 @@ class RequestContext:
     by_token: bool = False
 
     def throttle(self, quota: str, throttle_ms: int) -> None:
-        """Throttle the connection because a quota is exceeded; of several times the longest counts
+        """Throttle the connection because a quota is exceeded; the longest of several times counts
         (Q-06)."""
         if throttle_ms > self.throttle_ms:
             self.throttle_ms, self.throttled_by = throttle_ms, quota

@@ -70,7 +70,7 @@ INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_STATE_TOPI
 
 #: The ids in one block (rule P-29).
 PRODUCER_ID_BLOCK = 1000
-#: Topic ids that Kafka does not use: two are reserved; of the others, a leading "-" in base64 looks
+#: Topic ids that Kafka does not use: two are reserved, and an id with a leading "-" in base64 looks
 #: like an option.
 _RESERVED_IDS = (ZERO_UUID, bytes(15) + b"\x01")
 _BASE64_DASH = 62
@@ -119,8 +119,8 @@ class ClusterMetadata:
         #: topic change. Not stored.
         self.topics_version = 0
         self._static = config
-        #: Called with settings before they are recorded; raises ConfigError for an error other than
-        #: one of their form.
+        #: Called with settings before they are recorded. Raises ConfigError for settings of the
+        #: right form that cannot be used.
         self.check_config: Callable[[BrokerConfig], None] = lambda _: None
         #: The reason why the dynamic settings of the broker are not used; empty if they are.
         self.config_problem = ""
@@ -138,7 +138,7 @@ class ClusterMetadata:
         self.acls = AclIndex()
         #: The finalized level of each feature. Changed by `replay` only.
         self.feature_levels = first_levels(config.profile)
-        #: The levels of features that clients may be told of and ask for.
+        #: The levels of features that ApiVersions shows, and that clients may finalize.
         self.supported_features = supported_features(config.profile)
         #: The source of each mirror topic, CLUSTER_ID:TOPIC_ID. Changed by `replay` only.
         self.mirror_sources: dict[str, str] = {}
@@ -147,7 +147,7 @@ class ClusterMetadata:
         self.promoting: set[str] = set()
         self._log_configs: dict[str, LogConfig] = {}
         self._next_producer_id = 0
-        #: Every producer id below it may have been given out by another cluster.
+        #: Every producer id below this one may have been given out by another cluster.
         self._first_own_producer_id = 0
         # Not stored: the block in use and the one that is being made durable. A restart skips the
         # rest of both.
@@ -224,8 +224,8 @@ class ClusterMetadata:
         return self.overrides(RESOURCE_BROKER, name)
 
     def group_setting_ms(self, group_id: str, name: str) -> int | None:
-        """A group's own value of a setting, a number that is mostly of milliseconds, within the
-        broker's bounds; None if it has none."""
+        """A group's own value of a numeric setting, mostly in milliseconds, within the broker's
+        bounds; None if the group has none."""
         text = self._configs.get(RESOURCE_GROUP, {}).get(group_id, {}).get(name)
         if text is None:
             return None
@@ -478,8 +478,8 @@ class ClusterMetadata:
         return self._next_producer_id
 
     def leave_producer_ids_to_others(self, highest: int) -> list[MetadataRecord]:
-        """Give out no producer id up to `highest`: another cluster did. Returns the record that
-        makes a start remember that, if one is needed."""
+        """Give out no producer id up to `highest`, because another cluster may have. Returns the
+        record that makes this durable, if one is needed."""
         self._first_own_producer_id = max(self._first_own_producer_id, highest + 1)
         self._block = self._own_ids(self._block)
         if highest < self._next_producer_id:

@@ -41,9 +41,9 @@ def when_durable(
     """Append the records, and answer `respond()` when everything that was replayed so far is on
     disk.
 
-    The answer is `timed_out()` if that takes longer than `timeout_ms`; the records stay. The answer
-    is the same if the records cannot be appended, because clients then retry, and with a negative
-    timeout, with which nothing is appended.
+    The answer is `timed_out()` if that takes longer than `timeout_ms`; the records stay.
+    `timed_out()` is also the answer if the records cannot be appended, because clients then retry.
+    With a negative timeout it is the answer too, and nothing is appended.
     """
     if timeout_ms < 0:
         return timed_out()

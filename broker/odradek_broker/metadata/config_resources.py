@@ -270,8 +270,7 @@ class BrokerConfigResource:
         return checked
 
     def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:
-        """AdminError unless `min.insync.replicas` is set for all brokers together, and never
-        removed (N-45)."""
+        """AdminError if `min.insync.replicas` is set for a single broker, or removed (N-45)."""
         if name and MIN_INSYNC_REPLICAS in keys:
             raise AdminError(
                 ErrorCode.INVALID_CONFIG,
@@ -454,8 +453,8 @@ class ResourceKind(Protocol):
         ...
 
     def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:
-        """AdminError for a change that names keys it may not name, or leaves settings that may not
-        be left."""
+        """AdminError if `keys` has a key that must not be changed, or a required setting is missing
+        in `after`."""
         ...
 
     def describe(

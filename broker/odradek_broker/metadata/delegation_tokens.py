@@ -23,7 +23,7 @@ from odradek_protocol.stored.cluster_metadata import (
 _TOKENS_MAX = 100_000
 _RENEWERS_MAX = 1_000
 _PRINCIPAL_CHARACTERS_MAX = 1_024
-#: The most tokens that one look for expired ones removes, as in Kafka.
+#: The most expired tokens that one check removes, as in Kafka.
 EXPIRED_AT_ONCE_MAX = 1_000
 
 

@@ -59,8 +59,8 @@ def supported_features(profile: Profile | None) -> dict[str, FeatureLevels]:
 
 
 def first_levels(profile: Profile | None) -> dict[str, int]:
-    """The level of each feature before it was ever changed. An emulated broker has those that are
-    finalized when it is new; without features it has no level of any."""
+    """The level of each feature before it was ever changed. For an emulated broker, the levels that
+    its new clusters have finalized; 0 for a feature that it does not have."""
     if profile is None:
         return dict(FIRST_LEVELS)
     return {
@@ -102,9 +102,8 @@ def update_features(
     """The records that set features to the requested levels. AdminError if one of the levels is not
     possible: then none changes.
 
-    Of several updates of one feature the last one counts, as in Kafka. An update with
-    metadata.version sets a release: then features of the release that this broker does not have are
-    ignored.
+    The last of several updates of one feature counts, as in Kafka. An update with metadata.version
+    sets a release: then features of the release that this broker does not have are ignored.
     """
     wanted = {update.feature: update for update in updates}
     if METADATA_VERSION in wanted:

@@ -95,7 +95,7 @@ class MetadataImage:
         elif entry is None:
             self._entries.pop(key, None)
         elif self._changes and key not in self._entries:
-            # Behind the records that it depends on: a partition behind its topic.
+            # The record comes after those that it depends on: a partition after its topic.
             self._changes[key] = entry
         else:
             self._entries[key] = entry

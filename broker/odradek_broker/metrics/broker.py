@@ -131,7 +131,7 @@ class Sample(NamedTuple):
 class BrokerMetrics:
     """The counters of one broker. `now_us`: a clock that never goes back, in microseconds.
 
-    `process_usage`: replaced where the broker has a process.
+    The broker's server sets `process_usage`.
     """
 
     def __init__(self, now_us: Callable[[], int]) -> None:

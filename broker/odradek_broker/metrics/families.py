@@ -18,9 +18,9 @@ K = TypeVar("K", bound=Any)
 #: A place in a stream of families where the caller may do something else.
 PAUSE: Final = None
 
-#: The keys that are sorted without a pause.
+#: The number of keys that are sorted without a pause.
 _SORTED_AT_ONCE = 1_000
-#: The lines of a part of an encoded family; each part is made without a pause.
+#: The number of lines in a part of an encoded family; each part is made without a pause.
 _PART_LINES = 1_000
 _LABEL_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
 _HELP_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n"})
@@ -159,7 +159,7 @@ def in_order(keys: Iterable[K]) -> Generator[None, None, Iterator[K]]:
 
 
 def gathered(families: Families) -> Iterator[Family]:
-    """The families alone; their work is done at once."""
+    """The families without the pauses: all work is done at once."""
     for each in families:
         if isinstance(each, Family):
             yield each

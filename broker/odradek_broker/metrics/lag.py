@@ -37,7 +37,7 @@ OPENED_BYTES_MAX = 8 * 1024 * 1024
 _DECOMPRESSED_BYTES_MAX = 4 * 1024 * 1024
 _KEPT_MAX = 200_000
 
-#: The timestamp in place of a record's if a group has read everything.
+#: The timestamp that stands for "the group has read everything".
 _NOTHING_UNREAD = -2
 
 _GROUP = ["cluster_name", "group"]

@@ -199,7 +199,7 @@ def _partition_families(node: Node) -> Families:
 
 
 def _mirror_families(node: Node) -> Families:
-    """The lag of each mirror topic, by what its mirror has told since the start of the broker."""
+    """The lag of each mirror topic, as its mirror has reported it since the start of the broker."""
     lag = Gauge(
         "odradek_mirror_lag_records",
         "Offsets that a mirror topic is behind the high watermarks of its source.",

@@ -184,7 +184,8 @@ def _counted_families(node: Node) -> Families:
 
 
 def _fetch_families(node: Node) -> Families:
-    """The part of their partitions that fetches could use, and how long they waited."""
+    """The part of a fetch's partitions from which records could be acquired, and the time that the
+    fetch waited for them."""
     used = Summary(
         "kafka_server_sharegroupmetrics_requesttopicpartitionsfetchratio",
         "Percentage of a fetch's partitions from which records could be acquired.",

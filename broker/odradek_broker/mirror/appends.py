@@ -65,18 +65,18 @@ class MirrorAppends:
         self._sources: dict[tuple[bytes, int], SourceState] = {}
 
     def source_of(self, topic: str, index: int) -> SourceState | None:
-        """The last words about the source of a partition; None since the start, or without a
-        mirror."""
+        """The last report about the source of a partition; None without a report since the
+        start."""
         return self._sources.get((self._metadata.topic_id(topic), index))
 
     def forget(self, topic_id: bytes) -> None:
-        """Forget what was told about the source of a topic."""
+        """Forget the reports about the source of a topic."""
         for key in [key for key in self._sources if key[0] == topic_id]:
             del self._sources[key]
 
     def append(self, wanted: Sequence[MirrorAppend]) -> Deferred[list[MirroredPartitionResult]]:
-        """Append the batches; the results, in the same order, when everything that was taken is
-        durable."""
+        """Append the batches. Returns the results, in the same order, when everything that was
+        appended is durable."""
         records = [record for each in wanted for record in self._to_record(each)]
         try:
             log = self._metadata_log
@@ -208,7 +208,7 @@ class MirrorAppends:
                 remedy = ""
                 if problem.error is _E.MESSAGE_TOO_LARGE:
                     if budget.crowded_out:
-                        return  # The batch fits into a request of its own.
+                        return  # In a request of its own, the batch will fit.
                     remedy = "; with record.validation=header this broker takes it compressed"
                 raise AppendRejected(
                     problem.error,
@@ -221,8 +221,8 @@ class MirrorAppends:
         self, wanted: MirrorAppend, log: PartitionLog, records: memoryview, now_ms: int
     ) -> None:
         """Begin the log anew where the source begins, if that is beyond our end (I-08): at its
-        first batch, which may begin before its log start. Without a batch that is known only if the
-        source has none."""
+        first batch, which may begin before its log start. Without a batch, the position is known
+        only if the source is empty."""
         start, end = wanted.part.source_log_start_offset, log.log_end_offset
         first = -1
         if not len(records) and wanted.part.source_high_watermark != start:
@@ -248,7 +248,7 @@ class MirrorAppends:
         if known is None:
             self._tell(wanted, MirrorEvent.BEGAN)
         elif part.source_high_watermark < 0:
-            return  # A question says nothing about the source.
+            return  # A request that only asks for the log's end does not report on the source.
         self._sources[key] = SourceState(
             part.source_high_watermark,
             part.source_log_start_offset,
@@ -281,8 +281,8 @@ class MirrorAppends:
                 self._tell(wanted, MirrorEvent.LOG_START_MOVED, offset=start_or_error)
 
     def _fill(self, wanted: MirrorAppend, result: MirroredPartitionResult) -> None:
-        """Tell where the log is; nothing of a topic that the request is not about, and of a log
-        that could not be opened, whose end is not known."""
+        """Fill in the offsets of the log. They stay empty if the topic has another id than the
+        request says, or if the log could not be opened, so that its end is not known."""
         partition = self._partition(*wanted.where)
         told = wanted.topic_id in (ZERO_UUID, self._metadata.topic_id(wanted.topic))
         if partition is None or not told or not self._metadata.is_mirror(wanted.topic):

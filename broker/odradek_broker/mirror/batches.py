@@ -14,16 +14,16 @@ from odradek_protocol.records.batch import (
     verify_crc,
 )
 
-#: The largest offset, producer id and leader epoch of a source: what is counted from there on still
-#: fits.
+#: The largest offset, producer id and leader epoch of a source: later numbers still fit into their
+#: types.
 OFFSET_MAX = 2**62
 PRODUCER_ID_MAX = 2**62
 LEADER_EPOCH_MAX = 2**31 - 2
 
 
 def batches_of(records: memoryview) -> Iterator[tuple[memoryview, BatchHeader]]:
-    """Each batch with its header, whose checksum is not compared. AppendRejected at bytes that are
-    no whole batch, after the batches before them."""
+    """Each batch with its header; the checksum is not compared. AppendRejected at bytes that are no
+    whole batch, after the batches before them were given."""
     position = 0
     while position < len(records):
         try:

@@ -36,7 +36,7 @@ class MirrorDecision(NamedTuple):
 
 
 class SourceState(NamedTuple):
-    """The last words of a mirror about a partition at its source, and their time (wall ms)."""
+    """The last report of a mirror about a partition at its source, and its time (wall ms)."""
 
     high_watermark: int
     log_start_offset: int

@@ -1,4 +1,4 @@
-"""The parts of the broker that appends to mirror topics and promotions use."""
+"""The parts of the broker for appends to mirror topics and for promotions."""
 
 from __future__ import annotations
 

@@ -70,7 +70,8 @@ class MirrorPromotions:
         return outcome.map(lambda each: each)
 
     def _begin(self, topic: Topic, outcome: Deferred[Promoted], aborted_before: int) -> None:
-        """Abort what is open in every partition; the further steps follow when that is durable."""
+        """Abort the open transactions in every partition; the further steps follow when the aborts
+        are durable."""
         try:
             partitions = self._partitions(topic)
             aborts = [code for each in partitions.values() for code in self._abort(each)]

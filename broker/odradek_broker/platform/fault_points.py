@@ -2,8 +2,8 @@
 
 A crash is worst between two steps that belong together. Between such steps of a transaction there
 is a named point: `fault_points.reach(FaultPoint.PREPARE_COMMIT_DURABLE)`. The call has an effect
-only if the point was armed before the broker started, which only `ODRADEK_FAULT_POINT` in the
-environment of `odradek serve` does: no setting, no file and no request. The effect is in
+only if the point was armed before the broker started. Only `ODRADEK_FAULT_POINT` in the environment
+of `odradek serve` arms a point: no setting, no file and no request does. The effect is in
 `fault_injection.py`. Faults that users order are in `odradek_broker.faults`.
 
 In a broker that is not armed, `reach` is one comparison.

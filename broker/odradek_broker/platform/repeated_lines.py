@@ -29,8 +29,8 @@ class RepeatedLines:
     def say(
         self, level: str, event: str, same: tuple[str, ...], details: Mapping[str, object]
     ) -> None:
-        """Write the line, unless that was done recently. Lines with an equal `same` count as the
-        same."""
+        """Write the line, unless it was written recently. Lines with an equal `same` count as the
+        same line."""
         now_s = self._now_s()
         told_s, more = self._told.pop(same, (now_s - AGAIN_S, 0))
         if now_s - told_s < AGAIN_S:

@@ -58,7 +58,7 @@ class File(Protocol):
         bytes.
 
         A short write is continued until everything is written or an OSError is raised; after an
-        error the file may contain a part of it, and the caller truncates (rule L-08).
+        error the file may contain a part of the data, and the caller truncates (rule L-08).
         """
         ...
 

@@ -37,7 +37,7 @@ CLIENT_KEYS = (
 
 
 def quota_entity(pairs: Iterable[tuple[str, str | None]]) -> QuotaEntity:
-    """The entity of some pairs; of two pairs of one type the last one counts, as in Kafka."""
+    """The entity of some pairs; the last of two pairs of one type counts, as in Kafka."""
     return tuple(sorted(dict(pairs).items()))
 
 
@@ -49,7 +49,7 @@ ANY = ""
 _INACTIVE_MS = 3_600_000
 
 #: The most users and client ids whose usage is kept, and the most characters of their names. Beyond
-#: that, those with the oldest usage are dropped, as if they were new.
+#: that, those with the oldest usage are dropped, and count as new clients later.
 _USAGES_MAX = 20_000
 _CHARACTERS_MAX = 4_000_000
 

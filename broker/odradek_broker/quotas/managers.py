@@ -104,7 +104,7 @@ class MutationQuota:
 TakeQuota = Callable[[int], bool]
 
 
-#: The argument for `QuotaManagers.mutations` of requests that know the error in no version.
+#: The `strict_since` of requests that do not know the error in any version.
 NEVER_STRICT = 2**15
 
 

@@ -94,7 +94,7 @@ class AllowEverything:
 
 
 ALLOW_EVERYTHING = AllowEverything()
-#: The error message of the ACL APIs in that case.
+#: The error message of the ACL APIs without an authorizer.
 NO_AUTHORIZER = "No Authorizer is configured. (authorizer.class.name)"
 
 

@@ -112,11 +112,11 @@ _COMMON_SHAPES = {
         CommonShape(APIS[ApiKey.FETCH], read_one_fetch, fetch.handle),
     )
 }
-#: APIs that are exempt from the quota of request time, as in Kafka what brokers do for each other:
-#: the mirror stands for a follower.
+#: APIs that are exempt from the quota of request time. Kafka exempts the requests between brokers;
+#: a mirror stands for a follower.
 _EXEMPT = frozenset({ApiKey.WRITE_TXN_MARKERS, ApiKey.APPEND_MIRROR_RECORDS})
 _KNOWN_KEYS = frozenset(map(int, ApiKey))
-#: One percent of a second, in microseconds.
+#: One percent of a second.
 _PERCENT_US = 10_000
 
 
@@ -291,7 +291,8 @@ class Dispatcher:
         peer.client_id = client_id
         peer.api_name = api.name
         peer.requests += 1
-        # Without authentication nobody fills the history, and its events name the user.
+        # Only after authentication: events name the user, and unknown clients must not fill the
+        # history.
         if not peer.recorded and peer.authentication is None:
             peer.recorded = True
             self._node.connections.first_request(peer)

@@ -31,7 +31,7 @@ from odradek_protocol.message import Message
 
 log = structlog.get_logger("odradek.faults")
 
-#: Dropped answers keep their connection open; with more than these, connections are closed instead.
+#: Dropped answers keep their connection open; beyond this number, connections are closed instead.
 DROPPED_MAX = 1_000
 
 Reply = HandlerReply | Deferred[HandlerReply]
@@ -224,7 +224,7 @@ class FaultControl:
 class _Flow(Deferred[HandlerReply]):
     """An answer that is made from another one, which may arrive later.
 
-    To abandon it abandons the other one.
+    Abandoning it abandons the other one too.
     """
 
     __slots__ = ("_waits_for",)

@@ -255,7 +255,7 @@ class Acceptor:
                     await self._loop.connect_accepted_socket(self._factory, accepted)
                 elif self._tls.begin(address[0]):
                     self._make_room(self._tls.most)
-                    # At the same time as the next ones: the duration of a handshake depends on its
+                    # Handshakes run at the same time, because the duration of each depends on its
                     # peer.
                     shaking = self._loop.create_task(
                         self._shake_hands(self._tls, accepted, address[0])

@@ -195,7 +195,7 @@ class HttpServer:
         return 404, [b"there are /metrics, /healthz and /readyz\n"], TEXT
 
     async def _scraped(self) -> list[bytes]:
-        """The metrics. Those who ask while they are being made get the same ones."""
+        """The metrics. Requests that arrive while the metrics are being made get the same ones."""
         if self._scrape is None:
             self._scrape = asyncio.ensure_future(self._make_metrics())
             self._scrape.add_done_callback(self._scrape_ended)

@@ -21,7 +21,8 @@ _ANSWER_BYTES_MAX = 16 * 1024 * 1024
 
 
 def _as_short_as_it_came(body: Any) -> bytes:
-    """The body as JSON that is within the limit of orders if the received one was."""
+    """The body as JSON, not longer than it was received, so that it is within the limit of
+    orders."""
     text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "surrogatepass")
 
@@ -37,7 +38,7 @@ class ClusterRelay:
         self._process: asyncio.subprocess.Process | None = None
         self._address = ("", 0)
         self._starting = asyncio.Lock()
-        #: The highest number of a cluster: a new process goes on behind it.
+        #: The highest number of a cluster: a new process continues from there.
         self._number = 0
 
     async def carry_out(self, order: Order) -> tuple[int, Any]:

@@ -148,8 +148,7 @@ class Server:
         self.metrics.process_usage = self._host.process_usage
         self.node: Node
         #: The open sessions, in the order in which they came, so that a stop handles them in a
-        #: fixed order. The address of a session that counts against the limits of its address; ""
-        #: for other sessions.
+        #: fixed order. The value is the address whose limits the session counts against, or "".
         self._sessions: dict[Session, str] = {}
         #: The receive buffer of all connections; see `FrameReceiver`.
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
@@ -540,7 +539,7 @@ class Server:
                 if name in ("", each.listener) and each not in closed
             ]
             silent = sorted(there, key=lambda session: session.last_active)
-            # The excess of single listeners comes first, and counts for the total.
+            # The excess of single listeners comes first; those connections count for the total too.
             closed += silent[: excess if name else max(excess - len(closed), 0)]
         for session in closed:
             session.peer.end = "there were more connections than allowed (max.connections)"

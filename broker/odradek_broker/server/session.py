@@ -44,7 +44,7 @@ _HANG_UP_S = 5.0
 #: Bytes of requests and responses of one connection, besides those of Produce and Fetch, after
 #: which others get their turn.
 _TURN_BYTES = 256 * 1024
-#: The bytes that a request counts besides its own.
+#: The bytes that are counted for each request in addition to its size.
 _REQUEST_BYTES = 128
 #: Responses are collected up to this many bytes before they are sent.
 _SEND_BYTES = 64 * 1024
@@ -318,7 +318,7 @@ class Session(asyncio.BufferedProtocol):
             self._transport.close()
 
     def close_as_stalled(self) -> None:
-        """Close: its request takes long to arrive, and others wait for the memory."""
+        """Close: the request takes long to arrive, and other connections wait for the memory."""
         self._hang_up(f"its request did not arrive within {ARRIVAL_S:g} s, and memory is short")
 
     def abort(self) -> None:
@@ -329,8 +329,8 @@ class Session(asyncio.BufferedProtocol):
     def _work(self) -> None:
         """Handle the backlog, send the responses, and read on if nothing prevents it."""
         if self._working:
-            # A handler has completed an earlier request, and called this. The response of its own
-            # request comes before those of the requests behind it.
+            # A handler that has completed an earlier request has called this. The response to the
+            # handler's own request comes before those to the requests behind it.
             return
         self._working = True
         try:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 #: The size up to which requests are always read to their end.
 _SMALL_BYTES = 64 * 1024
-#: The part of the memory for unauthenticated peers: one in so many.
+#: Unauthenticated peers together get the memory divided by this number.
 _UNAUTHENTICATED_SHARE = 8
 #: The number of connections that are read again at a time, which may exceed the limit again.
 _READ_ON_MAX = 16
@@ -29,7 +29,7 @@ class Receiving(Protocol):
         ...
 
     def read_on(self) -> None:
-        """There may be room again."""
+        """Read on: there may be room again."""
         ...
 
 

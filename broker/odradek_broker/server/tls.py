@@ -209,8 +209,7 @@ def with_token_key(config: BrokerConfig) -> BrokerConfig:
 
 
 def check_changed(listeners: Mapping[str, TlsListener], config: BrokerConfig) -> None:
-    """Check that changed settings are valid, before they are used. ConfigError names the listener's
-    keystore."""
+    """Check changed settings before they are used. ConfigError names the listener's keystore."""
     for listener in listeners.values():
         settings = config.tls_settings(listener.name)
         if settings != listener._settings:

@@ -35,8 +35,8 @@ class Acquired(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """The limits of a request. `record_limit`: `max_records` is exact, where it may otherwise be
-    exceeded up to the end of a batch. `batch_size`: the size into which new records are cut."""
+    """The limits of a request. `record_limit`: `max_records` is exact; otherwise it may be exceeded
+    up to the end of a batch. `batch_size`: the size into which new records are cut."""
 
     max_records: int
     batch_size: int
@@ -158,7 +158,7 @@ class Acquisition:
         if self._acquired:
             partition.pass_gaps(self._acquired[-1].last_offset + 1)
         elif partition.open_gaps() is not None:
-            # Nothing of what was read is available, so there is nothing in the gaps either.
+            # None of the records that were read is available, so the gaps have none either.
             partition.pass_gaps(self._last + 1)
         return self._acquired
 
@@ -295,8 +295,8 @@ class Acquisition:
         return offset
 
     def _cut(self, first: int, last: int) -> list[tuple[int, int]]:
-        """The batches in which new offsets are kept: as large as the client asks for, cut between
-        batches of the log (H-155)."""
+        """The batches in which new offsets are kept: of the size that the client asks for, cut
+        between batches of the log (H-155)."""
         if self._limits.record_limit or last - first + 1 <= self._limits.batch_size:
             return [(first, last)]
         cut = []
@@ -315,7 +315,7 @@ def _throttled_from(delivery_count_limit: int) -> int:
 
 
 def _add(acquired: list[Acquired], more: Acquired) -> None:
-    """Add neighbouring offsets, to the last ones if they were delivered as often."""
+    """Add neighbouring offsets. They join the last ones if both were delivered equally often."""
     if acquired:
         first, last, count = acquired[-1]
         if last + 1 == more.first_offset and count == more.delivery_count:

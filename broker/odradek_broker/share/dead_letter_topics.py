@@ -55,8 +55,9 @@ class Target(NamedTuple):
 
 
 class NoTarget(NamedTuple):
-    """The reason why there is no partition for dead letters. `error`: NONE if that is how the
-    settings are, so that records are archived without one; else it may be over soon."""
+    """The reason why there is no partition for dead letters. `error`: NONE if the settings are the
+    reason, so that records are archived without a dead letter; otherwise a problem that may
+    pass."""
 
     reason: str
     error: ErrorCode = ErrorCode.NONE
@@ -64,8 +65,8 @@ class NoTarget(NamedTuple):
 
 class DeadLetterTopics:
     """The dead letter topics. `create` makes a topic that may take dead letters, and resolves with
-    NONE when it may be used, or with the error; `known` resolves when all topics that the metadata
-    have may be used."""
+    NONE when it may be used, or with the error; `known` resolves when all topics of the metadata
+    may be used."""
 
     def __init__(
         self,
@@ -154,8 +155,8 @@ def given_up_records(
     log: PartitionLog, ranges: Iterable[GivenUp], *, copy: bool
 ) -> Iterator[DeadLetter | None]:
     """The dead letters of offsets that are given up: of those that have a record in the log, and of
-    those that the log has lost (H-204). They are read while the iterator advances; None stands for
-    a read of the log, after which others may have their turn."""
+    those that the log has lost (H-204). The log is read while the iterator advances: None comes
+    before each read, so that others may have their turn."""
     chunk = _Chunk(0, 0, [])
     for first, last, count, reason in ranges:
         offset = first
@@ -169,7 +170,7 @@ def given_up_records(
                 try:
                     chunk = _read(log, offset)
                 except (StorageError, BatchError):
-                    # Records that cannot be read are dead letters all the more.
+                    # A record that cannot be read becomes a dead letter too.
                     yield DeadLetter(offset, count, reason)
                     offset += 1
                     continue

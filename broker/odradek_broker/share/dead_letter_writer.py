@@ -1,10 +1,9 @@
-"""The writer of dead letters, so that each record that is given up has one, and only one (rules
-H-203 to H-206).
+"""The writer of dead letters: each record that is given up gets exactly one (rules H-203 to H-206).
 
 A dead letter and the state of its share partition are records of two logs, and no write of a disk
 covers both. So the dead letter decides: when it is durable the record is given up, whatever happens
-next. The state says beforehand where dead letters may be that it does not show yet, and a load of
-the share partition reads on from there.
+next. Before that, the state records the position from which on there may be dead letters that it
+does not show yet. A load of the share partition reads the dead letters from there on.
 
     state: "dead letters from offset 7 on"   durable
     dead letters 7, 8, 9                     durable: the records are given up
@@ -67,11 +66,11 @@ _Place = tuple[Target, int] | str
 
 
 def _ignore(_: ShareEvent) -> None:
-    """Nothing: the writer has no observer yet."""
+    """Do nothing: the writer has no observer yet."""
 
 
 def _neighbours(letters: Iterable[DeadLetter]) -> Iterator[GivenUp]:
-    """The records of dead letters, with neighbours that are equal together."""
+    """The records of dead letters. Neighbours with equal counts and reasons are joined."""
     found: GivenUp | None = None
     for letter in letters:
         offset, count, reason = letter[:3]
@@ -370,7 +369,7 @@ class _Scan:
 def with_letters(
     stored: Iterable[StateBatch], letters: Letters, start_offset: int
 ) -> tuple[list[StateBatch], list[StateBatch]]:
-    """The batches of a state in which these records are archived, and what that adds to it."""
+    """The batches of a state after these records are archived, and the batches that were added."""
     result: list[StateBatch] = []
     added: list[StateBatch] = []
     left = sorted((offset for offset in letters if offset >= start_offset), reverse=True)

@@ -1,7 +1,7 @@
 """The events of share partitions, for an observer: each is one decision about runs of offsets.
 
-An event is made once for each request and partition, however many records the request has, and has
-the decision's own lists: who keeps an event must not change them.
+An event is made once for each request and partition, however many records the request has. It
+shares its lists with the decision: an observer that keeps an event must not change them.
 """
 
 from __future__ import annotations
@@ -209,13 +209,14 @@ def archived_by(
     acknowledgements: Sequence[Acknowledgement], stored: Sequence[StateBatch]
 ) -> Counter[int]:
     """The number of records that each type of acknowledgement has archived: rejected ones, those
-    that were delivered as often as the limit allows, and gaps. Both are in the order of offsets."""
+    that were delivered as often as the limit allows, and gaps. `acknowledgements` and `stored` are
+    in the order of offsets."""
     archived = [each for each in stored if each[2] == _ARCHIVED]
     if not archived:
         return Counter()
     counts = count_of_types(acknowledgements)
     if sum(counts) - counts[_T.RENEW] == records_in(stored):
-        # None of the offsets was passed over, so that all rejected ones and gaps are archived.
+        # None of the offsets was passed over, so all rejected records and gaps are archived.
         rejected, gaps = counts[_T.REJECT], counts[_T.GAP]
         given_up = records_in(archived) - rejected - gaps
         return +Counter[int]({_T.REJECT: rejected, _T.RELEASE: given_up, _T.GAP: gaps})

@@ -23,7 +23,7 @@ _E = ErrorCode
 
 
 class ShareFetched(NamedTuple):
-    """The answer for one partition: an error, or records and what of them was acquired."""
+    """The answer for one partition: an error, or records and the acquired ones among them."""
 
     error: ErrorCode = _E.NONE
     records: bytes | memoryview = b""
@@ -148,7 +148,8 @@ class ShareFetch:
         for each, led in list(self._led.items()):
             error = self._leader.check(led)
             if error is not _E.NONE:
-                # The check wakes those who wait there, so that this may have happened already.
+                # `check` wakes the fetches that wait there, so this one may have noted the error
+                # already.
                 self._errors[each] = error
                 self._led.pop(each, None)
             elif led.state is not None and led.state.may_acquire(settings):
@@ -209,8 +210,8 @@ class ShareFetch:
 
 
 def why_nothing(led: LedPartition, settings: ShareSettings) -> NothingReason | None:
-    """The reason why a partition has records, but none that may be acquired; None if it has no
-    records, or those that it has may be acquired (by a fetch with other limits)."""
+    """The reason why a partition has records, but none that may be acquired. None if it has no
+    records, or if they may be acquired (by a fetch with other limits)."""
     state = led.state
     if state is None or not state.in_flight:
         return None

@@ -104,7 +104,7 @@ class ShareSettings(NamedTuple):
 
 
 class GivenUpBecause(Enum):
-    """The reason why a record is archived that exists, in Kafka's words for its dead letter."""
+    """The reason why an existing record is archived, in Kafka's words for its dead letter."""
 
     REJECTED = "Offset rejected by client."
     TOO_OFTEN = "Offset delivery count exceeded the threshold."
@@ -136,7 +136,8 @@ class Change:
         self.ranges: list[tuple[Batch, int, int]] = []
 
     def add(self, batch: Batch, run: Run, reason: GivenUpBecause | None = None) -> None:
-        """Note a run that has taken its new state. `reason`: it is given up, if it is archived."""
+        """Note a run that has taken its new state. `reason`: the reason for its dead letter if it
+        is archived."""
         run.change = self
         if reason and run.state is _S.ARCHIVED and self.settings.dead_letter_topic:
             self.given_up.append(GivenUp(run.first, run.last, run.count, reason))
@@ -157,7 +158,7 @@ class Change:
                     yield run
 
     def join(self) -> None:
-        """Make one run of neighbours that are equal since the change is finished."""
+        """Join neighbouring runs that are equal now that the change is finished."""
         for batch, first, last in self.ranges:
             batch.join(first, last)
 
@@ -346,7 +347,7 @@ class Batch:
         return islice(self.runs, self._index(offset), None)
 
     def join(self, first: int, last: int) -> None:
-        """Make one run of neighbours that are equal, between two offsets and at both ends."""
+        """Join neighbouring runs that are equal, between two offsets and at both ends."""
         start = max(0, self._index(first) - 1)
         end = self._index(last) + 2
         joined: list[Run] = []

@@ -43,9 +43,10 @@ class LedPartition:
 
     `forgotten`: no session of the group is left, so that it is not led when its dead letters are
     written. `dead_letters_from`: the position that the stored state has, None if it has none or
-    that is not known. `unstored`: what is decided, because its dead letters are durable, and is not
-    known to be stored: part of every write (H-205). `letter_jobs`: the changes whose dead letters
-    are written one after the other, the first of them at present.
+    that is not known. `unstored`: the states that are decided, because their dead letters are
+    durable, and that are not known to be stored; they are part of every write (H-205).
+    `letter_jobs`: the changes whose dead letters are written one after the other; the first one is
+    being written.
     """
 
     __slots__ = (

@@ -181,8 +181,8 @@ class SharePartitions:
         return led.error
 
     def forget_group(self, group_id: str) -> None:
-        """Forget the share partitions of a group, because it has no session any more: those that
-        write dead letters when they have done so."""
+        """Forget the share partitions of a group, because it has no session any more. A share
+        partition that writes dead letters is forgotten when they are written."""
         for led in self._of(group_id):
             led.forgotten = True
             self._drop_forgotten(led)
@@ -209,7 +209,7 @@ class SharePartitions:
             self._drop(led, _E.NOT_LEADER_OR_FOLLOWER)
 
     def _of(self, owner: str | bytes) -> list[LedPartition]:
-        # A fetch that one of them wakes may find that another one is led no more.
+        # A copy: dropping one wakes fetches, which may drop another one.
         return [self._led[key] for key in self._keys_of.get(owner, ())]
 
     def _drop(self, led: LedPartition, error: ErrorCode) -> None:
@@ -251,8 +251,8 @@ class SharePartitions:
         letters: Letters | ErrorCode,
         asked_ms: int,
     ) -> None:
-        """Begin to serve a share partition; the dead letters that its state does not show are its
-        state (H-206)."""
+        """Begin to serve a share partition; dead letters that the stored state does not show become
+        part of its state (H-206)."""
         if led.error is not _E.NONE:
             return
         if isinstance(letters, ErrorCode):
@@ -286,7 +286,8 @@ class SharePartitions:
         acquired: Sequence[Acquired],
         settings: ShareSettings,
     ) -> None:
-        """Tell the observer what a fetch has acquired, and what it did not find any more."""
+        """Tell the observer which records a fetch has acquired, and which it did not find any
+        more."""
         self._tell_removed(led)
         if acquired:
             lock_ms = settings.record_lock_duration_ms
@@ -359,10 +360,10 @@ class SharePartitions:
         change: Change,
         event: Callable[[ErrorCode], ShareEvent],
     ) -> Deferred[Outcome]:
-        """Store a change, and finish it when it is durable. `event` says that it is, or the
-        error."""
-        # Without a change of its own, records may be acknowledged again that are decided and not
-        # stored: the member is told when they are (H-205).
+        """Store a change, and finish it when it is durable. `event` makes the event of success or
+        of an error."""
+        # An acknowledgement without a change may repeat one that is decided, but not stored. The
+        # member is answered when the state is stored (H-205).
         if not change.stored and not led.unstored:
             self.tell(event(_E.NONE))
             return Deferred.of(Outcome())
@@ -427,8 +428,8 @@ class SharePartitions:
         return expired
 
     def _locks_expired(self, led: LedPartition) -> None:
-        """Take back records whose lock has expired. They are available at once, or after a pause;
-        what happened is stored afterwards, and also counts if that fails (H-160)."""
+        """Take back records whose lock has expired. They are available at once, or after a pause.
+        The new state is stored afterwards, and is valid even if that fails (H-160)."""
         led.timer = None
         state = led.state
         if state is None or led.error is not _E.NONE:
@@ -464,8 +465,8 @@ def _returned(key: ShareKey, change: Change, end: SessionEnd) -> Callable[[Error
 
 
 def _expired(key: ShareKey, change: Change) -> Callable[[ErrorCode], ShareEvent]:
-    """The event of locks that have expired for the last time; after an error nothing has happened,
-    and it is tried again."""
+    """The event of locks that have expired for the last time. After an error nothing has happened,
+    and `expire` is called again."""
     return lambda error: LocksExpired(
         key, () if error else change.stored, change.settings.delivery_count_limit
     )

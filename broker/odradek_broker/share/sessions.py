@@ -78,9 +78,9 @@ class ShareSession:
 class ShareSessions:
     """All share sessions of this broker, at most `sessions_max`.
 
-    `topic_name` gives the name behind a topic id, or None. `left` is told of each session that is
-    over, with its share partitions and how it ended, and then `emptied` of a group that has no
-    other session.
+    `topic_name` gives the name behind a topic id, or None. `left` is called for each session that
+    is over, with its share partitions and how it ended; then `emptied`, if the group has no other
+    session.
     """
 
     def __init__(
@@ -141,7 +141,8 @@ class ShareSessions:
         return SharePlan(_turned(list(session.partitions.values()), epoch), session)
 
     def acknowledging(self, group_id: str, member_id: str, epoch: int) -> ErrorCode:
-        """The error that answers a ShareAcknowledge, or NONE. It takes an epoch of its session."""
+        """The error that answers a ShareAcknowledge, or NONE. The request counts as an epoch of its
+        session."""
         if epoch == INITIAL_EPOCH:
             return ErrorCode.INVALID_SHARE_SESSION_EPOCH
         member = _Member(group_id, member_id)
@@ -154,7 +155,8 @@ class ShareSessions:
     def _begin(
         self, member: _Member, asked: Sequence[AskedPartition], connection_id: int
     ) -> SharePlan | ErrorCode:
-        """Begin a session in place of an earlier one. What the member has acquired stays its."""
+        """Begin a session in place of an earlier one. The member keeps the records that it has
+        acquired."""
         self._remove(member)
         partitions = {each: self._named(each) for each in asked}
         if (

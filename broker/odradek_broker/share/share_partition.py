@@ -102,8 +102,8 @@ class GapWindow:
 
 class SharePartition:
     """The state of one share partition. `completed`: the number of records in flight that are
-    finished, for the group's lag. `next_deadline_ms`: no lock and no pause ends before; None for
-    never."""
+    finished, for the group's lag. `next_deadline_ms`: no lock and no pause ends before this time;
+    None for never."""
 
     __slots__ = (
         "_look_for_available",
@@ -424,8 +424,8 @@ class SharePartition:
         return stored
 
     def end_locks(self, now_ms: int) -> list[tuple[int, int]]:
-        """Let the locks of all records that members have end at once, which `expire` then takes
-        back; returns the first and the last offset of neighbours."""
+        """End the locks of all acquired records at once; `expire` then takes the records back.
+        Returns the first and the last offset of each range of neighbours."""
         ended: list[tuple[int, int]] = []
         for batch in self.in_flight:
             for run in self._acquired_runs(batch, lambda _: True):
@@ -438,8 +438,8 @@ class SharePartition:
         return ended
 
     def _acquired_runs(self, batch: Batch, wanted: _Wanted) -> list[Run]:
-        """The acquired runs of a batch that are wanted. A run that the start offset is inside of
-        is cut there: records before it do not become available again."""
+        """The acquired runs of a batch that are wanted. A run is cut at the start offset: records
+        before it do not become available again."""
         runs = [run for run in batch.runs if run.state is _S.ACQUIRED and wanted(run)]
         if not runs or not batch.begins_before(self.start_offset):
             return runs

@@ -63,8 +63,8 @@ class PartitionStatistics:
 
 
 class TopicStatistics:
-    """The requests that named a topic, each counted once for the topic, and those of them that had
-    an error for it."""
+    """The requests that named a topic, each counted once, and those that had an error for the
+    topic."""
 
     __slots__ = ("acknowledgements", "failed_acknowledgements", "failed_fetches", "fetches")
 
@@ -74,8 +74,8 @@ class TopicStatistics:
 
 
 class GroupStatistics:
-    """The answered fetches of a group, with the sums of the percentages of their partitions that
-    could be fetched from, and of the times that they waited."""
+    """The answered fetches of a group: their number, the sum of their percentages of partitions
+    with records to acquire, and the sum of their waits."""
 
     __slots__ = ("fetchable_percent", "fetches", "waited_ms")
 
@@ -158,8 +158,8 @@ class ShareStatistics:
             self._of_topic(name).failed_acknowledgements += 1
 
     def answered(self, group_id: str, fetchable: int, partitions: int, waited_ms: int) -> None:
-        """Count a ShareFetch that asked for these partitions, of which so many had something to
-        acquire, or room for it; and the time that it waited for that."""
+        """Count a ShareFetch for so many `partitions`, of which `fetchable` had records to acquire,
+        or room for more, and the time that it waited for them."""
         found = _latest(self.groups, group_id, GroupStatistics)
         found.fetches += 1
         found.fetchable_percent += 100 * fetchable // partitions
