@@ -34,7 +34,7 @@ _REBUILDS_MAX = 8
 #: The limit of aborts during a rebuild; beyond it the rebuild is given up, and the next reader
 #: starts another.
 _LATE_MAX = 100_000
-# No two attempts write the same file, also where a log was closed and opened between them.
+# No two attempts write the same file, even if a log was closed and opened between them.
 _attempts = itertools.count()
 
 Fill = Callable[[Segment, Sequence[Segment], TransactionIndex], None]
@@ -199,7 +199,8 @@ class AbortedTransactions:
     def _none_open(self, segment: Segment, end_offset: int) -> bool:
         """True if no transaction that began before `end_offset` reaches into a segment, by the
         snapshot at its start. False for a segment with a checked index, which is faster to read.
-        With unchecked ones this saves rebuilding the index, and all later ones."""
+        For a segment with an unchecked index, this saves rebuilding that index and all later
+        ones."""
         base = segment.base_offset
         if base < end_offset or base in self._believed:
             return False

@@ -1,4 +1,4 @@
-"""Files and directories that were renamed to be deleted, until they are removed (L-01, L-38).
+"""Files and directories that were renamed and wait to be removed (L-01, L-38).
 
 They wait in a queue by their due time. They are removed in the background, one directory at a time.
 """
@@ -66,8 +66,8 @@ class DeletedFiles:
         heapq.heappush(self._queue, _Entry(due_ms, self._added, directory, paths, wanted))
 
     def remove_due(self, now_ms: int) -> int:
-        """Begin to remove the entries that are due; how many. Nothing while the last removal is
-        under way. Failed removals are tried again later, and are among `take_problems`."""
+        """Begin to remove the entries that are due, unless a removal is under way; returns their
+        number. Failed removals are tried again later, and are among `take_problems`."""
         if self._busy:
             return 0
         due: list[_Entry] = []

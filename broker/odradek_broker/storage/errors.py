@@ -84,7 +84,7 @@ class LogCorrupt(StorageError):
 
 
 class IndexesBeingRebuilt(StorageError):
-    """A closed segment is scanned for new indexes. It is over soon; clients ask again."""
+    """A closed segment is being scanned for new indexes. The scan ends soon; clients ask again."""
 
     def __init__(self, path: str) -> None:
         super().__init__(

@@ -101,11 +101,11 @@ class HandleCache:
         return file
 
     def forget(self, owner: HandleOwner) -> None:
-        """Count a handle no more: its owner has closed it."""
+        """Stop counting a handle: its owner has closed it."""
         self._owners.pop(id(owner), None)
 
     def _make_room(self) -> None:
-        # Twice around at most: the first round may only clear `used`.
+        # At most two rounds: the first one may only clear `used`.
         for _ in range(2 * len(self._owners)):
             if len(self._owners) < self.limit:
                 return
@@ -138,7 +138,7 @@ class HandleCache:
                 other.unload_indexes()
 
     def forget_indexes(self, owner: HandleOwner) -> None:
-        """Count the indexes of a segment no more: they were unloaded, or the segment is active
+        """Stop counting the indexes of a segment: they were unloaded, or the segment is active
         again."""
         _, size_bytes = self._indexed.pop(id(owner), (None, 0))
         self.index_bytes -= size_bytes

@@ -297,7 +297,7 @@ class CommitJournal:
         )
 
     def _add_parts(self, count: int) -> None:
-        """In whatever thread. OSError."""
+        """Add the parts to the file, in any thread. OSError."""
         path = self._path if self._parts else f"{self._path}.tmp"
         size_bytes = ALIGN_BYTES + self._parts * self._part_bytes if self._parts else 0
         file = self._files.open(path, create=not self._parts)
@@ -401,14 +401,14 @@ class CommitJournal:
         return writes
 
     def write(self, position: int, number: int, entries: Sequence[JournalEntry]) -> None:
-        """Blocks. OSError."""
+        """Write a block to the file; waits for the disk. OSError."""
         file = self._file
         if file is None:
             raise OSError(errno.EBADF, f"{self._path} is closed")
         file.write_at(position, encode_block(self._header.incarnation, number, entries))
 
     def written(self) -> None:
-        """A write has ended."""
+        """Count the end of a write."""
         self.unwritten -= 1
 
     def failed(self, problem: OSError) -> None:
@@ -424,7 +424,8 @@ class CommitJournal:
         """Cancel the journal's entries of a log that is about to be truncated, while nothing is
         `unwritten`. Waits for the disk; OSError."""
         if self._file is None and self._files.exists(self._path):
-            # The last run's journal. If all logs were recovered, the files have everything in it.
+            # The last run's journal. If all logs were recovered, the segment files have everything
+            # that it has.
             if self._request is None:
                 raise OSError(errno.EBUSY, f"{self._path} is still needed")
             self.remove()

@@ -32,7 +32,7 @@ class JournalReplay:
     """The entries of a journal at `path`, as they were when it was read."""
 
     def __init__(self, files: Files, path: str) -> None:
-        """Read it. OSError; UnknownJournal, CorruptJournal."""
+        """Read the journal. OSError; UnknownJournal, CorruptJournal."""
         self._files = files
         self._path = path
         self._found: dict[tuple[bytes, int], dict[int, list[_Found]]] = {}

@@ -257,7 +257,7 @@ class PartitionLog:
     # ---- disk errors
 
     def abandon(self) -> None:
-        """Use and write nothing of the log any more: its directory is gone (L-38)."""
+        """Stop using the log: its directory is gone (L-38)."""
         self.close(clean=False)
         if self._options.unopened.get(self.name) is self:
             del self._options.unopened[self.name]
@@ -352,7 +352,7 @@ class PartitionLog:
         return self._producers.restored_to
 
     def remove_expired_producers(self, now_ms: int) -> int:
-        """Remove expired producers (P-24); how many."""
+        """Remove expired producers (P-24); returns their number."""
         self._producers.state.expiration_ms = self._options.producer_expiration_ms()
         expired = self._producers.state.remove_expired(now_ms)
         for producer_id in expired[:_EXPIRED_TOLD_MAX]:
@@ -366,7 +366,7 @@ class PartitionLog:
 
     @property
     def segments(self) -> list[Segment]:
-        """Oldest first; for inspection."""
+        """The segments, oldest first; for inspection."""
         self.ensure_loaded()
         return list(self._segments)
 
@@ -447,7 +447,7 @@ class PartitionLog:
         end_before, self.log_end_offset = self.log_end_offset, last_offset + 1
         if header.leader_epoch > self._epochs.latest:
             # The first epoch begins with the log, also if the first batch is behind a gap: a start
-            # without a checkpoint of log starts goes by it.
+            # without a checkpoint of log starts takes the log start from it.
             starts = base_offset if self._epochs.entries else end_before
             self._epochs.assign(header.leader_epoch, starts)
             self._files.write_epochs()
@@ -624,8 +624,8 @@ class PartitionLog:
 
     def unread_batch(self, offset: int) -> BatchInLog | None:
         """The batch with the first record at or behind `offset` that consumers can read; None if
-        there is none yet. StorageError where it cannot be found with little work; a log that is not
-        open counts as one of these."""
+        there is none yet. StorageError where the batch cannot be found with little work, also if
+        the log is not open."""
         if self.offline or not self.loaded:
             raise StorageError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{self.name} is not open")
         return self._reader.data_batch_at(max(offset, self.log_start_offset), self.high_watermark)

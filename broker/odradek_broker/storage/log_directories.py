@@ -63,8 +63,8 @@ class LogDirectories:
     # ---- start
 
     def take(self, cluster_id: str | None, node_id: int, randomness: Randomness) -> str:
-        """Lock all directories; the id of their cluster. New directories get `cluster_id`, or a
-        random one if that is None. A directory whose disk fails is left out, unless it is the
+        """Lock all directories; returns the id of their cluster. New directories get `cluster_id`,
+        or a random one if that is None. A directory whose disk fails is left out, unless it is the
         metadata log's. DataDirectoryInUse; DataDirectoryError if one belongs to another cluster or
         node, or none is left."""
         try:

@@ -145,7 +145,7 @@ class LogDirectory:
         self._node_id = 0
 
     def path_of(self, name: str) -> str:
-        """The path of a file or directory in it."""
+        """The path of a file or directory in this one."""
         return f"{self.path}/{name}"
 
     def new_log(
@@ -309,8 +309,8 @@ class LogDirectory:
             self._files.remove(path)
 
     def _try_everything(self, size_bytes: int) -> None:
-        """Check, in any thread, that it is still this directory, and can be read and written.
-        OSError, CorruptCheckpoint."""
+        """Check, in any thread, that the path still has this directory, and that it can be read and
+        written. OSError, CorruptCheckpoint."""
         text = read_small_file(self._files, self.path_of(META_PROPERTIES)) or ""
         found = decode_meta_properties(text).get("directory.id")
         if found != encode_topic_id(self.directory_id):
@@ -360,7 +360,7 @@ class LogDirectory:
             oldest.open_again(now_ms)
 
     def sync_names(self) -> None:
-        """Make the names of its logs durable. Waits for the disk; OSError."""
+        """Make the names of the directory's logs durable. Waits for the disk; OSError."""
         self._files.sync_dir(self.path)
 
     # ---- checkpoints
@@ -512,7 +512,7 @@ class LogDirectory:
     # ---- stop
 
     def close(self, *, clean: bool) -> list[str]:
-        """Close the logs and unlock the directory; the problems met.
+        """Close the logs and unlock the directory; returns the problems.
 
         `clean`: flush every log, write the checkpoints, and, if all of that worked, leave the
         marker that lets the next start trust them (L-30).

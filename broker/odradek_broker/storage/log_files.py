@@ -1,4 +1,4 @@
-"""The open files of one log: segments, producer state, leader epochs, and what of them is not
+"""The open files of one log: segments, producer state and leader epochs, with those that are not
 durable yet."""
 
 from __future__ import annotations

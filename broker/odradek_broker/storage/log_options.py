@@ -33,7 +33,7 @@ class LogOptions:
     randomness: Randomness
     deleted: DeletedFiles
     max_producer_ids: int = 100_000
-    #: A function, for the setting may be changed while the broker runs.
+    #: A function, because the setting may be changed while the broker runs.
     producer_expiration_ms: Callable[[], int] = lambda: 86_400_000
     producer_tally: ProducerTally = field(default_factory=ProducerTally)
     disk: DiskWatch = field(default_factory=DiskWatch)

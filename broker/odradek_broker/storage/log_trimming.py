@@ -65,7 +65,8 @@ class LogTrimming:
         return max(log.log_start_offset, target)
 
     def delete_records(self, offset: int) -> int:
-        """Move the log start to `offset`, -1 for the high watermark; the new log start (L-11).
+        """Move the log start to `offset`, -1 for the high watermark; returns the new log start
+        (L-11).
 
         Records below become unreadable at once; whole segments go with the next retention. A crash
         would undo that; `LogManager.delete_records` writes the new log start first. Raises
@@ -131,9 +132,9 @@ class LogTrimming:
     # ---- retention
 
     def apply_retention(self, now_ms: int) -> int:
-        """Take the segments that L-20 names out of the log; how many. Their files are renamed at
-        once and removed later by `LogOptions.deleted`. Raises LogCorrupt, PartitionOffline;
-        OSError."""
+        """Take the segments that retention deletes (L-20) out of the log; returns their number.
+        Their files are renamed at once and removed later by `LogOptions.deleted`. Raises
+        LogCorrupt, PartitionOffline; OSError."""
         log, segments = self._log, self._opened_segments(now_ms)
         if self.swapping:
             return 0  # Retention is applied again soon enough.
@@ -178,7 +179,7 @@ class LogTrimming:
         return self._files.swap is not None
 
     def begin_swap(self, group: GroupCleaned) -> bool:
-        """Commit to a cleaned segment, if its sources are still there (L-27); True if so. When
+        """Commit to a cleaned segment if its sources are still there; True if they are (L-27). When
         `sync_directory` has been called, `swap_in` follows. Raises PartitionOffline, StorageError.
         """
         bases, sources = self._opened_segments().bases, list(group.sources)
@@ -222,7 +223,7 @@ class LogTrimming:
             self._files.producers.aborted_transactions.forget(source)
 
     def retire_sources(self, at_most: int) -> bool:
-        """Rename the files of some of the sources; True if that was all. Then `sync_directory`, and
+        """Rename the files of some of the sources; True if none is left. Then `sync_directory`, and
         `end_swap`. Raises PartitionOffline, StorageError."""
         swap = self._files.swap
         assert swap is not None
@@ -246,9 +247,9 @@ class LogTrimming:
     # ---- truncation
 
     def truncate_to(self, offset: int, now_ms: int) -> int:
-        """Drop the batch that has `offset` and everything behind it; the new log end (L-36).
-        Waits for the disk. Raises PartitionOffline; StorageError while a cleaned segment is swapped
-        in, or the journal is written.
+        """Drop the batch that has `offset` and everything behind it; returns the new log end
+        (L-36). Waits for the disk. Raises PartitionOffline; StorageError while a cleaned segment is
+        swapped in, or the journal is written.
         """
         log, segments = self._log, self._opened_segments(now_ms)
         offset = max(offset, log.log_start_offset)

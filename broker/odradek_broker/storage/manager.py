@@ -176,7 +176,7 @@ class LogManager:
         self._logs[log.topic, log.partition] = directory.logs[log.topic, log.partition] = log
 
     def _remove(self, log: PartitionLog) -> LogDirectory:
-        """Take a log out of service; its directory."""
+        """Take a log out of service; returns its directory."""
         key = (log.topic, log.partition)
         directory = self.directory_of(log)
         del self._logs[key], directory.logs[key]
@@ -216,8 +216,8 @@ class LogManager:
         return log
 
     def found_all(self) -> str:
-        """End the start: every partition has been opened. A text about those that could not be
-        found, or empty."""
+        """End the start: every partition has been opened. Returns a text about those that could not
+        be found, or an empty one."""
         missing = self._directories.missing
         self._directories.found_all()
         if missing is None or not missing.logs:
@@ -335,8 +335,8 @@ class LogManager:
         self.directory_of(log).deleted_files.add_directory(due_ms, renamed)
 
     def set_aside(self, topic: str, partition: int) -> str:
-        """Take a partition of an unknown topic out of service, and rename its directory as a stray;
-        the new name. KeyError if there is none; OSError."""
+        """Take a partition of an unknown topic out of service, and rename its directory as a stray.
+        Returns the new name. KeyError if there is none; OSError."""
         log = self._logs[topic, partition]
         kept_as = self._stray_name(log.directory)
         self.files.rename(log.directory, kept_as)
@@ -397,8 +397,8 @@ class LogManager:
             report.deleted_segments[log.name] = count
 
     def remove_deleted_files(self, now_ms: int) -> list[str]:
-        """Begin to remove files that were deleted long enough ago; the failures since the last
-        call, which are tried again later."""
+        """Begin to remove files that were deleted long enough ago. Returns the failures since the
+        last call; those removals are tried again later."""
         problems = []
         due = (key for key, (_, remove) in self._retired.items() if remove)
         for key in list(islice(due, _RENAMED_AT_ONCE_MAX)):
@@ -406,7 +406,7 @@ class LogManager:
                 self._schedule_removal(key)
             except OSError as problem:
                 problems.append(f"deleted files could not be removed: {problem}")
-                self._retired[key] = self._retired.pop(key)  # After the others.
+                self._retired[key] = self._retired.pop(key)  # Tried after the others.
         for directory in self._directories.online:
             directory.deleted_files.remove_due(now_ms)
             problems = directory.deleted_files.take_problems() + problems
@@ -433,15 +433,15 @@ class LogManager:
             directory.journal.stop()
 
     def remove_expired_producers(self, now_ms: int) -> int:
-        """Remove expired producers of open logs (P-24); how many."""
+        """Remove expired producers of open logs (P-24); returns their number."""
         return sum(
             log.remove_expired_producers(now_ms) for log in self if log.loaded and not log.offline
         )
 
     def forget_producers_beyond(self, most: int) -> int:
         """Drop the producers that wrote longest ago in any partition, until `most` are left in all
-        partitions together; how many. Those with an open transaction stay. Partitions are counted
-        only if there could be so many producers."""
+        partitions together. Returns the number of dropped ones. Producers with an open transaction
+        stay. Partitions are counted only if there could be so many producers."""
         made = self._options.producer_tally.made
         if self._producers_counted + made - self._producers_made <= most:
             return 0
@@ -452,7 +452,7 @@ class LogManager:
         if excess <= 0:
             return 0
         # Producers of a partition are in the order of their last writes, even if timestamps fall:
-        # a producer behind one with a newer timestamp wrote later, so it is not idle for longer.
+        # a producer behind one with a newer timestamp wrote later, so its idle time is shorter.
         idle = heapq.merge(
             *(zip(state.idle(), repeat(number)) for number, state in enumerate(states))
         )
@@ -468,7 +468,7 @@ class LogManager:
         self, wanted: Sequence[tuple[PartitionLog, int]]
     ) -> list[int | StorageError]:
         """`LogTrimming.delete_records` on several logs, each named once, with one checkpoint for
-        all of a directory; the new log start of each, or why there is none.
+        all logs of a directory. Returns the new log start of each, or the error.
 
         A log starts there only when that is on disk, so a refusal leaves the log as it was (L-10).
         """
@@ -518,7 +518,7 @@ class LogManager:
         self._options.handles.halted = True
 
     def close(self, *, clean: bool = True) -> list[str]:
-        """Close all directories; the problems met.
+        """Close all directories; returns the problems.
 
         `clean`: flush every log, write the checkpoints, and, if all of that worked, leave the
         marker that lets the next start trust them (L-30). Does nothing the second time.

@@ -111,8 +111,7 @@ class LogReader:
     def require_transaction_indexes(
         self, fill: Callable[[Segment, Sequence[Segment], TransactionIndex], None]
     ) -> None:
-        """Have the transaction index of each segment say what was aborted. IndexesBeingRebuilt,
-        LogCorrupt."""
+        """Have the transaction index of each segment complete. IndexesBeingRebuilt, LogCorrupt."""
         try:
             self._aborted_transactions.require(self._segments.all, fill, self._handles.background)
         except OSError as problem:

@@ -169,8 +169,8 @@ class LogLoader:
         )
 
     def _finish_retention(self, bases: list[int]) -> None:
-        """Remove the segments below one that retention has deleted: their renaming did not reach
-        the disk, and with a gap behind them they would pass for the end of a damaged log (L-20)."""
+        """Remove the segments below one that retention has deleted (L-20). Their renaming did not
+        reach the disk, and the gap behind them would look like the damaged end of a log."""
         for base in bases:
             for suffix in SEGMENT_SUFFIXES:
                 self.files.remove(f"{self.directory}/{segment_name(base)}.{suffix}")
@@ -327,8 +327,8 @@ class LogLoader:
         return max(bisect_right(bases, self.recovery_point) - 1, 0)
 
     def _restore_end(self, segment: Segment) -> int:
-        """Append the batches that the commit journal has behind the end of a segment (L-50); their
-        bytes."""
+        """Append the batches that the commit journal has behind the end of a segment (L-50);
+        returns the number of bytes."""
         begin = segment.size_bytes
         for batches in self.restore(segment.base_offset, begin, segment.next_offset):
             segment.file.append([batches])

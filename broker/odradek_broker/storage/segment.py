@@ -127,7 +127,7 @@ class Segment:
             self.drop_handle()
 
     def unpin(self) -> None:
-        """A flush that used the handle has ended."""
+        """Note that a flush that used the handle has ended."""
         self.sync_pins -= 1
         if self.closing and not self.sync_pins:
             self.handles.forget(self)

@@ -108,9 +108,9 @@ class SegmentList:
     # ---- removing
 
     def discard_oldest(self, count: int, due_ms: int, deleted: DeletedFiles) -> None:
-        """Take the oldest out of the log; their files are renamed now and `deleted` removes them
-        from `due_ms` on (L-01). Snapshots at their start go with them (L-22). OSError: those before
-        the failure are gone, the others stay."""
+        """Take the oldest segments out of the log; their files are renamed now and `deleted`
+        removes them from `due_ms` on (L-01). Snapshots at their start go with them (L-22). OSError:
+        those before the failure are gone, the others stay."""
         for _ in range(count):
             segment = self.all[0]
             self._rename(segment, due_ms, deleted)
@@ -146,7 +146,7 @@ class SegmentList:
     def truncate_to(self, offset: int) -> tuple[int, list[Segment]]:
         """Cut at the start of the batch that holds `offset` (L-36).
 
-        Returns the new end offset and the segments that went. OSError, SegmentCorrupt.
+        Returns the new end offset and the removed segments. OSError, SegmentCorrupt.
         """
         gone = []
         while len(self.all) > 1 and self.bases[-1] >= offset:

@@ -112,8 +112,8 @@ class LogStartup:
         """Open the logs of all partitions in all directories. DataDirectoryError.
 
         After a clean stop nothing but names and checkpoints is read, and logs open at first use
-        (L-30), but for those that could be opened only by reading their batches, for which nobody
-        shall wait later. After a crash every log is opened and recovered at once. A log that cannot
+        (L-30), except those that can only be opened by reading their batches: no client shall wait
+        for that later. After a crash every log is opened and recovered at once. A log that cannot
         be opened is offline and named in the report.
         """
         report, first = self._report, self._metadata_topic
@@ -193,8 +193,9 @@ class LogStartup:
     ) -> LastRun | None:
         """The directory that has the partition, of those with its name (L-41); None if none has it.
 
-        The others are of another topic of its name, deleted while a directory could not be used, or
-        were begun and never finished: they are renamed. DataDirectoryError if it is in two.
+        Other directories of this name are renamed: they belong to a topic that was deleted while a
+        data directory could not be used, or to a partition that was never finished.
+        DataDirectoryError if two have the partition.
         """
         name = f"{key[0]}-{key[1]}"
         wanted = topics.topic_id(key[0])
@@ -205,7 +206,8 @@ class LogStartup:
         # If the id has not reached the disk, nothing was acknowledged.
         own = own or [left for left in found if wanted is None or ids[left] == ZERO_UUID]
         if len(own) > 1:
-            # An empty one was begun while a disk failed, and then made elsewhere.
+            # The creation of an empty one failed with its disk, and the partition was made
+            # elsewhere.
             written = [e for e in own if not self._is_blank(e.directory.path_of(name))]
             own = written or own[:1]
         if len(own) > 1 and wanted is not None:
@@ -302,8 +304,8 @@ class LogStartup:
             left.recovery_points.get(key, 0),
             left.clean and key in left.log_ends and key in left.log_starts,
             key in left.directory.cleaner_offsets,
-            # Otherwise the recovery point is missing, or another broker wrote it, and it is unknown
-            # what was compacted.
+            # Otherwise the recovery point is missing, or another broker wrote it, and nobody knows
+            # which segments were compacted.
             key in left.checked_points
             or (left.all_points_checked and key not in left.recovery_points),
         )

@@ -41,7 +41,8 @@ WAITING_MAX = 64
 #: The most lines about pushes that could not be read, in a minute.
 _LINES_MAX = 10
 
-#: The push intervals for which the series of a client are kept that is gone without a last push.
+#: The number of push intervals for which series are kept if their client is gone without a last
+#: push.
 _KEPT_INTERVALS = 2
 #: Kafka's name and version for the software of a client that has not told them.
 _UNKNOWN = "unknown"

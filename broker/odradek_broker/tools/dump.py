@@ -60,7 +60,7 @@ ABORTED_ENTRY = struct.Struct(">hqqqq")
 @dataclass(frozen=True, slots=True)
 class Selection:
     """The rows that are wanted: from the one that has `offset` or follows it, at most `count`. With
-    `records` also the records of each batch, which are counted then."""
+    `records`, rows of its records follow each batch, and `count` counts records."""
 
     offset: int = 0
     count: int | None = None
@@ -75,8 +75,8 @@ def dump_file(
     selection: Selection,
     wait: Callable[[], None] = no_wait,
 ) -> Rows:
-    """The rows of one file of `topic`. Damaged, once everything before the damage was given; a
-    batch whose checksum is wrong is a row with `valid` False. `wait`: see `SegmentFile`. OSError.
+    """The rows of one file of `topic`. Damaged, after all rows before the damage were given; a
+    batch with a wrong checksum is a row with `valid` False. `wait`: see `SegmentFile`. OSError.
     """
     reader = _SMALL.get(name.kind)
     if reader is not None:

@@ -1,1 +1,1 @@
-"""Compaction of logs: of each key the last record stays (rules L-23 to L-29)."""
+"""Compaction of logs: the last record of each key stays (rules L-23 to L-29)."""

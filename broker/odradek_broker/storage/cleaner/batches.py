@@ -45,8 +45,8 @@ class BatchFilter:
         self._transactions = transactions
 
     def keep(self, header: BatchHeader, batch: memoryview) -> Kept:
-        """The part of a batch that is kept. Its checksum is good; CorruptBatch if the records are
-        not."""
+        """The part of a batch that is kept. The caller has checked the checksum; CorruptBatch if
+        the records are damaged."""
         if header.is_control:
             return self._keep_control(header, batch)
         if self._transactions.saw_data(header):
@@ -54,7 +54,7 @@ class BatchFilter:
         return self._keep_data(header, batch)
 
     def _keep_control(self, header: BatchHeader, batch: memoryview) -> Kept:
-        """Keep a marker as long as records of its transaction are left, and then for the time of a
+        """Keep a marker as long as records of its transaction are left, and then as long as a
         tombstone."""
         ended_nothing, aborted = self._transactions.saw_control(header, batch)
         horizon_ms = header.delete_horizon_ms
@@ -112,8 +112,8 @@ class BatchFilter:
         return rewrite_columns(header, columns, delete_horizon_ms=horizon_ms)
 
     def _emptied(self, header: BatchHeader) -> bytearray | None:
-        """An empty batch, where the header is needed: the last sequence or epoch of a living
-        producer, or the end of the cleaned part."""
+        """An empty batch if the header is still needed: for the last sequence or epoch of a living
+        producer, or for the end of the cleaned part."""
         if self._is_last_of_producer(header) or header.next_offset == self._job.upper_bound:
             return rewrite_columns(header, _NO_RECORDS)
         return None

@@ -42,9 +42,9 @@ _OPEN_FILES = 4
 def clean(job: CleaningJob, files: Files, throttle: Throttle = unthrottled) -> Cleaning:
     """Clean one log; yields the steps. See `Cleaning`.
 
-    A cleaning that is given up leaves files that end in `.cleaned`, which the next one of the
-    segment or the next start removes. Raises SegmentCorrupt and BatchError for what cannot be read,
-    CorruptTransactionIndex, OSError.
+    A cleaning that is given up leaves files that end in `.cleaned`. The next cleaning of the
+    segment or the next start removes them. Raises SegmentCorrupt and BatchError for what cannot be
+    read, CorruptTransactionIndex, OSError.
     """
     return _LogCleaning(job, files, throttle).run()
 

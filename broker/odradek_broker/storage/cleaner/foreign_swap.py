@@ -6,10 +6,10 @@
     the sources become `.deleted`
     .swap becomes the final names, the log first
 
-No list of sources says what was replaced. So, as Kafka's own start does: a `.swap` with a
-`.cleaned` at or below it was not committed, and goes; any other is complete, and whatever lies
-between its first offset and its end goes instead. Our own swaps have their list, and are finished
-before (`swap`).
+No list of sources says what was replaced, so the files decide, as at Kafka's own start: a `.swap`
+with a `.cleaned` at or below it was not committed, and is removed. Any other is complete, and the
+segments between its first offset and its end are removed. Our own swaps have a list, and are
+finished earlier (`swap`).
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def finish_foreign_swaps(files: Files, directory: str) -> None:
             if whole or base not in logs:
                 ranges.append((base, end))
             else:
-                # The file is not what Kafka synced, and the first source is there: so are the
-                # others.
+                # The file is not the one that Kafka synced. The first source is there, so the
+                # others are too.
                 refused.add(base)
     for base, suffix in swaps:
         if base in refused:

@@ -49,8 +49,8 @@ class CleaningJob:
     last_records: dict[int, LastRecord] = field(default_factory=dict)
 
     def to_lines(self) -> Iterator[str]:
-        """Lines of JSON: first all but the producers, then the producers, some a line, so that each
-        line is made quickly."""
+        """Lines of JSON: first all but the producers, then the producers, a few per line, so that
+        each line is made quickly."""
         head = {each.name: getattr(self, each.name) for each in fields(self)}
         del head[_PRODUCERS]
         producers = iter(self.last_records.items())

@@ -57,7 +57,7 @@ class CleanerSettings:
 
 @dataclass(slots=True)
 class _Run:
-    """A log that is being cleaned. `truncations`: how often the log had been cut when that
+    """A log that is being cleaned. `truncations`: how often the log had been cut when the cleaning
     began."""
 
     key: TopicPartition
@@ -158,7 +158,7 @@ class LogCleaner:
                 log.roll(now_ms)
             found = log_to_clean(log, self._logs.directory_of(log).cleaner_offsets.get(key), now_ms)
             if found.due:
-                # An aborted record must not pass for the newest of its key.
+                # An aborted record must not count as the newest of its key.
                 log.require_transaction_indexes()
             return found
         except IndexesBeingRebuilt:
@@ -218,8 +218,8 @@ class LogCleaner:
     def _collect_producers(
         self, run: _Run, entries: Iterator[ProducerEntry], found: dict[int, LastRecord]
     ) -> None:
-        """Collect the last records of producers, some at a time. A producer that writes meanwhile
-        writes behind the cleaned part: then a batch is kept without need."""
+        """Collect the last records of producers, some at a time. The last record of a producer that
+        writes meanwhile is behind the cleaned part; an older batch is then kept without need."""
         if self._closed or self._lost(run):
             return
         some = list(islice(entries, _PRODUCERS_AT_ONCE))

@@ -1,8 +1,8 @@
 """The highest offset of each key, in bounded memory (L-28).
 
-A dict is fastest, and takes six times as much memory. So it is a dict as long as that fits into the
-memory, as it does for most logs, and then becomes a `PackedOffsets`, so that a log of many keys
-takes few rounds.
+A dict is fastest, and takes six times as much memory as a `PackedOffsets`. So the map is a dict as
+long as it fits into the memory, as for most logs. For a log of many keys it becomes a
+`PackedOffsets`, so that the cleaning takes few rounds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from itertools import repeat
 
-#: The most that an entry of the dict takes: digest, offset, its share of a grown table.
+#: The most bytes of an entry of the dict: digest, offset, its share of a grown table.
 DICT_ENTRY_BYTES = 180
 #: The bytes of a packed entry: digest, offset, its share of a bucket and of its reserve.
 ENTRY_BYTES = 34
@@ -43,7 +43,7 @@ class PackedOffsets:
     __slots__ = ("_buckets", "_entries")
 
     def __init__(self, capacity: int) -> None:
-        """`capacity`: the number of digests that it is made for; with more it is slower."""
+        """`capacity`: the expected number of digests; with more of them the map is slower."""
         self._buckets = [bytearray() for _ in range(1 + capacity // _BUCKET_ENTRIES)]
         self._entries = 0
 

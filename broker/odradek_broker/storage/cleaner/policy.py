@@ -48,7 +48,7 @@ class LogToClean:
 
 
 def log_to_clean(log: PartitionLog, cleaned_to: int | None, now_ms: int) -> LogToClean:
-    """The part of a log that may be cleaned. Below `cleaned_to` it is clean already (None:
+    """The part of a log that may be cleaned. The log is clean already below `cleaned_to` (None:
     nowhere).
 
     Raises LogCorrupt, IndexesBeingRebuilt, PartitionOffline, OSError.
@@ -56,7 +56,7 @@ def log_to_clean(log: PartitionLog, cleaned_to: int | None, now_ms: int) -> LogT
     segments = log.segments
     first_dirty = log.log_start_offset if cleaned_to is None else cleaned_to
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:
-        # DeleteRecords, or a lost log end: all of it is dirty.
+        # After DeleteRecords, or the loss of the log end, the whole log is dirty.
         first_dirty = log.log_start_offset
     bound = min(log.last_stable_offset, segments[-1].base_offset)
     dirty = _overlapping(segments[:-1], first_dirty)

@@ -1,5 +1,5 @@
-"""The transactions that a cleaner has met: what of them may be removed, and what stays in the index
-(L-24).
+"""The transactions that a cleaner has met: which of their batches may be removed, and which entries
+stay in the index (L-24).
 
 Kafka's CleanedTransactionMetadata.
 """

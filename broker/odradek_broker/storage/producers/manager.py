@@ -171,7 +171,7 @@ class Producers:
         self.apply(header, marker, segment, header.base_offset, header.last_offset, 0)
 
     def follow(self, header: BatchHeader, batch: memoryview) -> AbortedTransaction | None:
-        """Apply a batch without writing the transaction index; the entry for it, if there is
+        """Apply a batch without writing the transaction index; returns the index entry, if there is
         one."""
         marker = read_end_marker(header, batch) if header.is_control else None
         self.state.update(header, header.base_offset, header.last_offset, 0)
@@ -290,7 +290,7 @@ class Producers:
         """Write a snapshot of the state at `offset` (P-27), with the state of the `segment` that
         has or ends at this offset. OSError.
 
-        Its checksum tells a torn one (P-26), so nothing waits for the disk here.
+        A torn snapshot has a wrong checksum (P-26), so nothing waits for the disk here.
         """
         path = self._snapshot_path(offset)
         segment_state = b""

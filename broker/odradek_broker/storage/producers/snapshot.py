@@ -136,8 +136,8 @@ def check_snapshot(content: bytes) -> int:
 
 
 def read_segment_state(files: Files, path: str, *, checked: bool = True) -> SegmentState | None:
-    """The state of the segment that a snapshot ends or lies in; None if there is no such file, or
-    nothing in it says that, or it is damaged. OSError.
+    """The state of the segment that a snapshot ends or lies in; None if the file is missing or
+    damaged, or has no such state. OSError.
 
     Without `checked` only the last bytes are read, of a file that may have 100,000 producers: a
     damaged one can pass, and is found with `checked`.

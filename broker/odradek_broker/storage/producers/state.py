@@ -65,8 +65,8 @@ class _Situation(Enum):
     SAME_EPOCH = "the epoch is the same"
 
 
-# P-13. The flag: does the batch's first sequence follow? It follows 0 where a new run of sequences
-# begins, else the last sequence (2147483647 is followed by 0, P-20).
+# P-13. The flag: true if the batch's first sequence is the expected one: 0 where a new run of
+# sequences begins, else the one after the last sequence (0 after 2147483647, P-20).
 _VERDICTS: dict[tuple[_Situation, bool], ErrorCode] = {
     # Retention or DeleteRecords may have removed the producer's earlier data (P-14).
     (_Situation.UNKNOWN_PRODUCER, True): ErrorCode.NONE,
@@ -176,7 +176,8 @@ class ProducerStateManager:
         return _ACCEPTED
 
     def find_duplicate(self, header: BatchHeader) -> Duplicate | None:
-        """Was a client's batch with just these sequences appended before (P-09)?"""
+        """The earlier batch of the client with exactly these sequences (P-09); None if there is
+        none."""
         entry = self._entries.get(header.producer_id)
         if entry is None or entry.epoch != header.producer_epoch:
             return None
@@ -331,7 +332,8 @@ class ProducerStateManager:
         producer cannot overtake it. `must_start_at_zero`: the producer speaks transactions v2
         (Produce >= 12), where a partition without its state can only see sequence 0. Not needed
         where `has_open_transaction`. ProducerStateError for an older epoch than the partition knows
-        (T-61): the coordinator may know another producer id by now, and would not tell why.
+        (T-61): the coordinator may have given out another producer id meanwhile, and its error
+        would not name the reason.
         """
         entry = self._entries.get(producer_id)
         if entry is not None and producer_epoch < entry.epoch:
@@ -413,8 +415,8 @@ class ProducerStateManager:
     def remove_expired(self, now_ms: int) -> list[int]:
         """Remove producers that were idle too long and have no transaction open (P-24).
 
-        Idle since the last timestamp they wrote. Returns their ids. Verifications that were
-        never answered go too.
+        The idle time begins at a producer's last timestamp. Returns their ids. Verifications that
+        were never answered go too.
         """
         oldest_ms = now_ms - self.expiration_ms
         expired = [

@@ -172,7 +172,7 @@ class DataDirectoryCheck:
                 else:
                     directories.append((name, directory.partition))
             elif file is not None and file.leftover:
-                # A broker that runs is just writing it.
+                # A running broker may be writing the file at this moment.
                 if not (self._live and file.leftover == "tmp"):
                     note_leftover(self.path_of(name), file.leftover, self._findings)
             elif file is None and name not in _OTHER_FILES:

@@ -50,7 +50,7 @@ class StoredMetadata:
         )
 
     def replay(self, value: bytes) -> None:
-        """Raises WireError, MetadataError, ConfigError."""
+        """Replay a record. Raises WireError, MetadataError, ConfigError."""
         record = decode_record(value)
         if isinstance(record, RemoveTopicRecord):
             self.removed_topic_ids.add(record.topic_id)

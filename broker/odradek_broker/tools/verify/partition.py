@@ -205,7 +205,7 @@ class PartitionCheck:
         self.summary = Summary()
 
     def run(self) -> Summary:
-        """OSError."""
+        """Check the directory. OSError."""
         self._there = sort_files(self._directory, self._files.list(self._directory), self._findings)
         skip_unfinished_swaps(self._files, self._there, self._findings, live=self._expected.live)
         self.summary.topic_id = self._read_topic_id()
