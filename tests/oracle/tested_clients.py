@@ -40,25 +40,6 @@ _SPARK = 'Spark 4.3.0, `format("odradek")`'
 RUNS = (
     Run(
         _JAVA,
-        "three members that come and go read what is produced meanwhile, each record once: classic "
-        "and consumer protocol, every codec",
-        "6 of 6",
-        "6 of 6",
-    ),
-    Run(
-        _JAVA,
-        "Kafka Streams with `exactly_once_v2`, closed and started again halfway: each count once",
-        "2,000 of 2,000",
-        "2,000 of 2,000",
-    ),
-    Run(
-        _JAVA,
-        "the same with `group.protocol=streams`, whose tasks the broker assigns",
-        "2,000 of 2,000",
-        "2,000 of 2,000",
-    ),
-    Run(
-        _JAVA,
         "three instances with standby tasks, a word count, a join of stream and table and one of two "
         "tables; an instance is killed and the broker is, or the application starts anew "
         "(`tests/interop/test_streams_instances.py`): each result once",

@@ -259,7 +259,7 @@ def _search(pages: Pages, place: Place, time_ms: int) -> Iterator[Check]:
 
 
 def _compacted(pages: Pages, place: Place) -> Iterator[Check]:
-    """Of each key only the last record is left, but in the active segment."""
+    """Only the last record of each key is left, except in the active segment."""
     name = f"{place.name}-compacted"
     settings = {
         "cleanup_policy": "compact",

@@ -7,13 +7,31 @@ from tests.interop.matrix.jvm_rows import JVM_ROWS
 from tests.interop.matrix.programs import compared, go_tests, java, program, python
 from tests.interop.matrix.row import Row
 
+from kafka_cluster import VERSION, streams_class_path
+
 _FRANZ_GO = "1.22.3"
 
-_JAVA_PROGRAMS = (
-    *(("Transactions", "100", how) for how in ("commit", "abort", "both")),
+_JAVA_TRANSACTIONS = tuple(("Transactions", "100", how) for how in ("commit", "abort", "both"))
+_JAVA_3_PROGRAMS = (
+    *_JAVA_TRANSACTIONS,
     ("Groups", "2000", "gzip", "classic"),
     ("Groups", "2000", "zstd", "classic"),
     ("Groups", "2000", "lz4", "consumer"),
+)
+_JAVA_4_PROGRAMS = (
+    *_JAVA_TRANSACTIONS,
+    ("Groups", "2000", "none", "classic"),
+    ("Groups", "2000", "gzip", "consumer"),
+    ("Groups", "2000", "snappy", "classic"),
+    ("Groups", "2000", "lz4", "consumer"),
+    ("Groups", "2000", "zstd", "classic"),
+    ("Groups", "2000", "zstd", "consumer"),
+    ("Share", "1000", "3", "implicit"),
+    ("Share", "1000", "3", "explicit"),
+    ("Shares", "java-shares", "500"),
+    ("Quotas",),
+    ("Streams", "2000", "classic"),
+    ("Streams", "2000", "streams"),
 )
 
 _FRANZ_GO_TESTS = (
@@ -39,15 +57,17 @@ ROWS = (
         "transactions right behind each other, committed and aborted; three members that come and "
         "go read each record once, classic and consumer protocol",
         toolchains.kafka("3.9.1"),
-        java(*_JAVA_PROGRAMS),
+        java(*_JAVA_3_PROGRAMS),
     ),
     Row(
         "java-4.3",
         "Java clients",
-        "4.3.0",
-        "the same",
-        toolchains.kafka("4.3.0"),
-        java(*_JAVA_PROGRAMS),
+        VERSION,
+        "the same, with every codec; share consumers with each way to acknowledge; a quota; Kafka "
+        "Streams with `exactly_once_v2`, closed and started again halfway, in a classic and a "
+        "streams group",
+        toolchains.jars(streams_class_path),
+        java(*_JAVA_4_PROGRAMS),
     ),
     Row(
         "sarama",
