@@ -76,6 +76,8 @@ class TransactionalWriter:
             linger_ms=0,
         )
         self._sent: dict[TopicPartition, list[tuple[ProducerBatch, Sequence[Span]]]] = {}
+        #: The partition of the source for each partition of the target.
+        self._source_of: dict[TopicPartition, TopicPartition] = {}
 
     async def start(self) -> tuple[int, int]:
         """Fence other instances, end the last transaction of this name, and return the producer id
@@ -99,6 +101,7 @@ class TransactionalWriter:
     async def write(self, tp: TopicPartition, target: TopicPartition, batch: CopiedBatch) -> None:
         """Send a batch of the source's partition `tp` to a partition of the target; waits for
         memory."""
+        self._source_of[target] = tp
         made = await self._producer.produce_batch(*target, batch.records)
         self._sent.setdefault(tp, []).append((made, batch.spans))
 
@@ -134,6 +137,8 @@ class TransactionalWriter:
 
     def refused(self) -> RefusedBatch | None:
         """A batch of the open transaction that the target refuses for its partition or topic."""
+        if (unsent := self._refused_before_it_was_sent()) is not None:
+            return unsent
         for tp, batches in self._sent.items():
             for batch, spans in batches:
                 if not batch.done:
@@ -143,6 +148,15 @@ class TransactionalWriter:
                     if isinstance(error, _OF_PARTITION + _OF_TOPIC):
                         return RefusedBatch(tp, error, isinstance(error, _OF_TOPIC))
         return None
+
+    def _refused_before_it_was_sent(self) -> RefusedBatch | None:
+        """In version 1 of transactions the coordinator refuses a partition that is added."""
+        transactions = self._producer._transactions
+        if transactions is None or transactions.refused_partition is None:
+            return None
+        error = transactions.lifecycle.abortable_error
+        tp = self._source_of.get(transactions.refused_partition)
+        return RefusedBatch(tp, error, True) if tp and isinstance(error, _OF_TOPIC) else None
 
     async def write_map(
         self, entries: Iterable[Entry], forgotten: Iterable[tuple[TopicPartition, int]] = ()

@@ -131,6 +131,8 @@ class TransactionManager:
         #: given.
         self.transaction_number = 0
         self._added: set[TopicPartition] = set()
+        #: The partition for which the coordinator refused AddPartitionsToTxn in this transaction.
+        self.refused_partition: TopicPartition | None = None
         #: True if the coordinator may know of the open transaction.
         self._started = False
         #: True if a broker has confirmed that the transaction has a partition.
@@ -172,6 +174,7 @@ class TransactionManager:
         self.lifecycle.check_nothing_pending(name)
         self.lifecycle.enter_by_call(State.IN_TRANSACTION, name)
         self.transaction_number += 1
+        self.refused_partition = None
 
     def commit(self) -> Operation:
         """Begin a commit, which ends when the coordinator has decided; it first waits for every
@@ -494,11 +497,11 @@ class TransactionManager:
         if self.state is State.FATAL_ERROR:
             return False
         codes = handler.codes(response)
-        worst, error = TxnReaction.DONE, None
+        worst, error, worst_of = TxnReaction.DONE, None, None
         for tp, code in codes.items():
             reaction = self._reaction(handler, code)
             if reaction is not TxnReaction.DONE and reaction.value > worst.value:
-                worst, error = reaction, handler.error(tp, code)
+                worst, error, worst_of = reaction, handler.error(tp, code), tp
         if isinstance(handler, TxnOffsetCommitHandler):
             # Only the remaining partitions are sent again (C-63).
             for tp in [tp for tp in handler.offsets if codes[tp] is ErrorCode.NONE]:
@@ -506,6 +509,8 @@ class TransactionManager:
         if error is None:
             self._done(handler, response, version)
             return False
+        if isinstance(handler, AddPartitionsToTxnHandler):
+            self.refused_partition = worst_of
         self._react(handler, worst, error, now_ms)
         return worst is TxnReaction.FIND_COORDINATOR
 

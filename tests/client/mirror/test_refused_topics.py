@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from mirrored import DEADLINE_S, Mirror, Planned, check_rows, fill, make_topic, read_all
 from odradek import Admin, NewTopic, Producer
 from odradek.broker import SubprocessBroker
@@ -73,9 +75,15 @@ async def test_i37_a_record_that_is_too_large_ends_its_partition_only() -> None:
             )
 
 
-async def test_i37_a_topic_that_the_mirror_may_not_write_stops_no_other() -> None:
+@pytest.mark.parametrize("emulated", ["", "kafka-3.9"], ids=["version 2", "version 1"])
+async def test_i37_a_topic_that_the_mirror_may_not_write_stops_no_other(emulated: str) -> None:
+    """With both versions of transactions: Kafka 3.9 has version 1 only."""
     users = {"root": "root-secret", "mirror": "mirror-secret"}
-    with SubprocessBroker() as source, SubprocessBroker(users=users, superusers="root") as target:
+    settings = {"odradek.emulate": emulated} if emulated else {}
+    with (
+        SubprocessBroker() as source,
+        SubprocessBroker(users=users, superusers="root", settings=settings) as target,
+    ):
         root, mirror = target.client_settings("root"), target.client_settings("mirror")
         async with (
             Admin(bootstrap_servers=source.bootstrap) as there,
