@@ -271,6 +271,24 @@ async def test_a_compacted_topic_keeps_its_records(
     assert code == 0, told
 
 
+async def test_a_topic_that_kafka_has_compacted_keeps_its_records(
+    source: str, kafka: KafkaCluster, unique_topic: str
+) -> None:
+    """From Kafka to us. Kafka's cleaner keeps empty batches for the sequences of producers."""
+    every_node = ConfigResource.broker(None)
+    async with Admin(bootstrap_servers=kafka.bootstrap) as admin:
+        await admin.alter_configs({every_node: {"log.cleaner.backoff.ms": "200"}})
+    await compacted(kafka.bootstrap, unique_topic)
+    async with mirror(kafka.bootstrap, source, unique_topic) as made:
+        await made.drain()
+        await made.check(PARTITIONS)
+        await rewrite(kafka.bootstrap, unique_topic, 0)
+        await made.drain()
+        await made.check(PARTITIONS)
+    code, _, told = await asyncio.to_thread(checked, kafka.bootstrap, source, unique_topic)
+    assert code == 0, told
+
+
 async def test_a_record_that_is_too_large_ends_its_partition_only(
     source: str, nodes: KafkaCluster, unique_topic: str
 ) -> None:
