@@ -306,8 +306,7 @@ class _Fate(Generic[R]):
         return loop_thread().run(wait, SimpleQueue())
 
     def exception(self) -> OdradekError | None:
-        """The reason why the data was not written, None if it was. IllegalState before the
-        result."""
+        """The reason why the data was not written, or None. IllegalState before the result."""
         error: OdradekError | None = self._inner.exception()
         return error
 
