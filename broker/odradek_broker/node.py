@@ -457,7 +457,7 @@ class Node:
         return self.metadata.log_config(topic)
 
     def _directory_failed(self, directory: LogDirectory) -> None:
-        """Stop coordinating what is recorded in the partitions of a failed directory; stop the
+        """Stop coordinating the keys whose internal partitions are in a failed directory; stop the
         broker if no directory is left (L-42)."""
         for shards, topic in (
             (self.share_state.shards, SHARE_STATE_TOPIC),
@@ -511,7 +511,7 @@ class Node:
     # --- Maintenance ---
 
     def maintain(self) -> MaintenanceReport:
-        """Carry out what is due of retention, compaction, deletion and expiry. Called about once a
+        """Carry out retention, compaction, deletion and expiry that are due. Called about once a
         second."""
         now_ms = self.clock.monotonic_ms()
         wall_ms = self.clock.wall_ms()

@@ -261,7 +261,7 @@ class ReplicaManager:
         return delta.done
 
     def close(self) -> None:
-        """Create and rename no more files: the next start does the rest, as after a crash (D4)."""
+        """Stop creating and renaming files: the next start does the rest, as after a crash (D4)."""
         self._closed = True
         deltas, self._deltas = self._deltas, deque()
         for delta in deltas:

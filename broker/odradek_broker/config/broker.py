@@ -133,8 +133,7 @@ class BrokerConfig(BrokerSettings):
 
     @property
     def advertised_addresses(self) -> dict[str, tuple[str, int]]:
-        """(host, port) that clients are told, by listener, for listeners that set it (rule
-        N-12)."""
+        """(host, port) for clients, by listener; only for listeners that set it (rule N-12)."""
         return advertised_addresses(self, map_is_given=self._is_given(_PROTOCOL_MAP))
 
     def listener_text(self, listener: str, name: str, mechanism: str = "") -> str | None:

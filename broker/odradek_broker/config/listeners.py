@@ -120,8 +120,8 @@ def broker_listeners(settings: ListenerSettings, *, map_is_given: bool) -> tuple
 def advertised_addresses(
     settings: ListenerSettings, *, map_is_given: bool
 ) -> dict[str, tuple[str, int]]:
-    """(host, port) that clients are told, by the listener's name. An empty host is the machine's
-    name, port 0 the bound port (N-12). ConfigError.
+    """(host, port) for clients, by the listener's name. An empty host is the machine's name, port 0
+    the bound port (N-12). ConfigError.
 
     A listener that advertised.listeners does not name is left out.
     """

@@ -212,8 +212,8 @@ class Fetch:
         return self._answer_bytes() >= self._min_bytes
 
     def _answer_bytes(self) -> int:
-        """Bytes of records in the response, if it were given at once (F-04). The first batch of the
-        first partition with any records counts whole (F-06)."""
+        """Bytes of records in a response that is given now (F-04). The first batch of the first
+        partition with any records counts whole (F-06)."""
         total_bytes = 0
         for requested in self._in_order():
             partition = self._partitions[requested][0]

@@ -72,7 +72,7 @@ class _Answer:
         self._create_errors: dict[str, ErrorCode] = {}
 
     def asks_by_id_too_early(self) -> bool:
-        """True if topics are given by id in a version that has the field without its meaning
+        """True if topics are given by id in a version that has the field, but does not use it
         (KIP-516)."""
         return self._version < TOPIC_IDS_SINCE and any(
             topic.name is None or topic.topic_id != ZERO_UUID for topic in self._asked

@@ -30,8 +30,8 @@ from odradek_protocol.stored.cluster_metadata import (
     UserScramCredentialRecord,
 )
 
-#: One record, or the records of all settings of a resource by name. The latter are replaced, never
-#: changed.
+#: One record, or the records of all settings of a resource by name. A dict of settings is replaced,
+#: never changed.
 _Entry = bytes | dict[str, bytes]
 _PRODUCER_IDS = "producer ids"
 #: The number of postponed changes that are applied with each record that is replayed.
@@ -63,8 +63,8 @@ class MetadataImage:
         _REPLAY[type(record)](self, record, value)
 
     def values(self) -> Iterator[bytes]:
-        """The encoded records of the present state, not affected by what is replayed before the
-        last one is read. Only one such iterator at a time."""
+        """The encoded records of the present state. Records that are replayed before the last one
+        is read do not change them. Only one such iterator at a time."""
         self._reader = None
         self.apply_changes(len(self._changes))
         self._reader = _Frozen(self._entries, self._taken)

@@ -35,7 +35,7 @@ class DelegationToken:
         return self.owner.partition(":")[2]
 
     def is_expired(self, now_ms: int) -> bool:
-        """True if the token is valid no more."""
+        """True if the token has expired at this wall time."""
         return self.expires_ms < now_ms or self.max_ms < now_ms
 
     def concerns(self, principal: str) -> bool:

@@ -107,7 +107,7 @@ class Acceptors:
             self._timer = loop.call_later(min(pauses_ms) / 1000, self._pause_is_over)
 
     def close(self) -> None:
-        """Accept no more connections."""
+        """Stop accepting connections."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -244,7 +244,7 @@ def _produce(
 
 
 def _codec(records: Any) -> int:
-    """The number of the codec of the first batch; 0 for what the handler refuses anyhow."""
+    """The number of the codec of the first batch; 0 for bytes that the handler refuses itself."""
     if records is None or len(records) < ATTRIBUTES_AT + 2:
         return 0
     return int.from_bytes(records[ATTRIBUTES_AT : ATTRIBUTES_AT + 2], "big") & CODEC_MASK

@@ -54,7 +54,7 @@ class Serving(Protocol):
     """A listening server, like `asyncio.Server`."""
 
     def close(self) -> None:
-        """Accept no more connections."""
+        """Stop accepting connections."""
         ...
 
     def pause(self) -> None:
@@ -123,7 +123,7 @@ class Background(Protocol):
         ...
 
     def refuse(self) -> None:
-        """Begin no more work."""
+        """Stop beginning work."""
         ...
 
     def wait(self) -> None:
@@ -231,7 +231,7 @@ class Acceptor:
         self._open.set()
 
     def close(self) -> None:
-        """Accept no more connections."""
+        """Stop accepting connections."""
         self._task.cancel()
         for handshake in self._shaking:
             handshake.cancel()
@@ -484,7 +484,7 @@ class BackgroundThread:
             self._loop.call_soon_threadsafe(done, problem)
 
     def refuse(self) -> None:
-        """Begin no more work, not even waiting work."""
+        """Stop beginning work, waiting work included."""
         self._stopping = True
 
     def wait(self) -> None:

@@ -1,8 +1,8 @@
 """The acquisition of fetched records by a member (rules H-152 to H-157, H-165, H-167).
 
 A fetch reads whole batches of the log. Their records may be new, or in flight already: available
-again, or somebody's. An `Acquisition` goes through them in the order of their offsets and gives the
-member what is available, up to the limits.
+again, or acquired by another member. An `Acquisition` goes through them in the order of their
+offsets and gives the member what is available, up to the limits.
 """
 
 from __future__ import annotations

@@ -243,7 +243,7 @@ class _Job:
         target, led = self._target, self._led
         assert target is not None
         if led.error is not _E.NONE:
-            # The next load goes by what is in the log.
+            # The next load reads the log to find the dead letters.
             self._done.resolve(Written(StateResult(led.error), None))
             return
         if self._writer.topics.find(target.topic, target.number) is not target.partition:

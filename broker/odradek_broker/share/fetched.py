@@ -1,5 +1,5 @@
 """Records that a ShareFetch reads: their batches, those of aborted transactions, and the part with
-what was acquired."""
+the acquired records."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def read(
     committed: bool,
     minimum_one: bool,
 ) -> FetchedRecords:
-    """Read from an offset on, at most `max_bytes`, and not much more than the batches that have so
-    many `offsets`. StorageError, as `PartitionLog.read`.
+    """Read from an offset on: at most `max_bytes`, and not much more than the batches with this
+    number of `offsets`. StorageError, as `PartitionLog.read`.
 
     A member may ask for 50 MB and few records: bytes of records that it does not get are not read.
     """

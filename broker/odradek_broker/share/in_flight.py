@@ -123,7 +123,7 @@ class Change:
     """Steps of records that one member had, which take effect when they are durable (H-159).
 
     `settings`: those when the change began, which decide about records whose lock has expired
-    meanwhile. `given_up`: what is to be dead-lettered; empty without a dead letter topic.
+    meanwhile. `given_up`: the records that need dead letters; empty without a dead letter topic.
     """
 
     __slots__ = ("given_up", "member_id", "ranges", "settings", "stored")
@@ -287,7 +287,7 @@ class Run:
 
 
 def add_stored(stored: list[StateBatch], run: Run) -> None:
-    """Add the state of a run to what is to be stored, as part of the last batch if it fits."""
+    """Add the state of a run to the batches to store, as part of the last batch if it fits."""
     if stored:
         last = stored[-1]
         if (

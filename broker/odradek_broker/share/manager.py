@@ -169,7 +169,8 @@ class SharePartitions:
         return led
 
     def check(self, led: LedPartition) -> ErrorCode:
-        """NONE, or the reason why this broker leads the share partition no more (H-171)."""
+        """NONE, or the reason why this broker does not lead the share partition any more
+        (H-171)."""
         if led.error is _E.NONE:
             partition = led.partition
             if self._find(led.topic, led.key.partition) is not partition:
@@ -203,8 +204,8 @@ class SharePartitions:
             self._drop(led, _E.UNKNOWN_TOPIC_OR_PARTITION)
 
     def close(self) -> None:
-        """Lead nothing any more: the broker stops, and no timer may write to a log that is
-        closed."""
+        """Stop leading all share partitions: the broker stops, and no timer may write to a closed
+        log."""
         for led in list(self._led.values()):
             self._drop(led, _E.NOT_LEADER_OR_FOLLOWER)
 

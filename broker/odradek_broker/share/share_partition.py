@@ -8,8 +8,8 @@ H-167).
 
 Everything before the start offset is finished. The offsets from there to the end offset are in
 batches (`in_flight.py`), except for gaps: offsets without a record in the log, and, after a
-restart, records that were in flight and have no stored state. The latter are inside the gap window
-and are delivered again.
+restart, records that were in flight and have no stored state. Those records are inside the gap
+window and are delivered again.
 
 The class decides and remembers; time, settings and records come with each call, and the caller
 stores what changes: a `Change` before anybody hears of it, an expired lock afterwards.
@@ -394,7 +394,7 @@ class SharePartition:
         self, now_ms: int, settings: ShareSettings, given_up: Change | None = None
     ) -> list[StateBatch]:
         """Take back the records whose lock has expired, and end the pauses that are over; returns
-        what is to be stored. `given_up` takes the records that become dead letters, which are to be
+        the batches to store. `given_up` takes the records that become dead letters, which are to be
         written and finished like those of an acknowledgement."""
         stored: list[StateBatch] = []
         if self.next_deadline_ms is None or now_ms < self.next_deadline_ms:

@@ -45,7 +45,7 @@ _ARCHIVED_BY = {
 class PartitionStatistics:
     """The counters of one share partition: records by the reason why they were archived, fetches
     without records by their reason, records whose lock expired, and records that were given up,
-    with a dead letter or without the one that they should have."""
+    with a dead letter, or without it although they should have one."""
 
     __slots__ = (
         "archived",

@@ -152,8 +152,9 @@ class AbortedTransactions:
         fill: Fill,
         background: BackgroundRunner | None,
     ) -> list[tuple[int, int]]:
-        """(producer id, first offset) of what was aborted in [start, end) (F-09). `earlier`: at
-        least the segments before each of `segments`. IndexesBeingRebuilt, LogCorrupt."""
+        """(producer id, first offset) of the transactions that were aborted in [start, end) (F-09).
+        `earlier`: at least the segments before each of `segments`. IndexesBeingRebuilt,
+        LogCorrupt."""
         found: list[tuple[int, int]] = []
         for segment in segments:
             if self._none_open(segment, end_offset):

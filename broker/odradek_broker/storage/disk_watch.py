@@ -66,7 +66,7 @@ class DiskWatch:
         return min(max(self._largest_bytes, _TRIAL_BYTES_MIN), _TRIAL_BYTES_MAX)
 
     def failed(self, problem: OSError, size_bytes: int = 0) -> None:
-        """Note a failed write of so many bytes. Too many open files are no fault of the disk."""
+        """Note a failed write of this size. Too many open files are no fault of the disk."""
         if out_of_files(problem):
             return
         self.doubt(problem)

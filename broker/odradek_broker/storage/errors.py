@@ -76,8 +76,8 @@ class PartitionOffline(StorageError):
 
 
 class LogCorrupt(StorageError):
-    """Stored bytes are damaged. Only the read that came across them fails: what is before and
-    behind them stays available."""
+    """Stored bytes are damaged. Only the read that met them fails: the records before and behind
+    them stay available."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)

@@ -138,7 +138,7 @@ class _IndexFile:
         return content
 
     def _cut_file(self, entries: int, entry_bytes: int) -> None:
-        """Cut the file behind so many entries, which stay on disk whatever happens. OSError."""
+        """Cut the file behind its first `entries`, which stay on disk in any case. OSError."""
         if entries == 0:
             self._files.remove(self._path)
             self._written = -1
@@ -307,7 +307,7 @@ class TimeIndex(_IndexFile):
         return len(self._timestamps)
 
     def add(self, timestamp: int, offset: int) -> None:
-        """Add an entry; one that is not newer than the last changes nothing."""
+        """Add an entry, unless its timestamp is not above the last one."""
         if timestamp < 0 or (self._timestamps and timestamp <= self._timestamps[-1]):
             return
         self._timestamps.append(timestamp)

@@ -180,14 +180,14 @@ class LogDurability:
     # ---- opening, closing, truncation
 
     def opened(self, end_offset: int) -> None:
-        """The files are open, and everything in them is on disk."""
+        """Note that the files are open, and that everything in them is on disk."""
         self._gaps_known = True
         self.durable_offset = self.synced_offset = end_offset
         for segment in self._files.segments:
             segment.pin_dirty = self._log.config.durability == "fsync"
 
     def recovery_failed(self) -> None:
-        """A sync of what recovery wrote has failed: the next start scans the same files again
+        """Note that a sync after recovery has failed: the next start scans the same files again
         (L-30)."""
         self.synced_offset = min(self.synced_offset, self.start.recovery_point)
         self._gaps_known = self.start.gaps_known
@@ -206,7 +206,7 @@ class LogDurability:
         )
 
     def truncated(self, end_offset: int) -> None:
-        """The log was cut at an offset, and what is left was synced."""
+        """Note that the log was cut at an offset, and that the rest was synced."""
         self.durable_offset = min(self.durable_offset, end_offset)
         self.synced_offset = end_offset
 

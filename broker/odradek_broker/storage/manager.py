@@ -483,8 +483,8 @@ class LogManager:
     def advance_log_starts(
         self, logs: Sequence[PartitionLog], targets: Sequence[int | StorageError]
     ) -> list[int | StorageError]:
-        """Move the starts of several logs up to these offsets, whatever their policies, as
-        `delete_records` does; an error among the targets stays in the answer."""
+        """Move the starts of several logs up to these offsets as `delete_records` does, but under
+        any cleanup policy. An error among the targets stays in the answer."""
         done = list(targets)
         for directory in self._directories.online:
             moved = {

@@ -232,8 +232,8 @@ class LogLoader:
         kept = [segment.base_offset for segment in good]
         producers.remove_strays([*kept, begin.offset], end)
         # From here on everything counts as flushed, including the transaction indexes that the scan
-        # wrote. So it is synced even with page-cache: before the crash the durability may have been
-        # fsync, and the journal of that time is removed.
+        # wrote. So everything is synced even with page-cache: before the crash the durability may
+        # have been fsync, and the journal of that time is removed.
         self._sync(producers.sync)
         topic_id = f"{self.directory}/{PARTITION_METADATA}"
         if self.report.scanned_bytes and not self.recovery_point and self.files.exists(topic_id):
@@ -482,8 +482,8 @@ def fill_transaction_index(
     scratch: Producers,
     log_start_offset: int,
 ) -> None:
-    """Write a segment's transaction index (L-05): producer state as it was at its start, in
-    `scratch`, then its batches. In any thread. BatchError, SegmentCorrupt, OSError."""
+    """Write a segment's transaction index (L-05), in any thread: load the producer state at the
+    segment's start into `scratch`, then apply its batches. BatchError, SegmentCorrupt, OSError."""
     loaded = False
     for _, header, batch in read_batches(segment, 0):
         if not (loaded or header.is_transactional or header.is_control):

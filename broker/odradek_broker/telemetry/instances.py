@@ -92,7 +92,7 @@ class RequestCounts:
 
 
 class ClientInstances:
-    """All client instances. `gone` is called with one that ends."""
+    """All client instances. `gone` is called with each instance that ends."""
 
     def __init__(
         self, subscriptions: Subscriptions, gone: Callable[[ClientInstance], None]

@@ -195,7 +195,7 @@ class ClusterHost:
         self._numbers = after
         self._clusters: dict[int, Cluster] = {}
         self._spares: list[Cluster] = []
-        #: The settings of the spares: the last ones that two orders in a row have had.
+        #: The settings of the spares: the last ones that two orders in a row had in common.
         self._spare_settings = dict(settings)
         self._last_settings = dict(settings)
         self._tasks: set[asyncio.Task[None]] = set()

@@ -283,7 +283,7 @@ class ShareCoordinator:
     ) -> Deferred[Results]:
         """The results for many share partitions. A turn of the loop takes a limited number of them;
         those of one shard are written together. Such calls are carried out in their order.
-        `decided` is told of those whose decision is being written."""
+        `decided` is called with those whose decision is being written."""
         answers: dict[ShareKey, Deferred[StateResult]] = {key: Deferred() for key in keys}
         if not answers:
             return Deferred.of({})

@@ -1,10 +1,10 @@
 """The share partitions of one partition of `__share_group_state`: the core that a runtime runs.
 
-Initialize writes a snapshot, a write an update, and every so many updates a snapshot again, so that
-a load has little to merge. Older records of the share partition are then redundant. All records up
-to the oldest snapshot that is still needed can be deleted (`prune_to`); share partitions that
-change rarely are snapshotted from time to time, so that they do not keep the others' old records
-(H-106, H-107).
+An initialization writes a snapshot, and a write an update. After a number of updates a snapshot is
+written again, so that a load has little to merge. Older records of the share partition are then
+redundant. All records up to the oldest snapshot that is still needed can be deleted (`prune_to`);
+share partitions that change rarely are snapshotted from time to time, so that they do not keep the
+others' old records (H-106, H-107).
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class ShareShard:
         deferred: Deferred[StateResult],
         now: Instant,
     ) -> Outcome:
-        """Begin the state anew at an offset; what was stored before is forgotten (H-103)."""
+        """Begin the state anew at an offset; the earlier state is forgotten (H-103)."""
         stored = self.partitions.get(key)
         if stored is not None and _is_fenced(state_epoch, stored.highest_state_epoch):
             return _refused(deferred, _E.FENCED_STATE_EPOCH)
@@ -225,8 +225,8 @@ class ShareShard:
         return _answered(deferred, StateResult(state=state), records)
 
     def read_summary(self, key: ShareKey, deferred: Deferred[StateResult]) -> Outcome:
-        """The state as it is, for any leader epoch; of an unknown share partition, the one in which
-        nobody has fetched (H-104)."""
+        """The present state, for any leader epoch; for an unknown share partition, the state before
+        the first fetch (H-104)."""
         if not self._exists(key.topic_id, key.partition):
             return _refused(deferred, _E.UNKNOWN_TOPIC_OR_PARTITION)
         stored = self.partitions.get(key)

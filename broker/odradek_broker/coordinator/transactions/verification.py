@@ -72,8 +72,8 @@ class UnverifiedAppend:
     """An append in a transaction that is not known to be open yet.
 
     `base_sequence` is -1 for offsets. `add`: the producer uses transactions of version 2, so that a
-    missing partition is added (T-61). `done` is called once: with NONE when the batch may be
-    appended, and then appends it before it returns; or with the code of the coordinator.
+    missing partition is added (T-61). `done` is called once, with NONE or the coordinator's code.
+    With NONE it appends the batch before it returns.
     """
 
     partition: Partition

@@ -118,7 +118,7 @@ class LogCleaner:
         self._begin_look()
 
     def close(self) -> None:
-        """Begin nothing more. A swap that was committed is finished by the next start."""
+        """Stop cleaning. The next start finishes a swap that was committed."""
         self._closed = True
         self._runner.close()
 
@@ -233,8 +233,8 @@ class LogCleaner:
         self._runner.begin(self._job(run, producers), lambda step: self._came_to(run, step))
 
     def _secure(self, run: _Run, then: Callable[[], None]) -> None:
-        """Have a recovery point on disk that covers everything that is to be cleaned. Without it
-        the gaps that a cleaning leaves look like the loss of a crash (L-32)."""
+        """Have a recovery point on disk that covers everything that is to be cleaned. Without it, a
+        start takes the gaps that a cleaning leaves for the loss of a crash (L-32)."""
         directory, bound = self._logs.directory_of(run.log), run.to_clean.upper_bound
         if directory.recovery_point_on_disk(run.key) >= bound:
             then()

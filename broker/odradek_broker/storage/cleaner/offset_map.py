@@ -51,7 +51,7 @@ class PackedOffsets:
         return self._entries
 
     def put_all(self, digests: Iterable[bytes], offsets: Iterable[int]) -> None:
-        """Add offsets, each of which replaces the one that its digest had."""
+        """Add offsets; each replaces the earlier offset of its digest."""
         buckets = self._buckets
         count = len(buckets)
         added = 0

@@ -26,10 +26,11 @@ class LogCleaned:
 
 @dataclass(slots=True)
 class CleanerStatistics:
-    """`uncleanable`: logs that are left alone until the next start, and why; their bytes by
-    directory. Of the last cleaning: how full the map was, how much was kept, how long it took. Of
-    the last look at all logs: the dirtiest, the bytes to be cleaned, the longest delay beyond
-    max.compaction.lag.ms, and when it was, on the monotonic clock."""
+    """`uncleanable`: logs that are left alone until the next start, with the reasons, and their
+    bytes by directory. For the last cleaning: the part of the map that was full, the part of the
+    bytes that was kept, the duration. For the last search through all logs: the dirtiest ratio, the
+    bytes to be cleaned, the longest delay beyond max.compaction.lag.ms, and the monotonic time of
+    the search."""
 
     uncleanable: dict[TopicPartition, str] = field(default_factory=dict)
     uncleanable_bytes: dict[str, int] = field(default_factory=dict)
@@ -56,7 +57,7 @@ class CleanerWatch(Protocol):
     """An observer of the cleaner's work on single logs."""
 
     def cleaned(self, where: TopicPartition, cleaned: LogCleaned, *, whole: bool) -> None:
-        """A cleaning is over; `whole`: it came to the end of what was to be cleaned."""
+        """A cleaning is over; `whole`: it reached the end of the records to clean."""
         ...
 
     def failed(self, where: TopicPartition, problem: str) -> None:

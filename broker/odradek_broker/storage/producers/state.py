@@ -329,9 +329,9 @@ class ProducerStateManager:
         """Have a first transactional batch wait for the coordinator's answer; returns a guard.
 
         While one waits, the lowest sequence that came is remembered, and a later batch of the
-        producer cannot overtake it. `must_start_at_zero`: the producer speaks transactions v2
-        (Produce >= 12), where a partition without its state can only see sequence 0. Not needed
-        where `has_open_transaction`. ProducerStateError for an older epoch than the partition knows
+        producer cannot overtake it. `must_start_at_zero`: the producer uses transactions v2
+        (Produce >= 12), so a partition without its state can only get sequence 0. Not needed where
+        `has_open_transaction`. ProducerStateError for an older epoch than the partition knows
         (T-61): the coordinator may have given out another producer id meanwhile, and its error
         would not name the reason.
         """
@@ -498,8 +498,8 @@ def _follows(header: BatchHeader, entry: ProducerEntry) -> bool:
 
 
 def _check_epoch(header: BatchHeader, entry: ProducerEntry | None) -> None:
-    """Refuse a batch of an older epoch (P-12): 47, not PRODUCER_FENCED, because for clients the
-    former ends a transaction and the latter is fatal."""
+    """Refuse a batch of an older epoch (P-12): 47, not PRODUCER_FENCED, because for clients 47 ends
+    a transaction, and PRODUCER_FENCED is fatal."""
     if entry is not None and header.producer_epoch < entry.epoch:
         raise ProducerStateError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
