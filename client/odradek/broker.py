@@ -431,7 +431,7 @@ class SubprocessBroker(Secured):
         self._remove_scratch()
 
     def _make_scratch(self) -> str:
-        """Create a directory for the messages of the broker, and for its data if they have none."""
+        """Create a directory for the broker's log and, without `data_dir`, for its data."""
         if self._scratch is None:
             # The broker may still write to it when this program ends without `close`.
             self._scratch = tempfile.TemporaryDirectory(

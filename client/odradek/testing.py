@@ -95,8 +95,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Give a worker of pytest-xdist the address to ask for clusters: one process makes them for all
-    workers, from the first test on that needs one."""
+    """Give a worker of pytest-xdist the address to ask for clusters: the first test that needs one
+    starts a process that makes them for all workers."""
     from odradek.clusters import AddressServer
 
     stash = node.config.stash
@@ -264,7 +264,7 @@ def odradek_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSes
             log_file=folder / "spark.log",
             spark_local_dir=str(folder),
             spark_sql_warehouse_dir=str(folder / "warehouse"),
-            # Jobs are short, so the second compiler would cost more than it saves.
+            # Jobs are short, so Java's second compiler would cost more than it saves.
             spark_driver_extraJavaOptions=f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={folder}",
             spark_sql_shuffle_partitions="2",
             spark_sql_session_timeZone="UTC",

@@ -73,7 +73,7 @@ WITHOUT_EFFECT: frozenset[str] = frozenset(
         "partition.assignment.strategy",
     }
 )
-#: Settings whose only supported value is Java's default; any other would be ignored silently.
+#: Settings whose only supported value is Java's default; others, without effect, are refused.
 _ONLY_DEFAULT: dict[str, tuple[str, str]] = {
     "partitioner.class": ("", _NO_CODE),
     "partitioner.ignore.keys": ("false", "give the column `partition` instead"),

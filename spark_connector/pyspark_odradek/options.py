@@ -100,7 +100,8 @@ _UNITS_MS = {
 
 
 class Query(Enum):
-    """The use of the options. Spark requests the schema before it is known: EITHER."""
+    """The kind of query that the options are for. EITHER when Spark requests the schema, before it
+    says which kind it is."""
 
     BATCH = "batch"
     STREAM = "stream"

@@ -63,7 +63,7 @@ def divide(whole: OffsetRange, count: int) -> list[OffsetRange]:
 
 
 def _spread(parts: list[OffsetRange], min_partitions: int) -> list[OffsetRange]:
-    """The ranges, of which small ones are not divided and do not count for the proportions, so that
+    """Divide the large ranges. Small ones stay whole and do not count for the proportions, so that
     large ones get enough tasks."""
     total = sum(each.size for each in parts)
     is_small = [_share(each.size, total, min_partitions) == 1 for each in parts]

@@ -135,8 +135,8 @@ def serve(
 ) -> None:
     """Run a broker in the foreground.
 
-    One line on stdout says that it is ready. SIGTERM and Ctrl-C answer what was asked, flush, and
-    exit 0. So does the end of its terminal. A bad setting exits 2.
+    One line on stdout says that it is ready. On SIGTERM, on Ctrl-C and when its terminal is closed,
+    it answers the requests it has, flushes, and exits 0. A bad setting exits 2.
     """
     serving.serve(
         serving.ServeOptions(
@@ -182,8 +182,8 @@ def start(
 ) -> None:
     """Run a broker in the background and wait until it is ready.
 
-    The data directory gets its pid file and its log file, which SIGHUP opens again. Exits 1 if it
-    is running already or cannot start, 2 for a bad setting.
+    Its pid file and its log file are in the data directory; SIGHUP opens the log file again. Exits
+    1 if it is running already or cannot start, 2 for a bad setting.
     """
     settings = _with_emulated(settings, emulate)
     parsed, _ = configure(listen, data_dir, config, settings, insecure=insecure, users=user or [])

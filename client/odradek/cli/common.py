@@ -294,7 +294,7 @@ def end_plan(
 
 
 class Progress:
-    """Counts records; drawn only for a person who would otherwise see nothing."""
+    """The count of records, which `progress` shows on a terminal."""
 
     def __init__(self, task: str, total: int | None) -> None:
         self._bar: Any = None

@@ -68,7 +68,8 @@ async def take_new_topics(
 async def _require_topics(admin: Admin, topics: list[str]) -> None:
     """End the program if a topic does not exist: waiting for one is seldom what was meant.
 
-    In a cluster of several nodes, tried for a while: some nodes do not know a new topic yet.
+    In a cluster of several nodes the topics are looked up for a while, because some nodes may not
+    know a new topic yet.
     """
     from odradek_client.errors import UnknownTopicOrPartition
 

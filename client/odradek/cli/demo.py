@@ -287,13 +287,13 @@ def _spark(story: Console, folder: Path) -> Iterator[SparkSession]:
             log_file=_log_file(folder),
             spark_local_dir=str(scratch),
             spark_sql_warehouse_dir=str(scratch / "warehouse"),
-            # One short job: the second compiler would cost more than it saves.
+            # In one short job Java's second compiler would cost more than it saves.
             spark_driver_extraJavaOptions=f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={scratch}",
             spark_sql_shuffle_partitions="4",
         )
     # Ctrl+C ends the demo; PySpark's own handler first talks to Java, which may be answering.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Py4j would log that through the root logger, which prints without a handler.
+    # Py4j would log the interrupted call through the root logger, which prints without a handler.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
         spark.sparkContext.setLogLevel("ERROR")

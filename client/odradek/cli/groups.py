@@ -175,8 +175,8 @@ async def group_rows(
 
 
 async def _verdict(admin: Admin, group_id: str) -> dict[str, str] | None:
-    """The broker's verdict about a group, with a sentence. None from a broker that has none, as
-    Apache Kafka: a single look at a group does not tell whether it moves."""
+    """The broker's verdict about a group, with a sentence. None from brokers without verdicts, such
+    as Apache Kafka's: one description of a group does not show whether it makes progress."""
     from odradek_client.admin.history import NothingKnown, Subject
     from odradek_client.errors import UnsupportedByBroker
 

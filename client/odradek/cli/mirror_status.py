@@ -1,4 +1,5 @@
-"""`odradek mirror status`: how far a mirror of the mode exactly-once has come, of its map topic."""
+"""`odradek mirror status`: how far a mirror of the mode exactly-once has come, from its map
+topic."""
 
 from __future__ import annotations
 

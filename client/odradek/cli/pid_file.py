@@ -3,8 +3,8 @@
 The first line is the process id, the second the address. The broker locks the file as long as it
 lives: an unlocked file is stale, even if a process with its number exists.
 
-On a full disk the file can be created, but no line written to it. A broker that starts there serves
-the stored data, and both lines are the target of a symbolic link, which needs no free page.
+On a full disk a broker still serves the stored data, and the file can be created but not filled.
+Both lines are then the target of a symbolic link, which needs no free page.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class PortFile:
         self._path.unlink(missing_ok=True)
 
     def write(self, address: str, http: str) -> None:
-        """Write the addresses; who looks sees all of the file or none of it. OSError."""
+        """Write the addresses; a reader sees the whole file or none. OSError."""
         content = f"{address}\n{http}\n".encode()
         temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
         try:

@@ -1,4 +1,5 @@
-"""Decoders of keys and values: JSON, text, Avro, Protobuf, decoders of others, and hex dumps.
+"""Decoders of keys and values: JSON, text, Avro, Protobuf, decoders of other packages, and hex
+dumps.
 
     decoders = Decoders()
     shown = decode(record.value, topic=record.topic, is_key=False, registry=decoders)

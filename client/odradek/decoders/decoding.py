@@ -1,8 +1,9 @@
 """Choice of the format of a key or value, and the guess that tries one format after the other.
 
-A guess takes the format that a rule names for the topic. Without one it asks decoders of others
-first, then formats with a schema, then JSON, text and Protobuf without a schema. A hex dump always
-works, and is last. An error of a format is an attempt in the result, and never an exception.
+A guess takes the format that a rule names for the topic. Without one it tries decoders of other
+packages first, then formats with a schema, then JSON, text and Protobuf without a schema. A hex
+dump always works, and is last. An error of a format is an attempt in the result, and never an
+exception.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ HEX = "hex"
 NULL = "null"
 #: Protobuf without a schema.
 RAW = "protobuf-raw"
-#: The group of entry points of decoders of others.
+#: The group of entry points by which other packages offer decoders.
 ENTRY_POINTS = "odradek.decoders"
 
-#: A decoder of others: bytes, topic, true for a key; returns a value for JSON.
+#: A decoder of another package: bytes, topic, true for a key; returns a value for JSON.
 Plugin = Callable[[bytes, str, bool], Any]
 _Try = Callable[[bytes, str, bool], Found]
 
@@ -47,11 +48,11 @@ _ERROR_CHARACTERS_MAX = 500
 
 
 class Decoders:
-    """The formats of a program: the built-in ones, and those of others.
+    """The formats of a program: the built-in ones, and those of other packages.
 
     `formats`: rules `[TOPIC:][key=|value=]FORMAT` for a guess. `schemas`: rules with a file in
     place of the format: an Avro schema, or FILE#MESSAGE for descriptors of Protobuf. `plugins`:
-    decoders of others by name; by default those of the entry points of installed packages.
+    decoders of other packages by name; by default those of the entry points of installed packages.
     DecoderError names a rule or file that cannot be used.
     """
 
@@ -196,7 +197,7 @@ def _load_and_call(point: Any, data: bytes, topic: str, is_key: bool) -> Any:
 
 
 class _Guarded:
-    """A decoder of others in a thread of its own, so that it may fail or hang.
+    """A decoder of another package in a thread of its own, so that it may fail or hang.
 
     A decoder that took longer than the limit is not asked again.
     """

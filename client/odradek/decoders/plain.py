@@ -19,7 +19,7 @@ class Limits:
 
     `data_bytes_max`: longer data is not decoded, but shown as the beginning of a hex dump.
     `depth_max`: the nesting of objects. `items_max`: the number of values in one record.
-    `plugin_s`: the time that a decoder of others may take for one record.
+    `plugin_s`: the time that a decoder of another package may take for one record.
     """
 
     data_bytes_max: int = 4 * 1024 * 1024

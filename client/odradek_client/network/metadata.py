@@ -186,8 +186,8 @@ class MetadataUpdater:
                 await self._sleep_or_wake(min(wait_s, idle_check_s))
                 continue
             if not self._waiters and self._failures == 0 and not self.cluster.has_new_topics:
-                # Many updates that are requested in a row are one request per backoff. New topics
-                # do not wait, as in Kafka's client: nothing is known of them that might be newer.
+                # Updates that are requested in a row are one request per backoff. New topics do not
+                # wait, as in Kafka's client: nothing is known of them yet.
                 since_ms = now_ms - (self.cluster.updated_ms or -self._config.retry_backoff_ms)
                 if since_ms < self._config.retry_backoff_ms:
                     await self._sleep_or_wake((self._config.retry_backoff_ms - since_ms) / 1000)

@@ -306,8 +306,8 @@ class SenderLoop:
 
 
 def _cancelled() -> ConnectionLost:
-    """The error of a request whose task `asyncio.run` cancelled at its end, perhaps while a closing
-    producer waits for the request, which is tried again."""
+    """The error of a request whose task `asyncio.run` cancelled at its end. A retriable error,
+    because a closing producer may wait for the request."""
     return ConnectionLost("the request was cancelled")
 
 

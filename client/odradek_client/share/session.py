@@ -3,8 +3,8 @@ request (KIP-932).
 
 Epoch 0 opens a session with all partitions, later requests name only changes, and epoch -1 closes
 the session. A broker adds every partition that a ShareFetch names, also one that is named for its
-acknowledgements alone, and would go on to acquire its records; so this side counts these too, and
-takes them out again.
+acknowledgements alone, and would go on to acquire its records; so the client counts such partitions
+too, and removes them again.
 """
 
 from __future__ import annotations

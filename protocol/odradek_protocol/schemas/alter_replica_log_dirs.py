@@ -15,7 +15,7 @@ class AlterReplicaLogDirTopic(Struct):
 
 
 class AlterReplicaLogDir(Struct):
-    """A directory by its absolute path, and what is to lie there."""
+    """The absolute path of a directory, and the partitions to move there."""
 
     path: str = field(STRING)
     topics: list[AlterReplicaLogDirTopic] = field(array(AlterReplicaLogDirTopic))

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials (key 51): give users SCRAM credentials, or take them away (KIP-554).
+"""AlterUserScramCredentials (key 51): gives users SCRAM credentials, or takes them away (KIP-554).
 
 Versions: the first one is flexible already.
 

@@ -74,7 +74,7 @@ class MirroredTopicResult(Struct):
 
 @message(key=10003, versions="0", flexible="0+")
 class AppendMirrorRecordsResponse(Message):
-    """The response, when the batches that were taken are durable."""
+    """The response, which is sent when the accepted batches are durable."""
 
     throttle_time_ms: int = field(INT32)
     topics: list[MirroredTopicResult] = field(array(MirroredTopicResult))

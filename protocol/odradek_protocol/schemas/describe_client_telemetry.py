@@ -25,9 +25,9 @@ from odradek_protocol.primitives import (
 class DescribeClientTelemetryRequest(Message):
     """The request.
 
-    `client_instance_id`: a client, whose metrics are wanted from number `first` on; zero for all
-    clients without their metrics, those behind the id `after`. `limit`: the most clients or
-    metrics.
+    `client_instance_id`: the client whose metrics are wanted, from number `first` on; zero for a
+    list of clients without metrics, which begins behind the id `after`. `limit`: the most clients
+    or metrics.
     """
 
     client_instance_id: bytes = field(UUID, default=ZERO_UUID)

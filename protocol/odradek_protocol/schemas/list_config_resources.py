@@ -9,7 +9,7 @@ from odradek_protocol.constants import RESOURCE_CLIENT_METRICS
 from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT8, INT16, INT32, STRING
 
-#: From this version on the request has the types; before, they are subscriptions to client metrics.
+#: From this version on the request names the types; before, only subscriptions are listed.
 RESOURCE_TYPES_SINCE = 1
 
 

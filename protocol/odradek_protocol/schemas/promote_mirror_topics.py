@@ -32,7 +32,7 @@ class PromotedTopic(Struct):
 
 @message(key=10004, versions="0", flexible="0+")
 class PromoteMirrorTopicsResponse(Message):
-    """The response, when the topics that have no error take records of producers."""
+    """The response, which is sent when the topics without an error accept records of producers."""
 
     throttle_time_ms: int = field(INT32)
     topics: list[PromotedTopic] = field(array(PromotedTopic))

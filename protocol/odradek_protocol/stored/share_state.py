@@ -2,8 +2,8 @@
 ShareUpdate*).
 
 A snapshot has the whole state, and null deletes it; an update has what a write has changed, with
-the epoch of the snapshot before it. An update has no state epoch, and its start offset and
-`delivery_complete_count` may be -1: then the start offset is the one before.
+the epoch of the snapshot before it. An update has no state epoch. Its start offset may be -1: then
+the one before still holds; its `delivery_complete_count` may be -1: unknown.
 
 `dead_letters_from` is ours, a tagged field that Kafka passes over: a topic id, a partition and an
 offset, or nothing.

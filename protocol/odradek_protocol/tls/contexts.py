@@ -142,7 +142,8 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
     stores.check_keystore(store, pem)
     with _as_file(pem.key + "".join(pem.certificates)) as path:
         try:
-            # An empty password would be requested at a terminal otherwise.
+            # A function, because with an empty text OpenSSL would ask for the password at the
+            # terminal.
             context.load_cert_chain(path, password=lambda: pem.key_password)
         except ssl.SSLError as error:
             if error.reason == "KEY_VALUES_MISMATCH":

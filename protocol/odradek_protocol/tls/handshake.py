@@ -58,7 +58,7 @@ async def telling(connect: Coroutine[Any, Any, tuple[Any, P]]) -> P:
     attempt = _Attempt()
     token = _ATTEMPT.set(attempt)
     try:
-        # With a copy of this context, as in all calls of the transport.
+        # The task and the calls of its transport get a copy of this context, with the attempt.
         task = asyncio.ensure_future(connect)
     finally:
         _ATTEMPT.reset(token)

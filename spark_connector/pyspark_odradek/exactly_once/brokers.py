@@ -83,8 +83,9 @@ class Brokers:
         self._timeout_ms: int | None = None
         self._told_of_no_list = False
         self._admin = Admin(**settings_for(self._settings, AdminConfig))
-        # Reading must not create a deleted decision log, which would have the broker's own
-        # cleanup.policy: this worker may outlive the broker that had the log at this address.
+        # Reading must not create the topic of the decision log, which would then have the broker's
+        # own cleanup.policy. The topic may be missing: this worker may outlive the broker that had
+        # it at this address.
         absent = {"allow_auto_create_topics": "false"}
         reading = settings_for(self._settings, ConsumerConfig)
         self._network = NetworkClient(

@@ -288,8 +288,8 @@ def abort(terms: Terms) -> Generator[Action, Any, bool]:
 
 
 def _fence_all(runs: tuple[str, ...]) -> Steps:
-    """Fence the transactions of these runs, and again those that their workers began until they
-    ended."""
+    """Fence the transactions of these runs, and later those that their workers have begun
+    meanwhile."""
     for look in range(2):
         if look:
             yield WaitForWorkers()
@@ -337,7 +337,7 @@ def _finish_job(terms: Terms, participants: tuple[Participant, ...]) -> Steps:
 
 
 def _clean_up_job(terms: Terms) -> Steps:
-    # No later job ends transactions that a late attempt opens.
+    # Late attempts of tasks may have opened transactions, which no later job would end.
     left = yield ListOpen((terms.writer.run,), unused=True)
     if left:
         yield Fence(left)
