@@ -1,7 +1,7 @@
 """Effective values of the settings of topics and of the broker, and their sources.
 
-A topic's own setting comes before the broker's, the broker's dynamic one before that of its file,
-and that before the default.
+The first of these counts: the topic's own setting, the broker's dynamic setting, the setting in the
+broker's file, the default.
 """
 
 from __future__ import annotations

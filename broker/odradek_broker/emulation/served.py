@@ -13,8 +13,8 @@ from odradek_protocol.schemas.init_producer_id import TWO_PHASE_COMMIT_SINCE
 
 
 class ServedApi(NamedTuple):
-    """An API, the versions that are answered, and those that ApiVersions names; None if it does not
-    have the API.
+    """An API, the versions that are answered, and those that ApiVersions names; None if ApiVersions
+    leaves the API out.
 
     The answered versions are those that both brokers have: the emulated one may be older than the
     oldest version of ours.

@@ -3,9 +3,9 @@
 A parked fetch watches its partitions. The fetch is answered when one of them has moved far enough
 or cannot be read any more, when max.wait.ms is over, or when the broker stops; it is dropped when
 its client goes away. A partition calls its watchers (`Partition.data_waiters`) when its high
-watermark or its last stable offset moves, when its log goes offline and when it is deleted. At
-partitions that are up to date the session watches, and adds those that move to its parked fetch
-(`fetch/sessions.py`).
+watermark or its last stable offset moves, when its log goes offline and when it is deleted. The
+session itself watches the partitions that are up to date, and adds those that move to its parked
+fetch (`fetch/sessions.py`).
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def _each_once(asked: Iterable[DescribeConfigsResource]) -> Iterable[DescribeCon
         if known.configuration_keys and resource.configuration_keys:
             known.configuration_keys += resource.configuration_keys
         else:
-            # Some clients send an empty list for all settings, and Kafka accepts it so.
+            # As in Kafka, an empty list means all settings too: some clients send one.
             known.configuration_keys = None
     return found.values()
 
@@ -147,7 +147,7 @@ def _describe(
         return _failed(
             resource, AdminError(denied, f"You may not describe the settings of {name!r}.")
         )
-    # Some clients send an empty list for all settings, and Kafka accepts it so.
+    # As in Kafka, an empty list means all settings too: some clients send one.
     keys = frozenset(resource.configuration_keys or ()) or None
     try:
         if resource.resource_type == RESOURCE_BROKER_LOGGER:

@@ -4,8 +4,8 @@ current state.
 
 Rights (A-12, A-18): DESCRIBE on the transactional id, the group or the topic; on group and topic
 for a record; on the cluster for a client. For a producer id, the answer has the parts about topics
-that the client may READ and transactional ids that it may DESCRIBE, and needs DESCRIBE on the
-cluster to show which client got the id. The same applies to the transaction that blocks the last
+that the client may READ and transactional ids that it may DESCRIBE. It shows the client that got
+the id only with DESCRIBE on the cluster. The same applies to the transaction that blocks the last
 stable offset of a partition. Partitions, names of topics and groups that the client may not
 DESCRIBE are left out.
 """

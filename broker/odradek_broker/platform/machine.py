@@ -54,8 +54,8 @@ class RealFile:
 
     The file writes at an end position of its own, which a failed append does not change. So even if
     the truncation after a failure fails too, the next append is directly behind the last complete
-    one; with O_APPEND it would be behind the torn one, and recovery would remove it together with
-    that (rules L-08, L-32). Therefore a file must have only one writing handle at a time.
+    one; with O_APPEND it would be behind the torn one, and recovery would remove both (rules L-08,
+    L-32). Therefore a file must have only one writing handle at a time.
 
     `sync` may run in another thread during appends and reads; `close` waits for it, because the
     operating system gives the number of a closed descriptor to the next file.

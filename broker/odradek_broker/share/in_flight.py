@@ -120,7 +120,7 @@ class GivenUp(NamedTuple):
 
 
 class Change:
-    """Steps of records that one member had, which take effect when they are durable (H-159).
+    """Steps of one member's records. They take effect when they are durable (H-159).
 
     `settings`: those when the change began, which decide about records whose lock has expired
     meanwhile. `given_up`: the records that need dead letters; empty without a dead letter topic.

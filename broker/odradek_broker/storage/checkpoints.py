@@ -14,9 +14,9 @@
         if the broker has several directories, in the one with the metadata log, their ids (ours)
 
 A file that cannot be understood raises `CorruptCheckpoint`; what it said is then computed again
-(L-35). A changed digit is understood as another number, so each entry of ours has a checksum in
-blanks, which Kafka skips: 32 of them, a space for 0 and a tab for 1, behind a line of a checkpoint
-and before a topic id. Entries without, as Kafka writes them, are trusted.
+(L-35). A changed digit would be read as another number, so each entry of ours has a checksum in 32
+blanks, which Kafka skips: a space for 0 and a tab for 1, at the end of a checkpoint's line and
+before a topic id. Entries without a checksum, as Kafka writes them, are trusted.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def write_unsynced(files: Files, path: str, content: bytes) -> None:
 def encode_offsets(
     offsets: Mapping[TopicPartition, int], unchecked: Collection[TopicPartition] = ()
 ) -> bytes:
-    """Kafka's offset checkpoint: version, count, then `topic partition offset` a line, without a
-    checksum where the partition is one of `unchecked`."""
+    """Kafka's offset checkpoint: version, count, then `topic partition offset` in each line,
+    without a checksum for the partitions in `unchecked`."""
     lines = []
     for key, offset in offsets.items():
         entry = f"{key[0]} {key[1]} {offset}"
@@ -131,7 +131,7 @@ def _offset(line: str) -> tuple[TopicPartition, int]:
 
 
 def encode_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
-    """Kafka's leader epoch checkpoint: version, count, then `epoch offset` a line."""
+    """Kafka's leader epoch checkpoint: version, count, then `epoch offset` in each line."""
     return _encode_lines(f"{epoch} {start_offset}" for epoch, start_offset in epochs)
 
 
@@ -147,7 +147,7 @@ def decode_epochs(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def encode_sources(bases: Iterable[int]) -> bytes:
-    """A list of sources: version, count, then a base offset a line."""
+    """A list of sources: version, count, then a base offset in each line."""
     return _encode_lines(map(str, bases))
 
 

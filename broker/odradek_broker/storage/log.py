@@ -206,8 +206,8 @@ class PartitionLog:
         return self.offline_error()
 
     def missing_at_first_use(self) -> str:
-        """The name of a file that is missing or damaged and without which `load` reads batches,
-        maybe many, although a clean stop left it; empty if there is none. PartitionOffline."""
+        """The name of a missing or damaged file that makes `load` read batches, maybe many,
+        although the log was left by a clean stop; empty if there is none. PartitionOffline."""
         try:
             return self._files.missing_at_first_use(self.log_end_offset)
         except OSError as problem:

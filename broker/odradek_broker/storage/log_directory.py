@@ -229,8 +229,8 @@ class LogDirectory:
                 if name.endswith(DELETED_SUFFIX):
                     self._files.remove_tree(self.path_of(name))
             if clean:
-                # A journal beside the mark of a clean stop has nothing that is not synced, or
-                # another broker without a journal has run since.
+                # Beside the mark of a clean stop a journal is of no use: everything in it was
+                # synced, or another broker without a journal has run since.
                 self.journal.remove()
             else:
                 self.journal.read(problems)
@@ -367,8 +367,8 @@ class LogDirectory:
 
     def forget_checkpoints(self, key: TopicPartition) -> None:
         """Remove a partition's name from the checkpoints, before a new partition of the name begins
-        at 0: a crash must not give it the offsets of its predecessor, below which its own records
-        would be lost (L-10, L-30). DataDirectoryError."""
+        at 0: a crash must not give it the offsets of its predecessor, because the new records below
+        these would be lost (L-10, L-30). DataDirectoryError."""
         if key not in self._checkpointed:
             return
         self._points_generation += 1  # A file that a worker has prepared has the old name.
@@ -395,7 +395,7 @@ class LogDirectory:
 
     def _unchecked_points(self) -> Collection[TopicPartition]:
         """The logs that may have gaps of compaction above their recovery point: they were not
-        opened since another broker, or none, wrote that."""
+        opened since the start, and this broker did not write that recovery point."""
         return {key for key, log in self.logs.items() if not log.durability.gaps_known}
 
     def continue_snapshots(self, at_most: int = 10, looked_at: int = 500) -> None:

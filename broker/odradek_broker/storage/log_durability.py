@@ -117,7 +117,7 @@ class LogDurability:
     log was cut; what was read of it before may be gone. `start`: how the last process, or the last
     `close`, left the log. `journaled`: a journal may have records of this log. `gap_end_offset`:
     the end of the last batch that left offsets before it unused; up to there the files are synced,
-    for the journal restores successive batches only.
+    because the journal restores successive batches only.
     """
 
     __slots__ = (

@@ -163,8 +163,8 @@ class LogFiles:
             self.snapshot_at = active.base_offset, active.size_bytes
 
     def missing_at_first_use(self, log_end_offset: int) -> str:
-        """The name of a file that is missing or damaged and without which opening the log reads
-        batches, maybe many, although a clean stop left it; empty if there is none. OSError."""
+        """The name of a missing or damaged file that makes the opening of the log read batches,
+        maybe many, although the log was left by a clean stop; empty if there is none. OSError."""
         return missing_at_first_use(self._options.files, self.directory.path, log_end_offset)
 
     def new_producers(self, tally: ProducerTally | None = None) -> Producers:

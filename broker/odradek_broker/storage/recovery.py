@@ -162,8 +162,8 @@ class LogLoader:
 
     def _tells_of_retention(self, suffix: str) -> bool:
         """True if everything below the segment was deleted as well. Kafka has one suffix for files
-        that retention deleted and files that compaction replaced, and leaves both for a minute,
-        also when it stops."""
+        that retention deleted and files that compaction replaced. It keeps both for a minute, and
+        leaves them when it stops."""
         return suffix == "log" + RETENTION_DELETED or (
             suffix == "log.deleted" and not self.compacted
         )
@@ -340,9 +340,9 @@ class LogLoader:
     def _gap_before(self, segment: Segment, previous: Segment) -> str:
         """The reason why a segment cannot follow the one before it; empty if it can.
 
-        A rolled segment can lose its unsynced end at a batch boundary while the next file survived.
-        Only compaction leaves such gaps on purpose, and only where everything was flushed, which
-        the recovery point on disk says before it begins.
+        A rolled segment can lose its unsynced end at a batch boundary while the next file survives.
+        Only compaction leaves such gaps on purpose, and only below the recovery point on disk,
+        where everything was flushed before.
         """
         if segment.base_offset == previous.next_offset:
             return ""
@@ -409,9 +409,9 @@ def _sync_file(files: Files, path: str) -> None:
 
 
 def missing_at_first_use(files: Files, directory: str, log_end_offset: int) -> str:
-    """The name of a file that is missing or damaged in a log which a clean stop left at
-    `log_end_offset`, and without which opening the log reads batches; empty if there is none. Only
-    a few small files are read. OSError."""
+    """The name of a missing or damaged file that makes the opening of a log read batches, although
+    a clean stop left the log at `log_end_offset`; empty if there is none. Only a few small files
+    are read. OSError."""
     names = set(files.list(directory))
     bases = [name.removesuffix(".log") for name in names if name.endswith(".log")]
     if not bases:

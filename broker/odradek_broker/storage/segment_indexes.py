@@ -187,7 +187,7 @@ class SegmentIndexes:
 
     def _resume(self) -> None:
         """Continue behind the last index entry. SegmentCorrupt if that is no batch boundary, or if
-        the last entries of an index are missing, which leaves whole entries."""
+        an index has lost its last entries, which its size does not show."""
         self._max_timestamp, self._max_timestamp_offset = self._times.last()
         self._bytes_since_entry = 0
         last_offset, position = self._offsets.last()
@@ -217,7 +217,7 @@ class SegmentIndexes:
             yield batch
 
     def _check_largest_timestamp(self, largest: tuple[int, int], position: int) -> None:
-        """Compare the largest timestamp, which retention believes, with the batch that should have
+        """Compare the largest timestamp, which retention relies on, with the batch that should have
         it, at or behind `position`. SegmentCorrupt."""
         timestamp, offset = largest
         for batch in walk_batches(self._segment, position):
@@ -296,9 +296,10 @@ class SegmentIndexes:
         )
 
     def go_on_behind(self, state: SegmentState, next_offset: int) -> None:
-        """Start a rebuild in the middle: take from the index files what they had when the segment
-        ended at `next_offset`, and cut them there. SegmentCorrupt, BatchError if they, or the last
-        batches before it, are not what they were: nothing has changed then; OSError."""
+        """Start a rebuild in the middle: take the entries that the index files had when the segment
+        ended at `next_offset`, and cut the files there. SegmentCorrupt, BatchError if these
+        entries, or the last batches before that offset, have changed since: the files then stay as
+        they are. OSError."""
         largest = state.max_timestamp, state.max_timestamp_offset
         offsets, times = self._empty()
         try:
@@ -520,9 +521,9 @@ class SegmentIndexes:
         return self._max_timestamp, self._max_timestamp_offset
 
     def _summarize(self) -> bool:
-        """Read the largest timestamp of a closed segment from a few entries of its index files,
-        which may have a quarter of a million: a search by time asks every segment. False if they do
-        not fit. OSError."""
+        """Read the largest timestamp of a closed segment from a few entries of its index files. All
+        entries may be 250,000, and a search by time asks every segment. False if they do not fit.
+        OSError."""
         if not self._segment.sealed:
             return False
         try:

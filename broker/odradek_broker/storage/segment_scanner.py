@@ -92,8 +92,8 @@ class SegmentScan:
         self._chunk_at = 0
 
     def header(self, position: int) -> BatchHeader:
-        """The header of the batch at `position`, all of which is there. BatchError, SegmentCorrupt
-        if there is none; OSError."""
+        """The header of the whole batch at `position`. BatchError, SegmentCorrupt if there is none;
+        OSError."""
         at = position - self._chunk_at
         if at < 0 or at + HEADER_BYTES > len(self._chunk):
             self._need(position, HEADER_BYTES, "the header of a batch")

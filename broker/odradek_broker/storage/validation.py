@@ -72,8 +72,8 @@ def check_batch(batch: memoryview, config: LogConfig, origin: AppendOrigin) -> B
     size_bytes = header.size_bytes
     if origin is AppendOrigin.CLIENT and header.base_offset != 0:
         raise _invalid(f"the base offset of the batch is {header.base_offset}, it must be 0")
-    # A marker must go where its transaction's data went, however small the topic's limits, and a
-    # batch of another cluster obeyed that cluster's.
+    # A marker must go where its transaction's data went, however small the topic's limits are. A
+    # batch of another cluster has obeyed the limits of that cluster.
     limited = origin is AppendOrigin.CLIENT or not (
         header.is_control or origin is AppendOrigin.MIRROR
     )
@@ -261,7 +261,7 @@ class PlainRules(NamedTuple):
 
 def check_plain(batch: memoryview, rules: PlainRules, now_ms: int) -> BatchHeader | None:
     """The header of a client's batch that needs no change and passes every check of `prepare`; None
-    for any other one, sound or not, and without the compiled codec: `prepare` finds out.
+    for any other batch, valid or not, and without the compiled codec: `prepare` then decides.
 
     Plain: one batch, not compressed, with CreateTime.
     """

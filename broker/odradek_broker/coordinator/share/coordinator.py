@@ -1,9 +1,9 @@
 """The share coordinator of this broker: finds the shard of a share partition (KIP-932).
 
 Share partitions are spread over the partitions of `__share_group_state` (H-101), which is created
-at the first call; this broker coordinates those whose partition it leads. Each partition has a
-`ShareShard` that decides and a `Runtime` that writes. Leaders of share partitions and the group
-coordinator call this module directly, other brokers by requests.
+at the first call; this broker coordinates the share partitions of the internal partitions that it
+leads. Each partition has a `ShareShard` that decides and a `Runtime` that writes. Leaders of share
+partitions and the group coordinator call this module directly, other brokers by requests.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The transaction coordinator of this broker: finds the shard of a transactional id.
 
 Transactional ids are spread over the partitions of `__transaction_state` (T-01); this broker
-coordinates those whose partition it leads. Each partition has a `TransactionShard` that decides and
-a `Runtime` that writes; this module carries out what the shards request of the rest of the broker.
+coordinates the ids whose partition it leads. Each partition has a `TransactionShard` that decides
+and a `Runtime` that writes; this module carries out what the shards request of the rest of the
+broker.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ class CleaningJob:
     """A log to clean.
 
     `segments`: (base offset, bytes) of those to clean, oldest first, whole and closed;
-    `later_bases`: base offsets of those behind them, whose transaction indexes may name
-    transactions that began before. Records from `first_dirty_offset` on have not been cleaned;
-    `upper_bound` is the first offset behind `segments`. Times are of the wall clock.
+    `later_bases`: base offsets of the segments behind them; their transaction indexes may name
+    transactions that began in the cleaned part. Records from `first_dirty_offset` on have not been
+    cleaned; `upper_bound` is the first offset behind `segments`. Times are of the wall clock.
     """
 
     directory: str

@@ -2,9 +2,10 @@
 
 Kafka's ProducerSnapshot version 1, which keeps only the last batch of each producer. So that a
 restart does not shrink the window in which duplicates are found, ours is followed by a trailer with
-the others. Kafka reads the entries it counted, takes the CRC over the whole rest of the file and
-ignores what is behind; so one file serves both, it is replaced in one step, and its two halves
-cannot disagree, which two files could. Files of Kafka's own, without a trailer, are read too.
+the others. Kafka reads the entries that it counted, takes the CRC over the whole rest of the file
+and ignores the bytes behind the entries. So one file serves both brokers, and is replaced in one
+step: its two halves cannot disagree, as two files could. Files of Kafka's own, without a trailer,
+are read too.
 
 `SNAPSHOT` and `TRAILER` declare the format. A snapshot is taken while the log waits, with up to
 100,000 producers in it, so the bytes are made and read by struct twins that a test holds equal.

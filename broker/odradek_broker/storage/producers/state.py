@@ -110,8 +110,8 @@ class ProducerTally:
 class ProducerStateManager:
     """The producers of one partition. Not thread-safe; one per log. `max_producer_ids`: beyond it
     the producer that wrote longest ago, and has no transaction open, is dropped, just as if it had
-    expired. Where all have one open, a new one gets the retriable NOT_ENOUGH_REPLICAS (as T-61
-    reports what passes by itself). `expiration_ms`: `producer.id.expiration.ms` (P-24)."""
+    expired. If all of them have one open, a new producer gets the retriable NOT_ENOUGH_REPLICAS
+    (like other transient problems, T-61). `expiration_ms`: `producer.id.expiration.ms` (P-24)."""
 
     def __init__(
         self,
