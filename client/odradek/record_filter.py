@@ -59,7 +59,7 @@ ValueOf = Callable[[RecordLike], Any]
 
 
 def json_value(record: RecordLike) -> Any:
-    """The value of a record as JSON; None if it is none."""
+    """The value of a record as JSON; None if it is not JSON."""
     try:
         return None if record.value is None else json.loads(record.value)
     except (ValueError, RecursionError):

@@ -1,10 +1,10 @@
 """Dataclasses whose methods are compiled at the first use of each class.
 
 The standard library compiles `__init__`, `__repr__`, `__eq__` and four others when it declares a
-class. That was more than a third of the time in which a broker starts, for classes most of which
-no client needs at once. A class declared here has the fields, slots and errors of the standard
-library's, so `fields`, `replace` and `asdict` work; a type checker sees the original decorator.
-Left out: `order`, `unsafe_hash`, `weakref_slot` and `InitVar`.
+class. That took more than a third of a broker's start, although most of the classes are needed
+later or never. A class declared here has the fields, slots and errors of the standard library's, so
+`fields`, `replace` and `asdict` work; a type checker sees the original decorator. Left out:
+`order`, `unsafe_hash`, `weakref_slot` and `InitVar`.
 """
 
 from __future__ import annotations

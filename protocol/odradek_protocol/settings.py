@@ -123,7 +123,7 @@ def read_boolean(text: str, words: Mapping[str, bool] = BOOLEANS) -> bool:
 
 
 def read_integer(text: str) -> int:
-    """An integer as Python writes it. BadValue if the text is none."""
+    """An integer as Python writes it. BadValue for any other text."""
     try:
         return int(text.strip())
     except ValueError:

@@ -4,7 +4,7 @@
 
     OptionsError (ValueError)    options that are missing, unknown, impossible or contradictory
     SchemaError (ValueError)     a column that is missing, or has a type that cannot be written
-    SourceError (RuntimeError)   the cluster has not got, or does not answer, what was asked for
+    SourceError (RuntimeError)   the cluster lacks what was requested, or does not answer
     └── DataLoss                 records that should be read are gone (`failOnDataLoss`)
     SinkError (RuntimeError)     a row that cannot be written, or was not acknowledged
     ├── Superseded               another run of the query has taken over

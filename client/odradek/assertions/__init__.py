@@ -5,8 +5,8 @@
     check.assert_lag_zero("billing")
     await check.aio.assert_produced("orders", {"key": "ada"})        # in async tests
 
-A failure says what there was, and with our broker why, in the words of `odradek explain`. They work
-with any Kafka.
+A failure shows what was found and, with our broker, why, in the words of `odradek explain`. They
+work with any Kafka.
 """
 
 from odradek.assertions.asynchronous import AsyncAssertions

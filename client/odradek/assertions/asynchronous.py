@@ -88,8 +88,8 @@ class AsyncAssertions:
 
         `matching`: a value (bytes or text), a dict of value, key, headers, partition, offset or
         timestamp, or a function of a record; in a dict, a dict or list stands for JSON, and headers
-        that are not named do not count. `since`: an earlier result of `positions`, to leave out
-        what was there then.
+        that are not named do not count. `since`: an earlier result of `positions`, to leave out the
+        records before it.
         """
         matches = matcher(matching)
         if count is not None and count < 1:
@@ -242,8 +242,8 @@ class AsyncAssertions:
         offset: int | None = None,
         within_s: float = WITHIN_S,
     ) -> OffsetAndMetadata:
-        """Wait until the group has committed `offset`, or any offset without it, for a partition,
-        and return what it has committed. AssertionError after `within_s`."""
+        """Wait until the group has committed `offset` for a partition, or any offset if it is None,
+        and return the committed offset. AssertionError after `within_s`."""
         tp = TopicPartition(topic, partition)
 
         async def is_reached(positions: GroupPositions) -> bool:
@@ -439,7 +439,7 @@ class AsyncAssertions:
     async def _failure(
         self, text: str, reader: TopicReader, *sections: Collection[str]
     ) -> AssertionError:
-        """The error with what there was."""
+        """The error, with the last records that were read and the history of their partitions."""
         lines = [text, *(line for lines in sections for line in lines)]
         if not reader.exists:
             lines.append(f"topic {reader.topic!r} does not exist")

@@ -1,4 +1,4 @@
-"""Texts of failed assertions: what there was, and the history that our broker keeps."""
+"""Texts of failed assertions: what was found, and the history that our broker keeps."""
 
 from __future__ import annotations
 

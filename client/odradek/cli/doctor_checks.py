@@ -369,7 +369,7 @@ def check_broker(directory: Path) -> tuple[RunningBroker | None, list[Finding]]:
 
 
 def check_listener(config: BrokerConfig, listener: Listener, running: bool) -> Findings:
-    """A listener: its port, and the address that clients are told, looked at as a client would.
+    """A listener: its port, and its advertised address, as a client sees it.
 
     `running`: a broker of these settings runs, so its ports are taken, and it should answer.
     """
@@ -456,8 +456,8 @@ def _resolved(host: str, port: int) -> list[str]:
 
 
 def check_certificate(config: BrokerConfig, listener: Listener) -> Findings:
-    """The certificate of a listener with TLS: readable, in its dates, for the name that clients are
-    told."""
+    """The certificate of a listener with TLS: readable, valid today, and for the advertised
+    name."""
     from odradek_protocol.tls import names
     from odradek_protocol.tls.contexts import server_context
     from odradek_protocol.tls.settings import TlsError

@@ -64,7 +64,7 @@ def status(
 def _row(
     tp: TopicPartition, mirrored: MirrorMap, ends: dict[TopicPartition, tuple[int, int]]
 ) -> dict[str, Any]:
-    """The state of a partition; `lag` is None without the source, or if it does not tell."""
+    """The state of a partition; `lag` is None if the end at the source is not known."""
     found = mirrored.partitions[tp]
     end = ends.get(tp)
     return {

@@ -250,7 +250,8 @@ class _DecodedRecords:
         return "".join(line.strip() for line in found.text.split("\n")).encode()
 
     def _tell_failures(self, topic: str, is_key: bool, found: Decoded) -> None:
-        """Tell once why a topic's bytes are shown in hexadecimal digits, or not as a rule says."""
+        """Tell, once for a topic, why bytes are shown as hex digits, or not in the format of a
+        rule."""
         ruled = self.decoders.rule_for(topic, is_key)
         if (found.format != "hex" and (ruled is None or found.format == ruled)) or ruled == "hex":
             return

@@ -252,8 +252,8 @@ def redeliver(
 
     A record is produced to the partition that it came from, with its key, value and headers: those
     of the dead letter if it has a copy, else those of the record itself, as long as its log has it.
-    Dead letters stay: whoever redelivers twice has the record twice. Nothing is produced without
-    --execute.
+    Dead letters stay: a second redelivery produces the record a second time. Nothing is produced
+    without --execute.
     """
     one = (topic, partition, offset)
     if everything and one != (None, None, None):

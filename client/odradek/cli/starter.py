@@ -1,5 +1,5 @@
-"""A broker and the program that started it: the broker ends with the program, and tells it the
-address in a file."""
+"""A broker and the program that started it: the broker ends with the program, and writes its
+addresses to a file for it."""
 
 from __future__ import annotations
 

@@ -38,7 +38,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ExportEnded(Exception):
-    """The end of an export at a limit. The download fails, so that nobody takes it for whole."""
+    """The end of an export at a limit. The download fails, so that nobody takes the file for
+    complete."""
 
 
 async def export(asked: Asked) -> Stream:

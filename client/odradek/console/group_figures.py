@@ -84,7 +84,7 @@ async def figures_of(session: Session, groups: Sequence[GroupListing]) -> dict[s
 
 async def _judge(admin: Admin, found: Mapping[str, GroupFigures]) -> dict[str, LagAge]:
     """Fill in the verdicts, if the broker gives any. Returns the ages of unread records that the
-    broker tells, by group id."""
+    broker reports, by group id."""
     turn = asyncio.Semaphore(_AT_ONCE)
     ages: dict[str, LagAge] = {}
     silent = False

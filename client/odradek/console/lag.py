@@ -34,7 +34,7 @@ class LagPoint(NamedTuple):
 
 
 class LagAge(NamedTuple):
-    """The age of a group's oldest unread record, as its broker tells it."""
+    """The age of a group's oldest unread record, as its broker reports it."""
 
     age_ms: int
     at_least: bool

@@ -1,6 +1,6 @@
 """A broker at work: throughput over time, requests by API with percentiles, connections.
 
-Only Odradek's brokers describe themselves so (DescribeBroker); for others the views say that.
+Only Odradek's brokers give this description (DescribeBroker); for others the views say so.
 """
 
 from __future__ import annotations

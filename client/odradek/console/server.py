@@ -427,7 +427,7 @@ async def _http_error(_request: Request, error: Exception) -> Response:
 
 
 class _Server(uvicorn.Server):
-    """A server that says when it answers."""
+    """A server that calls `started` when it accepts requests."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
         super().__init__(config)

@@ -1,7 +1,7 @@
 """A live tail: new records of a topic as they come, with a client of its own for each page.
 
-A burst is sampled, and the page is told: so many came, so many match, these are shown. A tail that
-falls far behind goes on at the end, and tells what it left out.
+A burst is sampled: the page gets some records, and how many came and how many match. A tail that
+falls far behind goes on at the end, and reports what it left out.
 """
 
 from __future__ import annotations

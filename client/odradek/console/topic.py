@@ -22,7 +22,7 @@ _GROUPS_AT_A_TIME = 8
 
 @dataclass
 class _Partition:
-    """A partition. Figures that the broker did not tell are None."""
+    """A partition. Figures that the broker did not report are None."""
 
     partition: int
     leader: int | None

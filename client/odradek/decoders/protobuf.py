@@ -14,7 +14,7 @@ _U64 = (1 << 64) - 1
 _FIELD_NUMBER_MAX = (1 << 29) - 1
 #: Larger field numbers are rare in messages, and common in bytes that are no message.
 _LIKELY_FIELD_NUMBER_MAX = 10_000
-#: The bytes with which messages begin, and with which texts seldom do: keys of the first field.
+#: The first bytes of messages, with which texts seldom begin: keys of the first field.
 _BEGINS_A_MESSAGE = ("\t", "\n", "\r")
 
 

@@ -2,7 +2,7 @@
 
 A client of Confluent's REST interface, which Karapace, Redpanda and Apicurio serve as well. Only
 the given address is asked: redirects and proxies are not followed. Calls block for a few seconds at
-most; what was found is kept, and so is, for a while, that nothing was.
+most. Schemas are kept; a failure is kept for a while.
 """
 
 from __future__ import annotations

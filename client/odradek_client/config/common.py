@@ -228,10 +228,10 @@ class ClientConfig(Settings):
 
     @property
     def tls(self) -> TlsSettings | None:
-        """The settings of TLS; None where there is none."""
+        """The settings of TLS; None without TLS."""
         return tls_of(self)
 
     @property
     def sasl(self) -> SaslSettings | None:
-        """The settings of SASL; None where there is none."""
+        """The settings of SASL; None without SASL."""
         return sasl_of(self)

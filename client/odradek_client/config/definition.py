@@ -99,7 +99,7 @@ class Settings:
 
     @classmethod
     def _instead(cls) -> Mapping[str, str]:
-        """Other clients' settings that this one cannot have, and what there is instead."""
+        """Other clients' settings that this client does not have, and the replacement for each."""
         return {}
 
     @classmethod

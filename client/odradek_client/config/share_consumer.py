@@ -11,7 +11,7 @@ from odradek_client.config.protection import resolve_protection
 from odradek_client.errors import ConfigError
 from odradek_protocol.settings import INT32_MAX, between, one_of
 
-#: Settings of a `Consumer` that a share consumer cannot have, and what there is instead.
+#: Settings of a `Consumer` that a share consumer does not have, and the replacement for each.
 _INSTEAD = {
     "auto_offset_reset": "the group's setting share.auto.offset.reset says where a group begins",
     "isolation_level": "the group's setting share.isolation.level says it for all members",

@@ -90,7 +90,7 @@ class Coordinators:
         return found.node_id
 
     async def find_many(self, keys: Iterable[str], key_type: int) -> None:
-        """Look the coordinators of several keys up in few requests, as far as the broker knows
+        """Look up the coordinators of several keys in few requests, as far as the broker knows
         them; `find` asks for the others again, and raises their errors."""
         unknown = [key for key in dict.fromkeys(keys) if (key_type, key) not in self._nodes]
         if len(unknown) < 2:
@@ -393,7 +393,7 @@ class NetworkClient:
         return await self._coordinators.find(key, key_type)
 
     async def find_coordinators(self, keys: Iterable[str], key_type: int) -> None:
-        """Look several coordinators up in few requests, so that `find_coordinator` knows them."""
+        """Look up several coordinators in few requests, so that `find_coordinator` knows them."""
         await self._coordinators.find_many(keys, key_type)
 
     def forget_coordinator(self, key: str, key_type: int = GROUP_COORDINATOR) -> None:

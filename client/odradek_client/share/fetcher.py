@@ -47,7 +47,7 @@ from odradek_protocol.schemas.share_fetch import (
 
 #: The time that acknowledgements wait for a fetch to go with.
 ACKNOWLEDGE_DELAY_MS = 100
-#: The duration of locks, if a broker does not tell it: the default of brokers.
+#: The duration of locks, if a broker does not report it: the default of brokers.
 LOCK_MS = 30_000
 
 SESSION_LOST = frozenset(

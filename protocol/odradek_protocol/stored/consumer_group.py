@@ -8,10 +8,10 @@ type  key                             value
 ====  ==============================  =========================================================
 3     group                           the group epoch
 4     group                           the subscribed topics as they were last seen
-5     group, member                   what the member said of itself
-6     group                           the epoch that the target assignment was computed for
-7     group, member                   what the member is to have in the end
-8     group, member                   what the member has, and must give back; its epoch and state
+5     group, member                   the member's own metadata
+6     group                           the group epoch of the target assignment
+7     group, member                   the member's target assignment
+8     group, member                   the member's assignment, partitions to revoke, epoch, state
 16    group, regular expression       the topics that it matched
 ====  ==============================  =========================================================
 

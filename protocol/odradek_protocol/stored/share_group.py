@@ -5,12 +5,12 @@ The bytes are those of `typed_records`. What a group consists of:
 ====  =============  =====================================================================
 type  key            value
 ====  =============  =====================================================================
-10    group, member  what the member said of itself
+10    group, member  the member's own metadata
 11    group          the group epoch, and a hash of the subscribed topics as last seen
-12    group          the epoch that the target assignment was computed for, and the time
-13    group, member  what the member is to have
-14    group, member  what the member has, and its epoch
-15    group          the topics with share-partition states: in the making, made, being deleted
+12    group          the group epoch and the time of the target assignment
+13    group, member  the member's target assignment
+14    group, member  the member's current assignment, and its epoch
+15    group          the topics whose states are being made, exist, or are being deleted
 ====  =============  =====================================================================
 
 The states of the share-partitions themselves are in `__share_group_state`.

@@ -5,11 +5,11 @@ The bytes are those of `typed_records`. What a group consists of:
 ====  =============  =====================================================================
 type  key            value
 ====  =============  =====================================================================
-17    group          the group epoch, and what it was raised for last
-19    group, member  what the member said of itself
-20    group          the epoch that the target assignment was computed for, and the time
-21    group, member  the tasks that the member is to have
-22    group, member  the tasks that the member has, and its epoch
+17    group          the group epoch, and the topics, topology and settings it belongs to
+19    group, member  the member's own metadata
+20    group          the group epoch and the time of the target assignment
+21    group, member  the member's target assignment of tasks
+22    group, member  the member's current tasks, and its epoch
 23    group          the topology
 ====  =============  =====================================================================
 """
