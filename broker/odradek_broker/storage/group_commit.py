@@ -30,7 +30,7 @@ _JOB_LOGS_MAX = 16
 
 
 class Syncable(Protocol):
-    """The extent of one flush; of a log it is a `FlushTicket`."""
+    """The extent of one flush; for a log, a `FlushTicket`."""
 
     def sync(self) -> None:
         """Block until it is durable; OSError. Called in another thread."""

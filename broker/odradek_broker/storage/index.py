@@ -190,7 +190,7 @@ class OffsetIndex(_IndexFile):
         return self._positions[entry - 1] if entry else 0
 
     def floor_on_disk(self, offset: int) -> int:
-        """The `floor` of the file, of which only a few entries are read. InvalidIndex; OSError."""
+        """The `floor` of the file; only a few of its entries are read. InvalidIndex; OSError."""
         with self._opened(OFFSET_ENTRY_BYTES) as (file, entries):
             position, low, high = 0, 0, entries
             while low < high:
@@ -204,8 +204,7 @@ class OffsetIndex(_IndexFile):
             return position
 
     def last_position_on_disk(self) -> int:
-        """The position of `last`, from the file, of which nothing else is read. InvalidIndex;
-        OSError."""
+        """The position of `last`; nothing else of the file is read. InvalidIndex; OSError."""
         with self._opened(OFFSET_ENTRY_BYTES) as (file, entries):
             if not entries:
                 return 0
