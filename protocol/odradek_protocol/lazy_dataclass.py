@@ -129,8 +129,8 @@ def _set_state(self: Any, state: list[Any]) -> None:
 def _declare(cls: Any, *, frozen: bool, slots: bool, eq: bool, kw_only: bool) -> Any:
     own = vars(cls)
     has_repr, has_init = "__repr__" in own, "__init__" in own
-    # The standard library writes a signature there if it finds nothing, for which it would have to
-    # make `__init__`.
+    # For a class without a docstring the standard library writes its signature there, for which it
+    # would have to make `__init__`.
     cls.__doc__ = cls.__doc__ or cls.__name__
     made: Any = dataclasses.dataclass(
         init=False, repr=False, eq=False, slots=slots, kw_only=kw_only

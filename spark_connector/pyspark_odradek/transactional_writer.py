@@ -48,8 +48,8 @@ RUN_PROPERTY = "spark.jobGroup.id"
 
 @dataclass
 class Prepared(WriterCommitMessage):
-    """The report of one task to the driver. `timeout_ms`: the timeout of its transaction, if it was
-    not requested; else None."""
+    """The report of one task to the driver. `timeout_ms`: the timeout of its transaction, if it
+    follows from the broker's limit; else None."""
 
     writer: Writer
     outcome: Outcome

@@ -298,7 +298,7 @@ class Brokers:
 
     @property
     def fallback_timeout_ms(self) -> int | None:
-        """The timeout of this process's transactions, if it was not requested.
+        """The timeout of this process's transactions, if it follows from the broker's limit.
 
         None if they have no timeout, or one from the settings.
         """
