@@ -249,7 +249,7 @@ def _missing_of(api: Api) -> Iterator[str]:
         yield f"{api.request.__module__} is no schema"
     dispatch = importlib.import_module("odradek_broker.server.dispatch")
     handler = importlib.import_module(f"odradek_broker.handlers.{name}")
-    if dispatch.HANDLERS[api.key] is not handler.handle:
+    if dispatch.import_handler(api.key) is not handler.handle:
         yield f"{name} is handled by somebody else"
     held = {(line["direction"], line["version"]) for line in golden.lines(name)}
     wanted = {(way, version) for way in ("request", "response") for version in api.request.versions}
@@ -366,12 +366,13 @@ def test_a_module_with_definitions_defers_its_annotations() -> None:
 def _undocumented(module: str) -> Iterator[str]:
     """Public functions and classes without a docstring.
 
-    Parts of messages (`@struct`) have their names from Kafka, and need not.
+    Parts of messages (`Struct`) have their names from Kafka, and need not.
     """
     for node in tree_of(module).body:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             continue
-        part = any(ast.unparse(decorator) == "struct" for decorator in node.decorator_list)
+        bases = node.bases if isinstance(node, ast.ClassDef) else []
+        part = any(ast.unparse(base) == "Struct" for base in bases)
         if not part and not node.name.startswith("_") and ast.get_docstring(node) is None:
             yield node.name
 

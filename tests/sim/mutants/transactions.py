@@ -37,7 +37,8 @@ _first_unstable_offset: Any = ProducerStateManager.__dict__["first_unstable_offs
 
 
 def _loaded_without_resuming(self: TransactionShard, now: Instant) -> Outcome:
-    self._set_scan(now)
+    if self._ongoing:
+        self._set_scan(now.monotonic_ms)
     self._set_expiry(now, self._expiry_interval_ms)
     return Outcome()
 
