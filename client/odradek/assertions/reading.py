@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Self
 
 from odradek_client.admin import Admin
@@ -185,12 +184,7 @@ class TopicReader:
         await self.admin.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         try:
             if self._connected:
                 await self._consumer.close()

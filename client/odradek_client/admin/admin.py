@@ -11,7 +11,6 @@ first error, with the others in its notes; with `raise_errors=False` the errors 
 from __future__ import annotations
 
 import random as random_module
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from odradek_client.admin.acls import AclAdmin
@@ -88,10 +87,5 @@ class Admin(
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from odradek_client.cancellation import short_cancellations
@@ -155,12 +154,7 @@ class Consumer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def _require_open(self) -> None:

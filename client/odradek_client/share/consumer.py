@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from odradek_client.cancellation import short_cancellations
@@ -160,12 +159,7 @@ class ShareConsumer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def _require_open(self) -> None:
