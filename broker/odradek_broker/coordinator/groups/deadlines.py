@@ -64,7 +64,8 @@ class MemberDeadlines:
             timeout_ms = group_setting(
                 self._config, self._topics, group.group_id, self._session_setting
             )
-        self.set(group, member.member_id, Deadline.MEMBER_SESSION, timeout_ms, now)
+        name = TimerName(Deadline.MEMBER_SESSION, group.group_id, member.member_id)
+        self._timers.set(name, now.monotonic_ms + timeout_ms)
 
     def update_revocation(self, group: Group, member: ModernMember, now: Instant) -> None:
         """Set the revocation timer of a member that must give something back; cancel it otherwise.

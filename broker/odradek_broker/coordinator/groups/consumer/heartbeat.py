@@ -37,7 +37,7 @@ from odradek_broker.coordinator.groups.refusals import (
     missing_group,
     unknown_member,
 )
-from odradek_broker.coordinator.groups.settings import ConsumerGroupSettings, GroupSettings, Topics
+from odradek_broker.coordinator.groups.settings import GroupSettings, Topics
 from odradek_broker.coordinator.runtime import Instant, Outcome, Record
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.platform.seams import Randomness
@@ -53,42 +53,6 @@ from odradek_protocol.schemas.consumer_group_heartbeat import (
 )
 
 _E = ErrorCode_E = ErrorCode
-
-
-def check_request(
-    request: ConsumerGroupHeartbeatRequest, api_version: int, config: ConsumerGroupSettings
-) -> None:
-    """Refusal of a request that is not valid from any member (G-110, G-116)."""
-    epoch = request.member_epoch
-    own_id = api_version >= OWN_MEMBER_ID_SINCE or epoch != JOIN_EPOCH
-    check_not_empty(
-        ("GroupId", request.group_id),
-        ("MemberId", request.member_id if own_id else None),
-        ("InstanceId", request.instance_id),
-        ("RackId", request.rack_id),
-    )
-    if epoch == JOIN_EPOCH:
-        if request.rebalance_timeout_ms < 0:
-            raise invalid_request("RebalanceTimeoutMs must be provided in first request.")
-        if request.topic_partitions is None or request.topic_partitions:
-            raise invalid_request("TopicPartitions must be empty when (re-)joining.")
-        if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-            raise invalid_request(
-                "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when"
-                " (re-)joining."
-            )
-    elif epoch == LEAVE_STATIC_EPOCH:
-        if request.instance_id is None:
-            raise invalid_request("InstanceId can't be null.")
-    elif epoch < LEAVE_STATIC_EPOCH:
-        raise invalid_request(f"MemberEpoch is {epoch}; it is invalid.")
-    assignor = request.server_assignor
-    if assignor is not None and assignor_name(assignor) not in assignor_names(config):
-        raise Refusal(
-            _E.UNSUPPORTED_ASSIGNOR,
-            f"ServerAssignor {assignor} is not supported. Supported assignors: "
-            f"{', '.join(assignor_names(config))}.",
-        )
 
 
 ConsumerHeartbeatCall = HeartbeatCall[ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse]
@@ -126,7 +90,38 @@ class ConsumerGroups(
     # --- Heartbeat ---
 
     def check_request(self, call: ConsumerHeartbeatCall) -> None:
-        check_request(call.request, call.api_version, self._config)
+        """Refusal of a request that is not valid from any member (G-110, G-116)."""
+        request = call.request
+        epoch = request.member_epoch
+        own_id = call.api_version >= OWN_MEMBER_ID_SINCE or epoch != JOIN_EPOCH
+        check_not_empty(
+            ("GroupId", request.group_id),
+            ("MemberId", request.member_id if own_id else None),
+            ("InstanceId", request.instance_id),
+            ("RackId", request.rack_id),
+        )
+        if epoch == JOIN_EPOCH:
+            if request.rebalance_timeout_ms < 0:
+                raise invalid_request("RebalanceTimeoutMs must be provided in first request.")
+            if request.topic_partitions is None or request.topic_partitions:
+                raise invalid_request("TopicPartitions must be empty when (re-)joining.")
+            if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+                raise invalid_request(
+                    "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when"
+                    " (re-)joining."
+                )
+        elif epoch == LEAVE_STATIC_EPOCH:
+            if request.instance_id is None:
+                raise invalid_request("InstanceId can't be null.")
+        elif epoch < LEAVE_STATIC_EPOCH:
+            raise invalid_request(f"MemberEpoch is {epoch}; it is invalid.")
+        assignor = request.server_assignor
+        if assignor is not None and assignor_name(assignor) not in assignor_names(self._config):
+            raise Refusal(
+                _E.UNSUPPORTED_ASSIGNOR,
+                f"ServerAssignor {assignor} is not supported. Supported assignors: "
+                f"{', '.join(assignor_names(self._config))}.",
+            )
 
     def _heartbeat(
         self, call: ConsumerHeartbeatCall, out: Outcome, now: Instant

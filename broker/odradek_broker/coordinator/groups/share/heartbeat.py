@@ -50,19 +50,6 @@ from odradek_protocol.schemas.share_group_heartbeat import (
 MEMBER_ID_MAX_CHARS = 36
 
 
-def check_request(request: ShareGroupHeartbeatRequest) -> None:
-    """Refusal of a request that is not valid from any member (H-10)."""
-    if not 0 < len(request.member_id) <= MEMBER_ID_MAX_CHARS:
-        raise invalid_request("Invalid member id in the request.")
-    check_not_empty(
-        ("MemberId", request.member_id), ("GroupId", request.group_id), ("RackId", request.rack_id)
-    )
-    if request.member_epoch == JOIN_EPOCH and not request.subscribed_topic_names:
-        raise invalid_request("SubscribedTopicNames must be set in first request.")
-    if request.member_epoch < LEAVE_EPOCH:
-        raise invalid_request("MemberEpoch is invalid.")
-
-
 ShareHeartbeatCall = HeartbeatCall[ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse]
 
 
@@ -87,7 +74,19 @@ class ShareProtocol(
         return []
 
     def check_request(self, call: ShareHeartbeatCall) -> None:
-        check_request(call.request)
+        """Refusal of a request that is not valid from any member (H-10)."""
+        request = call.request
+        if not 0 < len(request.member_id) <= MEMBER_ID_MAX_CHARS:
+            raise invalid_request("Invalid member id in the request.")
+        check_not_empty(
+            ("MemberId", request.member_id),
+            ("GroupId", request.group_id),
+            ("RackId", request.rack_id),
+        )
+        if request.member_epoch == JOIN_EPOCH and not request.subscribed_topic_names:
+            raise invalid_request("SubscribedTopicNames must be set in first request.")
+        if request.member_epoch < LEAVE_EPOCH:
+            raise invalid_request("MemberEpoch is invalid.")
 
     def _heartbeat(
         self, call: ShareHeartbeatCall, out: Outcome, now: Instant

@@ -69,33 +69,6 @@ STANDBY_REPLICAS = "num.standby.replicas"
 # --- Checks -------------------------------------------------------------------------------------
 
 
-def check_request(request: StreamsGroupHeartbeatRequest) -> None:
-    """Refusal of a request that is not valid from any member (J-10, J-11)."""
-    _check_unsupported(request)
-    check_not_empty(
-        ("MemberId", request.member_id), ("GroupId", request.group_id), ("RackId", request.rack_id)
-    )
-    epoch = request.member_epoch
-    tasks = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
-    if epoch == JOIN_EPOCH:
-        if request.rebalance_timeout_ms == -1:
-            raise invalid_request("RebalanceTimeoutMs must be provided in first request.")
-        for given, name in zip(tasks, ("ActiveTasks", "StandbyTasks", "WarmupTasks"), strict=True):
-            if given is None or given:
-                raise invalid_request(f"{name} must be empty when (re-)joining.")
-        if request.topology is None:
-            raise invalid_request("Topology must be non-null when (re-)joining.")
-        _check_topology(request.topology)
-    elif epoch == LEAVE_STATIC_EPOCH:
-        raise invalid_request("InstanceId can't be null.")
-    elif epoch < LEAVE_STATIC_EPOCH:
-        raise invalid_request(f"MemberEpoch is {epoch}, but must be greater than or equal to -2.")
-    if any(given is None for given in tasks) and any(given is not None for given in tasks):
-        raise invalid_request("If one task-type is non-null, all must be non-null.")
-    if epoch != JOIN_EPOCH and request.topology is not None:
-        raise invalid_request("Topology can only be provided when (re-)joining.")
-
-
 def _check_unsupported(request: StreamsGroupHeartbeatRequest) -> None:
     """Refusal of what Kafka 4.3 has in the message and does not serve."""
     if request.instance_id is not None:
@@ -196,7 +169,37 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
         self._retire = retire
 
     def check_request(self, call: StreamsHeartbeatCall) -> None:
-        check_request(call.request)
+        """Refusal of a request that is not valid from any member (J-10, J-11)."""
+        request = call.request
+        _check_unsupported(request)
+        check_not_empty(
+            ("MemberId", request.member_id),
+            ("GroupId", request.group_id),
+            ("RackId", request.rack_id),
+        )
+        epoch = request.member_epoch
+        tasks = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
+        if epoch == JOIN_EPOCH:
+            if request.rebalance_timeout_ms == -1:
+                raise invalid_request("RebalanceTimeoutMs must be provided in first request.")
+            for given, name in zip(
+                tasks, ("ActiveTasks", "StandbyTasks", "WarmupTasks"), strict=True
+            ):
+                if given is None or given:
+                    raise invalid_request(f"{name} must be empty when (re-)joining.")
+            if request.topology is None:
+                raise invalid_request("Topology must be non-null when (re-)joining.")
+            _check_topology(request.topology)
+        elif epoch == LEAVE_STATIC_EPOCH:
+            raise invalid_request("InstanceId can't be null.")
+        elif epoch < LEAVE_STATIC_EPOCH:
+            raise invalid_request(
+                f"MemberEpoch is {epoch}, but must be greater than or equal to -2."
+            )
+        if any(given is None for given in tasks) and any(given is not None for given in tasks):
+            raise invalid_request("If one task-type is non-null, all must be non-null.")
+        if epoch != JOIN_EPOCH and request.topology is not None:
+            raise invalid_request("Topology can only be provided when (re-)joining.")
 
     # --- Heartbeat ---
 
