@@ -280,7 +280,7 @@ class AddressServer:
             except OSError:
                 if self._closed:
                     return
-                # Out of descriptors, for a while.
+                # The process may have no free file descriptor for a while.
                 time.sleep(_ACCEPT_PAUSE_S)
                 continue
             with connection, suppress(OSError):
@@ -293,7 +293,7 @@ class AddressServer:
     def close(self) -> None:
         """Stop listening."""
         self._closed = True
-        # Only this wakes the thread that accepts.
+        # Closing alone does not wake the thread that accepts.
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

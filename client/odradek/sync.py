@@ -213,7 +213,7 @@ def _run(owner: Any, work: Work[R]) -> R:
         name = type(owner).__name__.lower()
         raise NotStarted(f'this {name} was not started; use "with" or call start()') from None
     finally:
-        if callbacks in owner._serving:  # Ctrl+C may have come before it was added
+        if callbacks in owner._serving:  # Ctrl+C may have come before `append`
             owner._serving.remove(callbacks)
 
 

@@ -29,7 +29,7 @@ your own writes each of its rows once, whatever interrupts it (docs/spark/connec
 
 `@pytest.mark.simulated(seeds=200, faults=True)`: an `async` test with the fixture
 `simulated_cluster` is run once for each seed on virtual time, against a broker in the same process
-whose network, disk, clock and process fail as the seed has it. A test of a session timeout of 45 s
+whose network, disk, clock and process fail as the seed decides. A test of a session timeout of 45 s
 takes milliseconds:
 
     @pytest.mark.simulated(seeds=200, faults=True)

@@ -192,7 +192,7 @@ class Struct(metaclass=_Declaration):
         fields: ClassVar[tuple[FieldSpec, ...]]
         unknown_tags: dict[int, bytes] | None = None
 
-    # Once for all classes: a dataclass would compile both for each.
+    # `__eq__` and `__repr__` once for all classes: dataclasses would compile them for each class.
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):

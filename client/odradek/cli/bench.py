@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from odradek_client.producer.batch import Delivery
     from odradek_client.producer.producer import Producer
 
-#: Deliveries that may be unchecked; with more, the oldest ones are awaited first.
+#: The most deliveries that were not awaited; before more are made, the oldest ones are awaited.
 _UNCHECKED_MAX = 100_000
 _LATENCY_RECORDS_MAX = 2_000
 _WARM_UP_RECORDS = 20

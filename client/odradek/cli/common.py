@@ -126,7 +126,7 @@ async def connected(make: Callable[..., C], settings: dict[str, Any]) -> AsyncIt
     log = logging.getLogger("odradek.client")
     level = log.level
     if not patient:
-        # The error that soon ends the program says the same.
+        # The log would repeat the error that soon ends the program.
         log.setLevel(logging.ERROR)
     try:
         await client.start(None if patient else _START_TIMEOUT_MS)

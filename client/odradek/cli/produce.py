@@ -49,7 +49,7 @@ _READ_BYTES = 1024 * 1024
 _WHOLE_BYTES = 32 * 1024
 #: The largest record; a broker would refuse a larger one anyway.
 _RECORD_BYTES_MAX = 128 * 1024 * 1024
-#: Deliveries that may be unchecked; with more, the oldest ones are awaited first.
+#: The most deliveries that were not awaited; before more are made, the oldest ones are awaited.
 _UNCHECKED_MAX = 50_000
 #: The time to wait for deliveries after Ctrl+C; after a second Ctrl+C there is none.
 _LAST_CHANCE_S = 5.0

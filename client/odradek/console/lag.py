@@ -17,9 +17,9 @@ from odradek_client.structs import TopicPartition
 #: An hour of points, at one every two seconds.
 _POINTS_MAX = 1_800
 _ENDS_MAX = 64
-#: More groups than one page of the list has.
+#: The most groups with a history: more than one page of the list has.
 _GROUPS_MAX = 256
-#: Ends of partitions and points that are kept for all groups together.
+#: The most ends of partitions and points that are kept, for all groups together.
 _ALL_KEPT_MAX = 400_000
 
 

@@ -122,7 +122,8 @@ class _Tries:
 class _Credentials:
     """The credentials of a sign-in. `user`: the name; of a token its claim, or "token".
 
-    `guessed`: the name whose password could be guessed; None for a token. `settings`: of clients.
+    `guessed`: the name whose password could be guessed; None for a token. `settings`: those of the
+    clients.
     """
 
     mechanism: str

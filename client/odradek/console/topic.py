@@ -95,7 +95,7 @@ async def _add_offsets(admin: Admin, name: str, topic: _Topic) -> None:
 
 
 async def _add_sizes(admin: Admin, name: str, topic: _Topic) -> None:
-    """The size of each partition: of its largest replica."""
+    """Set the size of each partition, which is that of its largest replica."""
     try:
         found = await admin.describe_log_dirs(raise_errors=False)
     except OdradekError as error:

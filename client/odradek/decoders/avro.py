@@ -188,7 +188,7 @@ def _duration(data: bytes) -> dict[str, int]:
     return {"months": months, "days": days, "milliseconds": milliseconds}
 
 
-#: (logical type, type that it stands on): the value to show.
+#: (logical type, its underlying type): the value to show.
 _LOGICAL: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("date", "int"): _date,
     ("time-millis", "int"): partial(_time_of_day, 1_000),

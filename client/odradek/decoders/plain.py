@@ -107,7 +107,7 @@ def as_json(data: bytes, limits: Limits) -> Found:
     except ValueError as error:
         raise CannotDecode(f"no JSON: {error}") from None
     if _LONE_SURROGATE.search(text):
-        # Half of a pair is allowed in JSON, and cannot be written as UTF-8.
+        # JSON allows half of a surrogate pair, which cannot be written as UTF-8.
         value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     return Found(value, safe_json(_indented(text, limits)))
 

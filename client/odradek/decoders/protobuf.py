@@ -119,7 +119,7 @@ class _Reader:
         try:
             return self.message(at, end, depth + 1)
         except CannotDecode:
-            # Fields of a failed attempt stay counted: they took as long.
+            # The fields of a failed attempt count as well, because they took time too.
             if self._left < 0:
                 raise
         return text if text is not None else {"base64": base64.b64encode(data).decode()}

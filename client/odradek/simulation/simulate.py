@@ -233,7 +233,7 @@ def _discard(loop: asyncio.AbstractEventLoop) -> None:
     for task in asyncio.all_tasks(loop):
         forgotten: Any = task
         forgotten._log_destroy_pending = False
-        # `finally` and `async with` may await in turn, so it is repeated.
+        # `finally` and `async with` may await in turn, so the coroutine is closed repeatedly.
         for _ in range(_CLOSE_TRIES):
             try:
                 forgotten.get_coro().close()

@@ -86,7 +86,7 @@ class ClusterAdmin(AdminPart):
             try:
                 await self._network.version_for(node_id, ApiKey.DESCRIBE_CLUSTER)
             except OdradekError:
-                # Before Kafka 2.8 the answer to Metadata has the same.
+                # Brokers before Kafka 2.8 return the same values in the answer to Metadata.
                 await self._network.refresh_metadata()
                 view = self._network.cluster
                 brokers = sorted(view.brokers.values(), key=lambda broker: broker.node_id)

@@ -110,7 +110,7 @@ class AdminRequests:
             asked = None if topics is None else [MetadataRequestTopic(name=t) for t in topics]
             if asked is None and version == 0:
                 asked = []
-            # Versions without the field cannot disable it.
+            # Versions without the field cannot disable the creation of topics.
             unswitched = version < AUTO_CREATION_SWITCH_SINCE
             request = MetadataRequest(topics=asked, allow_auto_topic_creation=unswitched)
             response: MetadataResponse = await self._network.send(
@@ -275,7 +275,7 @@ class AdminRequests:
             try:
                 outcomes = await ask(asked)
             except OdradekError as failed:
-                # Such as a coordinator that the brokers do not know yet.
+                # For example, the brokers do not know the coordinator yet.
                 if not failed.retriable:
                     raise
                 outcomes = dict.fromkeys(asked, failed)

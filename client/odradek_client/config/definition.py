@@ -108,7 +108,7 @@ class Settings:
         user."""
 
 
-#: Other clients' names for settings of TLS and SASL, and ours.
+#: Other clients' names for settings of TLS and SASL, with the names here.
 _CALLED_HERE = {
     "ssl_ca_location": "ssl_truststore_location",
     "ssl_cafile": "ssl_truststore_location",

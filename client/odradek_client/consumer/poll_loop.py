@@ -64,7 +64,7 @@ class PollLoop:
         self._failure: OdradekError | None = None
         self._wakeup = asyncio.Event()
         self.closing = False
-        # From then on the partitions of subscribed topics, and new leaders, are known.
+        # New metadata may have partitions of subscribed topics, and new leaders.
         network.add_listener(lambda _: self.signal())
 
     def now_ms(self) -> int:

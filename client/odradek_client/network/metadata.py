@@ -295,7 +295,8 @@ class MetadataUpdater:
         finally:
             for task in asked:
                 task.cancel()
-            # Finished tasks too: if two failed at the same time, only one exception was retrieved.
+            # Also finished tasks: if two failed at the same time, one exception is not retrieved
+            # yet.
             await asyncio.gather(*asked, *done, return_exceptions=True)
         raise unreachable(reasons)
 

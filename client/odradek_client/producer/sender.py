@@ -159,7 +159,7 @@ class Sender:
         #: The reason why the last batch without success is sent again; None after an
         #: acknowledgement.
         self.trouble: OdradekError | None = None
-        # Equal for each partition.
+        # The same reason for each partition.
         self._troubles: dict[tuple[str, int], OdradekError] = {}
         #: The reason why a node has no connection, if so; known to the sender loop.
         self.why_unreachable: Callable[[int], str | None] = lambda _: None

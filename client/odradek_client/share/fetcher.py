@@ -473,7 +473,7 @@ class ShareFetcher:
             self.metadata_wanted = True
         for partition, types in plan.acknowledged.items():
             if (lost or error.retriable) and not node.closed:
-                # The session is looked at before anything is carried out.
+                # The broker checks the session first, so it has carried out nothing.
                 node.pending.setdefault(partition, PendingAcknowledgements()).add_again(types)
             else:
                 self._finish(partition, types, error, now_ms)

@@ -153,7 +153,7 @@ class HeldRecords:
             and now_ms - (record.handled_since_ms or 0) < self._handling_max_ms
         ]
         for record in found:
-            # Until the result is there.
+            # No second renewal until the result of this one is known.
             record.renew_at_ms = _NEVER
         return found
 

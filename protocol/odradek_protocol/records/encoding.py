@@ -116,7 +116,7 @@ def _header_name(name: str) -> bytes:
     return encoded
 
 
-# Few header names occur again and again.
+# The same few header names occur again and again.
 _NAMES: dict[str, bytes] = {}
 _MAX_NAMES = 1024
 

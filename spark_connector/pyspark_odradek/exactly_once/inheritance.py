@@ -150,7 +150,7 @@ class Inheritance:
 
 
 def _device(folder: Path) -> int:
-    """The device number of its mount."""
+    """The device number of the folder's mount."""
     return folder.stat().st_dev
 
 
