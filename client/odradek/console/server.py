@@ -374,7 +374,7 @@ def _cookie(request: Request) -> str:
 
 
 class _Pieces(StreamingResponse):
-    """An answer in pieces. Its generator is closed with it, when the browser has left too."""
+    """An answer in pieces, whose generator is closed at the end, also when the browser has left."""
 
     def __init__(self, stream: Stream, session: Session) -> None:
         headers = {"Cache-Control": "no-store"}

@@ -38,8 +38,9 @@ class RefreshWindow:
     def refresh_ms(self, token: Token, now_ms: float, random: float) -> float:
         """The time at which a new token is replaced. `random`: from 0 to 1.
 
-        That is after `factor` of its lifetime, but not within `buffer_ms` of its end, and not
-        sooner than `min_period_ms`; the last two are ignored for a token with a shorter lifetime.
+        The token is replaced after `factor` of its lifetime, but not within `buffer_ms` of its end,
+        and not sooner than `min_period_ms`; the last two are ignored for a token with a shorter
+        lifetime.
         """
         if token.expires_ms is None:
             return now_ms

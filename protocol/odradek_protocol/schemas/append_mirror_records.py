@@ -5,8 +5,8 @@ Versions: only 0.
 
 Of note: this API is Odradek's own, for `odradek mirror`. Batches are stored as they
 come, with base offset, leader epoch, producer and timestamps. Null records append nothing: the
-answer tells where the log ends. That may be before the end of the batches, if they inflate to more
-than a request may; the others are then sent again.
+answer tells where the log ends. The log may end before the last batch, if the batches decompress to
+more than a request may have; the others are then sent again.
 """
 
 from __future__ import annotations

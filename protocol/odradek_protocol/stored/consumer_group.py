@@ -1,7 +1,7 @@
 """A consumer group as `__consumer_offsets` keeps it (KIP-848; Kafka's ConsumerGroup*Key and
 -Value).
 
-The bytes are those of `typed_records`. What a group consists of:
+The bytes are those of `typed_records`. The records of a group:
 
 ====  ==============================  =========================================================
 type  key                             value

@@ -1,6 +1,6 @@
 """A share group as `__consumer_offsets` keeps it (KIP-932; Kafka's ShareGroup*Key and -Value).
 
-The bytes are those of `typed_records`. What a group consists of:
+The bytes are those of `typed_records`. The records of a group:
 
 ====  =============  =====================================================================
 type  key            value

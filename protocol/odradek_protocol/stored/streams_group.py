@@ -1,6 +1,6 @@
 """A streams group as `__consumer_offsets` keeps it (KIP-1071; Kafka's StreamsGroup*Key and -Value).
 
-The bytes are those of `typed_records`. What a group consists of:
+The bytes are those of `typed_records`. The records of a group:
 
 ====  =============  =====================================================================
 type  key            value
