@@ -53,8 +53,8 @@ def top(
     """Watch a cluster: throughput, topics by rate, groups by lag, open transactions, slow requests.
 
     Keys: q quits, s sorts by rate or by name. --once prints one frame, --json one JSON object, both
-    after one interval. In a pipe or file, one frame is printed too. Throughput in bytes,
-    connections and requests come from Odradek's brokers; any Kafka has the rest.
+    after one interval. Output to a pipe or file is one frame too. Throughput in bytes, connections
+    and requests come from Odradek's brokers; any Kafka has the rest.
     """
     watch = _Watch(interval)
     if once or as_json or not sys.stdout.isatty():
