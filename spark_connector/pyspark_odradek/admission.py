@@ -39,7 +39,8 @@ class MinimumGate:
     last_batch_ms: float = field(default=float("-inf"))
 
     def holds(self, waiting_offsets: int, now_ms: float) -> bool:
-        """True if the batch must wait. False counts as a batch if offsets are available."""
+        """True if the batch must wait. False notes the time of a batch, if offsets are
+        available."""
         enough = self.limits.min_offsets is None or waiting_offsets >= self.limits.min_offsets
         overdue = now_ms - self.last_batch_ms >= self.limits.max_delay_ms
         if not enough and not overdue:

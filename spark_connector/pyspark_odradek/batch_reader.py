@@ -46,7 +46,7 @@ class RangePartition(InputPartition):
 
 
 class Fetched(NamedTuple):
-    """An answer, and the wanted part of it: from the position of the fetch."""
+    """An answer, and the offsets to take from it, which begin at the position of the fetch."""
 
     answer: PartitionData
     wanted: OffsetRange

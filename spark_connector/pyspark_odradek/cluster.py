@@ -55,7 +55,7 @@ _UNKNOWN_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKN
 _RETRY_MS_MIN = 100
 _RETRY_MS_MAX = 1_000
 _DOUBLINGS_MAX = 10
-#: The size of the fetch from which `maxBytesPerTrigger` is estimated.
+#: The size of the fetch that shows the bytes per offset, for `maxBytesPerTrigger`.
 _PROBE_BYTES = 65_536
 _PROBE_TIMEOUT_MS = 1_000.0
 _PROBES_AT_ONCE = 16

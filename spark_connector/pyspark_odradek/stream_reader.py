@@ -171,7 +171,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _up_to_target(self, begin: Offsets, survey: Survey) -> Survey:
         """The survey without the records that arrived since the run began."""
         assert self._target is not None
-        # The target is behind `begin` if the query has read beyond the beginning of an open
+        # The target is below `begin` if the query has read beyond the beginning of an open
         # transaction.
         ends = {
             each: min(max(self._target[each], begin.get(each, 0)), end)

@@ -112,7 +112,8 @@ class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
                 "or write with semantics=at_least_once"
             )
         if batch is None or run is None:
-            # Only the driver knows the outcome; the run is that of this batch only.
+            # Only the driver knows whether the batch is decided, so the task writes its rows
+            # anyway, in a run of this batch alone.
             terms = self._terms(Writer(query, self.nonce), 0)
             return self._write(iterator, terms, Begun(write=True), two_phase=True)
         terms = self._terms(Writer(query, run), int(batch))
