@@ -324,7 +324,11 @@ def find_origin(row: Setting, layers: Layers) -> tuple[ConfigSource, str] | None
 def _build(layers: Layers) -> BrokerConfig:
     texts = dict(layers)
     values: dict[str, Any] = {}
+    rows = [find_setting(key) for _, given in layers for key in given]
+    named = {row.name for row in rows if row is not None}
     for row in (*SETTINGS.values(), *NO_EFFECT_SETTINGS.values()):
+        if row.name not in named:
+            continue
         # Every given text is checked, not only the effective one.
         for _, given in layers:
             for name in row.names:

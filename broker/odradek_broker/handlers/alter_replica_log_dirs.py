@@ -33,7 +33,7 @@ class _Parts(LogParts, PartitionAndMetadataParts, Protocol):
 def handle(
     node: _Parts, context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
-    """A single answer for each partition, about the last directory that the request names for it."""
+    """A single answer for each partition, about the last directory that is named for it."""
     asked = {
         (topic.name, index): wanted.path
         for wanted in request.dirs
