@@ -509,7 +509,7 @@ class TransactionManager:
         if error is None:
             self._done(handler, response, version)
             return False
-        if isinstance(handler, AddPartitionsToTxnHandler):
+        if isinstance(handler, AddPartitionsToTxnHandler) and worst is TxnReaction.ABORTABLE:
             self.refused_partition = worst_of
         self._react(handler, worst, error, now_ms)
         return worst is TxnReaction.FIND_COORDINATOR

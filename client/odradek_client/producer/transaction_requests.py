@@ -276,7 +276,11 @@ class AddPartitionsToTxnHandler(TxnRequestHandler):
             for topic in response.results_by_topic_v3_and_below
             for each in topic.results_by_partition
         }
-        return {tp: answered.get(tp, _E.UNKNOWN_SERVER_ERROR) for tp in self.partitions}
+        # The refused partition comes before those that were not tried because of it.
+        in_order = sorted(
+            self.partitions, key=lambda tp: (answered.get(tp) is _E.OPERATION_NOT_ATTEMPTED, tp)
+        )
+        return {tp: answered.get(tp, _E.UNKNOWN_SERVER_ERROR) for tp in in_order}
 
     def error(self, tp: TopicPartition | None, code: ErrorCode) -> OdradekError:
         if code is _E.INVALID_PRODUCER_EPOCH:

@@ -22,6 +22,7 @@ from odradek_client.errors import (
     InvalidTopic,
     OdradekError,
     ProducerFenced,
+    TopicAuthorizationFailed,
     TransactionAborted,
     TransactionalIdAuthorizationFailed,
     UnsupportedByBroker,
@@ -301,6 +302,36 @@ def test_c62_t21_one_refused_partition_refuses_all_and_is_named() -> None:
     # Nothing was added: there is no transaction to end, but the epoch is bumped (C-66).
     bench.answer(bench.expect(EpochBumpHandler), identified(ProducerIdentity(7, 1)))
     assert operation.done and operation.error is None
+
+
+def _asked_to_add(bench: Bench) -> tuple[AddPartitionsToTxnHandler, Any]:
+    bench.active = [T0, T1]
+    ask = bench.expect(AddPartitionsToTxnHandler)
+    return ask, ask.message(bench.tm.identity)
+
+
+@pytest.mark.parametrize("refused", [T0, T1])
+def test_c62_the_refused_partition_is_told_and_none_that_was_not_tried_for_it(
+    refused: TopicPartition,
+) -> None:
+    bench = Bench().initialize().begin()
+    ask, request = _asked_to_add(bench)
+    codes = [_E.OPERATION_NOT_ATTEMPTED, _E.OPERATION_NOT_ATTEMPTED]
+    codes[refused.partition] = _E.TOPIC_AUTHORIZATION_FAILED
+    bench.answer(ask, add_partitions_response(request, *codes))
+    assert bench.tm.refused_partition == refused
+    assert isinstance(bench.tm.lifecycle.abortable_error, TopicAuthorizationFailed)
+
+
+def test_c62_a_partition_that_is_added_at_the_second_attempt_is_not_refused() -> None:
+    bench = Bench().initialize().begin()
+    ask, request = _asked_to_add(bench)
+    busy = [_E.CONCURRENT_TRANSACTIONS, _E.CONCURRENT_TRANSACTIONS]
+    bench.answer(ask, add_partitions_response(request, *busy))
+    assert bench.tm.refused_partition is None
+    bench.answer(bench.expect(AddPartitionsToTxnHandler), add_partitions_response(request, _E.NONE))
+    bench.tm.batch_failed(TopicAuthorizationFailed("another topic"))
+    assert bench.state is State.ABORTABLE_ERROR and bench.tm.refused_partition is None
 
 
 # --- C-63: offsets --------------------------------------------------------------------------------
