@@ -52,7 +52,7 @@ from odradek_protocol.schemas.consumer_group_heartbeat import (
     HeartbeatAssignment,
 )
 
-_E = ErrorCode_E = ErrorCode
+_E = ErrorCode
 
 
 ConsumerHeartbeatCall = HeartbeatCall[ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse]
