@@ -37,7 +37,7 @@ PATIENCE_S = 120.0
 
 _ADDRESS = re.compile(r"(localhost|127\.0\.0\.1):9092")
 #: The test that runs a block elsewhere.
-_TESTED = re.compile(r"tests/(?:cli|interop)/test_")
+_TESTED = re.compile(r"tests/(?:cli|interop|spark)/test_")
 
 
 ALL = [

@@ -46,7 +46,7 @@ def test_the_simulated_tests_of_the_page_pass(tmp_path: Path) -> None:
         for each in snippets(PAGE.read_text("utf-8"), PAGE.name)
         if each.language == "python" and "@pytest.mark.simulated" in each.code
     ]
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     for number, code in enumerate(blocks):
         (tmp_path / f"test_block_{number}.py").write_text(code)
     done = subprocess.run(

@@ -63,6 +63,7 @@ READS = frozenset(
         "describe_topics",
         "describe_transactions",
         "list_client_metrics",
+        "list_config_resources",
         "list_group_offsets",
         "list_groups",
         "list_offsets",

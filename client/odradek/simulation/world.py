@@ -136,6 +136,7 @@ class World:
 
     async def start_broker(self) -> None:
         """Start the broker, repeatedly if it is killed or fails to start."""
+        why = "it was killed each time"
         for _ in range(20):
             try:
                 if await self.broker.start():
@@ -145,11 +146,12 @@ class World:
                     return
                 self.note("broker", "was killed while it started")
             except Exception as problem:  # noqa: BLE001 - a disk that fails, too
+                why = repr(problem)
                 self.note("broker", f"did not start: {problem}")
                 self.broker.process.kill()
             self.broker.disk.crash(self.chance("restart"), keep_page_cache=True)
             await self.sleep(100)
-        raise Violation("start: the broker does not start any more")
+        raise Violation(f"start: the broker does not start any more: {why}")
 
     async def kill_broker(self, *, power_lost: bool, down_ms: int) -> None:
         """Kill the broker, and start it again later. With page-cache durability the power is not
