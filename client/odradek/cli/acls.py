@@ -211,7 +211,8 @@ def add(
 
     \b
     odradek acl add --allow-principal alice --operation read --topic orders
-    odradek acl add --allow-principal loader --producer --topic raw. --resource-pattern-type prefixed
+    odradek acl add --allow-principal loader --producer --topic raw. \\
+        --resource-pattern-type prefixed
     odradek acl add --allow-principal reports --consumer --topic orders --group reports
     odradek acl add --deny-principal '*' --deny-host 192.0.2.7 --topic '*'
     """
