@@ -170,6 +170,9 @@ class _Declaration(type):
     """
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _Declaration:
+        for base in bases:
+            if getattr(base, "fields", ()):
+                raise TypeError(f"{name}: a subclass of {base.__name__} would lose its fields")
         specs = tuple(
             FieldSpec(attribute, *value[1:])
             for attribute, value in namespace.items()

@@ -93,6 +93,13 @@ def test_a_field_that_is_not_declared_is_refused_every_time() -> None:
     assert Part(number=2) == Part(number=2) != Part()
 
 
+def test_a_class_with_fields_has_no_subclasses_which_would_lose_them() -> None:
+    with pytest.raises(TypeError, match="Longer: a subclass of Part would lose its fields"):
+
+        class Longer(Part):
+            other: int = field(INT32)
+
+
 def test_mutable_defaults_are_not_shared() -> None:
     first, second = Example(), Example()
     first.parts.append(Part())
