@@ -109,3 +109,11 @@ class MemberDeadlines:
         for member in group.members.values():
             self.restart_session(group, member, now)
             self.update_revocation(group, member, now)
+
+    def restore(self, group: Group, member_id: str, now: Instant) -> None:
+        """Begin the session of a member whose heartbeat is undone, and those that were cancelled;
+        the others must still be heard of in time. "" for all sessions: a removal is undone."""
+        for each, member in group.members.items():
+            if member_id in (each, "") or not self.is_set(group, each, Deadline.MEMBER_SESSION):
+                self.restart_session(group, member, now)
+                self.update_revocation(group, member, now)

@@ -292,7 +292,7 @@ class ModernGroups(ABC, Generic[G, Q, A]):
             if member_id not in group.members:
                 self.deadlines.forget(group, member_id)
             if self.groups.get(group.group_id) is group:
-                self.deadlines.restored(group, now)
+                self.deadlines.restore(group, member_id, now)
             return Outcome()
 
         out.after_append = after_append

@@ -322,6 +322,16 @@ def test_h16_sessions_begin_anew_after_a_restart(world: ShareGroupWorld) -> None
     assert not world.share_group().members
 
 
+def test_h16_a_refused_member_keeps_no_other_in_the_group(world: ShareGroupWorld) -> None:
+    world.share_join("silent", ["topic"])
+    for _ in range(5):
+        world.log.refuse = E.MESSAGE_TOO_LARGE
+        assert world.beat("refused", 0, topics=["topic"]).error_code != E.NONE
+        world.log.refuse = E.NONE
+        world.wait(10_000)
+    assert not world.share_group().members
+
+
 def test_h16_a_group_may_have_its_own_session_timeout(world: ShareGroupWorld) -> None:
     world.metadata.group_settings[GROUP, "share.session.timeout.ms"] = 60_000
     world.metadata.group_settings[GROUP, "share.heartbeat.interval.ms"] = 7_000
