@@ -71,13 +71,13 @@ EVERYTHING = (
     Mutant(
         "a log start that is left to the next topic of the name",
         "everything",
-        1,
+        2,
         {(LogDirectory, "forget_checkpoints"): _log_start_is_left},
     ),
     Mutant(
         "a last stable offset that stays behind when the records of its transaction are deleted",
         "everything",
-        1,
+        2,
         {(log, "last_stable_offset"): _stable_up_to_the_transaction},
         ("watermarks: ",),
     ),
@@ -90,7 +90,7 @@ EVERYTHING = (
     Mutant(
         "log starts of all data directories taken for those of each",
         "everything",
-        3,
+        4,
         {(LogStartup, "_find_all"): _log_starts_of_all_directories},
     ),
     Mutant(

@@ -113,7 +113,7 @@ GROUPS = (
     Mutant(
         "commits of an older generation taken",
         "late-commits",
-        3,
+        10,
         {(shard, "check_commit"): _any_generation, (shard, "check_consumer_commit"): _any_epoch},
         ("committed: ",),
     ),
@@ -126,7 +126,7 @@ GROUPS = (
     Mutant(
         "a commit acknowledged before it is durable",
         "late-commits",
-        48,
+        14,
         {(Runtime, "_await_disk"): _answer_at_once},
         ("committed: ",),
     ),

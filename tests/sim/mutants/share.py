@@ -136,7 +136,7 @@ SHARE = (
     Mutant(
         "a share acknowledgement answered before it is durable",
         "share-groups",
-        23,
+        3,
         {(Runtime, "_await_disk"): _answer_at_once},
         ("deliveries: ",),
     ),
@@ -164,7 +164,7 @@ SHARE = (
     Mutant(
         "numbers of deliveries that are stored without the last one",
         "share-groups",
-        2,
+        3,
         {
             (in_flight, "add_stored"): _one_delivery_less,
             (share_partition, "add_stored"): _one_delivery_less,
@@ -209,7 +209,7 @@ SHARE = (
     Mutant(
         "pauses that do not grow with the deliveries",
         "share-groups",
-        10,
+        14,
         {(ShareSettings, "redelivery_pause_ms"): _pause_of_the_first_delivery},
         ("deliveries: ",),
     ),
@@ -251,7 +251,7 @@ SHARE = (
     Mutant(
         "a record that is not given up when its dead letter is written and its state is not",
         "share-groups",
-        4,
+        13,
         {(_Job, "_stored"): _undone_with_its_state},
         ("dead letter",),
     ),

@@ -174,7 +174,7 @@ TRANSACTIONS = (
     Mutant(
         "a batch of a former epoch that nobody refuses",
         "transactional-copy-v1",
-        4,
+        1,
         {
             (shard, "verify_partitions"): _verify_nothing,
             (ProducerStateManager, "begin_verification"): _begin_in_any_epoch,
@@ -203,7 +203,7 @@ TRANSACTIONS = (
     Mutant(
         "a prepared transaction that times out",
         "prepared",
-        6,
+        2,
         {(TransactionShard, "_timed_out"): _time_out_at_once},
     ),
     Mutant(
