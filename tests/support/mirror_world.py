@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from logs import NOW_MS, append, headers, make_batch, make_log, make_marker
 from node_world import NodeWorld
 from odradek.simulation.disk import MemoryFiles
@@ -80,7 +82,11 @@ class MirrorWorld(NodeWorld):
         assert found is not None
         return found.log
 
-    def send(
+    def send(self, records: bytes | None, **more: Any) -> Deferred[list[MirroredPartitionResult]]:
+        """Send batches to one partition; `more`: see `wanted`."""
+        return self.node.mirrors.append([self.wanted(records, **more)])
+
+    def wanted(
         self,
         records: bytes | None,
         *,
@@ -92,9 +98,9 @@ class MirrorWorld(NodeWorld):
         start: int = 0,
         high_watermark: int = -1,
         fetch_offset: int | None = None,
-    ) -> Deferred[list[MirroredPartitionResult]]:
-        """Send batches. By default `end` is the present one, and the batches were fetched there, or
-        at the source's log start if that is behind it."""
+    ) -> MirrorAppend:
+        """The part of a request for one partition. By default `end` is the present one, and the
+        batches were fetched there, or at the source's log start if that is behind it."""
         if end is None:
             end = self.log_of(topic, index).log_end_offset
         if fetch_offset is None:
@@ -108,7 +114,7 @@ class MirrorWorld(NodeWorld):
             source_high_watermark=high_watermark,
             records=records,
         )
-        return self.node.mirrors.append([MirrorAppend(topic, topic_id, part)])
+        return MirrorAppend(topic, topic_id, part)
 
     def flush_all(self) -> None:
         """Flush until nobody asks for it."""
@@ -120,7 +126,7 @@ class MirrorWorld(NodeWorld):
 
     def append(self, records: bytes | None, **more: object) -> MirroredPartitionResult:
         """Send batches and flush; the result."""
-        answer = self.send(records, **more)  # type: ignore[arg-type]
+        answer = self.send(records, **more)
         self.flush_all()
         (result,) = answer.result()
         return result

@@ -77,7 +77,7 @@ class MirrorAppends:
     def append(self, wanted: Sequence[MirrorAppend]) -> Deferred[list[MirroredPartitionResult]]:
         """Append the batches. Returns the results, in the same order, when everything that was
         appended is durable."""
-        records = [record for each in wanted for record in self._to_record(each)]
+        records = self._to_record(wanted)
         try:
             log = self._metadata_log
             recorded = log.commit(records) if records else log.durable()
@@ -88,24 +88,29 @@ class MirrorAppends:
 
     # --- Metadata ---
 
-    def _to_record(self, wanted: MirrorAppend) -> list[MetadataRecord]:
-        """The records that must be durable before the batches may be read: the leader epoch, which
-        clients compare with that of batches (I-07), and the producer ids (I-06)."""
-        part, metadata = wanted.part, self._metadata
-        try:
-            self._check(wanted)
-        except AppendRejected:
-            return []
+    def _to_record(self, wanted: Sequence[MirrorAppend]) -> list[MetadataRecord]:
+        """The records that must be durable before the batches may be read: the leader epochs, which
+        clients compare with those of batches (I-07), and the producer ids (I-06). At most one record
+        for each partition and one for the ids, because none of them may go back."""
+        metadata, highest = self._metadata, -1
+        epochs: dict[tuple[str, int], int] = {}
+        for each in wanted:
+            try:
+                self._check(each)
+            except AppendRejected:
+                continue
+            epoch = each.part.source_leader_epoch
+            if epoch > epochs.get(each.where, metadata.leader_epoch_of(*each.where)):
+                epochs[each.where] = epoch
+                self._tell(each, MirrorEvent.EPOCH_RAISED, epoch=epoch)
+            if each.part.records is not None:
+                with memoryview(each.part.records) as view:
+                    known_below = max(metadata.producer_ids_end, highest)
+                    highest = max(highest, highest_producer_id(view, known_below))
         records: list[MetadataRecord] = []
-        epoch = part.source_leader_epoch
-        if epoch > metadata.leader_epoch_of(*wanted.where):
-            records += metadata.leader_epoch_records(wanted.topic, {part.partition_index: epoch})
-            self._tell(wanted, MirrorEvent.EPOCH_RAISED, epoch=epoch)
-        if part.records is not None:
-            with memoryview(part.records) as view:
-                highest = highest_producer_id(view, metadata.producer_ids_end)
-            records += metadata.leave_producer_ids_to_others(highest)
-        return records
+        for (topic, index), epoch in epochs.items():
+            records += metadata.leader_epoch_records(topic, {index: epoch})
+        return records + metadata.leave_producer_ids_to_others(highest)
 
     def _check(self, wanted: MirrorAppend) -> Partition:
         """The partition, if it is one of a mirror topic that takes records. AppendRejected."""

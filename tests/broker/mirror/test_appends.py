@@ -389,6 +389,27 @@ def test_i06_a_block_that_is_being_recorded_is_left_out_too(world: MirrorWorld) 
     assert (given.result() or 0) > 400
 
 
+@pytest.mark.parametrize("ids", [(5_000, 5_001), (7_000, 5_000), (5_000, 7_000)])
+def test_i06_i07_ids_and_epochs_of_one_request_never_go_back(
+    world: MirrorWorld, ids: tuple[int, int]
+) -> None:
+    """Two partitions with new producers, and one of them named twice with a lower epoch."""
+    world.mirror_topic("u", 2)
+    request = [
+        world.wanted(batch(0, producer_id=producer_id), topic="u", index=index, epoch=9)
+        for index, producer_id in enumerate(ids)
+    ]
+    lower = world.wanted(None, topic="u", index=0, end=1, epoch=4)
+    answer = world.node.mirrors.append([*request, lower])
+    world.flush_all()
+    assert [each.error_code for each in answer.result()[:2]] == [E.NONE, E.NONE]
+    world.crash(keep_page_cache=False)
+    assert world.node.metadata.leader_epoch_of("u", 0) == 9
+    given = world.node.producer_ids.next()
+    world.flush_all()
+    assert (given.result() or 0) > max(ids)
+
+
 def test_i06_a_damaged_batch_takes_no_producer_ids(world: MirrorWorld) -> None:
     before = world.node.metadata.producer_ids_end
     world.append(forged(batch(0, producer_id=10**9), crc=5))
