@@ -18,6 +18,7 @@ import logging
 import os
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -71,6 +72,8 @@ _FINAL = (
     UnsupportedByBroker,
 )
 _CAUSES_MAX = 10
+#: The number of starts without an answer whose identities are remembered.
+_TRIED_MAX = 1_000
 
 
 class Step(Enum):
@@ -200,7 +203,10 @@ class ExactlyOnceCopier:
         self._progress, self._tell, self._reached = progress, tell, reached
         self._reader = SourceReader(source, read_committed=True, limits=limits, rate=rate)
         self._writer: TransactionalWriter | None = None
+        #: The last owner that this instance has certainly written into the map topic.
         self._owner: Owner | None = None
+        #: The identities of owners that it may have written since: their commits were not answered.
+        self._tried_identities: deque[tuple[int, int]] = deque(maxlen=_TRIED_MAX)
         self._names: set[str] = set()
         self._given_up: set[TopicPartition] = set()
         #: The partitions that are looked at again, because they had no leader.
@@ -282,10 +288,13 @@ class ExactlyOnceCopier:
         )
         identity = await writer.start()
         since_ms = int(time.time() * 1000)
-        self._owner = Owner(*identity, socket.gethostname(), os.getpid(), since_ms)
+        owner = Owner(*identity, socket.gethostname(), os.getpid(), since_ms)
         await writer.begin()
-        await writer.write_record(*encode_owner(self._owner))
+        await writer.write_record(*encode_owner(owner))
+        self._tried_identities.append(identity)
         await writer.commit()
+        self._owner = owner
+        self._tried_identities.clear()
         self.maps = (await read_map(target, settings.name)).partitions
         state = await self._find_state(sorted(self._names))
         self._reached(Step.OWNED)
@@ -326,7 +335,7 @@ class ExactlyOnceCopier:
     async def _check_owner(self, mine: Owner) -> None:
         """MirrorFenced if another instance has written its name into the map topic."""
         owner = (await read_map(self._target, self._settings.name)).owner
-        if owner is None or owner[:2] == mine[:2]:
+        if owner is None or owner[:2] in {mine[:2], *self._tried_identities}:
             return
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(owner.since_ms / 1000))
         raise MirrorFenced(

@@ -18,6 +18,8 @@ from odradek.mirror.map_topic import MapTopicUnfit, map_topic, read_map
 from odradek.mirror.out_state import MirrorRefused
 from odradek.mirror.run_map import MapDamaged
 from odradek.mirror.source import SourceRecordsDeleted
+from odradek.mirror.transactional_writer import TransactionalWriter
+from odradek_client.errors import ConnectionLost
 from odradek_client.structs import TopicPartition
 
 SETTINGS = {"log.durability": "page-cache"}
@@ -192,6 +194,36 @@ async def test_i33_a_transaction_that_the_target_aborts_is_repeated(
     async with mirror(source, target, unique_topic) as made:
         await made.drain(reached)
         assert aborted
+        await made.check()
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+async def test_i33_a_start_that_fails_is_no_other_instance(
+    source: str,
+    target: str,
+    unique_topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    is_committed: bool,
+) -> None:
+    """The commit of the instance's name fails, before or after it has happened."""
+    await make_topic(source, unique_topic)
+    await fill(source, unique_topic, count=10)
+    commit, failing = TransactionalWriter.commit, [True, True]
+
+    async def fail_twice(writer: TransactionalWriter) -> None:
+        if failing and not is_committed:
+            failing.pop()
+            raise ConnectionLost("cut by the test")
+        await commit(writer)
+        if failing:
+            failing.pop()
+            raise ConnectionLost("cut by the test")
+
+    async with mirror(source, target, unique_topic) as made:
+        await made.drain()
+        monkeypatch.setattr(TransactionalWriter, "commit", fail_twice)
+        await made.drain()
+        assert not failing
         await made.check()
 
 
