@@ -127,7 +127,7 @@ class World:
             )
             return self.step()
         for produce in plan.produce:
-            request = self.sender.request(produce.batches, 12)
+            request = self.sender.request(produce, 12)
             data = {
                 part.index: bytes(part.records or b"")
                 for topic in request.topic_data

@@ -103,10 +103,12 @@ WITHOUT_IDENTITY: dict[ErrorCode, ProduceReaction] = {
 
 @dataclass(slots=True)
 class Produce:
-    """A Produce request to send: its batches, at most one per partition."""
+    """A Produce request to send: its batches, at most one per partition. `topic_names`: the topics
+    by the ids in the request; the metadata may have lost or replaced a topic before the answer."""
 
     node_id: int
     batches: list[ProducerBatch]
+    topic_names: dict[bytes, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -284,7 +286,7 @@ class Sender:
                 return TOPIC_IDS_SINCE - 1
         return None
 
-    def request(self, batches: list[ProducerBatch], version: int) -> ProduceRequest:
+    def request(self, sent: Produce, version: int) -> ProduceRequest:
         """The request for drained batches. UnsupportedByBroker if that version cannot have them."""
         if self._config.compression_type == "zstd" and version < ZSTD_SINCE:
             raise UnsupportedByBroker(
@@ -302,13 +304,14 @@ class Sender:
                 code=ErrorCode.UNSUPPORTED_VERSION,
             )
         topics: dict[str, TopicProduceData] = {}
-        for batch in batches:
+        for batch in sent.batches:
             topic, partition = batch.tp
             data = topics.get(topic)
             if data is None:
                 data = topics[topic] = TopicProduceData(name=topic, partition_data=[])
                 if version >= TOPIC_IDS_SINCE:
                     data.topic_id = self._cluster.topic_id(topic)
+                    sent.topic_names[data.topic_id] = topic
             if batch.encoded is None:
                 estimated = batch.builder.estimated_bytes
                 batch.encode(transactional=transactional)
@@ -333,7 +336,7 @@ class Sender:
             for batch in sent.batches:
                 self._complete(batch, NO_OFFSET, -1)
             return []
-        answers = self._by_partition(response)
+        answers = _by_partition(sent, response)
         nodes = {
             node.node_id: BrokerAddress(node.node_id, node.host, node.port, node.rack)
             for node in response.node_endpoints
@@ -367,16 +370,6 @@ class Sender:
                 answer = PartitionProduceResponse(error_code=code, error_message=str(reason))
                 self._react(batch, answer, now_ms, failed, reason)
         return failed
-
-    def _by_partition(
-        self, response: ProduceResponse
-    ) -> dict[tuple[str, int], PartitionProduceResponse]:
-        answers = {}
-        for topic in response.responses:
-            name = topic.name or self._cluster.topic_names.get(topic.topic_id, "")
-            for answer in topic.partition_responses:
-                answers[(name, answer.index)] = answer
-        return answers
 
     def _returned(self, sent: Produce) -> None:
         self._in_flight[sent.node_id] -= 1
@@ -604,3 +597,14 @@ def _error(
 def codec_of(config: ProducerConfig) -> Codec:
     """The codec of compression_type."""
     return Codec.of_name(config.compression_type)
+
+
+def _by_partition(
+    sent: Produce, response: ProduceResponse
+) -> dict[tuple[str, int], PartitionProduceResponse]:
+    answers = {}
+    for topic in response.responses:
+        name = topic.name or sent.topic_names.get(topic.topic_id, "")
+        for answer in topic.partition_responses:
+            answers[(name, answer.index)] = answer
+    return answers

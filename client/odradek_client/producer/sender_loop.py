@@ -212,7 +212,7 @@ class SenderLoop:
         try:
             limit = self._sender.version_limit(sent.batches)
             version = self._network.version_now(sent.node_id, ApiKey.PRODUCE, max_version=limit)
-            request = self._sender.request(sent.batches, version)
+            request = self._sender.request(sent, version)
         except UnsupportedByBroker as error:
             code = error.code or ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
             self._unanswered(sent, code, error)

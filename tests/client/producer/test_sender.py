@@ -34,11 +34,16 @@ from odradek_client.producer.sender import (
 )
 from odradek_client.producer.transaction_manager import TransactionManager
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.records import read_header, read_records, verify_crc
 from odradek_protocol.schemas.init_producer_id import InitProducerIdResponse
+from odradek_protocol.schemas.metadata import MetadataResponse
 from odradek_protocol.schemas.produce import (
+    TOPIC_IDS_SINCE,
     LeaderIdAndEpoch,
     PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
 )
 from producer_world import World, check, known, response
 
@@ -593,3 +598,18 @@ def test_c30_what_was_not_sent_fails_and_what_was_is_waited_for(how: str) -> Non
     assert len(world.accumulator.incomplete) == 1 and not on_its_way.done()
     world.answer()
     assert not world.accumulator.incomplete and on_its_way.exception() is None
+
+
+def test_c05_an_answer_with_a_topic_id_holds_although_the_metadata_has_lost_the_topic() -> None:
+    world = World(seed=1)
+    known(world)
+    delivery = world.send()
+    world.now_ms += 20
+    (produce,) = world.sender.step(world.now_ms, lambda node: True).produce
+    (data,) = world.sender.request(produce, TOPIC_IDS_SINCE).topic_data
+    assert data.topic_id == world.cluster.topic_id("t") != ZERO_UUID
+    world.cluster.update(MetadataResponse(brokers=[], topics=[]), world.now_ms)
+    written = PartitionProduceResponse(index=0, base_offset=7)
+    answer = TopicProduceResponse(topic_id=data.topic_id, partition_responses=[written])
+    world.sender.answered(produce, ProduceResponse(responses=[answer]), world.now_ms)
+    assert delivery.result().offset == 7

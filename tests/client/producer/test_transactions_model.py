@@ -110,7 +110,7 @@ class TransactionWorld(World):
         for produce in plan.produce:
             limit = self.sender.version_limit(produce.batches)
             version = 13 if limit is None else limit
-            request = self.sender.request(produce.batches, version)
+            request = self.sender.request(produce, version)
             assert request.transactional_id == "id"
             data = {
                 part.index: bytes(part.records or b"")
