@@ -274,7 +274,13 @@ def test_g100_members_survive_a_broker_that_is_killed(tmp_path: Path) -> None:
     ]
     broker = BrokerProcess(tmp_path, settings)
     broker.start()
-    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.address, "log_level": 0})
+    admin = confluent_kafka.admin.AdminClient(
+        {
+            "bootstrap.servers": broker.address,
+            "log_level": 0,
+            "reconnect.backoff.max.ms": 200,
+        }
+    )
     topic = confluent_kafka.admin.NewTopic("topic", PARTITIONS, 1)  # type: ignore[attr-defined]
     admin.create_topics([topic])["topic"].result(20)
     group = Group(broker.address, "group")
