@@ -90,8 +90,10 @@ class MirrorAppends:
 
     def _to_record(self, wanted: Sequence[MirrorAppend]) -> list[MetadataRecord]:
         """The records that must be durable before the batches may be read: the leader epochs, which
-        clients compare with those of batches (I-07), and the producer ids (I-06). At most one record
-        for each partition and one for the ids, because none of them may go back."""
+        clients compare with those of batches (I-07), and the producer ids (I-06).
+
+        At most one record for each partition and one for the ids: none of them may go back.
+        """
         metadata, highest = self._metadata, -1
         epochs: dict[tuple[str, int], int] = {}
         for each in wanted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tests.sim.mutants.base import Mutant
@@ -31,7 +32,7 @@ def _take_at_any_end(
     _take(self, wanted, partition, budget)
 
 
-def _raise_no_epoch(self: MirrorAppends, wanted: MirrorAppend) -> list[MetadataRecord]:
+def _raise_no_epoch(self: MirrorAppends, wanted: Sequence[MirrorAppend]) -> list[MetadataRecord]:
     records = _to_record(self, wanted)
     return [each for each in records if not isinstance(each, PartitionRecord)]
 
