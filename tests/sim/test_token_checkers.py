@@ -122,7 +122,7 @@ def test_a_login_is_before_the_expiry_by_the_clock_of_the_time(world: World) -> 
     assert world.refused() == []
     world.clock.set_wrong(-5_000)
     assert world.logged_in() == []
-    # It may have been removed before the clock was set back.
+    # The token may have been removed before the clock was set back.
     assert world.refused() == []
 
 

@@ -322,7 +322,7 @@ class FetchSessions:
         tells_divergence = version >= DIVERGENCE_SINCE
         if session.tells_divergence is not tells_divergence:
             session.tells_divergence = tells_divergence
-            # One of the two versions has no answer for the epochs that the client named.
+            # The older version has no answer for the epochs that the client named.
             for requested in session.partitions.values():
                 requested.last_fetched_epoch = -1
             session.mark_all_changed()

@@ -30,7 +30,7 @@ from odradek_protocol.stored.cluster_metadata import (
     UserScramCredentialRecord,
 )
 
-#: One record, or the records of all settings of a resource by name. A dict of settings is replaced,
+#: A record, or the records of all settings of a resource by name. A dict of settings is replaced,
 #: never changed.
 _Entry = bytes | dict[str, bytes]
 _PRODUCER_IDS = "producer ids"

@@ -447,8 +447,8 @@ class CommitJournal:
         less to do."""
         self._stunted = False
         if self._file is not None and not self._files.exists(self._path):
-            # Somebody has removed the file: a start would not find the blocks that are written to
-            # it, not even if another file takes its place.
+            # The file was removed from outside: a start would not find the blocks that are written
+            # to it, not even if another file takes its place.
             self.usable = False
             self._parts_max = 0
         self._sweep(self._logs)

@@ -164,7 +164,7 @@ class SettingsCopier:
                 else:
                     await self._copy_group(group)
             except OdradekError as error:
-                # One group concerns no other; it is tried again with the next call.
+                # A refusal of one group leaves the others alone; the next call tries it again.
                 if error.retriable or isinstance(error, AuthenticationFailed):
                     raise
                 if self._refused.get(resource) != (why := str(error)):

@@ -202,7 +202,7 @@ class TokenChecker:
         """Check a refused change; None: its outcome is not known. `before`: the state of the token
         before the request."""
         may_change = known.may_be_changed_by(user)
-        # Nobody else changes a token while one who may does.
+        # Only one client at a time changes a token that it may change.
         bounds = before if may_change else known.since(began_ms)
         if code is ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH:
             if may_change:
