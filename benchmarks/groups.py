@@ -42,7 +42,7 @@ from odradek_client.consumer.consumer import Consumer
 from odradek_client.consumer.rebalance_listener import RebalanceListener
 from odradek_protocol import frames
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.keys import API_OF_REQUEST
+from odradek_protocol.keys import api_of
 from odradek_protocol.message import Message
 from odradek_protocol.schemas.heartbeat import HeartbeatRequest
 from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -92,7 +92,7 @@ class Connection:
         return cls(*await asyncio.open_connection(host, int(port)))
 
     async def call(self, request: Message, version: int | None = None) -> Any:
-        api = API_OF_REQUEST[type(request)]
+        api = api_of(request)
         version = api.versions.last if version is None else version
         self._correlation_id += 1
         self._writer.writelines(

@@ -33,7 +33,7 @@ from benchmarks.support import (
 )
 
 from odradek_protocol import frames
-from odradek_protocol.keys import API_OF_REQUEST
+from odradek_protocol.keys import api_of
 from odradek_protocol.message import Message
 from odradek_protocol.records import BatchBuilder
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
@@ -257,7 +257,7 @@ class RawConnection:
         """Send all requests. Every one must be answered with error code 0."""
         waiting = []
         for request in requests:
-            waiting.append(API_OF_REQUEST[type(request)])
+            waiting.append(api_of(request))
             parts = frames.encode_request(request, version, self._next_id, "benchmark")
             self._socket.sendall(b"".join(parts))
             self._next_id += 1

@@ -26,7 +26,7 @@ from odradek_broker.storage.log_config import AppendOrigin, LogConfig
 from odradek_broker.storage.validation import prepare
 from odradek_protocol import frames
 from odradek_protocol.compression import Codec
-from odradek_protocol.keys import API_OF_REQUEST
+from odradek_protocol.keys import api_of
 from odradek_protocol.records import BatchBuilder, native
 from odradek_protocol.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek_protocol.schemas.produce import (
@@ -70,7 +70,7 @@ def _answers(connection: socket.socket, count: int) -> None:
     stream = connection.makefile("rb")
     for _ in range(count):
         answer = stream.read(int.from_bytes(stream.read(4), "big"))
-        found = frames.decode_response(API_OF_REQUEST[ProduceRequest], _VERSION, answer)
+        found = frames.decode_response(api_of(ProduceRequest), _VERSION, answer)
         assert isinstance(found, ProduceResponse)
         if found.responses[0].partition_responses[0].error_code:
             raise SystemExit(f"refused: {found}")

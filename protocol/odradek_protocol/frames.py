@@ -12,7 +12,7 @@ from typing import Any, cast
 from odradek_protocol import codec
 from odradek_protocol.codec import Buffer
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.keys import API_OF_REQUEST, Api
+from odradek_protocol.keys import Api, api_of
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.message import Message
 from odradek_protocol.primitives import DecodeError, EncodeError, decode_uvarint
@@ -85,7 +85,7 @@ def encode_request(
     request: Message, version: int, correlation_id: int, client_id: str | None
 ) -> list[Buffer]:
     """A request frame with its length, as buffers."""
-    api = API_OF_REQUEST[type(request)]
+    api = api_of(request)
     name = b"" if client_id is None else client_id.encode()
     size = -1 if client_id is None else len(name)
     header = _REQUEST.pack(api.key, version, correlation_id, size) + name

@@ -1,19 +1,19 @@
 """The table of APIs: key, name, messages and versions, in key order.
 
-Its rows are the modules of `schemas/`, one for each API, with the served versions. An API is served
-if `odradek_broker/handlers/` has a module of the same name.
+Each row has the served versions of an API, whose messages a module of `schemas/` declares. An API is
+served if `odradek_broker/handlers/` has a module of the same name.
 """
 
 from __future__ import annotations
 
-import pkgutil
-from collections.abc import Iterator
+from collections.abc import Callable
 from enum import IntEnum
+from functools import cached_property
 from importlib import import_module
+from typing import Any
 
-from odradek_protocol import schemas
 from odradek_protocol.lazy_dataclass import dataclass
-from odradek_protocol.message import Message, Versions
+from odradek_protocol.message import M, Message, Versions
 
 
 class ApiKey(IntEnum):
@@ -123,46 +123,160 @@ PRIVATE_KEYS = frozenset(key for key in ApiKey if key >= 10_000)
 
 @dataclass(frozen=True)
 class Api:
-    """The messages of an API key, and the versions served and advertised.
+    """An API: its versions, and the messages that its schema module declares.
 
-    `advertised` differs from `versions` for Produce only: for librdkafka a minimum above 0 means a
-    broker without compression (KAFKA-18659), so 0 is advertised and 0-2 close the connection.
+    `versions` are served; `flexible` are those in the encoding of KIP-482. `advertised` differs
+    from `versions` for Produce only: for librdkafka a minimum above 0 means a broker without
+    compression (KAFKA-18659), so 0 is advertised and 0-2 close the connection.
     """
 
     key: ApiKey
-    name: str
-    request: type[Message]
-    response: type[Message]
     versions: Versions
+    flexible: Versions
     advertised: Versions
 
+    @property
+    def schema(self) -> str:
+        """The name of its module in `schemas/`, which is that of its handler."""
+        return self.key.name.lower()
+
+    @cached_property
+    def name(self) -> str:
+        """Kafka's name, such as ListOffsets."""
+        return "".join(word.capitalize() for word in self.schema.split("_"))
+
+    @cached_property
+    def request(self) -> type[Message]:
+        """The class of its requests. The schema is imported now: few connections use all APIs."""
+        return self._declared("Request")
+
+    @cached_property
+    def response(self) -> type[Message]:
+        """The class of its responses."""
+        return self._declared("Response")
+
+    def _declared(self, kind: str) -> type[Message]:
+        module = import_module(f"odradek_protocol.schemas.{self.schema}")
+        declared: type[Message] = getattr(module, self.name + kind)
+        return declared
+
     def request_header_version(self, version: int) -> int:
-        return 2 if version in self.request.flexible else 1
+        return 2 if version in self.flexible else 1
 
     def response_header_version(self, version: int) -> int:
         """The version of the response header; 0 for every answer to ApiVersions, whose reader does
         not know the broker yet."""
         if self.key is ApiKey.API_VERSIONS:
             return 0
-        return 1 if version in self.request.flexible else 0
+        return 1 if version in self.flexible else 0
 
 
-def _row(name: str) -> Api:
-    """The API of one schema module. KeyError or AttributeError if its names do not match."""
-    module = import_module(f"{schemas.__name__}.{name}")
-    key = ApiKey[name.upper()]
-    api_name = "".join(word.capitalize() for word in name.split("_"))
-    request: type[Message] = getattr(module, f"{api_name}Request")
-    response: type[Message] = getattr(module, f"{api_name}Response")
-    return Api(key, api_name, request, response, request.versions, request.advertised)
+def _api(key: ApiKey, versions: str, flexible: str = "none", advertised: str = "") -> Api:
+    served = Versions.parse(versions)
+    return Api(key, served, Versions.parse(flexible), Versions.parse(advertised or versions))
 
 
-def _rows() -> Iterator[Api]:
-    for info in pkgutil.iter_modules(schemas.__path__):
-        yield _row(info.name)
+_ROWS = (
+    _api(ApiKey.PRODUCE, "3-13", "9+", advertised="0-13"),
+    _api(ApiKey.FETCH, "4-18", "12+"),
+    _api(ApiKey.LIST_OFFSETS, "1-11", "6+"),
+    _api(ApiKey.METADATA, "0-13", "9+"),
+    _api(ApiKey.OFFSET_COMMIT, "2-10", "8+"),
+    _api(ApiKey.OFFSET_FETCH, "1-10", "6+"),
+    _api(ApiKey.FIND_COORDINATOR, "0-6", "3+"),
+    _api(ApiKey.JOIN_GROUP, "0-9", "6+"),
+    _api(ApiKey.HEARTBEAT, "0-4", "4+"),
+    _api(ApiKey.LEAVE_GROUP, "0-5", "4+"),
+    _api(ApiKey.SYNC_GROUP, "0-5", "4+"),
+    _api(ApiKey.DESCRIBE_GROUPS, "0-6", "5+"),
+    _api(ApiKey.LIST_GROUPS, "0-5", "3+"),
+    _api(ApiKey.SASL_HANDSHAKE, "0-1"),
+    _api(ApiKey.API_VERSIONS, "0-4", "3+"),
+    _api(ApiKey.CREATE_TOPICS, "2-7", "5+"),
+    _api(ApiKey.DELETE_TOPICS, "1-6", "4+"),
+    _api(ApiKey.DELETE_RECORDS, "0-2", "2+"),
+    _api(ApiKey.INIT_PRODUCER_ID, "0-6", "2+"),
+    _api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "2-4", "4+"),
+    _api(ApiKey.ADD_PARTITIONS_TO_TXN, "0-5", "3+"),
+    _api(ApiKey.ADD_OFFSETS_TO_TXN, "0-4", "3+"),
+    _api(ApiKey.END_TXN, "0-5", "3+"),
+    _api(ApiKey.WRITE_TXN_MARKERS, "1-2", "1+"),
+    _api(ApiKey.TXN_OFFSET_COMMIT, "0-5", "3+"),
+    _api(ApiKey.DESCRIBE_ACLS, "1-3", "2+"),
+    _api(ApiKey.CREATE_ACLS, "1-3", "2+"),
+    _api(ApiKey.DELETE_ACLS, "1-3", "2+"),
+    _api(ApiKey.DESCRIBE_CONFIGS, "1-4", "4+"),
+    _api(ApiKey.ALTER_CONFIGS, "0-2", "2+"),
+    _api(ApiKey.ALTER_REPLICA_LOG_DIRS, "1-2", "2+"),
+    _api(ApiKey.DESCRIBE_LOG_DIRS, "1-5", "2+"),
+    _api(ApiKey.SASL_AUTHENTICATE, "0-2", "2+"),
+    _api(ApiKey.CREATE_PARTITIONS, "0-3", "2+"),
+    _api(ApiKey.CREATE_DELEGATION_TOKEN, "1-3", "2+"),
+    _api(ApiKey.RENEW_DELEGATION_TOKEN, "1-2", "2+"),
+    _api(ApiKey.EXPIRE_DELEGATION_TOKEN, "1-2", "2+"),
+    _api(ApiKey.DESCRIBE_DELEGATION_TOKEN, "1-3", "2+"),
+    _api(ApiKey.DELETE_GROUPS, "0-2", "2+"),
+    _api(ApiKey.ELECT_LEADERS, "0-2", "2+"),
+    _api(ApiKey.INCREMENTAL_ALTER_CONFIGS, "0-1", "1+"),
+    _api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, "0-1", "0+"),
+    _api(ApiKey.LIST_PARTITION_REASSIGNMENTS, "0", "0+"),
+    _api(ApiKey.OFFSET_DELETE, "0"),
+    _api(ApiKey.DESCRIBE_CLIENT_QUOTAS, "0-1", "1+"),
+    _api(ApiKey.ALTER_CLIENT_QUOTAS, "0-1", "1+"),
+    _api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "0", "0+"),
+    _api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "0", "0+"),
+    _api(ApiKey.DESCRIBE_QUORUM, "0-2", "0+"),
+    _api(ApiKey.UPDATE_FEATURES, "0-2", "0+"),
+    _api(ApiKey.DESCRIBE_CLUSTER, "0-2", "0+"),
+    _api(ApiKey.DESCRIBE_PRODUCERS, "0", "0+"),
+    _api(ApiKey.UNREGISTER_BROKER, "0", "0+"),
+    _api(ApiKey.DESCRIBE_TRANSACTIONS, "0", "0+"),
+    _api(ApiKey.LIST_TRANSACTIONS, "0-2", "0+"),
+    _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, "0-1", "0+"),
+    _api(ApiKey.CONSUMER_GROUP_DESCRIBE, "0-1", "0+"),
+    _api(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, "0", "0+"),
+    _api(ApiKey.PUSH_TELEMETRY, "0", "0+"),
+    _api(ApiKey.LIST_CONFIG_RESOURCES, "0-1", "0+"),
+    _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, "0", "0+"),
+    _api(ApiKey.SHARE_GROUP_HEARTBEAT, "1", "0+"),
+    _api(ApiKey.SHARE_GROUP_DESCRIBE, "1", "0+"),
+    _api(ApiKey.SHARE_FETCH, "1-2", "0+"),
+    _api(ApiKey.SHARE_ACKNOWLEDGE, "1-2", "0+"),
+    _api(ApiKey.ADD_RAFT_VOTER, "0-1", "0+"),
+    _api(ApiKey.REMOVE_RAFT_VOTER, "0", "0+"),
+    _api(ApiKey.INITIALIZE_SHARE_GROUP_STATE, "0", "0+"),
+    _api(ApiKey.READ_SHARE_GROUP_STATE, "0", "0+"),
+    _api(ApiKey.WRITE_SHARE_GROUP_STATE, "0-1", "0+"),
+    _api(ApiKey.DELETE_SHARE_GROUP_STATE, "0", "0+"),
+    _api(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, "0-1", "0+"),
+    _api(ApiKey.STREAMS_GROUP_HEARTBEAT, "0", "0+"),
+    _api(ApiKey.STREAMS_GROUP_DESCRIBE, "0", "0+"),
+    _api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, "0-1", "0+"),
+    _api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, "0", "0+"),
+    _api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, "0", "0+"),
+    _api(ApiKey.DESCRIBE_HISTORY, "0", "0+"),
+    _api(ApiKey.DESCRIBE_BROKER, "0", "0+"),
+    _api(ApiKey.DESCRIBE_CLIENT_TELEMETRY, "0", "0+"),
+    _api(ApiKey.APPEND_MIRROR_RECORDS, "0", "0+"),
+    _api(ApiKey.PROMOTE_MIRROR_TOPICS, "0", "0+"),
+)
+
+#: The APIs with a schema, in the order of their keys.
+APIS: dict[ApiKey, Api] = {api.key: api for api in _ROWS}
 
 
-APIS: dict[ApiKey, Api] = {api.key: api for api in sorted(_rows(), key=lambda api: api.key)}
+def api_of(request: Message | type[Message]) -> Api:
+    """The API of a request. KeyError if its class is no message of an API."""
+    key: Any = request.api_key
+    return APIS[key]
 
-#: The API of a request class.
-API_OF_REQUEST: dict[type[Message], Api] = {api.request: api for api in APIS.values()}
+
+def api_message(key: ApiKey) -> Callable[[M], M]:
+    """Declare the request or the response of an API, in the versions of its row of `APIS`."""
+    api = APIS[key]
+
+    def decorate(cls: M) -> M:
+        cls.api_key, cls.versions, cls.flexible = key, api.versions, api.flexible
+        return cls
+
+    return decorate

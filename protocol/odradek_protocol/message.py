@@ -1,6 +1,6 @@
 """The declaration of a message: a typed class for all its versions.
 
-    @message(key=18, versions="0-4", flexible="3+")
+    @api_message(ApiKey.API_VERSIONS)
     class ApiVersionsRequest(Message):
         client_software_name: str = field(STRING, "3+", ignorable=True)
 
@@ -221,25 +221,19 @@ class Message(Struct):
     api_key: ClassVar[int] = -1
     versions: ClassVar[Versions] = Versions(0, 0)
     flexible: ClassVar[Versions] = Versions(1, 0)
-    advertised: ClassVar[Versions] = Versions(0, 0)
 
 
 M = TypeVar("M", bound=type[Message])
 
 
-def message(
-    *, versions: str, flexible: str = "none", key: int = -1, advertised: str = ""
-) -> Callable[[M], M]:
-    """Declare a message: its versions, and the ones in which it is flexible (KIP-482).
-
-    `advertised`: the versions in ApiVersions, if they differ.
-    """
+def message(*, versions: str, flexible: str = "none", key: int = -1) -> Callable[[M], M]:
+    """Declare a stored message: its versions, and the ones in which it is flexible (KIP-482).
+    Messages of an API are declared with `odradek_protocol.keys.api_message`."""
 
     def decorate(cls: M) -> M:
         cls.api_key = key
         cls.versions = Versions.parse(versions)
         cls.flexible = Versions.parse(flexible)
-        cls.advertised = Versions.parse(advertised or versions)
         return cls
 
     return decorate

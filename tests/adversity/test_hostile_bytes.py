@@ -25,7 +25,7 @@ from broker_process import BrokerProcess
 from odradek_protocol import codec, frames
 from odradek_protocol.checksums import crc32c
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.keys import API_OF_REQUEST, APIS, Api, ApiKey
+from odradek_protocol.keys import APIS, Api, ApiKey, api_of
 from odradek_protocol.message import Message
 from odradek_protocol.primitives import encode_uvarint
 from odradek_protocol.records.builder import control_batch, simple_batch
@@ -101,7 +101,7 @@ class Peer:
     def ask(self, request: Message, version: int) -> Any:
         """The answer to a well-formed request."""
         self._number += 1
-        api = API_OF_REQUEST[type(request)]
+        api = api_of(request)
         self.send(b"".join(frames.encode_request(request, version, self._number, "peer")))
         frame = self.read_frame()
         assert frame is not None

@@ -9,7 +9,7 @@ from tests.golden.kafka_schemas import schemas
 
 import odradek_protocol.schemas
 from many_cases import looped
-from odradek_protocol.keys import API_OF_REQUEST, APIS, PRIVATE_KEYS, Api, ApiKey
+from odradek_protocol.keys import APIS, PRIVATE_KEYS, Api, ApiKey, api_of
 
 EVERY_API = looped("api", APIS.values(), ids=lambda api: api.name)
 
@@ -40,7 +40,7 @@ def test_a_row_names_its_own_messages(api: Api) -> None:
     assert api.request.api_key == api.response.api_key == api.key
     assert api.request.versions == api.response.versions
     assert api.request.flexible == api.response.flexible
-    assert API_OF_REQUEST[api.request] is api
+    assert api_of(api.request) is api
     assert api.request.__module__ == api.response.__module__
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import odradek_protocol.schemas
 from many_cases import looped
-from odradek_protocol.keys import API_OF_REQUEST, APIS
+from odradek_protocol.keys import APIS, api_of
 from odradek_protocol.message import ArrayOf, FieldSpec, Message, Struct
 from odradek_protocol.primitives import RECORDS, WireType
 
@@ -37,7 +37,7 @@ def _messages(module: ModuleType) -> list[Any]:
 @EVERY_MODULE
 def test_a_module_holds_one_request_and_one_response(module: ModuleType) -> None:
     request, response = _messages(module)
-    api = API_OF_REQUEST[request]
+    api = api_of(request)
     assert api.response is response
     assert module.__doc__ is not None
     assert module.__doc__.startswith(f"{api.name} (key {int(api.key)}): ")

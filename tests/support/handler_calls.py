@@ -8,7 +8,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.request import RequestContext
 from odradek_broker.server.dispatch import HANDLERS
 from odradek_protocol import codec
-from odradek_protocol.keys import API_OF_REQUEST
+from odradek_protocol.keys import api_of
 from odradek_protocol.message import Message
 
 
@@ -19,14 +19,14 @@ def context(version: int) -> RequestContext:
 
 def send(node: Any, request: Message, version: int) -> Any:
     """The handler's return value for an encoded request: a response, or a Deferred of one."""
-    api = API_OF_REQUEST[type(request)]
+    api = api_of(request)
     arrived: Any = codec.decode(api.request, version, codec.encode_bytes(request, version))
     return HANDLERS[api.key](node, context(version), arrived)
 
 
 def received(request: Message, version: int, answer: Any) -> Any:
     """A handler's answer, decoded as by a client; fails if there is none yet."""
-    response = API_OF_REQUEST[type(request)].response
+    response = api_of(request).response
     if isinstance(answer, Deferred):
         answer = answer.result()
     assert isinstance(answer, response)

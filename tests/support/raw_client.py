@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from odradek_protocol import frames
-from odradek_protocol.keys import API_OF_REQUEST
+from odradek_protocol.keys import api_of
 from odradek_protocol.message import Message
 from odradek_protocol.records import BatchBuilder
 from odradek_protocol.schemas.create_topics import (
@@ -37,7 +37,7 @@ class RawClient:
         self._next_id = 1
 
     def send(self, request: Message, version: int | None = None) -> int:
-        api = API_OF_REQUEST[type(request)]
+        api = api_of(request)
         version = api.versions.last if version is None else version
         correlation_id = self._next_id
         self._next_id += 1

@@ -22,7 +22,7 @@ from odradek_client.errors import (
 from odradek_client.network.cluster import BrokerAddress
 from odradek_client.structs import TopicPartition
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.keys import API_OF_REQUEST, ApiKey
+from odradek_protocol.keys import ApiKey, api_of
 from odradek_protocol.message import Message
 from odradek_protocol.schemas.metadata import (
     AUTO_CREATION_SWITCH_SINCE,
@@ -77,7 +77,7 @@ class AdminRequests:
             controller = await self._network.least_loaded_node()
         if adapt is None:
             return await self._network.send(controller, request)
-        version = await self._network.version_for(controller, API_OF_REQUEST[type(request)].key)
+        version = await self._network.version_for(controller, api_of(request).key)
         adapt(request, version)
         return await self._network.send(controller, request, max_version=version)
 

@@ -56,7 +56,7 @@ from odradek_protocol.frames import (
     encode_request,
     is_unsupported_version,
 )
-from odradek_protocol.keys import API_OF_REQUEST, APIS, Api, ApiKey
+from odradek_protocol.keys import APIS, Api, ApiKey, api_of
 from odradek_protocol.message import Message
 from odradek_protocol.primitives import DecodeError, WireError
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -322,7 +322,7 @@ class BrokerConnection:
         if self.state is ConnectionState.CLOSED:
             raise ConnectionLost(f"{self.host}:{self.port} was closed")
         answered: asyncio.Future[Any] = self._loop.create_future()
-        api = API_OF_REQUEST[type(request)]
+        api = api_of(request)
         self._write(_InFlightRequest(request, api, float("inf"), answered, version), version)
         return await answered
 
@@ -438,7 +438,7 @@ class BrokerConnection:
                 Closed(f"{QUEUE_MAX} requests already wait for {self.host}:{self.port}")
             )
             return answered
-        api = API_OF_REQUEST[type(request)]
+        api = api_of(request)
         deadline = now + timeout_ms / 1000
         late_at = now + LATE_S + getattr(request, "max_wait_ms", 0) / 1000
         if api.key in _WAIT_FOR_OTHERS:

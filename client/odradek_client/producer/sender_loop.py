@@ -27,7 +27,7 @@ from odradek_client.producer.sender import Plan, Produce, Sender
 from odradek_client.producer.transaction_requests import TxnRequestHandler
 from odradek_client.words import counted
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.keys import API_OF_REQUEST, ApiKey
+from odradek_protocol.keys import ApiKey, api_of
 from odradek_protocol.primitives import WireError
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
 
@@ -269,7 +269,7 @@ class SenderLoop:
         """Send a request to its coordinator, which is looked up first (C-33)."""
         network = self._network
         message = self._sender.request_message(handler)
-        api = API_OF_REQUEST[type(message)]
+        api = api_of(message)
         try:
             node_id = await network.find_coordinator(handler.key, handler.key_type)
             version = await network.version_for(

@@ -5,14 +5,15 @@ Versions: 2 answers PRODUCER_FENCED; 3 is flexible; 4 may answer TRANSACTION_ABO
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, field
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING
 
 #: Before this version INVALID_PRODUCER_EPOCH is answered in place of PRODUCER_FENCED.
 PRODUCER_FENCED_SINCE = 2
 
 
-@message(key=25, versions="0-4", flexible="3+")
+@api_message(ApiKey.ADD_OFFSETS_TO_TXN)
 class AddOffsetsToTxnRequest(Message):
     """The request."""
 
@@ -22,7 +23,7 @@ class AddOffsetsToTxnRequest(Message):
     group_id: str = field(STRING)
 
 
-@message(key=25, versions="0-4", flexible="3+")
+@api_message(ApiKey.ADD_OFFSETS_TO_TXN)
 class AddOffsetsToTxnResponse(Message):
     """The response."""
 

@@ -6,7 +6,8 @@ answer TRANSACTION_ABORTABLE.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING
 
 #: Before this version INVALID_PRODUCER_EPOCH is answered in place of PRODUCER_FENCED.
@@ -29,7 +30,7 @@ class AddPartitionsToTxnTransaction(Struct):
     topics: list[AddPartitionsToTxnTopic] = field(array(AddPartitionsToTxnTopic), "4+")
 
 
-@message(key=24, versions="0-5", flexible="3+")
+@api_message(ApiKey.ADD_PARTITIONS_TO_TXN)
 class AddPartitionsToTxnRequest(Message):
     """The request."""
 
@@ -63,7 +64,7 @@ class AddPartitionsToTxnResult(Struct):
     )
 
 
-@message(key=24, versions="0-5", flexible="3+")
+@api_message(ApiKey.ADD_PARTITIONS_TO_TXN)
 class AddPartitionsToTxnResponse(Message):
     """The response."""
 

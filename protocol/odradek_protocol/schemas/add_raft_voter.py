@@ -7,7 +7,8 @@ Left out: any change. The quorum is this node, as on a Kafka whose voters are gi
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT16, INT32, STRING, UINT16, UUID
 
 
@@ -17,7 +18,7 @@ class Listener(Struct):
     port: int = field(UINT16)
 
 
-@message(key=80, versions="0-1", flexible="0+")
+@api_message(ApiKey.ADD_RAFT_VOTER)
 class AddRaftVoterRequest(Message):
     """The request. `cluster_id` null: of any cluster."""
 
@@ -29,7 +30,7 @@ class AddRaftVoterRequest(Message):
     ack_when_committed: bool = field(BOOL, "1+", default=True)
 
 
-@message(key=80, versions="0-1", flexible="0+")
+@api_message(ApiKey.ADD_RAFT_VOTER)
 class AddRaftVoterResponse(Message):
     """The response."""
 

@@ -8,7 +8,8 @@ Of note: an entity is one or several pairs of type and name; a null name is the 
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, FLOAT64, INT16, INT32, STRING
 
 
@@ -28,7 +29,7 @@ class EntryData(Struct):
     ops: list[OpData] = field(array(OpData))
 
 
-@message(key=49, versions="0-1", flexible="1+")
+@api_message(ApiKey.ALTER_CLIENT_QUOTAS)
 class AlterClientQuotasRequest(Message):
     """The quotas to set and remove, by entity."""
 
@@ -42,7 +43,7 @@ class EntryResult(Struct):
     entity: list[EntityData] = field(array(EntityData))
 
 
-@message(key=49, versions="0-1", flexible="1+")
+@api_message(ApiKey.ALTER_CLIENT_QUOTAS)
 class AlterClientQuotasResponse(Message):
     """A result for each entity."""
 

@@ -6,7 +6,8 @@ Versions: 1 is the same as 0; 2 is flexible. Clients since 2.3 prefer Incrementa
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING
 
 
@@ -21,7 +22,7 @@ class AlterConfigsResource(Struct):
     configs: list[AlterableConfig] = field(array(AlterableConfig))
 
 
-@message(key=33, versions="0-2", flexible="2+")
+@api_message(ApiKey.ALTER_CONFIGS)
 class AlterConfigsRequest(Message):
     """The request."""
 
@@ -36,7 +37,7 @@ class AlterConfigsResourceResponse(Struct):
     resource_name: str = field(STRING)
 
 
-@message(key=33, versions="0-2", flexible="2+")
+@api_message(ApiKey.ALTER_CONFIGS)
 class AlterConfigsResponse(Message):
     """The response."""
 

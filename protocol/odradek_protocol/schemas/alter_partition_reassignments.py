@@ -8,7 +8,8 @@ Of note: null instead of a list of replicas cancels the reassignment of a partit
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT16, INT32, STRING
 
 
@@ -22,7 +23,7 @@ class ReassignableTopic(Struct):
     partitions: list[ReassignablePartition] = field(array(ReassignablePartition))
 
 
-@message(key=45, versions="0-1", flexible="0+")
+@api_message(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
 class AlterPartitionReassignmentsRequest(Message):
     """The request."""
 
@@ -42,7 +43,7 @@ class ReassignableTopicResponse(Struct):
     partitions: list[ReassignablePartitionResponse] = field(array(ReassignablePartitionResponse))
 
 
-@message(key=45, versions="0-1", flexible="0+")
+@api_message(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
 class AlterPartitionReassignmentsResponse(Message):
     """The response."""
 

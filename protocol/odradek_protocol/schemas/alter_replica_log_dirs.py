@@ -5,7 +5,8 @@ Versions: 2 is flexible.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, STRING
 
 
@@ -21,7 +22,7 @@ class AlterReplicaLogDir(Struct):
     topics: list[AlterReplicaLogDirTopic] = field(array(AlterReplicaLogDirTopic))
 
 
-@message(key=34, versions="1-2", flexible="2+")
+@api_message(ApiKey.ALTER_REPLICA_LOG_DIRS)
 class AlterReplicaLogDirsRequest(Message):
     """The request."""
 
@@ -40,7 +41,7 @@ class AlterReplicaLogDirTopicResult(Struct):
     )
 
 
-@message(key=34, versions="1-2", flexible="2+")
+@api_message(ApiKey.ALTER_REPLICA_LOG_DIRS)
 class AlterReplicaLogDirsResponse(Message):
     """The response."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING, UUID
 
 
@@ -18,7 +19,7 @@ class AlterShareGroupOffsetsRequestTopic(Struct):
     )
 
 
-@message(key=91, versions="0", flexible="0+")
+@api_message(ApiKey.ALTER_SHARE_GROUP_OFFSETS)
 class AlterShareGroupOffsetsRequest(Message):
     """The request."""
 
@@ -42,7 +43,7 @@ class AlterShareGroupOffsetsResponseTopic(Struct):
     )
 
 
-@message(key=91, versions="0", flexible="0+")
+@api_message(ApiKey.ALTER_SHARE_GROUP_OFFSETS)
 class AlterShareGroupOffsetsResponse(Message):
     """The response."""
 

@@ -7,7 +7,8 @@ Of note: the client salts and hashes the password; the broker never sees it.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BYTES, INT8, INT16, INT32, STRING
 
 
@@ -24,7 +25,7 @@ class ScramCredentialUpsertion(Struct):
     salted_password: bytes = field(BYTES, secret=True)
 
 
-@message(key=51, versions="0", flexible="0+")
+@api_message(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
 class AlterUserScramCredentialsRequest(Message):
     """The request. `mechanism`: 1 for SCRAM-SHA-256, 2 for SCRAM-SHA-512."""
 
@@ -38,7 +39,7 @@ class AlterUserScramCredentialsResult(Struct):
     error_message: str | None = field(STRING, nullable="0+")
 
 
-@message(key=51, versions="0", flexible="0+")
+@api_message(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
 class AlterUserScramCredentialsResponse(Message):
     """The response: one result for each user."""
 

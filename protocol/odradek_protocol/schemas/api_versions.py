@@ -9,7 +9,8 @@ range that is served; the header of every answer is version 0.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING
 
 #: From this version on the client names its software.
@@ -18,7 +19,7 @@ CLIENT_SOFTWARE_SINCE = 3
 FEATURES_FROM_0_SINCE = 4
 
 
-@message(key=18, versions="0-4", flexible="3+")
+@api_message(ApiKey.API_VERSIONS)
 class ApiVersionsRequest(Message):
     """The request."""
 
@@ -44,7 +45,7 @@ class FinalizedFeatureKey(Struct):
     min_version_level: int = field(INT16, "3+")
 
 
-@message(key=18, versions="0-4", flexible="3+")
+@api_message(ApiKey.API_VERSIONS)
 class ApiVersionsResponse(Message):
     """The response."""
 

@@ -11,7 +11,8 @@ more than a request may have; the others are then sent again.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, INT64, RECORDS, STRING, UUID, ZERO_UUID
 
 Records = bytes | bytearray | memoryview
@@ -44,7 +45,7 @@ class MirroredTopic(Struct):
     partitions: list[MirroredPartition] = field(array(MirroredPartition))
 
 
-@message(key=10003, versions="0", flexible="0+")
+@api_message(ApiKey.APPEND_MIRROR_RECORDS)
 class AppendMirrorRecordsRequest(Message):
     """The request."""
 
@@ -72,7 +73,7 @@ class MirroredTopicResult(Struct):
     partitions: list[MirroredPartitionResult] = field(array(MirroredPartitionResult))
 
 
-@message(key=10003, versions="0", flexible="0+")
+@api_message(ApiKey.APPEND_MIRROR_RECORDS)
 class AppendMirrorRecordsResponse(Message):
     """The response, which is sent when the accepted batches are durable."""
 

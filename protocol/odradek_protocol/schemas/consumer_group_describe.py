@@ -5,11 +5,12 @@ Versions: 1 says of each member which protocol it speaks (KIP-1099).
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING, UUID
 
 
-@message(key=69, versions="0-1", flexible="0+")
+@api_message(ApiKey.CONSUMER_GROUP_DESCRIBE)
 class ConsumerGroupDescribeRequest(Message):
     """The request."""
 
@@ -55,7 +56,7 @@ class DescribedConsumerGroup(Struct):
     authorized_operations: int = field(INT32, default=-2147483648)
 
 
-@message(key=69, versions="0-1", flexible="0+")
+@api_message(ApiKey.CONSUMER_GROUP_DESCRIBE)
 class ConsumerGroupDescribeResponse(Message):
     """The response."""
 

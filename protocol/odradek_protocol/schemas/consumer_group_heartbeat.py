@@ -6,7 +6,8 @@ Versions: 1 subscribes by a regular expression, and members make their own ids (
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, STRING, UUID
 
 #: From this version on members make their own ids (KIP-1082).
@@ -20,7 +21,7 @@ class OwnedTopicPartitions(Struct):
     partitions: list[int] = field(array(INT32))
 
 
-@message(key=68, versions="0-1", flexible="0+")
+@api_message(ApiKey.CONSUMER_GROUP_HEARTBEAT)
 class ConsumerGroupHeartbeatRequest(Message):
     """The request. Null, or -1 for the timeout: unchanged since the last heartbeat.
 
@@ -50,7 +51,7 @@ class HeartbeatAssignment(Struct):
     topic_partitions: list[AssignedTopicPartitions] = field(array(AssignedTopicPartitions))
 
 
-@message(key=68, versions="0-1", flexible="0+")
+@api_message(ApiKey.CONSUMER_GROUP_HEARTBEAT)
 class ConsumerGroupHeartbeatResponse(Message):
     """The response. `assignment` null: unchanged since the last answer."""
 

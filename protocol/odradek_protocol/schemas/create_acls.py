@@ -6,7 +6,8 @@ Versions: 1 brings the pattern type (KIP-290), 2 is flexible, 3 brings resources
 from __future__ import annotations
 
 from odradek_protocol.acls import PatternType
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT8, INT16, INT32, STRING
 
 
@@ -20,7 +21,7 @@ class AclCreation(Struct):
     permission_type: int = field(INT8)
 
 
-@message(key=30, versions="1-3", flexible="2+")
+@api_message(ApiKey.CREATE_ACLS)
 class CreateAclsRequest(Message):
     """The ACLs to create."""
 
@@ -32,7 +33,7 @@ class AclCreationResult(Struct):
     error_message: str | None = field(STRING, nullable="0+")
 
 
-@message(key=30, versions="1-3", flexible="2+")
+@api_message(ApiKey.CREATE_ACLS)
 class CreateAclsResponse(Message):
     """A result for each creation, in the order of the request."""
 

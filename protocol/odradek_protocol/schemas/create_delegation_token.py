@@ -5,7 +5,8 @@ Versions: 2 is flexible; 3 makes tokens for others.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BYTES, INT16, INT32, INT64, STRING
 
 #: From this version on a token may be for a user other than the client's.
@@ -17,7 +18,7 @@ class CreatableRenewers(Struct):
     principal_name: str = field(STRING)
 
 
-@message(key=38, versions="1-3", flexible="2+")
+@api_message(ApiKey.CREATE_DELEGATION_TOKEN)
 class CreateDelegationTokenRequest(Message):
     """The request."""
 
@@ -27,7 +28,7 @@ class CreateDelegationTokenRequest(Message):
     max_lifetime_ms: int = field(INT64)
 
 
-@message(key=38, versions="1-3", flexible="2+")
+@api_message(ApiKey.CREATE_DELEGATION_TOKEN)
 class CreateDelegationTokenResponse(Message):
     """The response."""
 

@@ -7,7 +7,8 @@ Left out: replicas. An assignment can name this broker only.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT16, INT32, STRING
 
 #: From this version on topics may be answered with THROTTLING_QUOTA_EXCEEDED (KIP-599).
@@ -26,7 +27,7 @@ class CreatePartitionsTopic(Struct):
     )
 
 
-@message(key=37, versions="0-3", flexible="2+")
+@api_message(ApiKey.CREATE_PARTITIONS)
 class CreatePartitionsRequest(Message):
     """The request."""
 
@@ -41,7 +42,7 @@ class CreatePartitionsTopicResult(Struct):
     error_message: str | None = field(STRING, nullable="0+", default=None)
 
 
-@message(key=37, versions="0-3", flexible="2+")
+@api_message(ApiKey.CREATE_PARTITIONS)
 class CreatePartitionsResponse(Message):
     """The response."""
 

@@ -9,7 +9,8 @@ Left out: replicas. A factor above 1 is refused (INVALID_REPLICATION_FACTOR), or
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING, UUID
 
 #: From this version on topics may be answered with THROTTLING_QUOTA_EXCEEDED (KIP-599).
@@ -34,7 +35,7 @@ class CreatableTopic(Struct):
     configs: list[CreatableTopicConfig] = field(array(CreatableTopicConfig))
 
 
-@message(key=19, versions="2-7", flexible="5+")
+@api_message(ApiKey.CREATE_TOPICS)
 class CreateTopicsRequest(Message):
     """The request."""
 
@@ -64,7 +65,7 @@ class CreatableTopicResult(Struct):
     )
 
 
-@message(key=19, versions="2-7", flexible="5+")
+@api_message(ApiKey.CREATE_TOPICS)
 class CreateTopicsResponse(Message):
     """The response."""
 

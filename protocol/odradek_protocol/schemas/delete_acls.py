@@ -6,7 +6,8 @@ Versions: 1 brings the pattern type (KIP-290), 2 is flexible, 3 brings resources
 from __future__ import annotations
 
 from odradek_protocol.acls import PatternType
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT8, INT16, INT32, STRING
 
 
@@ -20,7 +21,7 @@ class DeleteAclsFilter(Struct):
     permission_type: int = field(INT8)
 
 
-@message(key=31, versions="1-3", flexible="2+")
+@api_message(ApiKey.DELETE_ACLS)
 class DeleteAclsRequest(Message):
     """The filters of the ACLs to delete. Null fits every name, principal or host."""
 
@@ -45,7 +46,7 @@ class DeleteAclsFilterResult(Struct):
     matching_acls: list[DeleteAclsMatchingAcl] = field(array(DeleteAclsMatchingAcl))
 
 
-@message(key=31, versions="1-3", flexible="2+")
+@api_message(ApiKey.DELETE_ACLS)
 class DeleteAclsResponse(Message):
     """A result for each filter, in the order of the request, with the ACLs that it removed."""
 

@@ -5,11 +5,12 @@ Versions: 2 is flexible.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, STRING
 
 
-@message(key=42, versions="0-2", flexible="2+")
+@api_message(ApiKey.DELETE_GROUPS)
 class DeleteGroupsRequest(Message):
     """The request."""
 
@@ -21,7 +22,7 @@ class DeletableGroupResult(Struct):
     error_code: int = field(INT16)
 
 
-@message(key=42, versions="0-2", flexible="2+")
+@api_message(ApiKey.DELETE_GROUPS)
 class DeleteGroupsResponse(Message):
     """The response."""
 

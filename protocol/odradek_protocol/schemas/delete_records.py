@@ -5,7 +5,8 @@ Versions: 2 is flexible.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING
 
 
@@ -19,7 +20,7 @@ class DeleteRecordsTopic(Struct):
     partitions: list[DeleteRecordsPartition] = field(array(DeleteRecordsPartition))
 
 
-@message(key=21, versions="0-2", flexible="2+")
+@api_message(ApiKey.DELETE_RECORDS)
 class DeleteRecordsRequest(Message):
     """The request."""
 
@@ -38,7 +39,7 @@ class DeleteRecordsTopicResult(Struct):
     partitions: list[DeleteRecordsPartitionResult] = field(array(DeleteRecordsPartitionResult))
 
 
-@message(key=21, versions="0-2", flexible="2+")
+@api_message(ApiKey.DELETE_RECORDS)
 class DeleteRecordsResponse(Message):
     """The response."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, STRING, UUID
 
 
@@ -10,7 +11,7 @@ class DeleteShareGroupOffsetsRequestTopic(Struct):
     topic_name: str = field(STRING)
 
 
-@message(key=92, versions="0", flexible="0+")
+@api_message(ApiKey.DELETE_SHARE_GROUP_OFFSETS)
 class DeleteShareGroupOffsetsRequest(Message):
     """The request."""
 
@@ -27,7 +28,7 @@ class DeleteShareGroupOffsetsResponseTopic(Struct):
     error_message: str | None = field(STRING, nullable="0+", default=None)
 
 
-@message(key=92, versions="0", flexible="0+")
+@api_message(ApiKey.DELETE_SHARE_GROUP_OFFSETS)
 class DeleteShareGroupOffsetsResponse(Message):
     """The response."""
 

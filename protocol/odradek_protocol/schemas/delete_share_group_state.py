@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, STRING, UUID
 
 
@@ -15,7 +16,7 @@ class DeletedTopic(Struct):
     partitions: list[DeletedPartition] = field(array(DeletedPartition))
 
 
-@message(key=86, versions="0", flexible="0+")
+@api_message(ApiKey.DELETE_SHARE_GROUP_STATE)
 class DeleteShareGroupStateRequest(Message):
     """The request."""
 
@@ -34,7 +35,7 @@ class DeletedTopicResult(Struct):
     partitions: list[DeletedPartitionResult] = field(array(DeletedPartitionResult))
 
 
-@message(key=86, versions="0", flexible="0+")
+@api_message(ApiKey.DELETE_SHARE_GROUP_STATE)
 class DeleteShareGroupStateResponse(Message):
     """The response."""
 

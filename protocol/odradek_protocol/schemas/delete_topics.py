@@ -5,7 +5,8 @@ Versions: 5 an error message; 6 topics by name or id.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, STRING, UUID
 
 #: Before this version a broker with topic deletion disabled answers INVALID_REQUEST.
@@ -21,7 +22,7 @@ class DeleteTopicState(Struct):
     topic_id: bytes = field(UUID, "6+")
 
 
-@message(key=20, versions="1-6", flexible="4+")
+@api_message(ApiKey.DELETE_TOPICS)
 class DeleteTopicsRequest(Message):
     """The request."""
 
@@ -37,7 +38,7 @@ class DeletableTopicResult(Struct):
     error_message: str | None = field(STRING, "5+", nullable="5+", default=None, ignorable=True)
 
 
-@message(key=20, versions="1-6", flexible="4+")
+@api_message(ApiKey.DELETE_TOPICS)
 class DeleteTopicsResponse(Message):
     """The response."""
 

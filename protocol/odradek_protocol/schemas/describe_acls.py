@@ -6,11 +6,12 @@ Versions: 1 brings the pattern type (KIP-290), 2 is flexible, 3 brings resources
 from __future__ import annotations
 
 from odradek_protocol.acls import PatternType
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT8, INT16, INT32, STRING
 
 
-@message(key=29, versions="1-3", flexible="2+")
+@api_message(ApiKey.DESCRIBE_ACLS)
 class DescribeAclsRequest(Message):
     """The filter of the ACLs to list. Null fits every name, principal or host."""
 
@@ -37,7 +38,7 @@ class DescribeAclsResource(Struct):
     acls: list[AclDescription] = field(array(AclDescription))
 
 
-@message(key=29, versions="1-3", flexible="2+")
+@api_message(ApiKey.DESCRIBE_ACLS)
 class DescribeAclsResponse(Message):
     """The ACLs that fit, by resource."""
 

@@ -10,7 +10,8 @@ down while the broker runs; the client makes rates of them.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import FLOAT64, INT8, INT16, INT32, INT64, STRING
 
 #: The sections of the response.
@@ -22,7 +23,7 @@ EVENTS = 5
 SAMPLES = 6
 
 
-@message(key=10001, versions="0", flexible="0+")
+@api_message(ApiKey.DESCRIBE_BROKER)
 class DescribeBrokerRequest(Message):
     """The request.
 
@@ -107,7 +108,7 @@ class NumberedEvent(Struct):
     details: list[Detail] = field(array(Detail))
 
 
-@message(key=10001, versions="0", flexible="0+")
+@api_message(ApiKey.DESCRIBE_BROKER)
 class DescribeBrokerResponse(Message):
     """The response.
 

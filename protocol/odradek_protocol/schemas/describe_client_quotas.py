@@ -7,7 +7,8 @@ Of note: an entity is one or several pairs of type and name; a null name is the 
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, FLOAT64, INT8, INT16, INT32, STRING
 
 
@@ -17,7 +18,7 @@ class ComponentData(Struct):
     match: str | None = field(STRING, nullable="0+")
 
 
-@message(key=48, versions="0-1", flexible="1+")
+@api_message(ApiKey.DESCRIBE_CLIENT_QUOTAS)
 class DescribeClientQuotasRequest(Message):
     """The filter of the quotas to list. With `strict`, entities with types that no component names
     are left out."""
@@ -41,7 +42,7 @@ class EntryData(Struct):
     values: list[ValueData] = field(array(ValueData))
 
 
-@message(key=48, versions="0-1", flexible="1+")
+@api_message(ApiKey.DESCRIBE_CLIENT_QUOTAS)
 class DescribeClientQuotasResponse(Message):
     """The quotas that fit, by entity. With an error `entries` is null."""
 

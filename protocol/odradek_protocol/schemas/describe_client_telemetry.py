@@ -8,7 +8,8 @@ answer comes in pages.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import (
     BOOL,
     FLOAT64,
@@ -21,7 +22,7 @@ from odradek_protocol.primitives import (
 )
 
 
-@message(key=10002, versions="0", flexible="0+")
+@api_message(ApiKey.DESCRIBE_CLIENT_TELEMETRY)
 class DescribeClientTelemetryRequest(Message):
     """The request.
 
@@ -75,7 +76,7 @@ class Client(Struct):
     left_out: int = field(INT32)
 
 
-@message(key=10002, versions="0", flexible="0+")
+@api_message(ApiKey.DESCRIBE_CLIENT_TELEMETRY)
 class DescribeClientTelemetryResponse(Message):
     """The response. `more`: there are further clients or metrics; `metrics`: by name and labels."""
 

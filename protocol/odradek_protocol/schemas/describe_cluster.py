@@ -8,11 +8,12 @@ which do not exist here.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING
 
 
-@message(key=60, versions="0-2", flexible="0+")
+@api_message(ApiKey.DESCRIBE_CLUSTER)
 class DescribeClusterRequest(Message):
     """The request."""
 
@@ -29,7 +30,7 @@ class DescribeClusterBroker(Struct):
     is_fenced: bool = field(BOOL, "2+")
 
 
-@message(key=60, versions="0-2", flexible="0+")
+@api_message(ApiKey.DESCRIBE_CLUSTER)
 class DescribeClusterResponse(Message):
     """The response."""
 

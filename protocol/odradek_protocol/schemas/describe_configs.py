@@ -11,7 +11,8 @@ described.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING
 
 #: From this version on the documentation of a setting can be asked for (KIP-569).
@@ -24,7 +25,7 @@ class DescribeConfigsResource(Struct):
     configuration_keys: list[str] | None = field(array(STRING), nullable="0+")
 
 
-@message(key=32, versions="1-4", flexible="4+")
+@api_message(ApiKey.DESCRIBE_CONFIGS)
 class DescribeConfigsRequest(Message):
     """The request."""
 
@@ -61,7 +62,7 @@ class DescribeConfigsResult(Struct):
     configs: list[DescribeConfigsResourceResult] = field(array(DescribeConfigsResourceResult))
 
 
-@message(key=32, versions="1-4", flexible="4+")
+@api_message(ApiKey.DESCRIBE_CONFIGS)
 class DescribeConfigsResponse(Message):
     """The response."""
 

@@ -5,7 +5,8 @@ Versions: 2 is flexible; 3 has the user that has requested a token.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BYTES, INT16, INT32, INT64, STRING
 
 #: From this version on a token has the user that has requested it.
@@ -17,7 +18,7 @@ class DescribeDelegationTokenOwner(Struct):
     principal_name: str = field(STRING)
 
 
-@message(key=41, versions="1-3", flexible="2+")
+@api_message(ApiKey.DESCRIBE_DELEGATION_TOKEN)
 class DescribeDelegationTokenRequest(Message):
     """The request; null for the tokens of everybody."""
 
@@ -44,7 +45,7 @@ class DescribedDelegationToken(Struct):
     renewers: list[DescribedDelegationTokenRenewer] = field(array(DescribedDelegationTokenRenewer))
 
 
-@message(key=41, versions="1-3", flexible="2+")
+@api_message(ApiKey.DESCRIBE_DELEGATION_TOKEN)
 class DescribeDelegationTokenResponse(Message):
     """The response."""
 

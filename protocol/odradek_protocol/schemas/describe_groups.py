@@ -6,7 +6,8 @@ GROUP_ID_NOT_FOUND for a group that does not exist, in place of the state Dead (
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, BYTES, INT16, INT32, STRING
 
 #: From this version on a group that does not exist is an error with a message; before, its state is
@@ -14,7 +15,7 @@ from odradek_protocol.primitives import BOOL, BYTES, INT16, INT32, STRING
 GROUP_ID_NOT_FOUND_SINCE = 6
 
 
-@message(key=15, versions="0-6", flexible="5+")
+@api_message(ApiKey.DESCRIBE_GROUPS)
 class DescribeGroupsRequest(Message):
     """The request."""
 
@@ -42,7 +43,7 @@ class DescribedGroup(Struct):
     authorized_operations: int = field(INT32, "3+", default=-2147483648)
 
 
-@message(key=15, versions="0-6", flexible="5+")
+@api_message(ApiKey.DESCRIBE_GROUPS)
 class DescribeGroupsResponse(Message):
     """The response."""
 

@@ -12,7 +12,8 @@ version, as in Kafka.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING
 
 #: Kinds of subjects. A producer id is written in decimal, a partition as TOPIC-NUMBER, a record of
@@ -28,7 +29,7 @@ CLIENT = 6
 MIRROR = 7
 
 
-@message(key=10000, versions="0", flexible="0+")
+@api_message(ApiKey.DESCRIBE_HISTORY)
 class DescribeHistoryRequest(Message):
     """The request. `limit`: the number of newest events; -1 for all that are kept."""
 
@@ -62,7 +63,7 @@ class State(Struct):
     details: list[Detail] = field(array(Detail))
 
 
-@message(key=10000, versions="0", flexible="0+")
+@api_message(ApiKey.DESCRIBE_HISTORY)
 class DescribeHistoryResponse(Message):
     """The response, events oldest first.
 

@@ -9,7 +9,8 @@ Left out: replicas that move between directories, and cordoned directories; neit
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING
 
 
@@ -18,7 +19,7 @@ class DescribableLogDirTopic(Struct):
     partitions: list[int] = field(array(INT32))
 
 
-@message(key=35, versions="1-5", flexible="2+")
+@api_message(ApiKey.DESCRIBE_LOG_DIRS)
 class DescribeLogDirsRequest(Message):
     """The request. `topics` None: all of them."""
 
@@ -48,7 +49,7 @@ class DescribeLogDirsResult(Struct):
     is_cordoned: bool = field(BOOL, "5+", default=False, ignorable=True)
 
 
-@message(key=35, versions="1-5", flexible="2+")
+@api_message(ApiKey.DESCRIBE_LOG_DIRS)
 class DescribeLogDirsResponse(Message):
     """The response."""
 

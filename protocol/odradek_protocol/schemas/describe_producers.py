@@ -5,7 +5,8 @@ Versions: only 0.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING
 
 
@@ -14,7 +15,7 @@ class TopicRequest(Struct):
     partition_indexes: list[int] = field(array(INT32))
 
 
-@message(key=61, versions="0", flexible="0+")
+@api_message(ApiKey.DESCRIBE_PRODUCERS)
 class DescribeProducersRequest(Message):
     """The request."""
 
@@ -42,7 +43,7 @@ class TopicResponse(Struct):
     partitions: list[PartitionResponse] = field(array(PartitionResponse))
 
 
-@message(key=61, versions="0", flexible="0+")
+@api_message(ApiKey.DESCRIBE_PRODUCERS)
 class DescribeProducersResponse(Message):
     """The response."""
 

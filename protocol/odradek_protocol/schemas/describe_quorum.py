@@ -9,7 +9,8 @@ Of note: the quorum is that of partition 0 of `__cluster_metadata`.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING, UINT16, UUID
 
 #: From this version on the answer has the nodes of the quorum.
@@ -25,7 +26,7 @@ class TopicData(Struct):
     partitions: list[PartitionData] = field(array(PartitionData))
 
 
-@message(key=55, versions="0-2", flexible="0+")
+@api_message(ApiKey.DESCRIBE_QUORUM)
 class DescribeQuorumRequest(Message):
     """The request."""
 
@@ -67,7 +68,7 @@ class QuorumNode(Struct):
     listeners: list[QuorumListener] = field(array(QuorumListener), "2+")
 
 
-@message(key=55, versions="0-2", flexible="0+")
+@api_message(ApiKey.DESCRIBE_QUORUM)
 class DescribeQuorumResponse(Message):
     """The response."""
 

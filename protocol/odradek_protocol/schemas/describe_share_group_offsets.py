@@ -5,7 +5,8 @@ Versions: 1 has the lag (KIP-1226).
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING, UUID
 
 
@@ -21,7 +22,7 @@ class DescribeShareGroupOffsetsRequestGroup(Struct):
     )
 
 
-@message(key=90, versions="0-1", flexible="0+")
+@api_message(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS)
 class DescribeShareGroupOffsetsRequest(Message):
     """The request."""
 
@@ -56,7 +57,7 @@ class DescribeShareGroupOffsetsResponseGroup(Struct):
     error_message: str | None = field(STRING, nullable="0+", default=None)
 
 
-@message(key=90, versions="0-1", flexible="0+")
+@api_message(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS)
 class DescribeShareGroupOffsetsResponse(Message):
     """The response."""
 

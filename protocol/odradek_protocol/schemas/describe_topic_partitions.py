@@ -8,7 +8,8 @@ last known leader replicas are empty: each partition has one replica.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT16, INT32, STRING, UUID
 
 
@@ -21,7 +22,7 @@ class Cursor(Struct):
     partition_index: int = field(INT32)
 
 
-@message(key=75, versions="0", flexible="0+")
+@api_message(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
 class DescribeTopicPartitionsRequest(Message):
     """The request. `topics` empty: all of them; `cursor`: the first topic and partition of the
     page."""
@@ -54,7 +55,7 @@ class DescribeTopicPartitionsResponseTopic(Struct):
     topic_authorized_operations: int = field(INT32, default=-2147483648)
 
 
-@message(key=75, versions="0", flexible="0+")
+@api_message(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
 class DescribeTopicPartitionsResponse(Message):
     """The response. `next_cursor`: where the next page begins; null on the last one."""
 

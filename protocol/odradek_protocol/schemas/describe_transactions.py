@@ -5,11 +5,12 @@ Versions: only 0.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING
 
 
-@message(key=65, versions="0", flexible="0+")
+@api_message(ApiKey.DESCRIBE_TRANSACTIONS)
 class DescribeTransactionsRequest(Message):
     """The request."""
 
@@ -32,7 +33,7 @@ class TransactionState(Struct):
     topics: list[TopicData] = field(array(TopicData))
 
 
-@message(key=65, versions="0", flexible="0+")
+@api_message(ApiKey.DESCRIBE_TRANSACTIONS)
 class DescribeTransactionsResponse(Message):
     """The response."""
 

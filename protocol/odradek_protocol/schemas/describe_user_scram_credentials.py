@@ -8,7 +8,8 @@ Of note: the answer has mechanisms and iterations, never salts or keys.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT8, INT16, INT32, STRING
 
 
@@ -16,7 +17,7 @@ class UserName(Struct):
     name: str = field(STRING)
 
 
-@message(key=50, versions="0", flexible="0+")
+@api_message(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
 class DescribeUserScramCredentialsRequest(Message):
     """The users to describe; null or none for all users."""
 
@@ -35,7 +36,7 @@ class DescribeUserScramCredentialsResult(Struct):
     credential_infos: list[CredentialInfo] = field(array(CredentialInfo))
 
 
-@message(key=50, versions="0", flexible="0+")
+@api_message(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
 class DescribeUserScramCredentialsResponse(Message):
     """The credentials of each user. `mechanism`: 1 for SCRAM-SHA-256, 2 for SCRAM-SHA-512."""
 

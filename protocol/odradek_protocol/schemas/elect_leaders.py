@@ -9,7 +9,8 @@ then left out of the answer.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT8, INT16, INT32, STRING
 
 #: From this version on the answer has an error of the whole request.
@@ -21,7 +22,7 @@ class TopicPartitions(Struct):
     partitions: list[int] = field(array(INT32))
 
 
-@message(key=43, versions="0-2", flexible="2+")
+@api_message(ApiKey.ELECT_LEADERS)
 class ElectLeadersRequest(Message):
     """The request."""
 
@@ -41,7 +42,7 @@ class ReplicaElectionResult(Struct):
     partition_result: list[PartitionResult] = field(array(PartitionResult))
 
 
-@message(key=43, versions="0-2", flexible="2+")
+@api_message(ApiKey.ELECT_LEADERS)
 class ElectLeadersResponse(Message):
     """The response."""
 

@@ -6,7 +6,8 @@ the identity to use next (transactions v2, KIP-890).
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, field
 from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING
 
 #: Before this version INVALID_PRODUCER_EPOCH is answered in place of PRODUCER_FENCED.
@@ -16,7 +17,7 @@ PRODUCER_FENCED_SINCE = 2
 TRANSACTIONS_V2_SINCE = 5
 
 
-@message(key=26, versions="0-5", flexible="3+")
+@api_message(ApiKey.END_TXN)
 class EndTxnRequest(Message):
     """The request."""
 
@@ -26,7 +27,7 @@ class EndTxnRequest(Message):
     committed: bool = field(BOOL)
 
 
-@message(key=26, versions="0-5", flexible="3+")
+@api_message(ApiKey.END_TXN)
 class EndTxnResponse(Message):
     """The response."""
 

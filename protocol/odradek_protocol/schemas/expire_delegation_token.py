@@ -5,11 +5,12 @@ Versions: 2 is flexible.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, field
 from odradek_protocol.primitives import BYTES, INT16, INT32, INT64
 
 
-@message(key=40, versions="1-2", flexible="2+")
+@api_message(ApiKey.EXPIRE_DELEGATION_TOKEN)
 class ExpireDelegationTokenRequest(Message):
     """The request."""
 
@@ -17,7 +18,7 @@ class ExpireDelegationTokenRequest(Message):
     expiry_time_period_ms: int = field(INT64)
 
 
-@message(key=40, versions="1-2", flexible="2+")
+@api_message(ApiKey.EXPIRE_DELEGATION_TOKEN)
 class ExpireDelegationTokenResponse(Message):
     """The response."""
 

@@ -10,7 +10,8 @@ preferred read replicas (racks), and the present leader of a partition that has 
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT8, INT16, INT32, INT64, RECORDS, STRING, UUID
 
 #: From this version on the answer has an error code of its own.
@@ -60,7 +61,7 @@ class ForgottenTopic(Struct):
     partitions: list[int] = field(array(INT32), "7+")
 
 
-@message(key=1, versions="4-18", flexible="12+")
+@api_message(ApiKey.FETCH)
 class FetchRequest(Message):
     """The request."""
 
@@ -129,7 +130,7 @@ class NodeEndpoint(Struct):
     rack: str | None = field(STRING, "16+", nullable="16+", default=None)
 
 
-@message(key=1, versions="4-18", flexible="12+")
+@api_message(ApiKey.FETCH)
 class FetchResponse(Message):
     """The response."""
 

@@ -6,7 +6,8 @@ Versions: 1 the key's type; 3 is flexible; 4 many keys, errors for each; 6 share
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT8, INT16, INT32, STRING
 
 #: From this version on a request has several keys.
@@ -15,7 +16,7 @@ SEVERAL_KEYS_SINCE = 4
 SHARES_SINCE = 6
 
 
-@message(key=10, versions="0-6", flexible="3+")
+@api_message(ApiKey.FIND_COORDINATOR)
 class FindCoordinatorRequest(Message):
     """The request."""
 
@@ -33,7 +34,7 @@ class Coordinator(Struct):
     error_message: str | None = field(STRING, "4+", nullable="4+", ignorable=True)
 
 
-@message(key=10, versions="0-6", flexible="3+")
+@api_message(ApiKey.FIND_COORDINATOR)
 class FindCoordinatorResponse(Message):
     """The response."""
 

@@ -8,18 +8,19 @@ the metrics. Odradek takes them itself, so both are always advertised.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, array, field
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING, UUID, ZERO_UUID
 
 
-@message(key=71, versions="0", flexible="0+")
+@api_message(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS)
 class GetTelemetrySubscriptionsRequest(Message):
     """The request. `client_instance_id`: zero in the first request of a client."""
 
     client_instance_id: bytes = field(UUID, default=ZERO_UUID)
 
 
-@message(key=71, versions="0", flexible="0+")
+@api_message(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS)
 class GetTelemetrySubscriptionsResponse(Message):
     """The response.
 

@@ -5,11 +5,12 @@ Versions: 3 static members; 4 is flexible.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, field
 from odradek_protocol.primitives import INT16, INT32, STRING
 
 
-@message(key=12, versions="0-4", flexible="4+")
+@api_message(ApiKey.HEARTBEAT)
 class HeartbeatRequest(Message):
     """The request."""
 
@@ -19,7 +20,7 @@ class HeartbeatRequest(Message):
     group_instance_id: str | None = field(STRING, "3+", nullable="3+", default=None)
 
 
-@message(key=12, versions="0-4", flexible="4+")
+@api_message(ApiKey.HEARTBEAT)
 class HeartbeatResponse(Message):
     """The response."""
 

@@ -7,7 +7,8 @@ Of note: the levels of loggers (resource type 8) are kept until the broker stops
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING
 
 
@@ -23,7 +24,7 @@ class AlterConfigsResource(Struct):
     configs: list[AlterableConfig] = field(array(AlterableConfig))
 
 
-@message(key=44, versions="0-1", flexible="1+")
+@api_message(ApiKey.INCREMENTAL_ALTER_CONFIGS)
 class IncrementalAlterConfigsRequest(Message):
     """The request."""
 
@@ -38,7 +39,7 @@ class AlterConfigsResourceResponse(Struct):
     resource_name: str = field(STRING)
 
 
-@message(key=44, versions="0-1", flexible="1+")
+@api_message(ApiKey.INCREMENTAL_ALTER_CONFIGS)
 class IncrementalAlterConfigsResponse(Message):
     """The response."""
 

@@ -9,7 +9,8 @@ Kafka calls it unstable.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, field
 from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING
 
 #: From this version on a producer with an id may request its next epoch (KIP-360).
@@ -20,7 +21,7 @@ PRODUCER_FENCED_SINCE = 4
 TWO_PHASE_COMMIT_SINCE = 6
 
 
-@message(key=22, versions="0-6", flexible="2+")
+@api_message(ApiKey.INIT_PRODUCER_ID)
 class InitProducerIdRequest(Message):
     """The request."""
 
@@ -32,7 +33,7 @@ class InitProducerIdRequest(Message):
     keep_prepared_txn: bool = field(BOOL, "6+")
 
 
-@message(key=22, versions="0-6", flexible="2+")
+@api_message(ApiKey.INIT_PRODUCER_ID)
 class InitProducerIdResponse(Message):
     """The response."""
 

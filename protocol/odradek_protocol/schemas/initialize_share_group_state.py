@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING, UUID
 
 
@@ -17,7 +18,7 @@ class InitializedTopic(Struct):
     partitions: list[InitializedPartition] = field(array(InitializedPartition))
 
 
-@message(key=83, versions="0", flexible="0+")
+@api_message(ApiKey.INITIALIZE_SHARE_GROUP_STATE)
 class InitializeShareGroupStateRequest(Message):
     """The request."""
 
@@ -36,7 +37,7 @@ class InitializedTopicResult(Struct):
     partitions: list[InitializedPartitionResult] = field(array(InitializedPartitionResult))
 
 
-@message(key=83, versions="0", flexible="0+")
+@api_message(ApiKey.INITIALIZE_SHARE_GROUP_STATE)
 class InitializeShareGroupStateResponse(Message):
     """The response."""
 

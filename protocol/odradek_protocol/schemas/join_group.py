@@ -8,7 +8,8 @@ Of note: 0 is served again, as Kafka does since 4.1 (KAFKA-19444).
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, BYTES, INT16, INT32, STRING
 
 #: From this version on a dynamic member first requests a member id (G-25).
@@ -24,7 +25,7 @@ class JoinGroupRequestProtocol(Struct):
     metadata: bytes = field(BYTES)
 
 
-@message(key=11, versions="0-9", flexible="6+")
+@api_message(ApiKey.JOIN_GROUP)
 class JoinGroupRequest(Message):
     """The request."""
 
@@ -44,7 +45,7 @@ class JoinGroupResponseMember(Struct):
     metadata: bytes = field(BYTES)
 
 
-@message(key=11, versions="0-9", flexible="6+")
+@api_message(ApiKey.JOIN_GROUP)
 class JoinGroupResponse(Message):
     """The response."""
 

@@ -5,7 +5,8 @@ Versions: 3 a list of members, errors for each; 4 is flexible; 5 a reason.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, STRING
 
 #: From this version on members and errors come in lists (G-80).
@@ -20,7 +21,7 @@ class MemberIdentity(Struct):
     reason: str | None = field(STRING, "5+", nullable="5+", default=None, ignorable=True)
 
 
-@message(key=13, versions="0-5", flexible="4+")
+@api_message(ApiKey.LEAVE_GROUP)
 class LeaveGroupRequest(Message):
     """The request."""
 
@@ -35,7 +36,7 @@ class MemberResponse(Struct):
     error_code: int = field(INT16, "3+")
 
 
-@message(key=13, versions="0-5", flexible="4+")
+@api_message(ApiKey.LEAVE_GROUP)
 class LeaveGroupResponse(Message):
     """The response."""
 

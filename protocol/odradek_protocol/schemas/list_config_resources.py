@@ -6,14 +6,15 @@ Versions: 0 lists subscriptions to client metrics alone; 1 says which types are 
 from __future__ import annotations
 
 from odradek_protocol.constants import RESOURCE_CLIENT_METRICS
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT8, INT16, INT32, STRING
 
 #: From this version on the request names the types; before, only subscriptions are listed.
 RESOURCE_TYPES_SINCE = 1
 
 
-@message(key=74, versions="0-1", flexible="0+")
+@api_message(ApiKey.LIST_CONFIG_RESOURCES)
 class ListConfigResourcesRequest(Message):
     """The request. `resource_types` empty: all types."""
 
@@ -25,7 +26,7 @@ class ConfigResource(Struct):
     resource_type: int = field(INT8, "1+", default=RESOURCE_CLIENT_METRICS, ignorable=True)
 
 
-@message(key=74, versions="0-1", flexible="0+")
+@api_message(ApiKey.LIST_CONFIG_RESOURCES)
 class ListConfigResourcesResponse(Message):
     """The response."""
 

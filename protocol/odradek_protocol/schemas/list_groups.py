@@ -6,7 +6,8 @@ Versions: 3 is flexible; 4 states, and a filter by them (KIP-518); 5 types, and 
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, STRING
 
 #: From this version on groups can be selected by state, and the answer has their states (KIP-518).
@@ -15,7 +16,7 @@ STATES_SINCE = 4
 TYPES_SINCE = 5
 
 
-@message(key=16, versions="0-5", flexible="3+")
+@api_message(ApiKey.LIST_GROUPS)
 class ListGroupsRequest(Message):
     """The request."""
 
@@ -30,7 +31,7 @@ class ListedGroup(Struct):
     group_type: str = field(STRING, "5+", ignorable=True)
 
 
-@message(key=16, versions="0-5", flexible="3+")
+@api_message(ApiKey.LIST_GROUPS)
 class ListGroupsResponse(Message):
     """The response."""
 

@@ -18,7 +18,8 @@ from odradek_protocol.constants import (
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
 )
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING
 
 #: The first version with each special timestamp.
@@ -48,7 +49,7 @@ class ListOffsetsTopic(Struct):
     partitions: list[ListOffsetsPartition] = field(array(ListOffsetsPartition))
 
 
-@message(key=2, versions="1-11", flexible="6+")
+@api_message(ApiKey.LIST_OFFSETS)
 class ListOffsetsRequest(Message):
     """The request."""
 
@@ -72,7 +73,7 @@ class ListOffsetsTopicResponse(Struct):
     partitions: list[ListOffsetsPartitionResponse] = field(array(ListOffsetsPartitionResponse))
 
 
-@message(key=2, versions="1-11", flexible="6+")
+@api_message(ApiKey.LIST_OFFSETS)
 class ListOffsetsResponse(Message):
     """The response."""
 

@@ -7,7 +7,8 @@ Of note: null instead of a list of topics stands for all partitions.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, STRING
 
 
@@ -16,7 +17,7 @@ class ListPartitionReassignmentsTopics(Struct):
     partition_indexes: list[int] = field(array(INT32))
 
 
-@message(key=46, versions="0", flexible="0+")
+@api_message(ApiKey.LIST_PARTITION_REASSIGNMENTS)
 class ListPartitionReassignmentsRequest(Message):
     """The request."""
 
@@ -38,7 +39,7 @@ class OngoingTopicReassignment(Struct):
     partitions: list[OngoingPartitionReassignment] = field(array(OngoingPartitionReassignment))
 
 
-@message(key=46, versions="0", flexible="0+")
+@api_message(ApiKey.LIST_PARTITION_REASSIGNMENTS)
 class ListPartitionReassignmentsResponse(Message):
     """The response."""
 

@@ -5,11 +5,12 @@ Versions: 1 filters by duration; 2 by a pattern.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING
 
 
-@message(key=66, versions="0-2", flexible="0+")
+@api_message(ApiKey.LIST_TRANSACTIONS)
 class ListTransactionsRequest(Message):
     """The request."""
 
@@ -25,7 +26,7 @@ class TransactionState(Struct):
     transaction_state: str = field(STRING)
 
 
-@message(key=66, versions="0-2", flexible="0+")
+@api_message(ApiKey.LIST_TRANSACTIONS)
 class ListTransactionsResponse(Message):
     """The response."""
 

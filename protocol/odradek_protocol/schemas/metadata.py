@@ -7,7 +7,8 @@ authorized operations; 10 topic ids; 11 drops the cluster's operations; 12 a nul
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT16, INT32, STRING, UUID
 
 #: Before this version an empty list of topics asks for all of them; since then null does.
@@ -23,7 +24,7 @@ class MetadataRequestTopic(Struct):
     name: str | None = field(STRING, nullable="10+")
 
 
-@message(key=3, versions="0-13", flexible="9+")
+@api_message(ApiKey.METADATA)
 class MetadataRequest(Message):
     """The request."""
 
@@ -59,7 +60,7 @@ class MetadataResponseTopic(Struct):
     topic_authorized_operations: int = field(INT32, "8+", default=-2147483648)
 
 
-@message(key=3, versions="0-13", flexible="9+")
+@api_message(ApiKey.METADATA)
 class MetadataResponse(Message):
     """The response."""
 

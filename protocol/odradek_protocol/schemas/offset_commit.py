@@ -6,7 +6,8 @@ GROUP_ID_NOT_FOUND; 10 topic ids.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING, UUID
 
 #: From this version on a member's epoch may stand for the generation, and a group that does not
@@ -30,7 +31,7 @@ class OffsetCommitRequestTopic(Struct):
     partitions: list[OffsetCommitRequestPartition] = field(array(OffsetCommitRequestPartition))
 
 
-@message(key=8, versions="2-10", flexible="8+")
+@api_message(ApiKey.OFFSET_COMMIT)
 class OffsetCommitRequest(Message):
     """The request."""
 
@@ -53,7 +54,7 @@ class OffsetCommitResponseTopic(Struct):
     partitions: list[OffsetCommitResponsePartition] = field(array(OffsetCommitResponsePartition))
 
 
-@message(key=8, versions="2-10", flexible="8+")
+@api_message(ApiKey.OFFSET_COMMIT)
 class OffsetCommitResponse(Message):
     """The response."""
 

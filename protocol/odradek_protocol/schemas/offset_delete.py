@@ -5,7 +5,8 @@ Versions: only 0.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, STRING
 
 
@@ -18,7 +19,7 @@ class OffsetDeleteRequestTopic(Struct):
     partitions: list[OffsetDeleteRequestPartition] = field(array(OffsetDeleteRequestPartition))
 
 
-@message(key=47, versions="0")
+@api_message(ApiKey.OFFSET_DELETE)
 class OffsetDeleteRequest(Message):
     """The request."""
 
@@ -36,7 +37,7 @@ class OffsetDeleteResponseTopic(Struct):
     partitions: list[OffsetDeleteResponsePartition] = field(array(OffsetDeleteResponsePartition))
 
 
-@message(key=47, versions="0")
+@api_message(ApiKey.OFFSET_DELETE)
 class OffsetDeleteResponse(Message):
     """The response."""
 

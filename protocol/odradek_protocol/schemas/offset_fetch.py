@@ -6,7 +6,8 @@ groups in one request; 9 the member epoch; 10 topic ids.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING, UUID
 
 #: From this version on the answer has an error code of its own.
@@ -41,7 +42,7 @@ class OffsetFetchRequestGroup(Struct):
     )
 
 
-@message(key=9, versions="1-10", flexible="6+")
+@api_message(ApiKey.OFFSET_FETCH)
 class OffsetFetchRequest(Message):
     """The request."""
 
@@ -90,7 +91,7 @@ class OffsetFetchResponseGroup(Struct):
     error_code: int = field(INT16, "8+")
 
 
-@message(key=9, versions="1-10", flexible="6+")
+@api_message(ApiKey.OFFSET_FETCH)
 class OffsetFetchResponse(Message):
     """The response."""
 

@@ -6,7 +6,8 @@ served, as in Kafka 4.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING
 
 #: Before this version only brokers may ask (KIP-320).
@@ -24,7 +25,7 @@ class OffsetForLeaderTopic(Struct):
     partitions: list[OffsetForLeaderPartition] = field(array(OffsetForLeaderPartition))
 
 
-@message(key=23, versions="2-4", flexible="4+")
+@api_message(ApiKey.OFFSET_FOR_LEADER_EPOCH)
 class OffsetForLeaderEpochRequest(Message):
     """The request."""
 
@@ -44,7 +45,7 @@ class OffsetForLeaderTopicResult(Struct):
     partitions: list[EpochEndOffset] = field(array(EpochEndOffset))
 
 
-@message(key=23, versions="2-4", flexible="4+")
+@api_message(ApiKey.OFFSET_FOR_LEADER_EPOCH)
 class OffsetForLeaderEpochResponse(Message):
     """The response."""
 

@@ -14,7 +14,8 @@ node leads all partitions.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, INT64, RECORDS, STRING, UUID
 
 #: Before this version a broker takes no zstd (R-09).
@@ -40,7 +41,7 @@ class TopicProduceData(Struct):
     partition_data: list[PartitionProduceData] = field(array(PartitionProduceData))
 
 
-@message(key=0, versions="3-13", flexible="9+", advertised="0-13")
+@api_message(ApiKey.PRODUCE)
 class ProduceRequest(Message):
     """The request."""
 
@@ -86,7 +87,7 @@ class NodeEndpoint(Struct):
     rack: str | None = field(STRING, "10+", nullable="10+", default=None)
 
 
-@message(key=0, versions="3-13", flexible="9+")
+@api_message(ApiKey.PRODUCE)
 class ProduceResponse(Message):
     """The response."""
 

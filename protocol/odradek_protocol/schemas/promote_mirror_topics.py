@@ -8,11 +8,12 @@ without an error.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, STRING
 
 
-@message(key=10004, versions="0", flexible="0+")
+@api_message(ApiKey.PROMOTE_MIRROR_TOPICS)
 class PromoteMirrorTopicsRequest(Message):
     """The request."""
 
@@ -30,7 +31,7 @@ class PromotedTopic(Struct):
     aborted_transactions: int = field(INT32)
 
 
-@message(key=10004, versions="0", flexible="0+")
+@api_message(ApiKey.PROMOTE_MIRROR_TOPICS)
 class PromoteMirrorTopicsResponse(Message):
     """The response, which is sent when the topics without an error accept records of producers."""
 

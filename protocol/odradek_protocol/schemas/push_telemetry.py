@@ -5,11 +5,12 @@ Versions: only 0.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, field
 from odradek_protocol.primitives import BOOL, BYTES, INT8, INT16, INT32, UUID, ZERO_UUID
 
 
-@message(key=72, versions="0", flexible="0+")
+@api_message(ApiKey.PUSH_TELEMETRY)
 class PushTelemetryRequest(Message):
     """The request. `metrics`: a MetricsData of OpenTelemetry's protocol, compressed with
     `compression_type`. `terminating`: the client ends, and this is its last push."""
@@ -21,7 +22,7 @@ class PushTelemetryRequest(Message):
     metrics: bytes = field(BYTES)
 
 
-@message(key=72, versions="0", flexible="0+")
+@api_message(ApiKey.PUSH_TELEMETRY)
 class PushTelemetryResponse(Message):
     """The response."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING, UUID
 
 
@@ -16,7 +17,7 @@ class ReadTopic(Struct):
     partitions: list[ReadPartition] = field(array(ReadPartition))
 
 
-@message(key=84, versions="0", flexible="0+")
+@api_message(ApiKey.READ_SHARE_GROUP_STATE)
 class ReadShareGroupStateRequest(Message):
     """The request."""
 
@@ -45,7 +46,7 @@ class ReadTopicResult(Struct):
     partitions: list[ReadPartitionResult] = field(array(ReadPartitionResult))
 
 
-@message(key=84, versions="0", flexible="0+")
+@api_message(ApiKey.READ_SHARE_GROUP_STATE)
 class ReadShareGroupStateResponse(Message):
     """The response."""
 

@@ -5,7 +5,8 @@ Versions: 1 answers the number of completely delivered records (KIP-1226).
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING, UUID
 
 
@@ -19,7 +20,7 @@ class SummaryTopic(Struct):
     partitions: list[SummaryPartition] = field(array(SummaryPartition))
 
 
-@message(key=87, versions="0-1", flexible="0+")
+@api_message(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY)
 class ReadShareGroupStateSummaryRequest(Message):
     """The request."""
 
@@ -42,7 +43,7 @@ class SummaryTopicResult(Struct):
     partitions: list[SummaryPartitionResult] = field(array(SummaryPartitionResult))
 
 
-@message(key=87, versions="0-1", flexible="0+")
+@api_message(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY)
 class ReadShareGroupStateSummaryResponse(Message):
     """The response."""
 

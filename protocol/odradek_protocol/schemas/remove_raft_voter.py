@@ -7,11 +7,12 @@ Left out: any change. The quorum is this node, as on a Kafka whose voters are gi
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, field
 from odradek_protocol.primitives import INT16, INT32, STRING, UUID
 
 
-@message(key=81, versions="0", flexible="0+")
+@api_message(ApiKey.REMOVE_RAFT_VOTER)
 class RemoveRaftVoterRequest(Message):
     """The request. `cluster_id` null: of any cluster."""
 
@@ -20,7 +21,7 @@ class RemoveRaftVoterRequest(Message):
     voter_directory_id: bytes = field(UUID)
 
 
-@message(key=81, versions="0", flexible="0+")
+@api_message(ApiKey.REMOVE_RAFT_VOTER)
 class RemoveRaftVoterResponse(Message):
     """The response."""
 

@@ -5,11 +5,12 @@ Versions: 2 is flexible.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, field
 from odradek_protocol.primitives import BYTES, INT16, INT32, INT64
 
 
-@message(key=39, versions="1-2", flexible="2+")
+@api_message(ApiKey.RENEW_DELEGATION_TOKEN)
 class RenewDelegationTokenRequest(Message):
     """The request."""
 
@@ -17,7 +18,7 @@ class RenewDelegationTokenRequest(Message):
     renew_period_ms: int = field(INT64)
 
 
-@message(key=39, versions="1-2", flexible="2+")
+@api_message(ApiKey.RENEW_DELEGATION_TOKEN)
 class RenewDelegationTokenResponse(Message):
     """The response."""
 

@@ -8,18 +8,19 @@ Of note: after authentication, and at listeners without SASL, the answer is ILLE
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, field
 from odradek_protocol.primitives import BYTES, INT16, INT64, STRING
 
 
-@message(key=36, versions="0-2", flexible="2+")
+@api_message(ApiKey.SASL_AUTHENTICATE)
 class SaslAuthenticateRequest(Message):
     """The request."""
 
     auth_bytes: bytes = field(BYTES, secret=True)
 
 
-@message(key=36, versions="0-2", flexible="2+")
+@api_message(ApiKey.SASL_AUTHENTICATE)
 class SaslAuthenticateResponse(Message):
     """The response. `session_lifetime_ms`: time until the client has to authenticate again; 0 for
     ever."""

@@ -7,21 +7,22 @@ Of note: after authentication, and at listeners without SASL, the answer is ILLE
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, array, field
 from odradek_protocol.primitives import INT16, STRING
 
 #: From here on tokens come in SaslAuthenticate; before, they are bare frames.
 TOKENS_IN_REQUESTS_SINCE = 1
 
 
-@message(key=17, versions="0-1", flexible="none")
+@api_message(ApiKey.SASL_HANDSHAKE)
 class SaslHandshakeRequest(Message):
     """The request."""
 
     mechanism: str = field(STRING)
 
 
-@message(key=17, versions="0-1", flexible="none")
+@api_message(ApiKey.SASL_HANDSHAKE)
 class SaslHandshakeResponse(Message):
     """The response. `mechanisms`: those that the listener takes."""
 

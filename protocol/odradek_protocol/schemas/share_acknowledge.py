@@ -5,7 +5,8 @@ Versions: 2 renews locks (KIP-1222).
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, INT64, STRING, UUID
 
 #: The version from which locks can be renewed, of ShareFetch too.
@@ -33,7 +34,7 @@ class AcknowledgeTopic(Struct):
     partitions: list[AcknowledgePartition] = field(array(AcknowledgePartition))
 
 
-@message(key=79, versions="1-2", flexible="0+")
+@api_message(ApiKey.SHARE_ACKNOWLEDGE)
 class ShareAcknowledgeRequest(Message):
     """The request."""
 
@@ -68,7 +69,7 @@ class NodeEndpoint(Struct):
     rack: str | None = field(STRING, nullable="0+", default=None)
 
 
-@message(key=79, versions="1-2", flexible="0+")
+@api_message(ApiKey.SHARE_ACKNOWLEDGE)
 class ShareAcknowledgeResponse(Message):
     """The response."""
 

@@ -5,7 +5,8 @@ Versions: 2 has acquire modes (KIP-1206) and renews locks (KIP-1222).
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, INT64, RECORDS, STRING, UUID
 
 Records = bytes | bytearray | memoryview
@@ -38,7 +39,7 @@ class ForgottenShareTopic(Struct):
     partitions: list[int] = field(array(INT32))
 
 
-@message(key=78, versions="1-2", flexible="0+")
+@api_message(ApiKey.SHARE_FETCH)
 class ShareFetchRequest(Message):
     """The request. `share_session_epoch` 0 opens the share session, -1 closes it.
 
@@ -93,7 +94,7 @@ class NodeEndpoint(Struct):
     rack: str | None = field(STRING, nullable="0+", default=None)
 
 
-@message(key=78, versions="1-2", flexible="0+")
+@api_message(ApiKey.SHARE_FETCH)
 class ShareFetchResponse(Message):
     """The response."""
 

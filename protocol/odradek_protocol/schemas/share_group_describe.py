@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT16, INT32, STRING, UUID
 
 
-@message(key=77, versions="1", flexible="0+")
+@api_message(ApiKey.SHARE_GROUP_DESCRIBE)
 class ShareGroupDescribeRequest(Message):
     """The request."""
 
@@ -48,7 +49,7 @@ class DescribedShareGroup(Struct):
     authorized_operations: int = field(INT32, default=-2147483648)
 
 
-@message(key=77, versions="1", flexible="0+")
+@api_message(ApiKey.SHARE_GROUP_DESCRIBE)
 class ShareGroupDescribeResponse(Message):
     """The response."""
 

@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, STRING, UUID
 
 
-@message(key=76, versions="1", flexible="0+")
+@api_message(ApiKey.SHARE_GROUP_HEARTBEAT)
 class ShareGroupHeartbeatRequest(Message):
     """The request. `member_epoch` 0 joins, -1 leaves.
 
@@ -31,7 +32,7 @@ class ShareAssignment(Struct):
     topic_partitions: list[ShareTopicPartitions] = field(array(ShareTopicPartitions))
 
 
-@message(key=76, versions="1", flexible="0+")
+@api_message(ApiKey.SHARE_GROUP_HEARTBEAT)
 class ShareGroupHeartbeatResponse(Message):
     """The response. `assignment` null: as in the answer before."""
 

@@ -6,11 +6,12 @@ Of note: Kafka 4.3 fills neither the offsets of tasks nor `is_classic`.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING, UINT16
 
 
-@message(key=89, versions="0", flexible="0+")
+@api_message(ApiKey.STREAMS_GROUP_DESCRIBE)
 class StreamsGroupDescribeRequest(Message):
     """The request."""
 
@@ -117,7 +118,7 @@ class DescribedStreamsGroup(Struct):
     authorized_operations: int = field(INT32, default=-2147483648)
 
 
-@message(key=89, versions="0", flexible="0+")
+@api_message(ApiKey.STREAMS_GROUP_DESCRIBE)
 class StreamsGroupDescribeResponse(Message):
     """The response."""
 

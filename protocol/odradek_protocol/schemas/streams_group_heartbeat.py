@@ -8,7 +8,8 @@ tasks and the offsets of tasks.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, INT64, STRING, UINT16
 
 
@@ -77,7 +78,7 @@ class TaskOffset(Struct):
     offset: int = field(INT64)
 
 
-@message(key=88, versions="0", flexible="0+")
+@api_message(ApiKey.STREAMS_GROUP_HEARTBEAT)
 class StreamsGroupHeartbeatRequest(Message):
     """The request. `member_epoch` 0 joins, -1 leaves.
 
@@ -135,7 +136,7 @@ class EndpointToPartitions(Struct):
     standby_partitions: list[EndpointTopicPartitions] = field(array(EndpointTopicPartitions))
 
 
-@message(key=88, versions="0", flexible="0+")
+@api_message(ApiKey.STREAMS_GROUP_HEARTBEAT)
 class StreamsGroupHeartbeatResponse(Message):
     """The response. Tasks null: as in the answer before; `partitions_by_user_endpoint` null: as the
     member knows them."""

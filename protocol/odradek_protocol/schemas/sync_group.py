@@ -5,7 +5,8 @@ Versions: 3 static members; 5 protocol type and name both ways.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BYTES, INT16, INT32, STRING
 
 #: From this version on every member must name the protocol.
@@ -17,7 +18,7 @@ class SyncGroupRequestAssignment(Struct):
     assignment: bytes = field(BYTES)
 
 
-@message(key=14, versions="0-5", flexible="4+")
+@api_message(ApiKey.SYNC_GROUP)
 class SyncGroupRequest(Message):
     """The request."""
 
@@ -30,7 +31,7 @@ class SyncGroupRequest(Message):
     assignments: list[SyncGroupRequestAssignment] = field(array(SyncGroupRequestAssignment))
 
 
-@message(key=14, versions="0-5", flexible="4+")
+@api_message(ApiKey.SYNC_GROUP)
 class SyncGroupResponse(Message):
     """The response."""
 

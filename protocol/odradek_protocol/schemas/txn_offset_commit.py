@@ -6,7 +6,8 @@ Versions: 2 brings leader epochs; 3 is flexible and brings member, generation an
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING
 
 #: From this version on the request has the member and its generation (KIP-447).
@@ -31,7 +32,7 @@ class TxnOffsetCommitRequestTopic(Struct):
     )
 
 
-@message(key=28, versions="0-5", flexible="3+")
+@api_message(ApiKey.TXN_OFFSET_COMMIT)
 class TxnOffsetCommitRequest(Message):
     """The request."""
 
@@ -57,7 +58,7 @@ class TxnOffsetCommitResponseTopic(Struct):
     )
 
 
-@message(key=28, versions="0-5", flexible="3+")
+@api_message(ApiKey.TXN_OFFSET_COMMIT)
 class TxnOffsetCommitResponse(Message):
     """The response."""
 

@@ -7,18 +7,19 @@ Of note: the cluster's only broker cannot be unregistered (INVALID_REQUEST); in 
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, field
 from odradek_protocol.primitives import INT16, INT32, STRING
 
 
-@message(key=64, versions="0", flexible="0+")
+@api_message(ApiKey.UNREGISTER_BROKER)
 class UnregisterBrokerRequest(Message):
     """The request."""
 
     broker_id: int = field(INT32)
 
 
-@message(key=64, versions="0", flexible="0+")
+@api_message(ApiKey.UNREGISTER_BROKER)
 class UnregisterBrokerResponse(Message):
     """The response."""
 

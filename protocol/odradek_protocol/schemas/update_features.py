@@ -12,7 +12,8 @@ are not served.
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING
 
 
@@ -23,7 +24,7 @@ class FeatureUpdateKey(Struct):
     upgrade_type: int = field(INT8, "1+", default=1)
 
 
-@message(key=57, versions="0-2", flexible="0+")
+@api_message(ApiKey.UPDATE_FEATURES)
 class UpdateFeaturesRequest(Message):
     """The request."""
 
@@ -38,7 +39,7 @@ class UpdatableFeatureResult(Struct):
     error_message: str | None = field(STRING, nullable="0+")
 
 
-@message(key=57, versions="0-2", flexible="0+")
+@api_message(ApiKey.UPDATE_FEATURES)
 class UpdateFeaturesResponse(Message):
     """The response."""
 

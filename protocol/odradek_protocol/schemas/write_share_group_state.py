@@ -5,7 +5,8 @@ Versions: 1 carries the number of completely delivered records (KIP-1226).
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING, UUID
 
 
@@ -30,7 +31,7 @@ class WrittenTopic(Struct):
     partitions: list[WrittenPartition] = field(array(WrittenPartition))
 
 
-@message(key=85, versions="0-1", flexible="0+")
+@api_message(ApiKey.WRITE_SHARE_GROUP_STATE)
 class WriteShareGroupStateRequest(Message):
     """The request."""
 
@@ -49,7 +50,7 @@ class WrittenTopicResult(Struct):
     partitions: list[WrittenPartitionResult] = field(array(WrittenPartitionResult))
 
 
-@message(key=85, versions="0-1", flexible="0+")
+@api_message(ApiKey.WRITE_SHARE_GROUP_STATE)
 class WriteShareGroupStateResponse(Message):
     """The response."""
 

@@ -5,7 +5,8 @@ Versions: 1 is flexible; 2 carries the transaction version of each marker (KIP-1
 
 from __future__ import annotations
 
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.keys import ApiKey, api_message
+from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, INT64, STRING
 
 
@@ -23,7 +24,7 @@ class WritableTxnMarker(Struct):
     transaction_version: int = field(INT8, "2+", ignorable=True)
 
 
-@message(key=27, versions="1-2", flexible="1+")
+@api_message(ApiKey.WRITE_TXN_MARKERS)
 class WriteTxnMarkersRequest(Message):
     """The request."""
 
@@ -47,7 +48,7 @@ class WritableTxnMarkerResult(Struct):
     topics: list[WritableTxnMarkerTopicResult] = field(array(WritableTxnMarkerTopicResult))
 
 
-@message(key=27, versions="1-2", flexible="1+")
+@api_message(ApiKey.WRITE_TXN_MARKERS)
 class WriteTxnMarkersResponse(Message):
     """The response."""
 

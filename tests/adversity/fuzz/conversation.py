@@ -22,7 +22,7 @@ from odradek_broker.metadata.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek_broker.request import CloseConnection, EncodedReply, Peer
 from odradek_broker.server.dispatch import Dispatcher
 from odradek_protocol import codec, frames
-from odradek_protocol.keys import API_OF_REQUEST, APIS, Api, ApiKey
+from odradek_protocol.keys import APIS, Api, ApiKey, api_of
 from odradek_protocol.message import Message
 
 PASSES_FROM = 0xF000
@@ -200,7 +200,7 @@ class Conversation:
 
     def ask(self, request: Message, version: int) -> Any:
         """The answer; None without an immediate one."""
-        api = API_OF_REQUEST[type(request)]
+        api = api_of(request)
         frame = request_frame(api, version, codec.encode_bytes(request, version))
         self.data += framed(frame)
         reply = self.world.dispatcher.answer(Peer("peer", 1), memoryview(bytearray(frame)))

@@ -16,7 +16,7 @@ from odradek_broker.handlers import (
 from odradek_broker.request import AnswerTooLarge
 from odradek_protocol import codec
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.keys import API_OF_REQUEST, APIS, ApiKey
+from odradek_protocol.keys import APIS, ApiKey, api_of
 from odradek_protocol.message import Message
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.alter_configs import AlterableConfig as ReplacingConfig
@@ -54,7 +54,7 @@ E = ErrorCode
 def call(node: FakeNode, request: Message, version: int | None = None) -> Any:
     """The answer, with request and answer encoded and decoded in that version."""
     if version is None:
-        version = API_OF_REQUEST[type(request)].versions.last
+        version = api_of(request).versions.last
     answer = send(node, request, version)
     return answer if isinstance(answer, Deferred) else received(request, version, answer)
 
@@ -318,7 +318,7 @@ def test_d4_no_answer_before_what_it_tells_is_durable(request_: Message) -> None
     node.flush()
     assert answer.done and timer.cancelled
     timer.callback()  # A timer that is already scheduled has no effect.
-    codec.encode_bytes(answer.result(), API_OF_REQUEST[type(request_)].versions.last)
+    codec.encode_bytes(answer.result(), api_of(request_).versions.last)
 
 
 @pytest.mark.parametrize("request_", WAITING, ids=lambda request: type(request).__name__)
@@ -330,7 +330,7 @@ def test_a_wait_for_the_disk_ends(request_: Message) -> None:
     node.timers[0].callback()
     assert answer.done
     node.flush()  # The disk recovers too late for this answer.
-    encoded = codec.encode_bytes(answer.result(), API_OF_REQUEST[type(request_)].versions.last)
+    encoded = codec.encode_bytes(answer.result(), api_of(request_).versions.last)
     told = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.LEADER_NOT_AVAILABLE)
     assert any(int(code).to_bytes(2, "big") in encoded for code in told)
 

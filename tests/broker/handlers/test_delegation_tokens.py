@@ -19,7 +19,7 @@ from odradek_broker.server.dispatch import HANDLERS
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.tools.record_decoders import decode_record
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.keys import API_OF_REQUEST
+from odradek_protocol.keys import api_of
 from odradek_protocol.message import Message
 from odradek_protocol.schemas.create_delegation_token import (
     CreatableRenewers,
@@ -45,7 +45,7 @@ HOUR_MS = 3_600_000
 
 def asked(node: Any, request: Message, user: str = "alice", **more: Any) -> Any:
     """The answer to a request of a user, when it is durable."""
-    api = API_OF_REQUEST[type(request)]
+    api = api_of(request)
     context = RequestContext(api.versions.last, "client", "host", 1, user=user, **more)
     answer: Any = HANDLERS[api.key](node, context, request)
     return answer
@@ -72,7 +72,7 @@ def described(world: NodeWorld, user: str = "alice", *owners: str) -> list[str]:
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)
 def test_a49_without_a_key_there_are_no_tokens(request_: Message) -> None:
-    api = API_OF_REQUEST[type(request_)]
+    api = api_of(request_)
     for version in api.versions:
         refused = ask(FakeNode(), request_, version)
         assert refused.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED

@@ -21,7 +21,7 @@ from odradek_broker.server.session import Session
 from odradek_broker.server.session_limits import SessionLimits
 from odradek_protocol import codec, frames
 from odradek_protocol.connection import SCRATCH_BYTES, FrameReceiver
-from odradek_protocol.keys import API_OF_REQUEST
+from odradek_protocol.keys import api_of
 from odradek_protocol.message import Message
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest
 from odradek_protocol.schemas.append_mirror_records import (
@@ -58,7 +58,7 @@ class Peer(asyncio.Protocol):
 
     def frame(self, request: Message, version: int, client_id: str = "c") -> bytes:
         """The frame that `send` sends, with an expected answer."""
-        api = API_OF_REQUEST[type(request)]
+        api = api_of(request)
         self.sent.append((api, version))
         parts = frames.encode_request(request, version, len(self.sent), client_id)
         return b"".join(bytes(part) for part in parts)

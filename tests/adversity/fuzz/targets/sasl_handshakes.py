@@ -27,7 +27,7 @@ from odradek_broker.server.dispatch import Dispatcher
 from odradek_broker.server.peer_log import PeerLog
 from odradek_broker.server.sasl_listeners import SaslListeners
 from odradek_protocol import codec
-from odradek_protocol.keys import API_OF_REQUEST
+from odradek_protocol.keys import api_of
 from odradek_protocol.message import Message
 from odradek_protocol.sasl.scram import ScramMechanism, new_credential
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest
@@ -135,7 +135,7 @@ def _check(data: bytes) -> None:
 
 
 def _frame(request: Message, version: int) -> bytes:
-    api = API_OF_REQUEST[type(request)]
+    api = api_of(request)
     return request_frame(api, version, codec.encode_bytes(request, version))
 
 

@@ -14,7 +14,7 @@ from odradek_broker.metadata.features import STREAMS_VERSION
 from odradek_broker.security.authorizer import Operation, ResourceType
 from odradek_broker.server.dispatch import HANDLERS
 from odradek_protocol.errors import ErrorCode as E
-from odradek_protocol.keys import API_OF_REQUEST
+from odradek_protocol.keys import api_of
 from odradek_protocol.message import Message
 from odradek_protocol.schemas.list_groups import ListGroupsRequest
 from odradek_protocol.schemas.streams_group_describe import StreamsGroupDescribeRequest
@@ -49,8 +49,8 @@ class StreamsNode(NodeWorld):
 
     def ask(self, request: Message) -> Any:
         """Send a request; the answer comes when everything is on disk."""
-        version = API_OF_REQUEST[type(request)].versions.last
-        answer = HANDLERS[API_OF_REQUEST[type(request)].key](self.node, context(version), request)
+        version = api_of(request).versions.last
+        answer = HANDLERS[api_of(request).key](self.node, context(version), request)
         for _ in range(3):
             self.flush()
             self.soon.run()
