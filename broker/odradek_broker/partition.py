@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.storage.errors import LogCorrupt, StorageError
@@ -15,6 +15,7 @@ from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.validation import DecompressionBudget
 from odradek_protocol.constants import NO_PRODUCER_ID
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records import (
     BatchError,
     control_batch,

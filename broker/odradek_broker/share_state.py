@@ -3,10 +3,9 @@ exchange (KIP-932)."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from odradek_protocol.constants import NO_DELIVERY_COUNT
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.primitives import ZERO_UUID
 
 

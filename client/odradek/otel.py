@@ -32,7 +32,7 @@ from collections.abc import (
 )
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from odradek import sync
@@ -45,6 +45,7 @@ from odradek_client.share.consumer import ShareConsumer
 from odradek_client.share.record import ShareRecord
 from odradek_client.structs import ConsumerRecord
 from odradek_protocol.constants import NO_OFFSET
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.arrow import chosen_columns
 
 try:

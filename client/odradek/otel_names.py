@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from opentelemetry.trace import SpanKind
+
+from odradek_protocol.lazy_tuple import NamedTuple
 
 Attributes = dict[str, Any]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.record import Headers, TimestampType
 
 

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct
 from struct import error as struct_error
-from typing import NamedTuple
 
 from odradek_protocol.codec import Buffer
 from odradek_protocol.constants import READ_COMMITTED, READ_UNCOMMITTED
 from odradek_protocol.keys import ApiKey
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.schemas.fetch import (
     SESSIONS_SINCE,
     TOP_LEVEL_ERROR_SINCE,

@@ -17,10 +17,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, dataclass_transform
 
 import construct as c
 
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.primitives import (
     UVARINT,
     NullableStruct,

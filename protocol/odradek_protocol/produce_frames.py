@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from struct import Struct
 from struct import error as struct_error
-from typing import NamedTuple
 
 from odradek_protocol.codec import Buffer
 from odradek_protocol.keys import ApiKey
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records import native
 from odradek_protocol.records.layout import ATTRIBUTES_AT, HEADER_BYTES, MAGIC, MAGIC_AT
 from odradek_protocol.schemas.produce import (

@@ -143,11 +143,11 @@ def read_set(text: str) -> tuple[str, ...]:
 # --- Durations ------------------------------------------------------------------------------------
 
 _NUMBER = "[+-]?[0-9]{1,19}"
-_ISO_DURATION = re.compile(
+# Compiled by `re` at its first use: few processes read a duration.
+_ISO_DURATION = (
     rf"(?P<sign>[+-]?)P(?:(?P<days>{_NUMBER})D)?"
     rf"(?P<time>T(?:(?P<hours>{_NUMBER})H)?(?:(?P<minutes>{_NUMBER})M)?"
-    rf"(?:(?P<seconds>{_NUMBER})(?:[.,](?P<fraction>[0-9]{{0,9}}))?S)?)?",
-    re.IGNORECASE | re.ASCII,
+    rf"(?:(?P<seconds>{_NUMBER})(?:[.,](?P<fraction>[0-9]{{0,9}}))?S)?)?"
 )
 _UNITS_S = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 _FRACTION_DIGITS = 9
@@ -162,7 +162,7 @@ def parse_iso_duration_ms(text: str) -> int | None:
     Kafka's tools and clients take the same texts, with signs, either decimal separator and letters
     of either case: those of Java.
     """
-    match = _ISO_DURATION.fullmatch(text)
+    match = re.fullmatch(_ISO_DURATION, text, re.IGNORECASE | re.ASCII)
     if match is None or match["time"] in ("T", "t"):
         return None
     amounts = {unit: match[unit] for unit in _UNITS_S if match[unit] is not None}

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.errors import OdradekError
 from odradek_client.network.client import NetworkClient
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.arrow import TimestampBeyondMicroseconds
 from odradek_protocol.records.batch import BatchError
 from odradek_protocol.schemas.fetch import PartitionData

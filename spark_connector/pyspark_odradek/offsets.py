@@ -13,9 +13,10 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from odradek_protocol.constants import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from odradek_protocol.lazy_tuple import NamedTuple
 from pyspark_odradek.errors import DataLoss, OptionsError
 from pyspark_odradek.planning import OffsetRange, Partition
 

@@ -7,7 +7,8 @@ then, if there are fewer than `minPartitions`, large ranges are divided in propo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+
+from odradek_protocol.lazy_tuple import NamedTuple
 
 
 class Partition(NamedTuple):

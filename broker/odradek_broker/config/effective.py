@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping
 from itertools import dropwhile
-from typing import Any, NamedTuple
+from typing import Any
 
 from odradek_broker.config.broker import BrokerConfig, find_origin
 from odradek_broker.config.broker_settings import SETTINGS
@@ -27,6 +27,7 @@ from odradek_broker.config.types import (
 from odradek_broker.config.unsupported import DYNAMIC_ONLY, NO_EFFECT_SETTINGS, WITHOUT_DEFAULT
 from odradek_broker.storage.log_config import LogConfig
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.settings import nearest
 
 

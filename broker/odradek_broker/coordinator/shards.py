@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from struct import iter_unpack
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import structlog
 
@@ -25,6 +25,7 @@ from odradek_broker.deferred import Deferred, gather
 from odradek_broker.platform.seams import Clock, Scheduler, Timer
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.primitives import WireError
 
 #: The longest group id: in UTF-8 it must fit into the keys of records, whose strings have 16 bits

@@ -4,10 +4,10 @@ it emulates."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from odradek_broker.emulation.profiles import Profile
 from odradek_protocol.keys import APIS, PRIVATE_KEYS, Api, ApiKey
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.message import Versions
 from odradek_protocol.schemas.init_producer_id import TWO_PHASE_COMMIT_SINCE
 

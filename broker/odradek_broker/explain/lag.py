@@ -8,7 +8,6 @@ metrics open such batches, in a worker thread (`metrics/lag.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from odradek_broker.explain.history import CurrentState
 from odradek_broker.explain.sentences import EventKind, Value, duration_text
@@ -16,6 +15,7 @@ from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.constants import NO_TIMESTAMP
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.batch import BatchHeader
 
 #: The most partitions that are looked at for one answer; the most unread records come first.

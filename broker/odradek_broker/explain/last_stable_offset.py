@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from odradek_broker.coordinator.transactions.transaction import Transaction, TransactionState
 from odradek_broker.explain.history import CurrentState
 from odradek_broker.explain.sentences import EventKind, Value, duration_text
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.lazy_tuple import NamedTuple
 
 _S = TransactionState
 

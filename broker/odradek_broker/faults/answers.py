@@ -8,12 +8,13 @@ Produce with acks=0, which has no answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from odradek_broker.faults.rules import Named
 from odradek_broker.request import CloseConnection
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import Api, ApiKey
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.message import ArrayOf, FieldSpec, Message, Struct, Versions
 from odradek_protocol.schemas.describe_topic_partitions import DescribeTopicPartitionsResponse
 from odradek_protocol.schemas.fetch import FetchResponse, PartitionData

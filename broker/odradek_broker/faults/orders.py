@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from odradek_broker.faults.rules import Action, Rule
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.settings import INT32_MAX, did_you_mean, nearest
 
 #: The longest delay, ten minutes: no client waits longer.

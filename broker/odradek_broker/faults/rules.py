@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import field
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 from odradek_broker.platform.seams import BlockFile, Buffer, Clock, File
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.lazy_tuple import NamedTuple
 
 #: The limit of rules; a rule that has run out makes room for a new one.
 RULES_MAX = 100

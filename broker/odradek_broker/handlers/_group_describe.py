@@ -4,7 +4,7 @@ rights and their errors."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.handlers._parts import GroupAndMetadataParts
@@ -16,6 +16,7 @@ from odradek_broker.security.authorizer import (
     group,
 )
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 
 
 class Request(Protocol):

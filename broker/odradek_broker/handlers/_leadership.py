@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from odradek_broker.handlers._parts import PartitionAndMetadataParts
 from odradek_broker.metadata.cluster import Topic
 from odradek_protocol.constants import NO_NODE_ID
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 
 
 class Leadership(NamedTuple):

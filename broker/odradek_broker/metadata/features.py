@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from odradek_broker.emulation.profiles import Profile
 from odradek_broker.metadata.errors import AdminError
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.stored.cluster_metadata import FeatureLevelRecord, MetadataRecord
 
 

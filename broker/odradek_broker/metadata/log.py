@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from odradek_broker.config.types import ConfigError
 from odradek_broker.deferred import Deferred
@@ -20,6 +19,7 @@ from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.manager import LogManager
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.primitives import WireError
 from odradek_protocol.settings import INT32_MAX
 from odradek_protocol.stored.cluster_metadata import (

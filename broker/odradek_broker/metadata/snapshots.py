@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import NamedTuple
 
 from odradek_broker.platform.seams import Buffer, Files
 from odradek_broker.storage.deleted_files import DeletedFiles
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records import (
     BatchError,
     ControlType,

@@ -10,9 +10,9 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
 
 from odradek_protocol.keys import Api
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.message import ArrayOf, Struct
 from odradek_protocol.primitives import WireType
 

@@ -7,7 +7,6 @@ request -> leader epochs and producer ids are recorded, if need be, and durable
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.mirror.batches import (
@@ -31,6 +30,7 @@ from odradek_broker.storage.log_config import AppendOrigin
 from odradek_broker.storage.validation import DecompressionBudget
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.append_mirror_records import (
     ANY_END,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.metadata.log import MetadataLog
@@ -11,6 +10,7 @@ from odradek_broker.mirror.events import MirrorObserver
 from odradek_broker.partition import Partition
 from odradek_broker.platform.seams import Clock
 from odradek_broker.storage.manager import LogManager
+from odradek_protocol.lazy_tuple import NamedTuple
 
 
 class MirrorParts(NamedTuple):

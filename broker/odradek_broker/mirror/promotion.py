@@ -11,7 +11,6 @@ promoted again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from odradek_broker.config.topic_settings import MIRROR_SOURCE
 from odradek_broker.deferred import Deferred, gather
@@ -22,6 +21,7 @@ from odradek_broker.partition import Partition
 from odradek_broker.storage.errors import DataDirectoryError, StorageError
 from odradek_protocol.constants import RESOURCE_TOPIC
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.stored.cluster_metadata import ConfigRecord
 
 _E = ErrorCode

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from odradek_broker.platform.fault_points import (
     FAULT_POINT_VARIABLE,
@@ -20,6 +19,7 @@ from odradek_broker.platform.fault_points import (
 )
 from odradek_broker.platform.machine import RealFile, RealFiles
 from odradek_broker.platform.seams import Buffer
+from odradek_protocol.lazy_tuple import NamedTuple
 
 
 class FaultInjection(NamedTuple):

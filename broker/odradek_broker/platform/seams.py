@@ -7,7 +7,9 @@ simulator in memory. The fourth seam is the event loop itself (D3).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from odradek_protocol.lazy_tuple import NamedTuple
 
 Buffer = bytes | bytearray | memoryview
 #: The unit in which a `BlockFile` is written.

@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from math import inf
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
+
+from odradek_protocol.lazy_tuple import NamedTuple
 
 USER = "user"
 CLIENT_ID = "client-id"

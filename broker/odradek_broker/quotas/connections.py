@@ -6,13 +6,13 @@ The server that accepts connections asks; this module has no connections itself 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from odradek_broker.config.addresses import parse_counts, plain_address
 from odradek_broker.config.broker import BrokerConfig
 from odradek_broker.platform.seams import Clock
 from odradek_broker.quotas.client_quotas import ANY, CLIENT_ID, ClientQuotas, quota_entity
 from odradek_broker.quotas.rates import SampledRate, Windows
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.settings import INT32_MAX
 
 #: The rate for a limit of 0: one window passes between two connections, as in Kafka.

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
-from typing import NamedTuple
 
 from odradek_protocol.acls import (
     WILDCARD,
@@ -16,6 +15,7 @@ from odradek_protocol.acls import (
     PatternType,
 )
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.lazy_tuple import NamedTuple
 
 
 class Acl(NamedTuple):

@@ -9,11 +9,12 @@ right that an operation needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from odradek_broker.request import RequestContext
 from odradek_protocol.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 
 #: Kafka's ResourceType and AclOperation.
 ResourceType = AclResourceType

@@ -8,7 +8,6 @@ intervals, with the number of repetitions, and the number of all lines is limite
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 import structlog
 
@@ -23,6 +22,7 @@ from odradek_protocol.acls import (
     AclPermission,
     PatternType,
 )
+from odradek_protocol.lazy_tuple import NamedTuple
 
 #: The operations each of which implies the permission for another one (A-20). Denials imply
 #: nothing.

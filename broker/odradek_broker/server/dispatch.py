@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -34,6 +34,7 @@ from odradek_protocol.codec import Buffer
 from odradek_protocol.fetch_frames import read_one_fetch
 from odradek_protocol.keys import APIS, Api, ApiKey
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.message import Message
 from odradek_protocol.primitives import DecodeError
 from odradek_protocol.produce_frames import read_one_batch

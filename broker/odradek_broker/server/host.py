@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import structlog
 
@@ -31,6 +31,7 @@ from odradek_broker.server.cleaner_process import CleanerProcess
 from odradek_broker.storage.cleaner.runner import CleanerRunner
 from odradek_broker.storage.group_commit import GroupCommit
 from odradek_broker.storage.startup import attempt, one_by_one
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.tls.handshake import telling
 
 if TYPE_CHECKING:

@@ -8,7 +8,9 @@ browser's page cannot send that to another site without a preflight request, whi
 from __future__ import annotations
 
 from ipaddress import IPv6Address, ip_address
-from typing import Any, NamedTuple
+from typing import Any
+
+from odradek_protocol.lazy_tuple import NamedTuple
 
 HEAD_BYTES_MAX = 8 * 1024
 #: The largest body of an order; settings may have certificates in them.

@@ -8,10 +8,10 @@ offsets and gives the member what is available, up to the limits.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from odradek_broker.share.in_flight import Batch, RecordState, RemovalReason, Run, ShareSettings
 from odradek_broker.share.share_partition import SharePartition
+from odradek_protocol.lazy_tuple import NamedTuple
 
 _S = RecordState
 #: Records delivered fewer times than this are never throttled.

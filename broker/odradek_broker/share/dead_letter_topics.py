@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.partition import Partition
@@ -14,6 +14,7 @@ from odradek_broker.share.in_flight import GivenUp
 from odradek_broker.storage.errors import LogCorrupt, StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records import BatchError, Record, iter_batches, read_records
 
 _READ_BYTES = 1024 * 1024

@@ -15,7 +15,6 @@ The changes of a share partition are written one after the other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 import structlog
 
@@ -39,6 +38,7 @@ from odradek_broker.share_state import (
 )
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records import BatchBuilder, BatchError, iter_batches
 
 log = structlog.get_logger("odradek.share")

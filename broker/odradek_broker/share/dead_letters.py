@@ -8,10 +8,10 @@ record's key, value and headers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from odradek_broker.share.in_flight import GivenUpBecause
 from odradek_protocol.constants import NO_PRODUCER_ID
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records import BatchBuilder, Record, iter_batches, read_records
 
 _PREFIX = "__dlq.errors."

@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from itertools import islice
-from typing import NamedTuple
 
 from odradek_broker.share.acquisition import Acquired
 from odradek_broker.share.in_flight import GivenUpBecause, RecordState, Removed
 from odradek_broker.share.share_partition import Acknowledgement, AcknowledgeType
 from odradek_broker.share_state import ShareKey, StateBatch
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 
 _T = AcknowledgeType
 _KINDS = tuple(map(int, AcknowledgeType))

@@ -4,7 +4,6 @@ H-176)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from odradek_broker.partition import Partition
 from odradek_broker.share.acquisition import Acquired, Limits, acquire, count_of
@@ -18,6 +17,7 @@ from odradek_broker.share.share_partition import SharePartition
 from odradek_broker.share_state import ShareKey
 from odradek_broker.storage.errors import OffsetOutOfRange, StorageError
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 
 _E = ErrorCode
 

@@ -17,9 +17,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from enum import Enum, IntEnum
 from itertools import islice
-from typing import NamedTuple
 
 from odradek_broker.share_state import StateBatch
+from odradek_protocol.lazy_tuple import NamedTuple
 
 #: The member of records that nobody has.
 NOBODY = ""

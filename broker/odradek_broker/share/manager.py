@@ -15,7 +15,6 @@ With a dead letter topic, dead letters are written before the state (`dead_lette
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.partition import Partition
@@ -61,6 +60,7 @@ from odradek_broker.share_state import (
 )
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 
 _E = ErrorCode
 

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from odradek_broker.storage.log import PartitionLog
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.settings import parse_iso_duration_ms
 
 _BY_DURATION = "by_duration:"

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
-from typing import NamedTuple
 
 from odradek_broker.share.events import SessionEnd
 from odradek_broker.share_state import ShareKey
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.lazy_tuple import NamedTuple
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from itertools import groupby
-from typing import NamedTuple
 
 from odradek_broker.share.in_flight import (
     FINISHED,
@@ -38,6 +37,7 @@ from odradek_broker.share.in_flight import (
 )
 from odradek_broker.share_state import StateBatch
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 
 _E, _S = ErrorCode, RecordState
 _Wanted = Callable[[Run], bool]

@@ -17,10 +17,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from odradek_broker.storage.errors import out_of_files
 from odradek_broker.storage.journal import CommitJournal, JournalTicket, JournalWrite
+from odradek_protocol.lazy_tuple import NamedTuple
 
 #: The attempts to open a file while too many are open, and the pause between them.
 _OPEN_TRIES = 200

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import construct as c
 
 from odradek_broker.platform.seams import BLOCK_BYTES, Buffer, File
 from odradek_protocol.checksums import crc32c
+from odradek_protocol.lazy_tuple import NamedTuple
 
 #: The name of the file in its directory.
 JOURNAL = "commit-journal"

@@ -6,7 +6,6 @@ Only an index of the journal stays in memory; batches are read when a log has lo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from odradek_broker.platform.seams import Files
 from odradek_broker.storage.journal_format import (
@@ -17,6 +16,7 @@ from odradek_broker.storage.journal_format import (
     journal_parts,
     read_part,
 )
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.batch import BatchError, read_header_alone, verify_crc
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from odradek_broker.platform.seams import Volume, write_atomically
 from odradek_broker.storage.checkpoints import (
@@ -43,6 +43,7 @@ from odradek_broker.storage.log_options import LogOptions, LogStart
 from odradek_broker.storage.meta_properties import MetaProperties, read_meta_properties
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.primitives import ZERO_UUID
 
 #: Suffixes of directories that are to be removed, and of strays, which are kept.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from odradek_broker.platform.seams import Files
 from odradek_broker.storage.checkpoints import (
     DIRECTORY_IDS,
@@ -14,6 +12,7 @@ from odradek_broker.storage.checkpoints import (
     read_small_file,
 )
 from odradek_broker.storage.errors import DataDirectoryError, DataDirectoryFailed
+from odradek_protocol.lazy_tuple import NamedTuple
 
 
 class MetaProperties(NamedTuple):

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from odradek_broker.storage.aborted_transactions import AbortedTransactions
 from odradek_broker.storage.errors import IndexesBeingRebuilt, LogCorrupt, StorageError
@@ -16,6 +16,7 @@ from odradek_broker.storage.segment_scanner import SegmentCorrupt, read_batches,
 from odradek_broker.storage.segments import SegmentList
 from odradek_broker.storage.transaction_index import TransactionIndex
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.batch import BatchError, BatchHeader, read_header_alone
 from odradek_protocol.records.layout import HEADER_BYTES
 from odradek_protocol.records.record import read_records

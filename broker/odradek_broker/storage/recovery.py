@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
 
 from odradek_broker.platform.seams import Files
 from odradek_broker.storage.checkpoints import (
@@ -27,6 +26,7 @@ from odradek_broker.storage.segment_scanner import BatchAt, SegmentCorrupt, read
 from odradek_broker.storage.segments import RETENTION_DELETED, SEGMENT_SUFFIXES
 from odradek_broker.storage.transaction_index import CorruptTransactionIndex, TransactionIndex
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.batch import BatchError, BatchHeader, verify_crc
 
 _NAME_DIGITS = 20

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from odradek_broker.platform.seams import File
 from odradek_broker.storage.index import RELATIVE_OFFSET_MAX
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.batch import BatchHeader, read_header_alone
 from odradek_protocol.records.layout import HEADER_BYTES, LOG_OVERHEAD_BYTES, PACKED_EXTENT
 

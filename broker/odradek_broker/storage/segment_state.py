@@ -11,9 +11,10 @@ these few numbers tells whether a crash has taken entries of them. Kafka reads n
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
 
 import construct as c
+
+from odradek_protocol.lazy_tuple import NamedTuple
 
 STATE_MAGIC = b"ODRS"
 STATE_VERSION = 1

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import construct as c
 
 from odradek_broker.platform.seams import File, Files
 from odradek_protocol.checksums import crc32c
+from odradek_protocol.lazy_tuple import NamedTuple
 
 ABORTED_ENTRY_VERSION = 0
 

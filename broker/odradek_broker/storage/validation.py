@@ -8,8 +8,6 @@ that parse, is stored, and stops every reader."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from odradek_broker.storage.errors import AppendRejected, NotOneBatch
 from odradek_broker.storage.log_config import AppendOrigin, LogConfig
 from odradek_protocol.checksums import crc32c
@@ -21,6 +19,7 @@ from odradek_protocol.compression import (
 )
 from odradek_protocol.constants import NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records import native
 from odradek_protocol.records.batch import (
     BatchError,

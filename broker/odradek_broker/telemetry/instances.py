@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from odradek_broker.telemetry.subscriptions import ClientAttributes, Subscriptions, Wanted
 from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.primitives import ZERO_UUID
 
 #: The most client instances. Beyond that, the instance with the oldest last request ends.

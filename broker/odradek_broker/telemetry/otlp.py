@@ -14,9 +14,9 @@ import re
 import struct
 from collections.abc import Iterable, Iterator
 from enum import Enum
-from typing import NamedTuple
 
 from odradek_protocol.compression import Codec, CompressionError, decompress
+from odradek_protocol.lazy_tuple import NamedTuple
 
 #: The most bytes of a push after decompression.
 DECOMPRESSED_BYTES_MAX = 16 * 1024 * 1024

@@ -11,11 +11,11 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import field
-from typing import NamedTuple
 
 from odradek_broker.telemetry.otlp import Kind, Labels, Points
 from odradek_broker.telemetry.subscriptions import ClientAttributes
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.lazy_tuple import NamedTuple
 
 #: The least time for which the series of a client are kept after its end: longer than the usual
 #: interval of scrapes.

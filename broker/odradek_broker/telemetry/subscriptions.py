@@ -7,7 +7,6 @@ subscriptions that match it, with the shortest of their intervals.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from odradek_broker.config.client_metrics_settings import (
     DEFAULT_INTERVAL_MS,
@@ -17,6 +16,7 @@ from odradek_broker.config.client_metrics_settings import (
 from odradek_broker.re2 import Pattern
 from odradek_protocol.checksums import crc32c
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.lazy_tuple import NamedTuple
 
 #: The prefix that stands for all metrics.
 ALL_METRICS = "*"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import NamedTuple
 
 from odradek_broker.storage.checkpoints import (
     CLEAN_SHUTDOWN,
@@ -18,6 +17,7 @@ from odradek_broker.storage.checkpoints import (
 )
 from odradek_broker.storage.journal_format import JOURNAL
 from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.lazy_tuple import NamedTuple
 
 QUORUM_STATE = "quorum-state"
 

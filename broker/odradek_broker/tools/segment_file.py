@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from odradek_broker.platform.seams import File
 from odradek_broker.storage.segment_scanner import SegmentCorrupt, SegmentScan
 from odradek_protocol.checksums import crc32c
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.batch import BatchError, BatchHeader
 from odradek_protocol.records.layout import CRC_START
 

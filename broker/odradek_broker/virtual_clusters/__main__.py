@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import gc
 
-from odradek_broker.platform.quick_start import import_structlog
+from odradek_broker.platform.quick_start import import_libraries
 
 # Imported modules are no garbage.
 gc.disable()
-import_structlog()
+import_libraries()
 
 from odradek_broker.virtual_clusters.program import main
 

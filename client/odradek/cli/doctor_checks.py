@@ -25,10 +25,11 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from odradek.cli.pid_file import PidFile, RunningBroker
 from odradek_client.words import counted
+from odradek_protocol.lazy_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from odradek_broker.config.broker import BrokerConfig, Notice

@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
 
 from odradek.cli.offset_grammar import OffsetError, parse_time
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.settings import parse_iso_duration_ms
 
 Partition = tuple[str, int]

@@ -121,6 +121,9 @@ def serve(options: ServeOptions) -> None:
 def _serve(options: ServeOptions) -> None:
     # Imported modules are no garbage: the collector is off during imports, and never scans them.
     gc.disable()
+    from odradek_broker.platform.quick_start import import_libraries
+
+    import_libraries()
     parsed, notices = configure(
         options.listen,
         options.data_dir,
@@ -131,9 +134,6 @@ def _serve(options: ServeOptions) -> None:
     )
     if options.testing and parsed.http_address is None:
         parsed = replace(parsed, http_listen=TESTING_HTTP)
-    from odradek_broker.platform.quick_start import import_structlog
-
-    import_structlog()
     from odradek_broker.platform.log_lines import configure_logging, reopen_log_file
 
     log_file = options.log_file

@@ -6,7 +6,7 @@ import json
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,6 +28,7 @@ from odradek.cli.common import (
 )
 from odradek.cli.completion import group_names, topic_names
 from odradek.cli.offset_grammar import utc_time
+from odradek_protocol.lazy_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin

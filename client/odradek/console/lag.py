@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from odradek_client.structs import TopicPartition
+from odradek_protocol.lazy_tuple import NamedTuple
 
 #: An hour of points, at one every two seconds.
 _POINTS_MAX = 1_800

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from odradek.partition_fetch import FetchLimits, fetch_from
 from odradek_client.admin import Admin
@@ -16,6 +15,7 @@ from odradek_client.admin.results import Outcomes, Results
 from odradek_client.consumer.fetch_session import PartitionRequest
 from odradek_client.errors import AuthenticationFailed, OdradekError
 from odradek_client.structs import TopicPartition
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.aborted import AbortedBatches
 from odradek_protocol.records.batch import (
     BatchError,

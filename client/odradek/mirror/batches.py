@@ -14,9 +14,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from odradek_protocol.compression import Codec
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records import HEADER_BYTES, EncodedRecords
 from odradek_protocol.records.aborted import AbortedBatches
 from odradek_protocol.records.batch import BatchHeader, iter_batches, verify_crc

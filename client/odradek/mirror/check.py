@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from odradek.mirror.comparison import (
     Difference,
@@ -31,6 +30,7 @@ from odradek_client.admin.topics import TopicDescription
 from odradek_client.errors import Refused
 from odradek_client.structs import TopicPartition
 from odradek_protocol.keys import APIS, ApiKey
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.aborted import AbortedBatches
 from odradek_protocol.records.batch import BatchError, iter_batches
 

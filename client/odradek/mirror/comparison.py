@@ -12,9 +12,10 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from odradek.mirror.run_map import Run
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records import HEADER_BYTES
 from odradek_protocol.records.batch import BatchHeader
 from odradek_protocol.records.record import Headers, read_columns

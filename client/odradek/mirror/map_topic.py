@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import NamedTuple
 from uuid import UUID
 
 from odradek.mirror.run_map import Entry, MapDamaged, PartitionMap, decode_entry, decode_key
@@ -20,6 +19,7 @@ from odradek_client.admin import Admin, NewTopic
 from odradek_client.admin.configs import ConfigResource
 from odradek_client.errors import Refused, TopicAlreadyExists, UnknownTopicOrPartition
 from odradek_client.structs import TopicPartition
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.aborted import AbortedBatches
 from odradek_protocol.records.batch import iter_batches, verify_crc
 from odradek_protocol.records.record import read_columns

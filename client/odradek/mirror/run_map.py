@@ -18,12 +18,13 @@ import json
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, TypeGuard
 from uuid import UUID
 
 from odradek.mirror.batches import Span
 from odradek_client.errors import OdradekError, Refused
 from odradek_client.structs import TopicPartition
+from odradek_protocol.lazy_tuple import NamedTuple
 
 #: The most runs of one record of the map topic: a record with fewer is written again, with the runs
 #: of the next transaction as well, so that the map topic has few records after its compaction.

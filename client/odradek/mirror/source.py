@@ -15,7 +15,7 @@ import random
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from odradek.partition_fetch import FetchLimits, fetch_from
 from odradek_client.admin import Admin
@@ -27,6 +27,7 @@ from odradek_client.errors import OdradekError, Refused
 from odradek_client.structs import TopicPartition
 from odradek_protocol.constants import NO_LEADER_EPOCH
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.records.batch import BatchError, iter_batches, verify_crc
 from odradek_protocol.records.layout import HEADER_BYTES, LENGTH_AT, LOG_OVERHEAD_BYTES

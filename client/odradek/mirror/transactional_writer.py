@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from odradek.mirror.batches import CopiedBatch, Span
 from odradek.mirror.map_topic import map_topic
@@ -28,6 +27,7 @@ from odradek_client.errors import (
 from odradek_client.producer.batch import ProducerBatch
 from odradek_client.producer.producer import Producer, producer_on_network
 from odradek_client.structs import TopicPartition
+from odradek_protocol.lazy_tuple import NamedTuple
 
 log = logging.getLogger("odradek.mirror")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from odradek_client.structs import TopicPartition
 from odradek_protocol.constants import (
@@ -18,6 +17,7 @@ from odradek_protocol.constants import (
     NO_LEADER_EPOCH,
     SESSION_EPOCH_MAX,
 )
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.fetch import FetchPartition, FetchTopic, ForgottenTopic
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import NamedTuple
 
 from odradek_protocol.constants import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.settings import parse_iso_duration_ms
 
 #: The `timestamp` that stands for a duration before the time of the request.

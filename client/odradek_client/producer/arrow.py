@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from odradek_client.config.producer import ProducerConfig
 from odradek_client.errors import IllegalState, OdradekError, RecordTooLarge
@@ -19,6 +19,7 @@ from odradek_client.producer.batch import ProducerBatch
 from odradek_client.producer.partitioner import Partitioner, TopicQueues
 from odradek_protocol.compression import Codec
 from odradek_protocol.constants import NO_OFFSET
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records import EncodedRecords
 from odradek_protocol.records.arrow import pyarrow
 from odradek_protocol.records.from_arrow import (

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from odradek_client.errors import IllegalState, OdradekError
 from odradek_client.producer.identity import NO_IDENTITY, ProducerIdentity
 from odradek_client.structs import TopicPartition
 from odradek_protocol.compression import Codec
 from odradek_protocol.constants import NO_OFFSET
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records import BatchBuilder, EncodedRecords, next_sequence
 from odradek_protocol.records.place import Place
 

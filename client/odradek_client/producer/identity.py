@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from odradek_protocol.lazy_tuple import NamedTuple
 
 EPOCH_MAX = 32767
 

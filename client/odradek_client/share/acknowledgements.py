@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
+
+from odradek_protocol.lazy_tuple import NamedTuple
 
 
 class AcknowledgeType(IntEnum):

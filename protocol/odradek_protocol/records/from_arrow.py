@@ -11,10 +11,11 @@ from array import array
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from odradek_protocol.compression import Codec
 from odradek_protocol.constants import NO_TIMESTAMP
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.murmur2 import positive_murmur2
 
 from . import native

@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from enum import IntEnum
 from itertools import repeat
 from struct import Struct
-from typing import NamedTuple
 
 from odradek_protocol.compression import (
     DEFAULT_MAX_DECOMPRESSED_BYTES,
@@ -29,6 +28,7 @@ from odradek_protocol.compression import (
     CompressionError,
     decompress,
 )
+from odradek_protocol.lazy_tuple import NamedTuple
 
 from . import native
 from .batch import BatchHeader, BodyNotDecompressed, Buffer, CorruptBatch

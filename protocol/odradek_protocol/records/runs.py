@@ -13,7 +13,9 @@ from __future__ import annotations
 from functools import cache
 from itertools import repeat
 from struct import iter_unpack
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from odradek_protocol.lazy_tuple import NamedTuple
 
 from .varint import read_varint, read_varlong
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import NamedTuple
 
 from odradek_protocol.compression import (
     DEFAULT_MAX_DECOMPRESSED_BYTES,
@@ -13,6 +12,7 @@ from odradek_protocol.compression import (
 )
 from odradek_protocol.constants import NO_TIMESTAMP
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.lazy_tuple import NamedTuple
 
 from .batch import BatchHeader, BodyNotDecompressed, Buffer
 from .layout import HEADER_BYTES

@@ -147,22 +147,16 @@ _VALUE = r"[^\0,]+"
 _BASE64 = r"(?:[a-zA-Z0-9+/]{4})*(?:[a-zA-Z0-9+/]{3}=|[a-zA-Z0-9+/]{2}==)?"
 _EXTENSIONS = rf"(?P<extensions>(?:,[A-Za-z]+={_VALUE})*)"
 
-_CLIENT_FIRST = re.compile(
+# Compiled by `re` at their first use: most listeners of a broker have no SASL.
+_CLIENT_FIRST = (
     rf"(?P<header>n,(?:a=(?P<authorization_id>{_NAME}))?,)"
-    rf"(?P<bare>n=(?P<name>{_NAME}),r=(?P<nonce>{_NONCE}){_EXTENSIONS})",
-    re.DOTALL,
+    rf"(?P<bare>n=(?P<name>{_NAME}),r=(?P<nonce>{_NONCE}){_EXTENSIONS})"
 )
-_SERVER_FIRST = re.compile(
-    rf"r=(?P<nonce>{_NONCE}),s=(?P<salt>{_BASE64}),i=(?P<iterations>[1-9][0-9]{{0,8}}){_EXTENSIONS}",
-    re.DOTALL,
+_SERVER_FIRST = (
+    rf"r=(?P<nonce>{_NONCE}),s=(?P<salt>{_BASE64}),i=(?P<iterations>[1-9][0-9]{{0,8}}){_EXTENSIONS}"
 )
-_CLIENT_FINAL = re.compile(
-    rf"(?P<without_proof>c=(?P<binding>{_BASE64}),r=(?P<nonce>{_NONCE}){_EXTENSIONS}),p=(?P<proof>{_BASE64})",
-    re.DOTALL,
-)
-_SERVER_FINAL = re.compile(
-    rf"(?:e=(?P<error>{_VALUE})|v=(?P<signature>{_BASE64})){_EXTENSIONS}", re.DOTALL
-)
+_CLIENT_FINAL = rf"(?P<without_proof>c=(?P<binding>{_BASE64}),r=(?P<nonce>{_NONCE}){_EXTENSIONS}),p=(?P<proof>{_BASE64})"
+_SERVER_FINAL = rf"(?:e=(?P<error>{_VALUE})|v=(?P<signature>{_BASE64})){_EXTENSIONS}"
 
 
 def escape_name(name: str) -> str:
@@ -304,9 +298,9 @@ def parse_server_final(token: bytes) -> ServerFinal:
     return ServerFinal(base64.b64decode(found["signature"]))
 
 
-def _match(pattern: re.Pattern[str], token: bytes, problem: str) -> re.Match[str]:
+def _match(pattern: str, token: bytes, problem: str) -> re.Match[str]:
     try:
-        found = pattern.fullmatch(token.decode())
+        found = re.fullmatch(pattern, token.decode(), re.DOTALL)
     except UnicodeDecodeError:
         found = None
     if found is None:

@@ -6,9 +6,11 @@ Both may be longer, if a later version appends fields: the known prefix is read.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from construct import Byte, ConstructError, Int16sb, Int32sb, Int64sb, Struct
+
+from odradek_protocol.lazy_tuple import NamedTuple
 
 VERSION = 0
 

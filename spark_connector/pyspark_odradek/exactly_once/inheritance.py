@@ -20,8 +20,8 @@ import tempfile
 import time
 import uuid
 from pathlib import Path
-from typing import NamedTuple
 
+from odradek_protocol.lazy_tuple import NamedTuple
 from pyspark_odradek.exactly_once.identity import Writer
 
 try:

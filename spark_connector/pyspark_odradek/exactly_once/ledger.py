@@ -15,8 +15,9 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
+from odradek_protocol.lazy_tuple import NamedTuple
 from pyspark_odradek.errors import SinkError, StaleBatch, Superseded
 
 FORMAT = 1

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
+from odradek_protocol.lazy_tuple import NamedTuple
 from pyspark_odradek.errors import SinkError, StaleBatch, TransactionsLost
 from pyspark_odradek.exactly_once import ledger, targets
 from pyspark_odradek.exactly_once.identity import Writer

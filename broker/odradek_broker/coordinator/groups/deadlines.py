@@ -4,12 +4,13 @@ stored."""
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 from odradek_broker.coordinator.groups.modern.group import ModernGroup, ModernMember
 from odradek_broker.coordinator.groups.settings import GroupSettings, Topics, group_setting
 from odradek_broker.coordinator.runtime import Instant
 from odradek_broker.coordinator.timers import Timers
+from odradek_protocol.lazy_tuple import NamedTuple
 
 
 class Deadline(Enum):

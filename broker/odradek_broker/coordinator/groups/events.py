@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum, IntEnum, auto
-from typing import Any, NamedTuple
+from typing import Any
 
 from odradek_broker.coordinator.groups.classic.group import (
     ClassicGroup,
@@ -19,6 +19,7 @@ from odradek_broker.coordinator.groups.classic.group import (
 from odradek_broker.coordinator.groups.modern.group import ModernGroup, ModernMember
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 
 # --- Reasons --------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ change it. Decisions are returned as records.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from odradek_broker.coordinator.groups.classic.group import ClassicGroup, GroupState
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
@@ -24,6 +24,7 @@ from odradek_protocol.constants import (
 )
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.schemas.offset_commit import CONSUMER_GROUPS_SINCE
 from odradek_protocol.stored.offset_commit import OffsetCommitValue, encode_key, encode_value
 

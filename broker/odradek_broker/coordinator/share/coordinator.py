@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import structlog
 
@@ -35,6 +35,7 @@ from odradek_broker.share_state import ShareKey, ShareState, StateResult
 from odradek_broker.storage.checkpoints import encode_topic_id
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 
 log = structlog.get_logger("odradek.share_state")
 

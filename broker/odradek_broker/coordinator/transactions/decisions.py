@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import NamedTuple
 
 from odradek_broker.coordinator.transactions.transaction import (
     COMPLETED,
@@ -37,6 +36,7 @@ from odradek_protocol.constants import (
 )
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.lazy_tuple import NamedTuple
 
 _E = ErrorCode
 _S = TransactionState

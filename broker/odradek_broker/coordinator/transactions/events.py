@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import NamedTuple
 
 from odradek_broker.coordinator.transactions.decisions import Call
 from odradek_broker.coordinator.transactions.markers import MarkerAnswer
 from odradek_broker.coordinator.transactions.transaction import Transaction, TransactionState
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 
 
 class Cause(Enum):

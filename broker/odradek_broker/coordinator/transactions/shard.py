@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from odradek_broker.coordinator.runtime import Instant, Outcome, Reply
 from odradek_broker.coordinator.timers import Timers
@@ -67,6 +67,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.platform.fault_points import NO_FAULT_POINTS, FaultPoint, FaultPoints
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.stored import transaction_log
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.partition import Partition
@@ -25,6 +25,7 @@ from odradek_broker.storage.producers.state import ProducerStateManager
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.lazy_tuple import NamedTuple
 
 
 class TransactionVerifier(Protocol):

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from itertools import compress
 from operator import ge
-from typing import NamedTuple, cast
+from typing import cast
 
 from odradek_broker.storage.cleaner.job import CleaningJob
 from odradek_broker.storage.cleaner.offset_map import OffsetMap
 from odradek_broker.storage.cleaner.transactions import CleanedTransactions
 from odradek_broker.storage.transaction_index import AbortedTransaction
 from odradek_protocol.constants import NO_PRODUCER_ID
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.batch import BatchHeader, Buffer
 from odradek_protocol.records.builder import rewrite_columns
 from odradek_protocol.records.record import RecordColumns, read_columns

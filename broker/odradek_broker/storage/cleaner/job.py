@@ -6,9 +6,10 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import field, fields
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.lazy_tuple import NamedTuple
 
 _PRODUCERS = "last_records"
 _PRODUCER_LINES = "producer_lines"

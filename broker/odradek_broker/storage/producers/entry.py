@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from odradek_protocol.constants import (
     NO_COORDINATOR_EPOCH,
@@ -13,6 +12,7 @@ from odradek_protocol.constants import (
     NO_SEQUENCE,
     NO_TIMESTAMP,
 )
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.batch import previous_sequence
 
 # Rule P-05: as many as a client may have in flight.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from enum import IntEnum
-from typing import NamedTuple
+
+from odradek_protocol.lazy_tuple import NamedTuple
 
 #: The findings that are shown of one file and severity; the others are counted.
 FINDINGS_PER_FILE_MAX = 20

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.consumer.errors import describe
@@ -30,6 +30,7 @@ from odradek_client.network.client import NetworkClient
 from odradek_client.structs import OffsetAndMetadata, TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.message import Message
 from odradek_protocol.primitives import WireError
 from odradek_protocol.schemas.offset_commit import OffsetCommitResponse

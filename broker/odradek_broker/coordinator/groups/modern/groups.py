@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Mapping
 from enum import IntEnum
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from odradek_broker.coordinator.groups.deadlines import Deadline, MemberDeadlines, TimerName
 from odradek_broker.coordinator.groups.events import (
@@ -41,6 +41,7 @@ from odradek_broker.coordinator.timers import Timers
 from odradek_broker.deferred import Deferred
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.stored.modern_groups import decode_key, decode_value
 
 _E = ErrorCode

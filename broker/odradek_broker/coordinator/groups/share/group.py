@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import field, replace
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from odradek_broker.coordinator.groups.modern.group import (
     ModernGroup,
@@ -18,6 +18,7 @@ from odradek_broker.coordinator.groups.partitions import (
     partitions_from,
 )
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.stored.share_group import (
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataValue,

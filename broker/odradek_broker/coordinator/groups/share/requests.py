@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import structlog
 
@@ -35,6 +35,7 @@ from odradek_broker.share_state import ShareKey, StateResult
 from odradek_protocol.constants import NO_DELIVERY_COUNT, NO_OFFSET
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.schemas.share_group_describe import DescribedShareGroup
 from odradek_protocol.schemas.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,

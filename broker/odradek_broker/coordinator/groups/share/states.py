@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 from odradek_broker.coordinator.groups.partitions import Partitions, partitions_of
 from odradek_broker.coordinator.groups.settings import Topics
@@ -21,6 +20,7 @@ from odradek_broker.coordinator.groups.share.group import (
     StateTopic,
     StateTopics,
 )
+from odradek_protocol.lazy_tuple import NamedTuple
 
 #: The time after which states that are still noted as initializing are requested again (H-22).
 INITIALIZE_RETRY_MS = 30_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from odradek_broker.coordinator.groups.modern.group import (
     FIRST_EPOCH,
@@ -30,6 +30,7 @@ from odradek_broker.coordinator.groups.streams.topology import (
 )
 from odradek_protocol.constants import LEAVE_EPOCH
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.stored.streams_group import (
     StoredTasks,
     StreamsGroupCurrentMemberAssignmentValue,

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from odradek_broker.coordinator.groups.deadlines import Deadline, TimerName
 from odradek_broker.coordinator.groups.events import Observer
@@ -50,6 +49,7 @@ from odradek_broker.coordinator.runtime import Instant, Outcome, Record
 from odradek_broker.coordinator.timers import Timers
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_STATIC_EPOCH
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.schemas.streams_group_heartbeat import (
     EndpointToPartitions,
     EndpointTopicPartitions,

@@ -12,11 +12,11 @@ from dataclasses import field
 from enum import IntEnum
 from functools import cached_property
 from heapq import heappop, heappush
-from typing import NamedTuple
 
 from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.stored.streams_group import (
     StoredInternalTopic,
     StoredSubtopology,
