@@ -1,8 +1,9 @@
 """The aborted transactions of one log, from the transaction indexes of its segments.
 
 A file that is not trusted is neither read nor added to: readers are told to ask again until a
-worker has written another one, which then replaces it (L-05, L-33). So at any moment the file on
-disk is whole or known to be damaged, and no reader gets aborted records (F-09).
+worker has written another one, which then replaces it (L-05, L-33). A file that takes no entry, as
+on a full disk, is removed. So at any moment the file on disk is whole or known to be damaged, and
+no reader gets aborted records (F-09).
 
 A file is trusted if it has the entries that the snapshot at the end of its segment names (P-26).
 Where no snapshot names any, as in a directory of Kafka's, any file is trusted. A missing file may
@@ -17,7 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from odradek_broker.platform.seams import Files
-from odradek_broker.storage.errors import IndexesBeingRebuilt, LogCorrupt
+from odradek_broker.storage.errors import IndexesBeingRebuilt, LogCorrupt, no_room
 from odradek_broker.storage.handles import BackgroundRunner, HandleCache
 from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.segment_state import SegmentState
@@ -129,12 +130,16 @@ class AbortedTransactions:
 
     def append(self, segment: Segment, entry: AbortedTransaction) -> None:
         """Add an aborted transaction. Its marker is in the log already, so a rebuild that begins
-        later finds it."""
+        later finds it. OSError if the file takes no entry, and cannot be removed either."""
         broken = self._broken.get(segment.base_offset)
         if broken is None:
             try:
                 self._opened(segment).append(entry)
             except CorruptTransactionIndex:
+                self._broken[segment.base_offset] = _Broken()
+            except OSError:
+                # A start takes a missing file for damaged, and one without this entry for whole.
+                self.remove(segment)
                 self._broken[segment.base_offset] = _Broken()
             else:
                 self._unsynced.add(segment.path_of("txnindex"))
@@ -274,13 +279,14 @@ class AbortedTransactions:
         background: BackgroundRunner,
     ) -> None:
         """Start a rebuild, unless one is under way or impossible. LogCorrupt; OSError where the
-        last attempt met one."""
+        last attempt met one other than a full disk."""
         if not (broken.under_way or broken.damage or broken.failure):
             self._begin(segment, broken, all_segments, fill, background)
         if broken.damage:
             raise LogCorrupt(broken.damage)
         failure, broken.failure = broken.failure, None
-        if failure is not None:
+        # With a full disk the segment can be read: another attempt is made.
+        if failure is not None and not no_room(failure):
             raise failure
 
     def _begin(

@@ -526,16 +526,20 @@ class PartitionLog:
         epoch_before = None if known is None else known.epoch
         if epoch_before != header.producer_epoch:
             self.watch.new_epoch(self._topic_partition, header, epoch_before)
+        aborted = self._producers.aborted_transactions
         try:
             self._producers.apply(
                 header, marker, self._segments.active, base_offset, last_offset, now_ms
             )
         except OSError as problem:
-            # The marker is in the log but its transaction index is not: readers would take aborted
-            # records for committed ones. A restart rebuilds it.
+            # The marker is in the log, and the index without its entry is on disk: readers would
+            # take aborted records for committed ones. A restart rebuilds it.
             reason = f"writing the transaction index of {self.name} failed: {problem}"
             self.go_offline(reason)
             raise AppendRejected(ErrorCode.KAFKA_STORAGE_ERROR, reason) from problem
+        if marker is not None and aborted.broken:
+            # A power cut must not bring an index back that was removed.
+            self._files.directory.dirty = True
 
     def roll(self, now_ms: int) -> None:
         """Begin a new segment at the log end; nothing happens if the active one is empty.

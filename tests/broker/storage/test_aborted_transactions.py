@@ -27,6 +27,7 @@ from logs import (
 from odradek.simulation.disk import Failure, MemoryFiles
 from odradek_broker.storage import aborted_transactions
 from odradek_broker.storage.errors import (
+    AppendRejected,
     IndexesBeingRebuilt,
     LogCorrupt,
     StorageError,
@@ -314,6 +315,77 @@ def test_too_many_open_files_pass(log: PartitionLog, files: MemoryFiles) -> None
         aborted(log)
     workers.run()
     assert aborted(log) == ABORTED
+
+
+@pytest.mark.parametrize("end", ["room", "clean stop", "crash"])
+@pytest.mark.parametrize(
+    ("kind", "code", "had_entries"),
+    [
+        ("append", errno.ENOSPC, True),
+        ("append", errno.ENOSPC, False),
+        ("append", errno.EMFILE, True),
+        ("open", errno.ENOSPC, False),
+    ],
+)
+def test_l08_an_abort_on_a_full_disk_is_known_when_there_is_room(
+    files: MemoryFiles, kind: str, code: int, had_entries: bool, end: str
+) -> None:
+    log = make_log(files, durability="fsync")
+    for producer_id in (1, 2):
+        append(log, make_batch(3, producer_id=producer_id, transactional=True))
+    expected = [(2, 3)]
+    if had_entries:
+        append_marker(log, commit=False, producer_id=1)
+        expected = [(1, 0), (2, 3)]
+    log.durability.flush()
+    files.fail(Failure(kind, code=code, path_part="txnindex", for_ever=True))
+    append_marker(log, commit=False, producer_id=2)
+    log.durability.flush()
+    assert not log.offline
+    assert log.last_stable_offset == (8 if had_entries else 0)
+    if code == errno.ENOSPC:
+        for _ in range(3):
+            with pytest.raises(IndexesBeingRebuilt):
+                aborted(log)
+    files.heal()
+    if end != "room":
+        log = restarted(files, log, clean=end == "clean stop")
+    assert aborted(log) == expected
+    if not had_entries:
+        append_marker(log, commit=False, producer_id=1)
+    assert aborted(log) == [(1, 0), (2, 3)]
+
+
+def test_d5_a_power_cut_does_not_bring_back_the_index_before_an_abort(files: MemoryFiles) -> None:
+    """The start has a recovery point behind the marker, and reads no batch before it."""
+    log = make_log(files, durability="fsync")
+    for producer_id in (1, 2):
+        append(log, make_batch(3, producer_id=producer_id, transactional=True))
+    append_marker(log, commit=False, producer_id=1)
+    log.durability.flush()
+    files.sync_dir(DIRECTORY)
+    files.fail(Failure("append", code=errno.ENOSPC, path_part="txnindex"))
+    append_marker(log, commit=False, producer_id=2)
+    log.durability.flush()
+    assert log.last_stable_offset == 8
+    point = LogStart(recovery_point=log.log_end_offset)
+    files.crash()
+    log = make_log(files, start=point, durability="fsync")
+    assert aborted(log) == [(1, 0), (2, 3)]
+
+
+def test_l08_an_index_that_can_be_neither_written_nor_removed_takes_the_partition_offline(
+    files: MemoryFiles,
+) -> None:
+    log = make_log(files)
+    append(log, make_batch(3, producer_id=1, transactional=True))
+    append(log, make_batch(3, producer_id=2, transactional=True))
+    append_marker(log, commit=False, producer_id=1)
+    files.fail(Failure("append", path_part="txnindex"))
+    files.fail(Failure("remove", path_part="txnindex"))
+    with pytest.raises(AppendRejected):
+        append_marker(log, commit=False, producer_id=2)
+    assert log.offline
 
 
 def test_l20_what_a_worker_made_for_a_segment_that_is_gone_is_dropped(

@@ -145,7 +145,7 @@ class Producers:
         last_offset: int,
         now_ms: int,
     ) -> None:
-        """Apply a batch that is in the log (P-18). OSError from the transaction index."""
+        """Apply a batch that is in the log (P-18). OSError: see `AbortedTransactions.append`."""
         self.state.update(header, base_offset, last_offset, now_ms)
         if marker is not None:
             aborted = self._apply_marker(header, marker, last_offset)
