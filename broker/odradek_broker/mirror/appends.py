@@ -95,7 +95,7 @@ class MirrorAppends:
         At most one record for each partition and one for the ids: none of them may go back.
         """
         metadata, highest = self._metadata, -1
-        epochs: dict[tuple[str, int], int] = {}
+        epochs: dict[TopicPartition, int] = {}
         for each in wanted:
             try:
                 self._check(each)
@@ -104,7 +104,6 @@ class MirrorAppends:
             epoch = each.part.source_leader_epoch
             if epoch > epochs.get(each.where, metadata.leader_epoch_of(*each.where)):
                 epochs[each.where] = epoch
-                self._tell(each, MirrorEvent.EPOCH_RAISED, epoch=epoch)
             if each.part.records is not None:
                 with memoryview(each.part.records) as view:
                     known_below = max(metadata.producer_ids_end, highest)
@@ -112,6 +111,8 @@ class MirrorAppends:
         records: list[MetadataRecord] = []
         for (topic, index), epoch in epochs.items():
             records += metadata.leader_epoch_records(topic, {index: epoch})
+            raised = MirrorDecision(MirrorEvent.EPOCH_RAISED, topic, ((topic, index),), epoch=epoch)
+            self._observer(raised)
         return records + metadata.leave_producer_ids_to_others(highest)
 
     def _check(self, wanted: MirrorAppend) -> Partition:
@@ -312,15 +313,12 @@ class MirrorAppends:
         event: MirrorEvent,
         *,
         offset: int = -1,
-        epoch: int = -1,
         error: ErrorCode = ErrorCode.NONE,
         reason: str = "",
     ) -> None:
         partitions = () if event is MirrorEvent.APPENDED else (wanted.where,)
         self._observer(
-            MirrorDecision(
-                event, wanted.topic, partitions, offset, epoch, error=error, reason=reason
-            )
+            MirrorDecision(event, wanted.topic, partitions, offset, error=error, reason=reason)
         )
 
 

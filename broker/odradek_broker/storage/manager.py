@@ -484,7 +484,8 @@ class LogManager:
         self, logs: Sequence[PartitionLog], targets: Sequence[int | StorageError]
     ) -> list[int | StorageError]:
         """Move the starts of several logs up to these offsets as `delete_records` does, but under
-        any cleanup policy. An error among the targets stays in the answer."""
+        any cleanup policy. An error among the targets stays in the answer, and of several targets
+        for one log the highest counts."""
         done = list(targets)
         for directory in self._directories.online:
             moved = {
@@ -492,7 +493,10 @@ class LogManager:
                 for number, (log, target) in enumerate(zip(logs, done, strict=True))
                 if isinstance(target, int) and self.directory_of(log) is directory
             }
-            starts = {(log.topic, log.partition): target for log, target in moved.values()}
+            starts: dict[TopicPartition, int] = {}
+            for log, target in moved.values():
+                where = (log.topic, log.partition)
+                starts[where] = max(target, starts.get(where, target))
             try:
                 if not directory.has_written_log_starts(starts):
                     directory.write_log_starts(starts)

@@ -10,6 +10,7 @@ import pytest
 from logs import NOW_MS, make_batch
 from mirror_world import SOURCE, MirrorWorld, SourceLog, base_offsets, same_state
 from odradek_broker.config.types import ConfigError
+from odradek_broker.explain.sentences import EventKind
 from odradek_broker.metadata.config_changes import (
     Change,
     Operation,
@@ -410,6 +411,27 @@ def test_i06_i07_ids_and_epochs_of_one_request_never_go_back(
     assert (given.result() or 0) > max(ids)
 
 
+def test_i07_a_partition_that_is_named_often_has_its_epoch_raised_once(world: MirrorWorld) -> None:
+    """Among topics and partitions that do not exist; the highest of the epochs counts."""
+    epochs = random.Random(1).sample(range(1, 50_000), 5_000)
+    request = [
+        world.wanted(batch(0, leader_epoch=-1, producer_id=epoch), epoch=epoch) for epoch in epochs
+    ]
+    request += [each._replace(topic="nowhere") for each in request]
+    nowhere = world.wanted(None, end=0, epoch=60_000)
+    nowhere.part.partition_index = 77
+    answer = world.node.mirrors.append([nowhere, *request])
+    world.flush_all()
+    codes = [each.error_code for each in answer.result()]
+    assert (len(codes), codes.count(E.NONE), codes[1]) == (10_001, 1, E.NONE)
+    events = world.node.mirror_history.about("t").events
+    raised = [each for each in events if each.kind is EventKind.MIRROR_EPOCH_RAISED]
+    assert [each.fields["epoch"] for each in raised] == [max(epochs)]
+    world.crash(keep_page_cache=False)
+    assert world.node.metadata.leader_epoch_of("t", 0) == max(epochs)
+    assert world.node.metadata.producer_ids_end > max(epochs)
+
+
 def test_i06_a_damaged_batch_takes_no_producer_ids(world: MirrorWorld) -> None:
     before = world.node.metadata.producer_ids_end
     world.append(forged(batch(0, producer_id=10**9), crc=5))
@@ -502,6 +524,17 @@ def test_i08_a_gap_at_the_beginning_stays_part_of_the_log(world: MirrorWorld, st
         world.crash(keep_page_cache=keep)
         assert world.log_of().log_start_offset == start
         same_state(world, source)
+
+
+def test_i08_the_log_start_of_a_partition_that_is_named_twice_does_not_go_back(
+    world: MirrorWorld,
+) -> None:
+    assert world.append(batch(0, 2) + batch(2, 2)).error_code == E.NONE
+    answer = world.node.mirrors.append([world.wanted(None, start=start) for start in (3, 2)])
+    world.flush_all()
+    assert [each.log_start_offset for each in answer.result()] == [3, 3]
+    world.crash(keep_page_cache=False)
+    assert world.log_of().log_start_offset == 3
 
 
 def test_i08_a_question_does_not_begin_the_log_behind_the_first_batch(world: MirrorWorld) -> None:
