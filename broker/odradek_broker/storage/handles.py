@@ -41,13 +41,17 @@ class HandleOwner(Protocol):
     def unload_indexes(self) -> None: ...
 
 
+#: The number of handles at which an opening looks for one to close. With thousands of pinned ones,
+#: as after a request for thousands of partitions, a look at each would take too long.
+LOOKS_MAX = 100
+
 #: A full segment of small batches has 5 MB of indexes, so a terabyte would have 5 GB.
 INDEX_BYTES_MAX = 128 * 1024 * 1024
 
 
 class HandleCache:
-    """At most `limit` open handles, plus the pinned ones; at most `index_bytes_max` of indexes of
-    sealed segments, plus the last one read."""
+    """At most `limit` open handles, plus the pinned ones, and a few that are only found later among
+    many; at most `index_bytes_max` of indexes of sealed segments, plus the last one read."""
 
     def __init__(
         self,
@@ -106,7 +110,7 @@ class HandleCache:
 
     def _make_room(self) -> None:
         # At most two rounds: the first one may only clear `used`.
-        for _ in range(2 * len(self._owners)):
+        for _ in range(min(2 * len(self._owners), LOOKS_MAX)):
             if len(self._owners) < self.limit:
                 return
             key, owner = next(iter(self._owners.items()))

@@ -18,8 +18,10 @@ from logs import (
 )
 from odradek.simulation.disk import Failure, MemoryFiles
 from odradek_broker.storage.errors import AppendRejected, PartitionOffline
+from odradek_broker.storage.handles import LOOKS_MAX
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_durability import LogDurability
+from odradek_broker.storage.segment import Segment
 
 
 @pytest.fixture
@@ -161,6 +163,29 @@ def test_handle_that_a_flush_holds_is_not_closed(files: MemoryFiles) -> None:
     log.durability.finish_flush(ticket, None)
     log.durability.flush()
     assert log.high_watermark == 6
+
+
+def test_an_opening_looks_at_few_of_many_handles_that_flushes_hold(
+    files: MemoryFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    pinned = vars(Segment)["pinned"].fget
+
+    def counted(segment: Segment) -> bool:
+        nonlocal looks
+        looks += 1
+        return bool(pinned(segment))
+
+    monkeypatch.setattr(Segment, "pinned", property(counted))
+    log = make_log(files, durability="fsync", open_files=4, segment_bytes=100)
+    for _ in range(500):
+        append(log)
+    assert len(log.segments) == files.open_handles == 500
+    assert looks <= 500 * LOOKS_MAX
+    log.durability.flush()
+    for _ in range(20):
+        append(log)
+    assert files.open_handles <= 4 + 20
 
 
 def test_t45_undurable_marker_holds_the_last_stable_offset(log: PartitionLog) -> None:
