@@ -13,6 +13,8 @@ output does not fit.
 | lz4    | one frame, independent 64 KiB blocks: Java | frames of any flags                 |
 |        | refuses linked ones                        |                                     |
 | zstd   | one frame with the content size            | frames, with or without a size      |
+
+The library of the codecs takes 2 MB, so each function imports it: many brokers never compress.
 """
 
 from __future__ import annotations
@@ -22,8 +24,6 @@ from collections.abc import Callable
 from enum import IntEnum
 from struct import Struct
 from struct import error as StructError
-
-import cramjam
 
 Buffer = bytes | bytearray | memoryview
 
@@ -109,6 +109,8 @@ def decompress(
     hundred times the input. Raises DecompressionLimitExceeded if there is more output,
     CompressionError if the input is damaged, incomplete or followed by other bytes.
     """
+    import cramjam
+
     try:
         return _DECOMPRESSORS[codec](data, max_bytes)
     except (cramjam.DecompressionError, zlib.error, StructError, IndexError) as error:
@@ -137,6 +139,8 @@ _GZIP_MAX_MEMBERS = 1024
 
 
 def _gzip_compress(data: Buffer) -> bytes:
+    import cramjam
+
     return bytes(cramjam.gzip.compress(data, level=GZIP_LEVEL))
 
 
@@ -195,6 +199,8 @@ _SNAPPY_MAX_RATIO = 22
 
 
 def _snappy_compress(data: Buffer) -> bytes:
+    import cramjam
+
     view = memoryview(data)
     parts = [_XERIAL_HEADER]
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
@@ -236,6 +242,8 @@ def _snappy_decompress(data: Buffer, max_bytes: int) -> bytes:
 
 
 def _snappy_block(block: memoryview, room_bytes: int, max_bytes: int) -> bytes:
+    import cramjam
+
     claimed_bytes: int = cramjam.snappy.decompress_raw_len(block)
     if claimed_bytes > len(block) * _SNAPPY_MAX_RATIO:
         raise CompressionError(
@@ -266,6 +274,8 @@ _SKIPPABLE_MAGIC = 0x184D2A50
 
 
 def _lz4_compress(data: Buffer) -> bytes:
+    import cramjam
+
     view = memoryview(data)
     parts = [_LZ4_HEADER]
     for start in range(0, len(view), _LZ4_BLOCK_BYTES):
@@ -282,6 +292,8 @@ def _lz4_compress(data: Buffer) -> bytes:
 
 
 def _lz4_decompress(data: Buffer, max_bytes: int) -> bytes:
+    import cramjam
+
     bound_bytes = _walk_frames(data, _LZ4_MAGIC, _lz4_frame)
     return _fill(Codec.LZ4, cramjam.lz4.decompress_into, data, bound_bytes, max_bytes)
 
@@ -335,10 +347,14 @@ _CONTENT_SIZE_BYTES = (0, 2, 4, 8)
 
 
 def _zstd_compress(data: Buffer) -> bytes:
+    import cramjam
+
     return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL))
 
 
 def _zstd_decompress(data: Buffer, max_bytes: int) -> bytes:
+    import cramjam
+
     def frame(view: memoryview, position: int) -> tuple[int, int]:
         return _zstd_frame(view, position, max(max_bytes, _ZSTD_MAX_WINDOW_BYTES), max_bytes)
 
@@ -434,6 +450,8 @@ def _fill(
     bound_bytes: int,
     max_bytes: int,
 ) -> bytes:
+    import cramjam
+
     output = bytearray(min(bound_bytes, max_bytes))
     try:
         used = decompress_into(data, output)
