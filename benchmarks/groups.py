@@ -63,6 +63,8 @@ from odradek_protocol.stored.subscription import ConsumerSubscription, encode_su
 
 TOPIC = "groups"
 GROUP = "large"
+PROTOCOL_TYPE = "consumer"
+PROTOCOL = "range"
 HEARTBEAT_MS = 500
 SESSION_MS = 30_000
 REBALANCE_BUDGET_S = 2.0
@@ -114,10 +116,10 @@ def _join_request(group: str, member_id: str, topic: str) -> JoinGroupRequest:
         session_timeout_ms=SESSION_MS,
         rebalance_timeout_ms=SESSION_MS,
         member_id=member_id,
-        protocol_type="consumer",
+        protocol_type=PROTOCOL_TYPE,
         protocols=[
             JoinGroupRequestProtocol(
-                name="range", metadata=encode_subscription(ConsumerSubscription(topics=[topic]))
+                name=PROTOCOL, metadata=encode_subscription(ConsumerSubscription(topics=[topic]))
             )
         ],
     )
@@ -228,11 +230,15 @@ class Member:
                     group_id=GROUP,
                     generation_id=self._generation,
                     member_id=self._member_id,
+                    protocol_type=PROTOCOL_TYPE,
+                    protocol_name=PROTOCOL,
                     assignments=self._deal([each.member_id for each in joined.members]),
                 )
             )
             if synced.error_code == ErrorCode.NONE:
                 break
+            if synced.error_code != ErrorCode.REBALANCE_IN_PROGRESS:
+                raise SystemExit(f"SyncGroup: {ErrorCode.of(synced.error_code).name}")
         held = decode_assignment(synced.assignment).assigned_partitions
         self._settled.take(
             self._number,
@@ -385,6 +391,8 @@ async def _idle_group(connection: Connection, group: str) -> None:
         SyncGroupRequest(
             **who,
             generation_id=joined.generation_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=PROTOCOL,
             assignments=[
                 SyncGroupRequestAssignment(member_id=joined.member_id, assignment=assigned)
             ],
