@@ -276,11 +276,13 @@ class AddPartitionsToTxnHandler(TxnRequestHandler):
             for topic in response.results_by_topic_v3_and_below
             for each in topic.results_by_partition
         }
-        # The refused partition comes before those that were not tried because of it.
-        in_order = sorted(
-            self.partitions, key=lambda tp: (answered.get(tp) is _E.OPERATION_NOT_ATTEMPTED, tp)
-        )
-        return {tp: answered.get(tp, _E.UNKNOWN_SERVER_ERROR) for tp in in_order}
+        codes: dict[TopicPartition | None, ErrorCode] = {
+            tp: answered.get(tp, _E.UNKNOWN_SERVER_ERROR) for tp in sorted(self.partitions)
+        }
+        if any(code not in {_E.NONE, _E.OPERATION_NOT_ATTEMPTED} for code in codes.values()):
+            # Partitions that were not tried say nothing beside the reason for that.
+            return {tp: code for tp, code in codes.items() if code != _E.OPERATION_NOT_ATTEMPTED}
+        return codes
 
     def error(self, tp: TopicPartition | None, code: ErrorCode) -> OdradekError:
         if code is _E.INVALID_PRODUCER_EPOCH:

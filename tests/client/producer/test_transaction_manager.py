@@ -323,6 +323,21 @@ def test_c62_the_refused_partition_is_told_and_none_that_was_not_tried_for_it(
     assert isinstance(bench.tm.lifecycle.abortable_error, TopicAuthorizationFailed)
 
 
+@pytest.mark.parametrize("unknown", [T0, T1])
+def test_c62_t21_a_partition_that_is_not_known_yet_is_waited_for(unknown: TopicPartition) -> None:
+    """The others, which were not tried because of it, abort nothing: so does Java's producer."""
+    bench = Bench().initialize().begin()
+    ask, request = _asked_to_add(bench)
+    codes = [_E.OPERATION_NOT_ATTEMPTED, _E.OPERATION_NOT_ATTEMPTED]
+    codes[unknown.partition] = _E.UNKNOWN_TOPIC_OR_PARTITION
+    bench.answer(ask, add_partitions_response(request, *codes))
+    assert (bench.state, bench.tm.refused_partition) == (State.IN_TRANSACTION, None)
+    again = bench.expect(AddPartitionsToTxnHandler)
+    assert again.partitions == {T0, T1}
+    bench.answer(again, add_partitions_response(request, _E.NONE))
+    assert bench.tm.may_drain(batch(T0))
+
+
 def test_c62_a_partition_that_is_added_at_the_second_attempt_is_not_refused() -> None:
     bench = Bench().initialize().begin()
     ask, request = _asked_to_add(bench)
