@@ -1,10 +1,10 @@
-"""The leader's state of a partition: its log, and the requests that wait for durability or for
-data."""
+"""The partitions that this broker leads: the log of each, and the requests that wait there for
+durability or for data."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from odradek_broker.deferred import Deferred
@@ -309,3 +309,30 @@ class Partition:
         for callback in [*(callback for _, callback in waiters), *flush_waiters]:
             callback(error)
         self.wake()
+
+
+class LedPartitions:
+    """The partitions that this broker leads, by topic and index."""
+
+    __slots__ = ("by_topic",)
+
+    def __init__(self) -> None:
+        self.by_topic: dict[str, dict[int, Partition]] = {}
+
+    def find(self, topic: str, index: int) -> Partition | None:
+        """The partition, if it exists and this node leads it (D8).
+
+        A partition exists when its creation is durable: otherwise a crash could remove acknowledged
+        records together with the topic (D4).
+        """
+        partitions = self.by_topic.get(topic)
+        if partitions is None:
+            return None
+        partition = partitions.get(index)
+        return partition if partition is not None and partition.recorded else None
+
+    def all(self) -> Iterable[tuple[str, int, Partition]]:
+        """All partitions: (topic, index, partition)."""
+        for topic, partitions in self.by_topic.items():
+            for index, partition in partitions.items():
+                yield topic, index, partition

@@ -6,13 +6,13 @@ The broker leads all of them, and each has one replica.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from itertools import islice
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import INTERNAL_TOPICS, METADATA_TOPIC, ClusterMetadata
-from odradek_broker.partition import Partition
+from odradek_broker.partition import LedPartitions, Partition
 from odradek_broker.platform.seams import Clock, Scheduler
 from odradek_broker.storage.errors import DataDirectoryError, StorageError
 from odradek_broker.storage.log import PartitionLog
@@ -63,10 +63,11 @@ class MetadataDelta:
 
 
 class ReplicaManager:
-    """Partitions by topic and index.
+    """Makes, opens and removes the partitions that this broker leads.
 
-    `watch` observes producer ids; `request_flush` is asked to make a log durable. A request with
-    many partitions is carried out in slices, which take turns with other requests (L-45).
+    `partition`, `partitions`: see `LedPartitions`. `watch` observes producer ids; `request_flush`
+    is asked to make a log durable. A request with many partitions is carried out in slices, which
+    take turns with other requests (L-45).
     """
 
     def __init__(
@@ -83,7 +84,9 @@ class ReplicaManager:
         self._clock = clock
         self._watch = watch
         self._request_flush = request_flush
-        self._partitions: dict[str, dict[int, Partition]] = {}
+        led = LedPartitions()
+        self._partitions = led.by_topic
+        self.partition, self.partitions = led.find, led.all
         #: The time of the next attempt to open a partition (monotonic milliseconds).
         self._reopen_at_ms: dict[tuple[str, int], int] = {}
         #: The last reported problem of each partition that could not be opened: a problem is
@@ -95,18 +98,6 @@ class ReplicaManager:
         self._deltas: deque[MetadataDelta] = deque()
         self._scheduled = False
         self._closed = False
-
-    def partition(self, topic: str, index: int) -> Partition | None:
-        """The partition, if it exists and this node leads it (D8).
-
-        A partition exists when its creation is durable: otherwise a crash could remove acknowledged
-        records together with the topic (D4).
-        """
-        partitions = self._partitions.get(topic)
-        if partitions is None:
-            return None
-        partition = partitions.get(index)
-        return partition if partition is not None and partition.recorded else None
 
     def end_offset(self, topic: str, index: int) -> int | ErrorCode:
         """The end of a partition for consumers, or the reason why it is not known."""
@@ -124,12 +115,6 @@ class ReplicaManager:
         if partition is None or self._logs.directory_of(partition.log).failure:
             return None
         return partition
-
-    def partitions(self) -> Iterable[tuple[str, int, Partition]]:
-        """All partitions: (topic, index, partition)."""
-        for topic, partitions in self._partitions.items():
-            for index, partition in partitions.items():
-                yield topic, index, partition
 
     def lead(self, log: PartitionLog, leader_epoch: int) -> Partition:
         """Create the partition of a log, led under a leader epoch."""

@@ -216,7 +216,7 @@ class Server:
             config.max_in_flight_bytes_per_connection,
             config.queued_max_request_bytes,
         )
-        node.answer_room_bytes = lambda: self._limits.room_bytes
+        node.answer_room_bytes = self._limits.room_bytes
         try:
             for name, listener in bound.items():
                 serving = await listener.serve(partial(self._session, name), self._tls.get(name))

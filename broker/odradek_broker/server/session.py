@@ -456,9 +456,10 @@ class Session(asyncio.BufferedProtocol):
         """Count bytes of a slot in the limits."""
         slot.bytes_held += size_bytes
         self._bytes_held += size_bytes
-        self._limits.bytes_held += size_bytes
-        if size_bytes < 0:
-            self._limits.released()
+        limits = self._limits
+        limits.bytes_held += size_bytes
+        if size_bytes < 0 and limits.waiting:
+            limits.released()
 
     def _write_in_order(self, reply: EncodedReply) -> None:
         """Send a response behind those of all earlier requests (N-03)."""

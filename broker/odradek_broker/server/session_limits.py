@@ -34,18 +34,21 @@ class Receiving(Protocol):
 
 
 class SessionLimits:
-    """Limits of one connection, and of all together, with what all of them hold."""
+    """Limits of one connection, and of all together, with what all of them hold.
+
+    `waiting`: the connections that are not read for lack of memory.
+    """
 
     __slots__ = (
         "_first",
         "_first_since_s",
         "_unfinished",
-        "_waiting",
         "bytes_held",
         "in_flight_bytes_max",
         "in_flight_max",
         "total_bytes_max",
         "unfinished_bytes",
+        "waiting",
     )
 
     def __init__(self, in_flight_max: int, in_flight_bytes_max: int, total_bytes_max: int) -> None:
@@ -59,14 +62,12 @@ class SessionLimits:
         self.unfinished_bytes = 0
         #: The bytes by connection, in the order in which the requests began.
         self._unfinished: dict[Receiving, int] = {}
-        #: The connections that are not read for lack of memory.
-        self._waiting: dict[Receiving, None] = {}
+        self.waiting: dict[Receiving, None] = {}
         #: The connection with the oldest unfinished request at the last call of `stalled`, and the
         #: time since it is the oldest.
         self._first: Receiving | None = None
         self._first_since_s = 0.0
 
-    @property
     def room_bytes(self) -> int:
         """Bytes that may still be held by all connections."""
         return max(self.total_bytes_max - self.bytes_held, 0)
@@ -78,30 +79,30 @@ class SessionLimits:
         self.unfinished_bytes += held_bytes - before
         if not held_bytes:
             self._unfinished.pop(receiving, None)
-            self._waiting.pop(receiving, None)
+            self.waiting.pop(receiving, None)
             self.released()
             return True
         self._unfinished[receiving] = held_bytes
         if size_bytes <= _SMALL_BYTES or self._has_room(receiving):
             return True
-        self._waiting[receiving] = None
+        self.waiting[receiving] = None
         return False
 
     def released(self) -> None:
         """Let waiting connections read on, after memory was released. Call it periodically as
         well."""
-        if not self._waiting:
+        if not self.waiting:
             return
-        able = list(islice(filter(self._has_room, self._waiting), _READ_ON_MAX))
+        able = list(islice(filter(self._has_room, self.waiting), _READ_ON_MAX))
         for each in able:
-            self._waiting.pop(each, None)
+            self.waiting.pop(each, None)
             each.read_on()
 
     def stalled(self, now_s: float) -> Receiving | None:
         """The connection whose unfinished request has been the oldest for ARRIVAL_S while others
         wait for memory; None otherwise. Call it periodically."""
         first = next(iter(self._unfinished), None)
-        if first is not self._first or not self._waiting:
+        if first is not self._first or not self.waiting:
             self._first, self._first_since_s = first, now_s
             return None
         return first if now_s - self._first_since_s > ARRIVAL_S else None

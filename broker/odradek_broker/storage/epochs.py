@@ -7,28 +7,28 @@ from collections.abc import Iterable
 
 
 class LeaderEpochs:
-    """(epoch, start offset) pairs, both ascending. Pure; the log writes the file when `changed`."""
+    """(epoch, start offset) pairs, both ascending. Pure; the log writes the file when `changed`.
 
-    __slots__ = ("changed", "entries")
+    `latest`: the latest epoch; -1 before the first append. Each append reads it.
+    """
+
+    __slots__ = ("changed", "entries", "latest")
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self.entries: list[tuple[int, int]] = []
+        self.latest = -1
         for epoch, start_offset in sorted(entries):
             self.assign(epoch, start_offset)
         self.changed = False
 
-    @property
-    def latest(self) -> int:
-        """The latest epoch; -1 before the first append."""
-        return self.entries[-1][0] if self.entries else -1
-
     def assign(self, epoch: int, start_offset: int) -> None:
         """Let `epoch` begin at `start_offset`. An older or equal epoch changes nothing."""
-        if epoch < 0 or (self.entries and epoch <= self.entries[-1][0]):
+        if epoch <= self.latest:
             return
         while self.entries and self.entries[-1][1] >= start_offset:
             self.entries.pop()
         self.entries.append((epoch, start_offset))
+        self.latest = epoch
         self.changed = True
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
@@ -43,6 +43,7 @@ class LeaderEpochs:
         """Drop epochs that begin at `offset` or above (L-36)."""
         while self.entries and self.entries[-1][1] >= offset:
             self.entries.pop()
+            self.latest = self.entries[-1][0] if self.entries else -1
             self.changed = True
 
     def truncate_start(self, offset: int) -> None:

@@ -21,7 +21,6 @@ from odradek_broker.storage.errors import (
     out_of_files,
 )
 from odradek_broker.storage.index import RELATIVE_OFFSET_MAX
-from odradek_broker.storage.last_stable_offset import last_stable_offset
 from odradek_broker.storage.log_config import AppendOrigin, LogConfig
 from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.log_files import LogFiles
@@ -32,12 +31,12 @@ from odradek_broker.storage.producers.state import (
     Duplicate,
     ProducerStateError,
     ProducerStateManager,
+    last_stable_offset,
 )
 from odradek_broker.storage.producers.watch import NOBODY, ProducerWatch
 from odradek_broker.storage.reading import BatchInLog, LogReader
 from odradek_broker.storage.recovery import RecoveryReport
-from odradek_broker.storage.segment import Segment, TruncateFailed
-from odradek_broker.storage.segments import SegmentList
+from odradek_broker.storage.segment import Segment, SegmentList, TruncateFailed
 from odradek_broker.storage.transaction_index import TransactionIndex
 from odradek_broker.storage.validation import (
     DecompressionBudget,
@@ -522,10 +521,14 @@ class PartitionLog:
         last_offset: int,
         now_ms: int,
     ) -> None:
-        known = self._producers.state.entry(header.producer_id)
+        state = self._producers.state
+        known = state.entry(header.producer_id)
         epoch_before = None if known is None else known.epoch
         if epoch_before != header.producer_epoch:
             self.watch.new_epoch(self._topic_partition, header, epoch_before)
+        if marker is None:
+            state.update(header, base_offset, last_offset, now_ms)
+            return
         aborted = self._producers.aborted_transactions
         try:
             self._producers.apply(

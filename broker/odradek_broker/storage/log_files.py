@@ -28,8 +28,7 @@ from odradek_broker.storage.recovery import (
     fill_transaction_index,
     missing_at_first_use,
 )
-from odradek_broker.storage.segment import Segment
-from odradek_broker.storage.segments import SegmentList
+from odradek_broker.storage.segment import Segment, SegmentList
 from odradek_broker.storage.transaction_index import TransactionIndex
 from odradek_protocol.primitives import ZERO_UUID
 

@@ -18,9 +18,8 @@ from odradek_broker.storage.retention import (
     segment_facts,
     segments_to_delete,
 )
-from odradek_broker.storage.segment import Segment
+from odradek_broker.storage.segment import Segment, SegmentList
 from odradek_broker.storage.segment_scanner import SegmentCorrupt
-from odradek_broker.storage.segments import SegmentList
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import BatchError
 

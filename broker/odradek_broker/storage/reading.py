@@ -11,9 +11,8 @@ from typing import TypeVar
 from odradek_broker.storage.aborted_transactions import AbortedTransactions
 from odradek_broker.storage.errors import IndexesBeingRebuilt, LogCorrupt, StorageError
 from odradek_broker.storage.handles import HandleCache
-from odradek_broker.storage.segment import Segment
+from odradek_broker.storage.segment import Segment, SegmentList
 from odradek_broker.storage.segment_scanner import SegmentCorrupt, read_batches, walk_batches
-from odradek_broker.storage.segments import SegmentList
 from odradek_broker.storage.transaction_index import TransactionIndex
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple

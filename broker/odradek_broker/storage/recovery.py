@@ -21,9 +21,13 @@ from odradek_broker.storage.cleaner.swap import SWAP, finish_swaps
 from odradek_broker.storage.epochs import LeaderEpochs
 from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.producers.manager import Producers, has_snapshot, snapshot_name
-from odradek_broker.storage.segment import Segment, segment_name
+from odradek_broker.storage.segment import (
+    RETENTION_DELETED,
+    SEGMENT_SUFFIXES,
+    Segment,
+    segment_name,
+)
 from odradek_broker.storage.segment_scanner import BatchAt, SegmentCorrupt, read_batches
-from odradek_broker.storage.segments import RETENTION_DELETED, SEGMENT_SUFFIXES
 from odradek_broker.storage.transaction_index import CorruptTransactionIndex, TransactionIndex
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.lazy_tuple import NamedTuple

@@ -9,8 +9,7 @@ from odradek_broker.platform.seams import Files
 from odradek_broker.storage.errors import DeleteRecordsRejected
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.reading import with_rebuild
-from odradek_broker.storage.segment import Segment
-from odradek_broker.storage.segments import SegmentList
+from odradek_broker.storage.segment import Segment, SegmentList
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 

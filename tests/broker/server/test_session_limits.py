@@ -96,7 +96,7 @@ def test_n14_a_closed_connection_is_removed() -> None:
     held.arriving(second, 2_000, LARGE)
     held.arriving(second, 0, 0)
     held.arriving(first, 0, 0)
-    assert (second.told, held.unfinished_bytes, len(held._waiting)) == (0, 0, 0)
+    assert (second.told, held.unfinished_bytes, len(held.waiting)) == (0, 0, 0)
 
 
 def test_n14_a_connection_that_is_the_first_for_too_long_is_returned() -> None:
@@ -128,7 +128,7 @@ async def test_n14_large_requests_take_turns_where_memory_is_short(
     async with asyncio.timeout(60):
         assert await asyncio.gather(*map(produce, clients)) == [0] * 10
     held = broker.server._limits
-    assert (held.unfinished_bytes, held.bytes_held, len(held._waiting)) == (0, 0, 0)
+    assert (held.unfinished_bytes, held.bytes_held, len(held.waiting)) == (0, 0, 0)
 
 
 async def test_n14_a_connection_that_stays_the_first_is_disconnected(
@@ -139,7 +139,7 @@ async def test_n14_a_connection_that_stays_the_first_is_disconnected(
     slow, other = await broker.client(), await broker.client()
     for each in (slow, other):
         each.writer.write((900_000).to_bytes(4, "big") + bytes(400_000))
-    await until(lambda: bool(held._waiting))
+    await until(lambda: bool(held.waiting))
     first = held._first = next(iter(held._unfinished))
     held._first_since_s = asyncio.get_running_loop().time() - 2 * ARRIVAL_S
     assert held.stalled(asyncio.get_running_loop().time()) is first

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek_broker.storage.last_stable_offset import last_stable_offset
+from odradek_broker.storage.producers.state import last_stable_offset
 
 
 def test_t45_an_undecided_transaction_below_the_high_watermark_holds_it_back() -> None:

@@ -9,8 +9,7 @@ from tests.sim.mutants.base import Mutant
 from odradek_broker.storage.cleaner import offset_map, swap
 from odradek_broker.storage.cleaner.transactions import CleanedTransactions
 from odradek_broker.storage.recovery import LogLoader
-from odradek_broker.storage.segment import Segment, segment_name
-from odradek_broker.storage.segments import RETENTION_DELETED
+from odradek_broker.storage.segment import RETENTION_DELETED, Segment, segment_name
 from odradek_protocol.records.batch import BatchHeader
 
 
