@@ -18,8 +18,7 @@ from odradek_broker.server.dispatch import Dispatcher
 from odradek_broker.server.session import Session
 from odradek_broker.server.session_limits import SessionLimits
 from odradek_client.network.transport import Transport
-from odradek_protocol.connection import SCRATCH_BYTES, FrameReceiver
-from odradek_protocol.frames import encode_request
+from odradek_protocol.frames import SCRATCH_BYTES, FrameReceiver, encode_request
 from odradek_protocol.schemas.produce import (
     PartitionProduceData,
     ProduceRequest,

@@ -53,7 +53,7 @@ from odradek_broker.storage.cleaner.manager import LogCleaner
 from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.manager import LogManager
 from odradek_broker.storage.startup import StartReport
-from odradek_protocol.connection import SCRATCH_BYTES, FrameReceiver
+from odradek_protocol.frames import SCRATCH_BYTES, FrameReceiver
 from odradek_protocol.keys import ApiKey
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from odradek_broker.server.dispatch import Dispatcher
 from odradek_broker.server.peer_log import PeerLog
 from odradek_broker.server.session_limits import ARRIVAL_S, SessionLimits
 from odradek_protocol.codec import Buffer, gather
-from odradek_protocol.connection import FrameReceiver, FrameTooLarge, TlsBytes
+from odradek_protocol.frames import FrameReceiver, FrameTooLarge, TlsBytes
 
 if TYPE_CHECKING:
     from odradek_broker.server.sasl_listeners import SaslListener

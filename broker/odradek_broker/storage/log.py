@@ -540,7 +540,7 @@ class PartitionLog:
             reason = f"writing the transaction index of {self.name} failed: {problem}"
             self.go_offline(reason)
             raise AppendRejected(ErrorCode.KAFKA_STORAGE_ERROR, reason) from problem
-        if marker is not None and aborted.broken:
+        if aborted.broken:
             # A power cut must not bring an index back that was removed.
             self._files.directory.dirty = True
 

@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from odradek_protocol.connection import FrameReceiver, TlsBytes
+from odradek_protocol.frames import FrameReceiver, TlsBytes
 from odradek_protocol.primitives import DecodeError
 from odradek_protocol.tls import problems
 from odradek_protocol.tls.handshake import telling

@@ -20,7 +20,7 @@ from odradek_broker.server.dispatch import Dispatcher
 from odradek_broker.server.session import Session
 from odradek_broker.server.session_limits import SessionLimits
 from odradek_protocol import codec, frames
-from odradek_protocol.connection import SCRATCH_BYTES, FrameReceiver
+from odradek_protocol.frames import SCRATCH_BYTES, FrameReceiver
 from odradek_protocol.keys import api_of
 from odradek_protocol.message import Message
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest

@@ -16,7 +16,7 @@ from odradek_broker.server.dispatch import Dispatcher
 from odradek_broker.server.session import Session
 from odradek_broker.server.session_limits import SessionLimits
 from odradek_protocol import frames
-from odradek_protocol.connection import FrameReceiver
+from odradek_protocol.frames import FrameReceiver
 from odradek_protocol.message import Message
 from odradek_protocol.schemas.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

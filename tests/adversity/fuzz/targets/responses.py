@@ -13,7 +13,7 @@ from tests.adversity.fuzz.target import MEGABYTE, Broken, Target
 
 import golden
 from odradek_protocol import frames
-from odradek_protocol.connection import FrameReceiver, FrameTooLarge
+from odradek_protocol.frames import FrameReceiver, FrameTooLarge
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.primitives import DecodeError
 

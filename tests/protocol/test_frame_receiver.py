@@ -9,13 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek_protocol import connection
-from odradek_protocol.connection import (
-    FIRST_STEP_BYTES,
-    SCRATCH_BYTES,
-    FrameReceiver,
-    FrameTooLarge,
-)
+from odradek_protocol import frames as frames_module
+from odradek_protocol.frames import FIRST_STEP_BYTES, SCRATCH_BYTES, FrameReceiver, FrameTooLarge
 
 LIMIT = 8 * 1024 * 1024
 
@@ -181,7 +176,7 @@ def test_d11_a_receiver_holds_nothing_between_frames() -> None:
     found = tracemalloc.take_snapshot()
     tracemalloc.stop()
     # Other threads of the test process allocate memory too.
-    own = found.filter_traces([tracemalloc.Filter(True, connection.__file__)])
+    own = found.filter_traces([tracemalloc.Filter(True, frames_module.__file__)])
     held = sum(trace.size for trace in own.traces)
     assert held < 100 * 500
 
