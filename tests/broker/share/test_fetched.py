@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from odradek_broker.share import fetched
+from odradek_broker.share import fetching
 from odradek_broker.storage.log import PartitionLog
 from share_world import ACCEPT, RELEASE, ShareWorld
 
@@ -44,7 +44,7 @@ def test_h175_members_get_what_they_would_get_of_the_whole_log(
     """The same history twice: once with reads that begin with a byte, once with the whole log."""
     stories = []
     for expected_bytes in (1, WHOLE_LOG_BYTES):
-        monkeypatch.setattr(fetched, "_expected_bytes", lambda *_, size=expected_bytes: size)
+        monkeypatch.setattr(fetching, "_expected_bytes", lambda *_, size=expected_bytes: size)
         stories.append(_story(random.Random(seed)))
     assert stories[0] == stories[1]
     assert any(stories[0])

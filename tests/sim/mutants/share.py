@@ -14,7 +14,7 @@ from odradek_broker.coordinator.share.shard import ShareShard
 from odradek_broker.deferred import Deferred
 from odradek_broker.share import dead_letter_writer, fetching, in_flight, share_partition
 from odradek_broker.share.dead_letter_writer import DeadLetterWriter, Written, _Job
-from odradek_broker.share.fetched import read as _read
+from odradek_broker.share.fetching import read as _read
 from odradek_broker.share.in_flight import FINISHED, NOBODY, RecordState, Run, ShareSettings
 from odradek_broker.share.in_flight import add_stored as _add_stored
 from odradek_broker.share.manager import SharePartitions
