@@ -15,8 +15,8 @@ from odradek_broker.config.broker import BrokerConfig
 from odradek_broker.config.topic_settings import DEAD_LETTERS_ALLOWED
 from odradek_broker.coordinator.groups.coordinator import GroupCoordinator
 from odradek_broker.coordinator.share.coordinator import ShareCoordinator
+from odradek_broker.coordinator.transactions.completion import MarkerWriter
 from odradek_broker.coordinator.transactions.coordinator import TransactionCoordinator
-from odradek_broker.coordinator.transactions.markers import MarkerWriter
 from odradek_broker.coordinator.transactions.verification import TransactionVerification
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.emulation.served import ServedApi, served_apis

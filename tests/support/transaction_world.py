@@ -11,6 +11,7 @@ from typing import Any
 
 from coordinator_world import CoordinatorWorld, Topics
 from odradek_broker.coordinator.shards import Shards
+from odradek_broker.coordinator.transactions.completion import MarkerRequest
 from odradek_broker.coordinator.transactions.coordinator import TransactionCoordinator
 from odradek_broker.coordinator.transactions.decisions import (
     AddCall,
@@ -19,7 +20,6 @@ from odradek_broker.coordinator.transactions.decisions import (
     InitAnswer,
     InitCall,
 )
-from odradek_broker.coordinator.transactions.markers import MarkerRequest
 from odradek_broker.coordinator.transactions.transaction import Transaction, TransactionState
 from odradek_broker.deferred import Deferred
 from odradek_broker.explain.history import History

@@ -13,6 +13,7 @@ from odradek_broker.coordinator.transactions.events import (
     Cause,
     CompletionResumed,
     IdExpired,
+    MarkerAnswer,
     MarkersRetried,
     MarkersSent,
     MarkersStopped,
@@ -23,7 +24,6 @@ from odradek_broker.coordinator.transactions.events import (
     TransactionEvent,
     TransactionTimedOut,
 )
-from odradek_broker.coordinator.transactions.markers import MarkerAnswer
 from odradek_broker.coordinator.transactions.transaction import Transaction, TransactionState
 from odradek_broker.explain.history import CurrentState, History
 from odradek_broker.explain.sentences import EventKind, Value, duration_text

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from odradek_broker.coordinator.transactions.markers import (
+from odradek_broker.coordinator.transactions.completion import (
     MarkerRequest,
     MarkerResults,
     MarkerWriter,

@@ -9,7 +9,8 @@ from acl_rules import Rule, RuleList
 from broker_in_loop import RunningBroker
 from logs import headers
 from mirror_world import SOURCE, SourceLog
-from odradek_broker.coordinator.transactions.markers import ANSWERS, MarkerAnswer, MarkerRequest
+from odradek_broker.coordinator.transactions.completion import ANSWERS, MarkerRequest
+from odradek_broker.coordinator.transactions.events import MarkerAnswer
 from odradek_broker.security.authorizer import Operation, ResourceType
 from odradek_broker.share.dead_letter_topics import DeadLetterTopics, NoTarget, Rules
 from odradek_protocol.errors import ErrorCode

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.sim.mutants.base import Mutant
 
-from odradek_broker.coordinator.transactions.markers import MarkerProgress
+from odradek_broker.coordinator.transactions.completion import MarkerProgress
 from odradek_broker.storage import log
 from odradek_broker.storage.aborted_transactions import AbortedTransactions
 from odradek_broker.storage.checkpoints import CLEANER_OFFSETS, encode_offsets

@@ -11,6 +11,7 @@ from odradek_broker.coordinator.groups.offsets import OffsetStore
 from odradek_broker.coordinator.groups.shard import GroupShard
 from odradek_broker.coordinator.runtime import Instant, Outcome
 from odradek_broker.coordinator.transactions import decisions, shard
+from odradek_broker.coordinator.transactions.completion import MarkerRequest, MarkerWriter
 from odradek_broker.coordinator.transactions.decisions import (
     VERSION_2,
     AddCall,
@@ -18,7 +19,6 @@ from odradek_broker.coordinator.transactions.decisions import (
     EndCall,
     decide_end,
 )
-from odradek_broker.coordinator.transactions.markers import MarkerRequest, MarkerWriter
 from odradek_broker.coordinator.transactions.shard import TransactionShard
 from odradek_broker.coordinator.transactions.transaction import Transaction, TransactionState
 from odradek_broker.deferred import Deferred

@@ -20,7 +20,7 @@ from odradek_broker.coordinator.runtime import (
     RuntimeState,
 )
 from odradek_broker.coordinator.shards import PartitionCounts, Shards
-from odradek_broker.coordinator.transactions.completion import Effects
+from odradek_broker.coordinator.transactions.completion import Effects, PartitionCodes, WriteMarker
 from odradek_broker.coordinator.transactions.decisions import (
     VERSION_2,
     AddCall,
@@ -41,7 +41,6 @@ from odradek_broker.coordinator.transactions.events import (
     TransactionTimedOut,
     unobserved,
 )
-from odradek_broker.coordinator.transactions.markers import PartitionCodes, WriteMarker
 from odradek_broker.coordinator.transactions.shard import (
     PARK_CLIENT_MS,
     PARK_MS,

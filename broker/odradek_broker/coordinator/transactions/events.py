@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from odradek_broker.coordinator.transactions.decisions import Call
-from odradek_broker.coordinator.transactions.markers import MarkerAnswer
 from odradek_broker.coordinator.transactions.transaction import Transaction, TransactionState
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
@@ -26,6 +25,15 @@ class Cause(Enum):
     ABORT = "EndTxn(abort)"
     TIMEOUT = "timeout"
     MARKERS_WRITTEN = "markers written"
+
+
+class MarkerAnswer(Enum):
+    """The consequence of a leader's answer for a partition."""
+
+    DONE = "the marker is there, or no longer needed"
+    RETRY = "ask again later"
+    STALE = "a newer coordinator is at work: stop, and leave the transaction to it"
+    FAILED = "stop, and leave the transaction as it is"
 
 
 class StepDecided(NamedTuple):

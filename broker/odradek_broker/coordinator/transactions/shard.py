@@ -24,6 +24,7 @@ from odradek_broker.coordinator.transactions.completion import (
     Deadline,
     DecideAgain,
     Effect,
+    PartitionCodes,
     SendMarkers,
     TakeProducerId,
     TimerName,
@@ -53,7 +54,6 @@ from odradek_broker.coordinator.transactions.events import (
     TransactionTimedOut,
     unobserved,
 )
-from odradek_broker.coordinator.transactions.markers import PartitionCodes
 from odradek_broker.coordinator.transactions.transaction import (
     TRANSACTION_APPEND_ERRORS,
     Transaction,

@@ -10,7 +10,7 @@ import pytest
 from acl_rules import Rule, RuleList
 from broker_in_loop import RunningBroker, StartBroker
 from fake_verifier import FakeVerifier
-from odradek_broker.coordinator.transactions.markers import MarkerRequest
+from odradek_broker.coordinator.transactions.completion import MarkerRequest
 from odradek_broker.security.authorizer import Operation, ResourceType
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import iter_batches, read_records
