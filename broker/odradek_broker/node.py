@@ -169,8 +169,7 @@ def _new_fetch_sessions(
         clock,
         randomness,
         metadata.config.max_incremental_fetch_session_cache_slots,
-        metadata.topic_name,
-        lambda: metadata.topics_version,
+        metadata,
     )
 
 

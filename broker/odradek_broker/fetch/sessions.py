@@ -23,7 +23,7 @@ partitions of its session alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import field
 from typing import Protocol
 
@@ -248,28 +248,36 @@ def _turn(requested: RequestedPartition) -> int:
     return requested.turn
 
 
-class FetchSessions:
-    """All sessions of this broker, at most `slots_max`, with `partitions_max` partitions together.
+class Topics(Protocol):
+    """The topics in the cluster metadata."""
 
-    `topic_name` gives the name behind a topic id, or None; `topics_version` changes with every
-    topic and with every leader epoch.
-    """
+    @property
+    def topics_version(self) -> int:
+        """A number that changes with every topic and with every leader epoch."""
+        ...
+
+    def topic_name(self, topic_id: bytes, /) -> str | None:
+        """The name behind a topic id, or None."""
+        ...
+
+
+class FetchSessions:
+    """All sessions of this broker, at most `slots_max`, with `partitions_max` partitions
+    together."""
 
     def __init__(
         self,
         clock: Clock,
         randomness: Randomness,
         slots_max: int,
-        topic_name: Callable[[bytes], str | None],
-        topics_version: Callable[[], int],
+        topics: Topics,
         partitions_max: int = PARTITIONS_MAX,
     ) -> None:
         self._clock = clock
         self._randomness = randomness
         self._slots_max = slots_max
         self._partitions_max = partitions_max
-        self._topic_name = topic_name
-        self._topics_version = topics_version
+        self._topics = topics
         self._sessions: dict[int, Session] = {}
         #: Partitions in all sessions together.
         self._partitions = 0
@@ -341,7 +349,7 @@ class FetchSessions:
         if not session.partitions:
             self._remove(session.id)
             return FetchPlan([])
-        topics_version = self._topics_version()
+        topics_version = self._topics.topics_version
         if session.topics_version != topics_version:
             session.topics_version = topics_version
             everything = True
@@ -390,7 +398,9 @@ class FetchSessions:
         """Look up the name of a topic id: topics are created and deleted during a session. The
         session keeps the name of a deleted topic even if another topic gets the name later
         (F-14)."""
-        name = None if requested.topic_id == ZERO_UUID else self._topic_name(requested.topic_id)
+        name = (
+            None if requested.topic_id == ZERO_UUID else self._topics.topic_name(requested.topic_id)
+        )
         if name:
             requested.topic, requested.error = name, ErrorCode.NONE
         elif requested.topic:
@@ -417,7 +427,7 @@ class FetchSessions:
             version >= DIVERGENCE_SINCE,
             now_ms,
             now_ms,
-            self._topics_version(),
+            self._topics.topics_version,
             request.isolation_level,
         )
         for key, requested in asked.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
-from odradek_broker.handlers._share import (
+from odradek_broker.handlers.share_fetch import (
     Outcomes,
     ShareParts,
     acknowledge,

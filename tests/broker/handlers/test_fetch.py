@@ -10,7 +10,9 @@ import pytest
 
 from broker_in_loop import RunningBroker, StartBroker
 from odradek.simulation.clock import SimulatedClock
+from odradek_broker.config.broker import parse_config
 from odradek_broker.fetch.sessions import FetchSessions
+from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.platform.machine import RealRandomness
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import iter_batches
@@ -476,9 +478,9 @@ async def test_f26_a_full_cache_gives_no_session(start_broker: Any) -> None:
 
 def test_f26_d11_sessions_have_a_limit_of_partitions_together() -> None:
     clock = SimulatedClock(wall_start_ms=0)
-    sessions = FetchSessions(
-        clock, RealRandomness(), 10, lambda _: None, lambda: 0, partitions_max=5
-    )
+    config, _ = parse_config({})
+    topics = ClusterMetadata(config, RealRandomness())
+    sessions = FetchSessions(clock, RealRandomness(), 10, topics, partitions_max=5)
 
     def ask(count: int, session_id: int = 0, epoch: int = 0, first: int = 0) -> Any:
         wanted = [("t", index, 0) for index in range(first, first + count)]

@@ -58,7 +58,7 @@ def check_empty(server: Server) -> Iterator[str]:
         "connections": len(server._sessions),
         "bytes held by connections": server._limits.bytes_held,
         "bytes of unfinished requests": server._limits.unfinished_bytes,
-        "connections that wait for memory": len(server._limits._waiting),
+        "connections that wait for memory": len(server._limits.waiting),
         "parked fetches": len(node.parked_fetches),
         "share sessions": len(node.share_sessions),
         "share partitions without a session": len(node.share_partitions),

@@ -13,7 +13,7 @@ from odradek_protocol.constants import (
     NO_TIMESTAMP,
 )
 from odradek_protocol.lazy_tuple import NamedTuple
-from odradek_protocol.records.batch import previous_sequence
+from odradek_protocol.records.batch import next_sequence, previous_sequence
 
 # Rule P-05: as many as a client may have in flight.
 CACHED_BATCHES = 5
@@ -115,6 +115,14 @@ class ProducerEntry:
         (L-24)."""
         last = self.last_batch
         return NO_OFFSET if last is None else last.last_offset
+
+    def is_followed_by(self, base_sequence: int) -> bool:
+        """True if a batch with this first sequence is the next one after the last batch."""
+        packed = self._packed
+        if not packed:
+            return False
+        last: int = PACKED_BATCH.unpack_from(packed, len(packed) - _PACKED_BYTES)[0]
+        return base_sequence == next_sequence(last, 1)
 
     def find(self, base_sequence: int, last_sequence: int) -> CachedBatch | None:
         """The cached batch with exactly these sequences (P-09); overlap is not enough."""

@@ -571,8 +571,7 @@ def _follows(header: BatchHeader, entry: ProducerEntry) -> bool:
     as nearly all are. Then it is no duplicate, and there is nothing to refuse."""
     return (
         header.producer_epoch == entry.epoch
-        and entry.has_batches
-        and header.base_sequence == next_sequence(entry.last_sequence, 1)
+        and entry.is_followed_by(header.base_sequence)
         and not header.attributes & CONTROL_BIT
         and (entry.transaction_first_offset is None or header.is_transactional)
     )
