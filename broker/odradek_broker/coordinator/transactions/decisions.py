@@ -15,14 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from enum import Enum
 
 from odradek_broker.coordinator.transactions.transaction import (
     COMPLETED,
-    END_V1,
-    END_V2,
     EPOCH_MAX,
     NO_PARTITIONS,
-    End,
     Transaction,
     TransactionState,
     is_exhausted,
@@ -316,10 +314,54 @@ def verify_partitions(
     }
 
 
+class End(Enum):
+    """The effects of an EndTxn with a valid identity."""
+
+    PREPARE = "decide: write the Prepare record"
+    DONE = "nothing: it was a retry, and the transaction is complete"
+
+
+Ending = End | ErrorCode
+
+#: Transactions of version 1 (EndTxn 0 to 4), by (state, commit) (T-30). Decided transactions are
+#: refused before: a transition is pending until their Complete record is durable.
+END_V1: dict[tuple[TransactionState, bool], Ending] = {
+    (_S.EMPTY, True): _E.INVALID_TXN_STATE,
+    (_S.EMPTY, False): _E.INVALID_TXN_STATE,
+    (_S.ONGOING, True): End.PREPARE,
+    (_S.ONGOING, False): End.PREPARE,
+    (_S.COMPLETE_COMMIT, True): End.DONE,
+    (_S.COMPLETE_COMMIT, False): _E.INVALID_TXN_STATE,
+    (_S.COMPLETE_ABORT, True): _E.INVALID_TXN_STATE,
+    (_S.COMPLETE_ABORT, False): End.DONE,
+}
+
+#: Transactions of version 2 (EndTxn 5), by (state, commit, retry). A retry has the epoch that the
+#: first attempt has raised; other epochs, and decided transactions, are refused before (T-65).
+END_V2: dict[tuple[TransactionState, bool, bool], Ending] = {
+    (_S.EMPTY, False, True): _E.PRODUCER_FENCED,
+    (_S.EMPTY, False, False): End.PREPARE,
+    (_S.EMPTY, True, True): _E.PRODUCER_FENCED,
+    (_S.EMPTY, True, False): _E.INVALID_TXN_STATE,
+    (_S.COMPLETE_ABORT, False, True): End.DONE,
+    (_S.COMPLETE_ABORT, False, False): End.PREPARE,
+    (_S.COMPLETE_ABORT, True, True): _E.INVALID_TXN_STATE,
+    (_S.COMPLETE_ABORT, True, False): _E.INVALID_TXN_STATE,
+    (_S.COMPLETE_COMMIT, False, True): _E.INVALID_TXN_STATE,
+    (_S.COMPLETE_COMMIT, False, False): End.PREPARE,
+    (_S.COMPLETE_COMMIT, True, True): End.DONE,
+    (_S.COMPLETE_COMMIT, True, False): _E.INVALID_TXN_STATE,
+    (_S.ONGOING, False, True): _E.PRODUCER_FENCED,
+    (_S.ONGOING, False, False): End.PREPARE,
+    (_S.ONGOING, True, True): _E.PRODUCER_FENCED,
+    (_S.ONGOING, True, False): End.PREPARE,
+}
+
+
 def decide_end(
     current: Transaction | None, call: EndCall, pending: bool, fresh_id: int | None, wall_ms: int
 ) -> Decision:
-    """The effect of an EndTxn; tables are in `transaction.py`. `pending`: true from the decision
+    """The effect of an EndTxn; see `END_V1` and `END_V2`. `pending`: true from the decision
     of a step until its record is durable; for the end of a transaction, its Complete record (T-65).
     """
     if current is None:

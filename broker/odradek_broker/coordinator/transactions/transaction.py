@@ -1,5 +1,4 @@
-"""A transactional id: its state, the legal transitions, the answers to EndTxn as tables, and its
-record in the log.
+"""A transactional id: its state, the legal transitions, and its record in the log.
 
 Numbers, names and legal transitions are Kafka's (T-05). Dead and PrepareEpochFence are never
 stored: an id is Dead while its tombstone is written, and in PrepareEpochFence while the record of
@@ -9,7 +8,7 @@ the abort that fences its producer is written.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import Enum, IntEnum
+from enum import IntEnum
 
 from odradek_broker.coordinator.runtime import Record
 from odradek_broker.topic_partition import TopicPartition
@@ -60,7 +59,6 @@ class TransactionState(IntEnum):
 
 
 _S = TransactionState
-_E = ErrorCode
 
 _LABELS = {
     _S.EMPTY: "Empty",
@@ -111,53 +109,6 @@ def check_step(transactional_id: str, before: TransactionState, after: Transacti
         raise IllegalTransition(
             f"transactional id {transactional_id!r} cannot go from {before.label} to {after.label}"
         )
-
-
-# --- EndTxn ---
-
-
-class End(Enum):
-    """The effects of an EndTxn with a valid identity."""
-
-    PREPARE = "decide: write the Prepare record"
-    DONE = "nothing: it was a retry, and the transaction is complete"
-
-
-Ending = End | ErrorCode
-
-#: Transactions of version 1 (EndTxn 0 to 4), by (state, commit) (T-30). Decided transactions are
-#: refused before: a transition is pending until their Complete record is durable.
-END_V1: dict[tuple[TransactionState, bool], Ending] = {
-    (_S.EMPTY, True): _E.INVALID_TXN_STATE,
-    (_S.EMPTY, False): _E.INVALID_TXN_STATE,
-    (_S.ONGOING, True): End.PREPARE,
-    (_S.ONGOING, False): End.PREPARE,
-    (_S.COMPLETE_COMMIT, True): End.DONE,
-    (_S.COMPLETE_COMMIT, False): _E.INVALID_TXN_STATE,
-    (_S.COMPLETE_ABORT, True): _E.INVALID_TXN_STATE,
-    (_S.COMPLETE_ABORT, False): End.DONE,
-}
-
-#: Transactions of version 2 (EndTxn 5), by (state, commit, retry). A retry has the epoch that the
-#: first attempt has raised; other epochs, and decided transactions, are refused before (T-65).
-END_V2: dict[tuple[TransactionState, bool, bool], Ending] = {
-    (_S.EMPTY, False, True): _E.PRODUCER_FENCED,
-    (_S.EMPTY, False, False): End.PREPARE,
-    (_S.EMPTY, True, True): _E.PRODUCER_FENCED,
-    (_S.EMPTY, True, False): _E.INVALID_TXN_STATE,
-    (_S.COMPLETE_ABORT, False, True): End.DONE,
-    (_S.COMPLETE_ABORT, False, False): End.PREPARE,
-    (_S.COMPLETE_ABORT, True, True): _E.INVALID_TXN_STATE,
-    (_S.COMPLETE_ABORT, True, False): _E.INVALID_TXN_STATE,
-    (_S.COMPLETE_COMMIT, False, True): _E.INVALID_TXN_STATE,
-    (_S.COMPLETE_COMMIT, False, False): End.PREPARE,
-    (_S.COMPLETE_COMMIT, True, True): End.DONE,
-    (_S.COMPLETE_COMMIT, True, False): _E.INVALID_TXN_STATE,
-    (_S.ONGOING, False, True): _E.PRODUCER_FENCED,
-    (_S.ONGOING, False, False): End.PREPARE,
-    (_S.ONGOING, True, True): _E.PRODUCER_FENCED,
-    (_S.ONGOING, True, False): End.PREPARE,
-}
 
 
 EPOCH_MAX = 32_767
