@@ -22,22 +22,22 @@ from odradek_broker.config.effective import TopicConfigs
 from odradek_broker.config.group_settings import GROUP_SETTINGS
 from odradek_broker.config.topic_settings import DEAD_LETTERS_ALLOWED, MIRROR_SOURCE
 from odradek_broker.config.types import ConfigError
+from odradek_broker.metadata.errors import MetadataError
 from odradek_broker.metadata.features import (
-    FEATURES,
     GROUP_VERSION,
     SHARE_VERSION,
     STREAMS_VERSION,
     first_levels,
     supported_features,
 )
+from odradek_broker.metadata.record_checks import acl_of, check_record, scram_mechanism
 from odradek_broker.platform.seams import Randomness
-from odradek_broker.quotas.client_quotas import QuotaEntity, QuotaKey, quota_entity
+from odradek_broker.quotas.client_quotas import QuotaEntity, quota_entity
 from odradek_broker.security.acls import Acl, AclIndex
 from odradek_broker.security.delegation_tokens import DelegationToken, DelegationTokens
 from odradek_broker.share.in_flight import ShareSettings
 from odradek_broker.share.offset_reset import OffsetReset
 from odradek_broker.storage.log_config import LogConfig
-from odradek_protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from odradek_protocol.constants import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.message import Message
@@ -75,10 +75,6 @@ PRODUCER_ID_BLOCK = 1000
 _RESERVED_IDS = (ZERO_UUID, bytes(15) + b"\x01")
 _BASE64_DASH = 62
 _ID_TRIES_MAX = 1000
-
-
-class MetadataError(RuntimeError):
-    """A record that contradicts the state: the log is corrupt, or of another cluster."""
 
 
 @dataclass(slots=True)
@@ -159,6 +155,26 @@ class ClusterMetadata:
     def topic_name(self, topic_id: bytes) -> str | None:
         """The name of the topic with this id."""
         return self._names_by_id.get(topic_id)
+
+    def has_topic(self, name: str) -> bool:
+        """True if there is a topic of this name."""
+        return name in self.topics
+
+    def acl(self, acl_id: bytes) -> Acl | None:
+        """The ACL with this id."""
+        return self.acls.by_id.get(acl_id)
+
+    def has_acl(self, acl: Acl) -> bool:
+        """True if there is this ACL."""
+        return acl in self.acls
+
+    def has_token(self, token_id: str) -> bool:
+        """True if there is a delegation token with this id, expired or not."""
+        return self.delegation_tokens.get(token_id) is not None
+
+    def has_credential(self, user: str, mechanism: ScramMechanism) -> bool:
+        """True if the user has a credential of this mechanism."""
+        return mechanism in self.scram_credentials.get(user, ())
 
     def topic_names(self) -> list[str]:
         """All topics, including the broker's own: regular expressions match those too, as in
@@ -504,19 +520,16 @@ class ClusterMetadata:
 
     def replay(self, record: Message) -> None:
         """Apply one record to the state. MetadataError if it contradicts the state."""
+        check_record(record, self)
         _REPLAY[type(record)](self, record)
 
     def _replay_topic(self, record: TopicRecord) -> None:
-        if record.name in self.topics or record.topic_id in self._names_by_id:
-            raise MetadataError(f"topic {record.name} is created twice")
         self.topics_version += 1
         self.topics[record.name] = Topic(record.name, record.topic_id)
         self._names_by_id[record.topic_id] = record.name
 
     def _replay_partition(self, record: PartitionRecord) -> None:
-        name = self._names_by_id.get(record.topic_id)
-        if name is None:
-            raise MetadataError(f"a partition of the unknown topic {record.topic_id.hex()}")
+        name = self._names_by_id[record.topic_id]
         self.topics_version += 1
         self.topics[name].partitions[record.partition_id] = PartitionState(
             record.partition_id,
@@ -528,9 +541,7 @@ class ClusterMetadata:
         )
 
     def _replay_remove_topic(self, record: RemoveTopicRecord) -> None:
-        name = self._names_by_id.pop(record.topic_id, None)
-        if name is None:
-            raise MetadataError(f"the unknown topic {record.topic_id.hex()} is removed")
+        name = self._names_by_id.pop(record.topic_id)
         self.topics_version += 1
         del self.topics[name]
         self._configs.get(RESOURCE_TOPIC, {}).pop(name, None)
@@ -557,8 +568,6 @@ class ClusterMetadata:
             self._log_configs.clear()
 
     def _replay_client_quota(self, record: ClientQuotaRecord) -> None:
-        if record.key not in list(QuotaKey):
-            raise MetadataError(f"a quota of the unknown kind {record.key!r}")
         entity = quota_entity((each.entity_type, each.entity_name) for each in record.entity)
         quotas = self.client_quotas.setdefault(entity, {})
         if record.remove:
@@ -570,7 +579,7 @@ class ClusterMetadata:
 
     def _replay_scram_credential(self, record: UserScramCredentialRecord) -> None:
         credentials = self.scram_credentials.setdefault(record.name, {})
-        credentials[_scram_mechanism(record.mechanism)] = ScramCredential(
+        credentials[scram_mechanism(record.mechanism)] = ScramCredential(
             bytes(record.salt),
             bytes(record.stored_key),
             bytes(record.server_key),
@@ -578,41 +587,20 @@ class ClusterMetadata:
         )
 
     def _replay_remove_scram_credential(self, record: RemoveUserScramCredentialRecord) -> None:
-        credentials = self.scram_credentials.get(record.name, {})
-        if credentials.pop(_scram_mechanism(record.mechanism), None) is None:
-            raise MetadataError(f"a credential that {record.name!r} does not have is removed")
+        credentials = self.scram_credentials[record.name]
+        del credentials[scram_mechanism(record.mechanism)]
         if not credentials:
             del self.scram_credentials[record.name]
 
     def _replay_feature_level(self, record: FeatureLevelRecord) -> None:
-        known = FEATURES.get(record.name)
-        if known is None or not known.lowest <= record.feature_level <= known.highest:
-            raise MetadataError(
-                f"the feature {record.name!r} is at level {record.feature_level}, which this version of the"
-                " broker does not have"
-            )
         self.feature_levels[record.name] = record.feature_level
 
     def _replay_acl(self, record: AccessControlEntryRecord) -> None:
-        try:
-            acl = Acl(
-                AclResourceType(record.resource_type),
-                record.resource_name,
-                PatternType(record.pattern_type),
-                record.principal,
-                record.host,
-                AclOperation(record.operation),
-                AclPermission(record.permission_type),
-            )
-            self.acls.add(record.id, acl)
-            # The regular expressions of groups may match other topics from here on (A-67).
-            self.topics_version += 1
-        except ValueError as problem:
-            raise MetadataError(f"an ACL cannot be used: {problem}") from problem
+        self.acls.add(record.id, acl_of(record))
+        # The regular expressions of groups may match other topics from here on (A-67).
+        self.topics_version += 1
 
     def _replay_remove_acl(self, record: RemoveAccessControlEntryRecord) -> None:
-        if not self.acls.has_id(record.id):
-            raise MetadataError(f"the unknown ACL {record.id.hex()} is removed")
         self.acls.remove(record.id)
         self.topics_version += 1
 
@@ -630,8 +618,7 @@ class ClusterMetadata:
         )
 
     def _replay_remove_token(self, record: RemoveDelegationTokenRecord) -> None:
-        if not self.delegation_tokens.remove(record.token_id):
-            raise MetadataError(f"the unknown delegation token {record.token_id!r} is removed")
+        self.delegation_tokens.remove(record.token_id)
 
     def _use_dynamic_settings(self) -> None:
         """Combine static and dynamic settings; the dynamic ones are not used if both are
@@ -652,16 +639,7 @@ class ClusterMetadata:
             self.config_problem = ""
 
     def _replay_producer_ids(self, record: ProducerIdsRecord) -> None:
-        if record.next_producer_id <= self._next_producer_id:
-            raise MetadataError(f"producer ids go back to {record.next_producer_id}")
         self._next_producer_id = record.next_producer_id
-
-
-def _scram_mechanism(number: int) -> ScramMechanism:
-    mechanism = ScramMechanism.of_number(number)
-    if mechanism is None:
-        raise MetadataError(f"a credential of the unknown mechanism {number}")
-    return mechanism
 
 
 _Replay = Callable[[ClusterMetadata, Message], None]

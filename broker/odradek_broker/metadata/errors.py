@@ -1,4 +1,4 @@
-"""The refusal of an entry of an admin request."""
+"""The refusal of an entry of an admin request, and records that contradict the state."""
 
 from __future__ import annotations
 
@@ -12,3 +12,7 @@ class AdminError(Exception):
         super().__init__(message)
         self.error = error
         self.message = message
+
+
+class MetadataError(RuntimeError):
+    """A record that contradicts the state: the log is corrupt, or of another cluster."""

@@ -8,8 +8,10 @@ from dataclasses import replace
 
 from odradek_broker.config.types import ConfigError
 from odradek_broker.deferred import Deferred
-from odradek_broker.metadata.cluster import METADATA_TOPIC, ClusterMetadata, MetadataError
+from odradek_broker.metadata.cluster import METADATA_TOPIC, ClusterMetadata
+from odradek_broker.metadata.errors import MetadataError
 from odradek_broker.metadata.image import MetadataImage
+from odradek_broker.metadata.record_checks import check_all
 from odradek_broker.metadata.snapshots import CorruptSnapshot, SnapshotDirectory, StoredSnapshot
 from odradek_broker.metadata.snapshotter import MetadataSnapshotter
 from odradek_broker.partition import Partition
@@ -30,6 +32,8 @@ from odradek_protocol.stored.cluster_metadata import (
 
 #: The metadata topic has a fixed id, as in Kafka, since no record can give it one.
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
+#: The refused changes of metadata that are reported at a time.
+_REFUSALS_MAX = 10
 
 #: Replays records, which end at an offset of the metadata log, and applies them to the partitions.
 #: The returned function is called when the records are durable; its result resolves when the work
@@ -74,6 +78,8 @@ class MetadataLog:
         self._snapshotter: MetadataSnapshotter | None = None
         #: The problems with snapshots that `load` could not use.
         self.problems: list[str] = []
+        #: The changes that were refused since the last `maintain`.
+        self._refusals: list[str] = []
         #: The ids of topics whose removal is recorded, as `load` found them.
         self.removed_topic_ids: set[bytes] = set()
 
@@ -174,7 +180,8 @@ class MetadataLog:
     def maintain(self) -> list[str]:
         """Take a snapshot and trim the log if that is due; returns the problems since the last
         call."""
-        return [] if self._snapshotter is None else self._snapshotter.maintain()
+        refusals, self._refusals = self._refusals, []
+        return refusals + ([] if self._snapshotter is None else self._snapshotter.maintain())
 
     def log_config(self) -> LogConfig:
         """The settings of the metadata log. Retention deletes nothing: only `MetadataSnapshotter`
@@ -198,14 +205,15 @@ class MetadataLog:
     def commit(self, records: Sequence[MetadataRecord]) -> Deferred[None]:
         """Append records and publish them; resolves when they are durable.
 
-        StorageError if the records cannot be appended, as on a full disk: then nothing has changed.
-        If the records are written and do not become durable, the broker stops, and nothing
+        StorageError if the records cannot be appended, as on a full disk, or contradict the state:
+        then nothing has changed. If the records are written and do not become durable, the broker stops, and nothing
         resolves.
         """
         deferred: Deferred[None] = Deferred()
         if not records:
             deferred.resolve(None)
             return deferred
+        self._check(records)
         encoded = [self._metadata.encode(record) for record in records]
         partition = self._loaded()
         now_ms = self._clock.wall_ms()
@@ -228,6 +236,16 @@ class MetadataLog:
 
         appended.then(finished)
         return deferred
+
+    def _check(self, records: Sequence[MetadataRecord]) -> None:
+        """Refuse records that a start could not replay. StorageError."""
+        try:
+            check_all(records, self._metadata)
+        except MetadataError as problem:
+            text = f"a change of metadata was refused, which no start could read: {problem}"
+            if len(self._refusals) < _REFUSALS_MAX:
+                self._refusals.append(text)
+            raise StorageError(ErrorCode.UNKNOWN_SERVER_ERROR, text) from problem
 
     def state(self) -> MetadataLogState:
         """The present epoch and ends of the log."""

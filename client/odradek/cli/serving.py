@@ -338,7 +338,7 @@ def _run(
 ) -> None:
     """Serve until told to stop. A failure is one line and exit code 1."""
     from odradek_broker.config.broker import ConfigError
-    from odradek_broker.metadata.cluster import MetadataError
+    from odradek_broker.metadata.errors import MetadataError
     from odradek_broker.server.host import StartError, run
     from odradek_broker.server.server import serve as serve_broker
     from odradek_broker.storage.errors import DataDirectoryError

@@ -7,7 +7,8 @@ import pytest
 from acl_rules import RuleList
 from fake_node import FakeNode
 from handler_calls import ask, received, send
-from odradek_broker.metadata.cluster import ClusterMetadata, MetadataError
+from odradek_broker.metadata.cluster import ClusterMetadata
+from odradek_broker.metadata.errors import MetadataError
 from odradek_broker.metadata.image import MetadataImage
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest

@@ -11,7 +11,7 @@ from fake_node import FakeNode
 from handler_calls import ask, send
 from node_world import NodeWorld
 from odradek_broker.metadata import acls
-from odradek_broker.metadata.cluster import MetadataError
+from odradek_broker.metadata.errors import MetadataError
 from odradek_broker.request import CloseConnection
 from odradek_broker.security.authorizer import ALLOW_EVERYTHING
 from odradek_protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType

@@ -18,10 +18,9 @@ from odradek_broker.metadata.cluster import (
     SHARE_STATE_TOPIC,
     TRANSACTIONS_TOPIC,
     ClusterMetadata,
-    MetadataError,
 )
 from odradek_broker.metadata.config_changes import Change, Operation, ResourceChanges, alter_configs
-from odradek_broker.metadata.errors import AdminError
+from odradek_broker.metadata.errors import AdminError, MetadataError
 from odradek_broker.metadata.topics import (
     NewPartitions,
     NewTopic,

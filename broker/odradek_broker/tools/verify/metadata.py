@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from odradek_broker.config.broker import default_config
 from odradek_broker.config.types import ConfigError
-from odradek_broker.metadata.cluster import METADATA_TOPIC, ClusterMetadata, MetadataError
+from odradek_broker.metadata.cluster import METADATA_TOPIC, ClusterMetadata
+from odradek_broker.metadata.errors import MetadataError
 from odradek_broker.metadata.snapshots import (
     CorruptSnapshot,
     Snapshot,

@@ -17,7 +17,8 @@ from logs import NOW_MS
 from node_world import NodeWorld
 from odradek_broker.config.broker import default_config
 from odradek_broker.config.types import ConfigError
-from odradek_broker.metadata.cluster import METADATA_TOPIC, ClusterMetadata, MetadataError
+from odradek_broker.metadata.cluster import METADATA_TOPIC, ClusterMetadata
+from odradek_broker.metadata.errors import MetadataError
 from odradek_broker.storage.errors import DataDirectoryError
 from odradek_protocol import codec
 from odradek_protocol.primitives import DecodeError

@@ -1,0 +1,292 @@
+"""The checks of metadata records: a record that contradicts the state is neither written nor
+replayed.
+
+A written record that cannot be replayed would leave a log that no start reads. So `check_all` is
+called before records are written, with those of one batch in their order; `check_record` is called
+for each record that is replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from odradek_broker.config.client_metrics_settings import METRICS_SETTINGS
+from odradek_broker.config.topic_settings import LOG_SETTINGS
+from odradek_broker.config.types import ConfigError, ConfigRow
+from odradek_broker.metadata.errors import MetadataError
+from odradek_broker.metadata.features import FEATURES
+from odradek_broker.quotas.client_quotas import QuotaKey
+from odradek_broker.security.acls import Acl
+from odradek_protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
+from odradek_protocol.constants import RESOURCE_CLIENT_METRICS, RESOURCE_TOPIC
+from odradek_protocol.message import Message
+from odradek_protocol.sasl.scram import ScramMechanism
+from odradek_protocol.stored.cluster_metadata import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
+    ConfigRecord,
+    DelegationTokenRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
+    RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
+    TopicRecord,
+    UserScramCredentialRecord,
+)
+
+#: The settings that a start reads, by type of resource and name.
+_READ_AT_START: dict[int, dict[str, ConfigRow]] = {
+    RESOURCE_TOPIC: {row.name: row for row in LOG_SETTINGS.values()},
+    RESOURCE_CLIENT_METRICS: METRICS_SETTINGS,
+}
+_QUOTA_KEYS = frozenset(map(str, QuotaKey))
+
+
+class Known(Protocol):
+    """The state that records must not contradict."""
+
+    def has_topic(self, name: str, /) -> bool: ...
+
+    def topic_name(self, topic_id: bytes, /) -> str | None: ...
+
+    def acl(self, acl_id: bytes, /) -> Acl | None: ...
+
+    def has_acl(self, acl: Acl, /) -> bool: ...
+
+    def has_token(self, token_id: str, /) -> bool: ...
+
+    def has_credential(self, user: str, mechanism: ScramMechanism, /) -> bool: ...
+
+    @property
+    def producer_ids_end(self) -> int:
+        """The first producer id that no block has."""
+        ...
+
+
+def check_record(record: Message, known: Known) -> None:
+    """Raise MetadataError if a record contradicts the state."""
+    check = _CHECKS.get(type(record))
+    if check is not None:
+        check(record, known)
+
+
+def check_all(records: Sequence[MetadataRecord], known: Known) -> None:
+    """Raise MetadataError if a record contradicts the state, with the records before it replayed,
+    or is a setting that a start could not read."""
+    ahead = known if len(records) == 1 else _Ahead(known)
+    for record in records:
+        if type(record) is ConfigRecord:
+            _check_setting(record)
+            continue
+        check_record(record, ahead)
+        if type(ahead) is _Ahead:
+            ahead.note(record)
+
+
+class _Ahead:
+    """The state with some records replayed: what they change in it, by the kind of the thing and
+    its id; None: it is removed."""
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+        self._changes: dict[tuple[str, object], object] = {}
+        self.producer_ids_end = known.producer_ids_end
+
+    def note(self, record: MetadataRecord) -> None:
+        """Take in a record that was checked."""
+        note = _NOTES.get(type(record))
+        if note is not None:
+            note(self, record)
+
+    def _note_topic(self, record: TopicRecord) -> None:
+        self._changes["topic", record.name] = True
+        self._changes["id", record.topic_id] = record.name
+
+    def _note_remove_topic(self, record: RemoveTopicRecord) -> None:
+        self._changes["topic", self.topic_name(record.topic_id)] = None
+        self._changes["id", record.topic_id] = None
+
+    def _note_acl(self, record: AccessControlEntryRecord) -> None:
+        acl = acl_of(record)
+        self._changes["ACL id", record.id] = acl
+        self._changes["ACL", acl] = True
+
+    def _note_remove_acl(self, record: RemoveAccessControlEntryRecord) -> None:
+        self._changes["ACL", self.acl(record.id)] = None
+        self._changes["ACL id", record.id] = None
+
+    def _note_token(self, record: DelegationTokenRecord) -> None:
+        self._changes["token", record.token_id] = True
+
+    def _note_remove_token(self, record: RemoveDelegationTokenRecord) -> None:
+        self._changes["token", record.token_id] = None
+
+    def _note_credential(self, record: UserScramCredentialRecord) -> None:
+        self._changes["credential", (record.name, scram_mechanism(record.mechanism))] = True
+
+    def _note_remove_credential(self, record: RemoveUserScramCredentialRecord) -> None:
+        self._changes["credential", (record.name, scram_mechanism(record.mechanism))] = None
+
+    def _note_producer_ids(self, record: ProducerIdsRecord) -> None:
+        self.producer_ids_end = record.next_producer_id
+
+    def has_topic(self, name: str) -> bool:
+        found = self._changes.get(("topic", name), self)
+        return self._known.has_topic(name) if found is self else found is not None
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        found = self._changes.get(("id", topic_id), self)
+        if found is self:
+            return self._known.topic_name(topic_id)
+        return found if isinstance(found, str) else None
+
+    def acl(self, acl_id: bytes) -> Acl | None:
+        found = self._changes.get(("ACL id", acl_id), self)
+        if found is self:
+            return self._known.acl(acl_id)
+        return found if isinstance(found, Acl) else None
+
+    def has_acl(self, acl: Acl) -> bool:
+        found = self._changes.get(("ACL", acl), self)
+        return self._known.has_acl(acl) if found is self else found is not None
+
+    def has_token(self, token_id: str) -> bool:
+        found = self._changes.get(("token", token_id), self)
+        return self._known.has_token(token_id) if found is self else found is not None
+
+    def has_credential(self, user: str, mechanism: ScramMechanism) -> bool:
+        found = self._changes.get(("credential", (user, mechanism)), self)
+        if found is self:
+            return self._known.has_credential(user, mechanism)
+        return found is not None
+
+
+# --- Each type of record --------------------------------------------------------------------------
+
+
+def acl_of(record: AccessControlEntryRecord) -> Acl:
+    """The ACL of a record. MetadataError."""
+    try:
+        return Acl(
+            AclResourceType(record.resource_type),
+            record.resource_name,
+            PatternType(record.pattern_type),
+            record.principal,
+            record.host,
+            AclOperation(record.operation),
+            AclPermission(record.permission_type),
+        )
+    except ValueError as problem:
+        raise MetadataError(f"an ACL cannot be used: {problem}") from problem
+
+
+def scram_mechanism(number: int) -> ScramMechanism:
+    """The mechanism of a number in records. MetadataError."""
+    mechanism = ScramMechanism.of_number(number)
+    if mechanism is None:
+        raise MetadataError(f"a credential of the unknown mechanism {number}")
+    return mechanism
+
+
+def _check_topic(record: TopicRecord, known: Known) -> None:
+    if known.has_topic(record.name) or known.topic_name(record.topic_id) is not None:
+        raise MetadataError(f"topic {record.name} is created twice")
+
+
+def _check_partition(record: PartitionRecord, known: Known) -> None:
+    if known.topic_name(record.topic_id) is None:
+        raise MetadataError(f"a partition of the unknown topic {record.topic_id.hex()}")
+
+
+def _check_remove_topic(record: RemoveTopicRecord, known: Known) -> None:
+    if known.topic_name(record.topic_id) is None:
+        raise MetadataError(f"the unknown topic {record.topic_id.hex()} is removed")
+
+
+def _check_setting(record: ConfigRecord) -> None:
+    """Only before the record is written: an older version may have accepted another value, and a
+    setting that was written is replaced by a later record."""
+    row = _READ_AT_START.get(record.resource_type, {}).get(record.name)
+    if row is not None and record.value is not None:
+        try:
+            row.read(record.value)
+        except ConfigError as problem:
+            raise MetadataError(f"a setting of {record.resource_name}: {problem}") from problem
+
+
+def _check_client_quota(record: ClientQuotaRecord, _: Known) -> None:
+    if record.key not in _QUOTA_KEYS:
+        raise MetadataError(f"a quota of the unknown kind {record.key!r}")
+
+
+def _check_scram_credential(record: UserScramCredentialRecord, _: Known) -> None:
+    scram_mechanism(record.mechanism)
+
+
+def _check_remove_scram_credential(record: RemoveUserScramCredentialRecord, known: Known) -> None:
+    if not known.has_credential(record.name, scram_mechanism(record.mechanism)):
+        raise MetadataError(f"a credential that {record.name!r} does not have is removed")
+
+
+def _check_feature_level(record: FeatureLevelRecord, _: Known) -> None:
+    levels = FEATURES.get(record.name)
+    if levels is None or not levels.lowest <= record.feature_level <= levels.highest:
+        raise MetadataError(
+            f"the feature {record.name!r} is at level {record.feature_level}, which this version of the"
+            " broker does not have"
+        )
+
+
+def _check_acl(record: AccessControlEntryRecord, known: Known) -> None:
+    acl = acl_of(record)
+    if known.acl(record.id) is not None or known.has_acl(acl):
+        raise MetadataError(f"the ACL {acl} is created twice")
+
+
+def _check_remove_acl(record: RemoveAccessControlEntryRecord, known: Known) -> None:
+    if known.acl(record.id) is None:
+        raise MetadataError(f"the unknown ACL {record.id.hex()} is removed")
+
+
+def _check_remove_token(record: RemoveDelegationTokenRecord, known: Known) -> None:
+    if not known.has_token(record.token_id):
+        raise MetadataError(f"the unknown delegation token {record.token_id!r} is removed")
+
+
+def _check_producer_ids(record: ProducerIdsRecord, known: Known) -> None:
+    if record.next_producer_id <= known.producer_ids_end:
+        raise MetadataError(f"producer ids go back to {record.next_producer_id}")
+
+
+_Check = Callable[[Message, Known], None]
+_CHECKS: dict[type[Message], _Check] = {
+    TopicRecord: _check_topic,  # type: ignore[dict-item]
+    PartitionRecord: _check_partition,  # type: ignore[dict-item]
+    RemoveTopicRecord: _check_remove_topic,  # type: ignore[dict-item]
+    ClientQuotaRecord: _check_client_quota,  # type: ignore[dict-item]
+    UserScramCredentialRecord: _check_scram_credential,  # type: ignore[dict-item]
+    RemoveUserScramCredentialRecord: _check_remove_scram_credential,  # type: ignore[dict-item]
+    FeatureLevelRecord: _check_feature_level,  # type: ignore[dict-item]
+    AccessControlEntryRecord: _check_acl,  # type: ignore[dict-item]
+    RemoveAccessControlEntryRecord: _check_remove_acl,  # type: ignore[dict-item]
+    RemoveDelegationTokenRecord: _check_remove_token,  # type: ignore[dict-item]
+    ProducerIdsRecord: _check_producer_ids,  # type: ignore[dict-item]
+}
+
+_Note = Callable[[_Ahead, Message], None]
+_NOTES: dict[type[Message], _Note] = {
+    TopicRecord: _Ahead._note_topic,  # type: ignore[dict-item]
+    RemoveTopicRecord: _Ahead._note_remove_topic,  # type: ignore[dict-item]
+    AccessControlEntryRecord: _Ahead._note_acl,  # type: ignore[dict-item]
+    RemoveAccessControlEntryRecord: _Ahead._note_remove_acl,  # type: ignore[dict-item]
+    DelegationTokenRecord: _Ahead._note_token,  # type: ignore[dict-item]
+    RemoveDelegationTokenRecord: _Ahead._note_remove_token,  # type: ignore[dict-item]
+    UserScramCredentialRecord: _Ahead._note_credential,  # type: ignore[dict-item]
+    RemoveUserScramCredentialRecord: _Ahead._note_remove_credential,  # type: ignore[dict-item]
+    ProducerIdsRecord: _Ahead._note_producer_ids,  # type: ignore[dict-item]
+}
