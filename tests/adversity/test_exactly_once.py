@@ -71,6 +71,7 @@ def test_every_record_arrives_once_and_in_order_whoever_dies(library: str, tmp_p
     assert sum(result.starts.values()) > len(BY_HAND)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(TIMEOUT_S)
 @pytest.mark.parametrize(
     ("library", "protocol"),

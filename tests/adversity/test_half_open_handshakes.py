@@ -120,10 +120,12 @@ def others_are_served(broker: SubprocessBroker, count: int) -> None:
     ask(broker, trusted)
 
 
+@pytest.mark.full
 def test_n23_others_are_served_beside_1500_half_open_handshakes(broker: SubprocessBroker) -> None:
     others_are_served(broker, 1_500)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_n23_others_are_served_beside_10000_half_open_handshakes(broker: SubprocessBroker) -> None:
     """Fewer peers if a process may not open so many files."""

@@ -374,6 +374,7 @@ def test_n10_mutated_requests_that_may_wait_are_left_unread(
     assert "failed unexpectedly" not in broker.log
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("variant", ["full", "sparse", "long"])
 def test_strange_but_well_formed_requests_break_nothing(
     variant: str, broker: BrokerProcess, bystander: Peer

@@ -137,6 +137,7 @@ class KillLoop:
         )
 
 
+@pytest.mark.full
 @pytest.mark.timeout(120)
 def test_l27_a_broker_killed_while_it_compacts_keeps_the_newest_of_each_key(
     broker: BrokerProcess,
@@ -147,6 +148,7 @@ def test_l27_a_broker_killed_while_it_compacts_keeps_the_newest_of_each_key(
     assert loop.found_at_kill[".cleaned"], loop.told()
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
 def test_l27_a_broker_killed_200_times_while_it_compacts_keeps_the_newest_of_each_key(

@@ -143,6 +143,7 @@ def test_d5_o03_killed_broker_keeps_the_offsets_it_acknowledged_many_times(
     _kill_loop(tmp_path, durability, seed=seed, kills=25)
 
 
+@pytest.mark.full
 def test_g90_a_member_goes_on_where_it_was_when_the_broker_is_back(tmp_path: Path) -> None:
     """The coordinator of a stable group is killed: same member id, same generation, no
     rebalance."""

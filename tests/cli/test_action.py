@@ -100,6 +100,7 @@ def test_the_steps_start_a_broker_with_faults_and_settings(tmp_path: Path) -> No
         runner.stop()
 
 
+@pytest.mark.full
 def test_a_bad_setting_fails_the_job_and_is_named(tmp_path: Path) -> None:
     runner = Runner(tmp_path, {"port": "0", "settings": "num.partitions=many"})
     done = runner.run()

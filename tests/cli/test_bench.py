@@ -49,6 +49,7 @@ def topics(bootstrap: str) -> list[str]:
     return asyncio.run(main())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("what", "measured"),
     budget.of_which(
@@ -80,6 +81,7 @@ def test_json_has_a_line_per_measurement_and_the_topic_is_gone(
     assert not [name for name in topics(bootstrap) if name.startswith("odradek-bench-")]
 
 
+@pytest.mark.full
 def test_a_table_for_people_and_the_broker_of_the_environment(
     odradek_broker_session: SubprocessBroker,
 ) -> None:
@@ -94,6 +96,7 @@ def test_a_table_for_people_and_the_broker_of_the_environment(
     assert all(line[1] == "200" for line in lines if line and line[0] != "MEASURED")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("durability", budget.of_which(["fsync", "page-cache"], ["fsync"]))
 def test_without_bootstrap_a_broker_comes_and_goes(tmp_path: Path, durability: str) -> None:
     out, _ = bench(

@@ -130,6 +130,7 @@ def test_serve_says_one_ready_line_and_stops_cleanly(
     assert serve().line, "a clean stop leaves a directory that starts again"
 
 
+@pytest.mark.full
 def test_serve_on_ipv6(serve: Serve) -> None:
     try:
         socket.socket(socket.AF_INET6, socket.SOCK_STREAM).bind(("::1", 0))
@@ -187,6 +188,7 @@ def test_an_occupied_port_is_one_clear_line(serve: Serve, tmp_path: Path) -> Non
     assert "Traceback" not in err
 
 
+@pytest.mark.full
 def test_two_brokers_on_one_directory(serve: Serve, tmp_path: Path) -> None:
     first = serve()
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "data").rglob("*")}
@@ -200,6 +202,7 @@ def test_two_brokers_on_one_directory(serve: Serve, tmp_path: Path) -> None:
     assert ask_versions(first.address).error_code == 0
 
 
+@pytest.mark.full
 def test_a_data_directory_that_is_a_file(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("mine")
     for command in ("serve", "start"):
@@ -411,6 +414,7 @@ def test_n37_sighup_without_a_log_file_and_a_terminal_changes_nothing(tmp_path: 
         assert process.wait(PATIENCE_S) == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "where",
     budget.of_which(
@@ -448,6 +452,7 @@ def test_n37_a_broker_serves_whose_ready_line_cannot_be_printed(tmp_path: Path, 
     assert not (data / "odradek.pid").exists()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ignored", [False, True], ids=["closed", "closed under nohup"])
 def test_n37_a_closed_terminal_stops_a_foreground_broker_cleanly(
     tmp_path: Path, ignored: bool
@@ -478,6 +483,7 @@ def test_n37_a_closed_terminal_stops_a_foreground_broker_cleanly(
     assert not (data / "odradek.pid").exists()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", budget.of_which(["serve", "start"], ["start"]))
 def test_l59_a_new_data_directory_is_for_its_user_alone(
     serve: Serve, data: Path, command: str

@@ -57,6 +57,7 @@ def names(live_bootstrap: str, unique_topic: str) -> tuple[str, str]:
     return unique_topic, group
 
 
+@pytest.mark.full
 def test_topics_groups_and_partitions_are_known(
     live_bootstrap: str, names: tuple[str, str]
 ) -> None:
@@ -111,6 +112,7 @@ def test_nothing_is_said_where_nobody_can_be_asked(words: tuple[str, ...]) -> No
     assert complete(NOBODY, *words, ODRADEK_COMPLETION_TIMEOUT_MS="500") == []
 
 
+@pytest.mark.full
 def test_a_broker_that_takes_connections_and_says_nothing_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         where = f"127.0.0.1:{silent.getsockname()[1]}"

@@ -337,6 +337,7 @@ def test_a_history_is_followed_from_before_its_beginning_and_over_a_restart(
         follower.communicate()
 
 
+@pytest.mark.full
 @pytest.mark.own_broker
 def test_the_transaction_that_holds_a_partition_back_is_named(
     shell: Shell, unique_topic: str

@@ -63,6 +63,7 @@ def test_odd_client_ids_become_names_that_can_be_read(client: str, name: str) ->
     assert names.legend([C])[0][0] == name
 
 
+@pytest.mark.full
 def test_names_stay_while_members_come() -> None:
     names = MemberNames()
     ids = [f"c-00000000-0000-4000-8000-{number:012x}" for number in range(200)]

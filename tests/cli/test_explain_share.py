@@ -124,6 +124,7 @@ def test_h246_what_cannot_be_explained(shell: Shell, unique_topic: str) -> None:
     assert "there is no share group 'nobody'" in shell.stderr
 
 
+@pytest.mark.full
 def test_h245_a_share_group(shell: Shell, unique_topic: str) -> None:
     asyncio.run(handled(shell.environment["ODRADEK_BOOTSTRAP"], unique_topic))
     assert shell.run("explain", "share", unique_topic).startswith(b"group " + unique_topic.encode())

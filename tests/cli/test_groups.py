@@ -66,6 +66,7 @@ def test_list(shell: Shell, topic: str) -> None:
     assert "no group state 'Nonsense'" in shell.stderr
 
 
+@pytest.mark.full
 def test_describe_a_group_without_members(shell: Shell, topic: str) -> None:
     out = shell.run("group", "describe", topic)
     assert table(out) == [
@@ -101,6 +102,7 @@ def test_a_broker_without_verdicts_has_none(
     assert (done.exit_code, rows(done.stdout_bytes)[0]["verdict"]) == (0, None)
 
 
+@pytest.mark.full
 async def test_describe_a_group_with_members(shell: Shell, topic: str) -> None:
     bootstrap = shell.environment["ODRADEK_BOOTSTRAP"]
     async with Consumer(
@@ -299,6 +301,7 @@ def test_consume_ends_on_a_full_disk_and_says_that_it_has_not_committed(
         assert b"within 10000 ms" in told
 
 
+@pytest.mark.full
 def test_k40_what_was_not_printed_is_not_committed(shell: Shell, topic: str) -> None:
     """One poll returns more records than wanted: behind the end, or beyond the count."""
     between_ms = int(time.time() * 1000) + 1

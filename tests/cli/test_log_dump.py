@@ -197,6 +197,7 @@ def test_what_is_no_file_of_a_log_is_refused(tmp_path: Path) -> None:
     ODRADEK.run("log", "dump", str(tmp_path), code=1)
 
 
+@pytest.mark.full
 def test_a_running_broker_is_not_disturbed(data: Path, tmp_path: Path) -> None:
     copy = tmp_path / "data"
     shutil.copytree(data, copy)

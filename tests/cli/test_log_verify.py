@@ -316,6 +316,7 @@ def test_findings_of_one_file_are_limited() -> None:
 # --- Metadata snapshots, compaction ---------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_metadata_snapshots_are_checked_and_replayed(tmp_path: Path) -> None:
     data = tmp_path / "data"
     often = {"metadata.log.max.record.bytes.between.snapshots": 300}

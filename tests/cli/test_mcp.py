@@ -100,6 +100,7 @@ async def test_every_tool_answers(live_bootstrap: str, orders: str) -> None:
         )
 
 
+@pytest.mark.full
 @pytest.mark.own_broker
 async def test_the_broker_explains(live_bootstrap: str, orders: str) -> None:
     group = f"{orders}-readers"
@@ -116,6 +117,7 @@ async def test_the_broker_explains(live_bootstrap: str, orders: str) -> None:
         )
 
 
+@pytest.mark.full
 async def test_a_reset_is_planned_and_not_executed(live_bootstrap: str, orders: str) -> None:
     group = f"{orders}-readers"
     async with served(live_bootstrap) as client:
@@ -159,6 +161,7 @@ async def test_values_are_masked_and_keep_their_shape(live_bootstrap: str, order
         assert "--show-values is needed" in refused
 
 
+@pytest.mark.full
 async def test_values_are_shown_on_order_within_bounds(live_bootstrap: str, orders: str) -> None:
     async with served(live_bootstrap, "--show-values", "--hide-field", "who") as client:
         sample = await ask(client, "sample_records", topic=orders, partition=1, offset=1, count=2)
@@ -182,6 +185,7 @@ async def test_values_are_shown_on_order_within_bounds(live_bootstrap: str, orde
         )
 
 
+@pytest.mark.full
 async def test_long_values_and_samples_are_bounded(live_bootstrap: str, unique_topic: str) -> None:
     with sync.Producer(bootstrap_servers=live_bootstrap) as producer:
         producer.send(unique_topic, b"x" * 100_000)

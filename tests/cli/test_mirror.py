@@ -102,6 +102,7 @@ async def _check_group_settings(admin: Admin) -> None:
         assert own == settings
 
 
+@pytest.mark.full
 async def test_the_plan_says_what_is_done_and_changes_nothing(
     filled: SubprocessBroker, odradek_broker: SubprocessBroker
 ) -> None:
@@ -172,6 +173,7 @@ async def test_same_offsets_records_and_groups_are_copied_and_again_without_work
     assert "it exists and is no mirror" in refused.stderr
 
 
+@pytest.mark.full
 async def test_exactly_once_copies_committed_records_and_translates_groups(
     filled: SubprocessBroker, odradek_broker: SubprocessBroker
 ) -> None:
@@ -226,6 +228,7 @@ async def test_a_plan_has_the_problems_that_a_run_would_find(
         assert "has cleanup.policy=delete" in shown.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["SIGTERM", "SIGINT"]
 )
@@ -249,6 +252,7 @@ def test_a_mirror_that_follows_ends_with_the_code_of_its_signal(
     assert _mirror(*_both(filled, odradek_broker)).returncode == 0
 
 
+@pytest.mark.full
 async def test_an_open_transaction_is_named_when_it_does_not_end(
     filled: SubprocessBroker, odradek_broker: SubprocessBroker
 ) -> None:

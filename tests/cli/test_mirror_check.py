@@ -121,6 +121,7 @@ def test_groups_must_have_the_same_offsets_unless_they_have_gone_on(
     ]
 
 
+@pytest.mark.full
 def test_copies_of_the_mode_exactly_once_are_compared_by_their_map(
     source: str, target: str, unique_topic: str
 ) -> None:
@@ -164,6 +165,7 @@ async def _write_one(bootstrap: str, topic: str, partition: int) -> int:
     return written.offset
 
 
+@pytest.mark.full
 def test_what_cannot_be_compared_ends_with_2(source: str, target: str, unique_topic: str) -> None:
     sides = "--from", source, "--to", target
     assert "no topic of the source" in _check(*sides, "--topics", unique_topic, code=2)[1]

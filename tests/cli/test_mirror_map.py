@@ -53,6 +53,7 @@ def test_offsets_are_those_of_the_same_records(target: SubprocessBroker) -> None
     assert [row["target"] for row in rows] == [0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
 
 
+@pytest.mark.full
 def test_an_offset_that_is_not_copied_is_an_error(target: SubprocessBroker) -> None:
     done = _mirror("offsets", "flights-0:2", "flights-0:99", "--to", target.bootstrap)
     assert done.returncode == 1
@@ -66,6 +67,7 @@ def test_an_offset_that_is_not_copied_is_an_error(target: SubprocessBroker) -> N
     assert unknown.returncode == 1 and "no mirror with the name 'other'" in unknown.stderr
 
 
+@pytest.mark.full
 def test_a_checkpoint_gets_the_offsets_of_the_target(
     target: SubprocessBroker, tmp_path: Path
 ) -> None:

@@ -71,6 +71,7 @@ def test_offset_grammar_and_count(shell: Shell, unique_topic: str) -> None:
     assert read("-e", "-o", "end") == []
 
 
+@pytest.mark.full
 def test_a_group_goes_on_where_it_stopped(shell: Shell, unique_topic: str) -> None:
     shell.run("produce", unique_topic, stdin=b"1\n2\n3\n")
     group = ("-g", f"{unique_topic}-readers")
@@ -79,6 +80,7 @@ def test_a_group_goes_on_where_it_stopped(shell: Shell, unique_topic: str) -> No
     assert shell.run("consume", unique_topic, *group, "-e") == b""
 
 
+@pytest.mark.full
 def test_files_and_a_record_delimiter(shell: Shell, unique_topic: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"one;two")
     (tmp_path / "b").write_bytes(b"three;")
@@ -197,6 +199,7 @@ def test_a_bad_json_line_is_named_and_the_lines_before_it_are_kept(
     assert shell.run("consume", unique_topic, "-e") == b"good\n"
 
 
+@pytest.mark.full
 def test_no_broker_is_said_in_bounded_time(unique_topic: str) -> None:
     shell = Shell("127.0.0.1:1")
     shell.run("produce", unique_topic, "-X", "max.block.ms=500", stdin=b"x\n", code=1)
@@ -246,6 +249,7 @@ def test_a_topic_that_is_not_there_is_an_error_and_is_not_created(
     assert typo not in shell.run("topic", "list", "--names").decode().split()
 
 
+@pytest.mark.full
 def test_topics_are_listed_with_their_partitions_and_without_kafkas_own(
     shell: Shell, unique_topic: str
 ) -> None:
@@ -271,6 +275,7 @@ def test_a_partition_that_is_not_there_is_one_line(shell: Shell, unique_topic: s
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "command",
     budget.of_which(["consume {topic} -e", "topic describe {topic}"], ["consume {topic} -e"]),
@@ -297,6 +302,7 @@ def test_output_that_cannot_be_written_is_one_line_or_none(
         assert code in (None, done.returncode)
 
 
+@pytest.mark.full
 def test_what_could_not_be_written_is_not_committed_as_read(
     shell: Shell, unique_topic: str
 ) -> None:

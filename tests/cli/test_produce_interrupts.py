@@ -101,6 +101,7 @@ def test_ctrl_c_at_the_prompt_ends_and_says_what_was_acknowledged(shell: Shell, 
     assert "Traceback" not in seen
 
 
+@pytest.mark.full
 def test_ctrl_c_in_the_middle_of_a_line_does_not_send_it(shell: Shell, topic: str) -> None:
     with terminal(shell, "produce", topic) as person:
         person.type(b"whole\n")
@@ -111,6 +112,7 @@ def test_ctrl_c_in_the_middle_of_a_line_does_not_send_it(shell: Shell, topic: st
     assert shell.run("consume", topic, "-e") == b"whole\n"
 
 
+@pytest.mark.full
 def test_ctrl_d_is_the_end_of_the_input(shell: Shell, topic: str) -> None:
     with terminal(shell, "produce", topic) as person:
         person.type(b"one\n" + CTRL_D)
@@ -120,6 +122,7 @@ def test_ctrl_d_is_the_end_of_the_input(shell: Shell, topic: str) -> None:
     assert shell.run("consume", topic, "-e") == b"one\n"
 
 
+@pytest.mark.full
 def test_ctrl_c_twice_does_not_wait_for_a_broker_that_hangs(
     odradek_broker: SubprocessBroker,
 ) -> None:
@@ -144,6 +147,7 @@ def test_ctrl_c_twice_does_not_wait_for_a_broker_that_hangs(
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_idle_pipe_does_not_hold_up_the_end(
     shell: Shell, topic: str, number: signal.Signals, code: int

@@ -54,6 +54,7 @@ def test_c71_c78_a_user_is_created_and_writes(
     assert "wants a OAuthBearerLoginModule" in odradek.stderr
 
 
+@pytest.mark.full
 def test_a_broker_is_measured_over_sasl(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -123,6 +123,7 @@ def test_all_come_back_without_the_headers_of_dead_letters(
     assert queue.consume(2) == [("k-a", "a"), ("k-b", "b")]
 
 
+@pytest.mark.full
 def test_without_a_copy_the_record_is_read_from_its_log(odradek: Commands, tmp_path: Path) -> None:
     queue = Queue(odradek, tmp_path, copy=False)
     queue.reject("a", "b")
@@ -134,6 +135,7 @@ def test_without_a_copy_the_record_is_read_from_its_log(odradek: Commands, tmp_p
     assert queue.consume(1) == [("k-b", "b")]
 
 
+@pytest.mark.full
 def test_a_record_that_is_gone_is_named(odradek: Commands, tmp_path: Path) -> None:
     queue = Queue(odradek, tmp_path, copy=False)
     queue.reject("a", "b")
@@ -169,6 +171,7 @@ def test_a_group_without_dead_letters_says_so(odradek: Commands, tmp_path: Path)
     assert odradek.run("share", "redeliver", queue.group, "--all") == ""
 
 
+@pytest.mark.full
 def test_a_missing_dead_letter_topic_is_not_created_by_looking(
     odradek: Commands, tmp_path: Path
 ) -> None:
@@ -183,6 +186,7 @@ def test_a_missing_dead_letter_topic_is_not_created_by_looking(
     assert "gets no dead letters" in odradek.stderr
 
 
+@pytest.mark.full
 def test_the_record_of_a_deleted_topic_is_not_produced_to_a_new_one(
     odradek: Commands, tmp_path: Path
 ) -> None:

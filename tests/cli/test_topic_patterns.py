@@ -53,6 +53,7 @@ def test_topics_are_described_by_an_expression(odradek: Commands, unique_topic: 
     assert odradek.stderr.startswith("odradek: 'a[' is no regular expression: ")
 
 
+@pytest.mark.full
 def test_the_topics_that_fit_now_are_read_to_their_end(
     odradek: Commands, unique_topic: str, live_bootstrap: str
 ) -> None:

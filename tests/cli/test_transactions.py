@@ -69,6 +69,7 @@ def test_what_is_wrong_is_said(shell: Shell) -> None:
     assert "Nonsense" in shell.stderr
 
 
+@pytest.mark.full
 def test_a_transaction_that_timed_out_is_called_that() -> None:
     settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "50"}
     with SubprocessBroker(settings=settings) as broker:

@@ -84,6 +84,7 @@ def parents(output: str) -> list[str]:
     return [line.split()[1] for line in output.splitlines() if line.startswith("PARENT ")]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("workers", budget.of_which([0, 3], [3]))
 def test_all_tests_of_a_run_have_clusters_of_one_process(suite: Path, workers: int) -> None:
     found = parents(run(suite, f"-n{workers}"))
@@ -252,6 +253,7 @@ class AsyncOrdersTest(ClusterMixin, unittest.IsolatedAsyncioTestCase):
 """
 
 
+@pytest.mark.full
 def test_unittest_by_itself_and_under_pytest(suite: Path) -> None:
     (suite / "test_suite.py").write_text(_UNITTEST)
     done = subprocess.run(
@@ -269,6 +271,7 @@ def test_unittest_by_itself_and_under_pytest(suite: Path) -> None:
         assert (len(found), len(set(found))) == (3, 1)
 
 
+@pytest.mark.full
 def test_clusters_end_with_a_run_that_is_killed(suite: Path) -> None:
     (suite / "test_suite.py").write_text(
         """

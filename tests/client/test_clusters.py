@@ -257,6 +257,7 @@ def test_an_address_that_is_none_is_refused() -> None:
         Clusters.at("http://a..b:80").create()
 
 
+@pytest.mark.full
 def test_numbers_go_on_when_the_process_that_makes_clusters_was_killed() -> None:
     with SubprocessBroker(testing=True) as broker:
         clusters = Clusters.at(broker.http)
@@ -317,6 +318,7 @@ def _address_of(process: subprocess.Popen[bytes], settings: dict[str, str] | Non
     return address
 
 
+@pytest.mark.full
 def test_the_number_of_open_clusters_is_limited() -> None:
     process = _host_process(["-c", _LIMITED])
     assert process.stdin is not None
@@ -330,6 +332,7 @@ def test_the_number_of_open_clusters_is_limited() -> None:
         assert [each.id for each in clusters.list()] == [second.id, third.id]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("killed", [False, True])
 def test_brokers_and_data_end_with_the_process_that_forked_them(killed: bool) -> None:
     process = _host_process(["-m", "odradek_broker.virtual_clusters"])
@@ -367,6 +370,7 @@ finally:
 """
 
 
+@pytest.mark.full
 def test_the_process_ends_although_the_program_has_forked_children() -> None:
     subprocess.run([sys.executable, "-c", _WITH_A_CHILD], timeout=120, check=True)
 
@@ -515,6 +519,7 @@ def test_the_process_is_not_stopped_by_garbage(clusters: Clusters) -> None:
     clusters.create().close()
 
 
+@pytest.mark.full
 def test_a_broker_under_test_hands_on_the_largest_orders() -> None:
     body = json.dumps({"settings": {"an.application": "\u00e9" * 30_000}}, ensure_ascii=False)
     with SubprocessBroker(testing=True) as broker:
@@ -522,6 +527,7 @@ def test_a_broker_under_test_hands_on_the_largest_orders() -> None:
         assert (status, answer.get("error")) == (201, None)
 
 
+@pytest.mark.full
 def test_a_broker_under_test_makes_clusters_with_its_own_settings() -> None:
     with SubprocessBroker(testing=True, settings={"num.partitions": 4}) as broker:
         http = broker.http

@@ -104,6 +104,7 @@ def test_confluent_kafka(plain: SubprocessBroker, mechanism: str) -> None:
     assert produce_confluent(wrong, "orders") == "_AUTHENTICATION"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 async def test_aiokafka(plain: SubprocessBroker, mechanism: str) -> None:
     await produce_aiokafka(plain.aiokafka_settings("bob", mechanism=mechanism), "orders")
@@ -170,6 +171,7 @@ def test_confluent_kafka_and_authorities(guarded: SubprocessBroker, tmp_path: Pa
     assert produce_confluent(settings, "orders") in ("_SSL", "_ALL_BROKERS_DOWN", "_TRANSPORT")
 
 
+@pytest.mark.full
 async def test_aiokafka_and_authorities(guarded: SubprocessBroker, tmp_path: Path) -> None:
     settings = guarded.aiokafka_settings("bob")
     await produce_aiokafka(settings, "orders")
@@ -211,6 +213,7 @@ def test_confluent_kafka_and_a_denied_topic(guarded: SubprocessBroker) -> None:
     assert produce_confluent(guarded.confluent_settings("alice"), "secrets") == ""
 
 
+@pytest.mark.full
 async def test_aiokafka_and_a_denied_topic(guarded: SubprocessBroker) -> None:
     with pytest.raises(aiokafka.errors.TopicAuthorizationFailedError):
         await produce_aiokafka(guarded.aiokafka_settings("bob"), "secrets")
@@ -225,6 +228,7 @@ def test_assertions_log_in_as_a_superuser(guarded: SubprocessBroker) -> None:
 # --- Other brokers --------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_container(tmp_path: Path) -> None:
     with KafkaContainer(users=USERS, tls=True) as container:
         settings = container.broker.client_settings("bob")

@@ -205,6 +205,7 @@ def test_a_client_that_was_not_started_names_the_plain_way_to_start_it(broker: L
     admin.close()
 
 
+@pytest.mark.full
 def test_ctrl_c_interrupts_an_iteration(broker: LiveBroker, topic: str) -> None:
     program = textwrap.dedent(
         """
@@ -236,6 +237,7 @@ def test_ctrl_c_interrupts_an_iteration(broker: LiveBroker, topic: str) -> None:
     assert child.returncode == 0
 
 
+@pytest.mark.full
 def test_ctrl_c_at_any_moment_of_a_call_interrupts_it(broker: LiveBroker, topic: str) -> None:
     """The timer stands for Ctrl+C: it strikes 500 calls before, while or after they begin to
     wait for the loop's thread."""
@@ -290,6 +292,7 @@ def test_a_blocking_call_on_the_loops_own_thread_is_refused() -> None:
     assert "never return" in str(refused[0])
 
 
+@pytest.mark.full
 def test_a_forked_child_gets_an_error_that_asks_for_a_client_of_its_own(
     broker: LiveBroker, topic: str
 ) -> None:

@@ -41,6 +41,7 @@ def config_of(container: KafkaContainer, name: str) -> str | None:
 # --- As a container -------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
 def test_any_client_uses_it(client: Client, kafka: KafkaContainer) -> None:
     address, topic = kafka.get_bootstrap_server(), f"orders-{client.name}"
@@ -70,6 +71,7 @@ def test_the_port_inside_leads_to_a_free_one(kafka: KafkaContainer) -> None:
         kafka.get_exposed_port(2181)
 
 
+@pytest.mark.full
 def test_the_port_outside_can_be_chosen() -> None:
     with KafkaContainer() as first:
         port = first.get_exposed_port(9093)
@@ -88,6 +90,7 @@ def test_several_run_at_once(kafka: KafkaContainer) -> None:
             assert admin.describe_cluster().cluster_id == "4L6g3nShT-eMCtK--X86sw"
 
 
+@pytest.mark.full
 def test_it_can_be_started_again_and_has_no_data_then() -> None:
     container = KafkaContainer()
     container.stop()
@@ -114,6 +117,7 @@ def test_faults_are_ordered_of_its_broker(kafka: KafkaContainer) -> None:
     faults.clear()
 
 
+@pytest.mark.full
 def test_a_listener_of_another_name_and_protocol() -> None:
     jaas = (
         'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="for tests";'
@@ -134,6 +138,7 @@ def test_a_listener_of_another_name_and_protocol() -> None:
         producer.send_and_wait("orders", b"4 apples")
 
 
+@pytest.mark.full
 def test_redpanda_has_the_same_broker() -> None:
     with RedpandaContainer() as container:
         port = container.get_exposed_port(9092)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import budget
 from odradek.broker import Broker, BrokerFailed, SubprocessBroker
 from odradek.faults import FaultRefused
 from odradek_client.admin import Admin, ConfigResource
@@ -201,6 +202,7 @@ def test_what_was_not_started_has_no_address(tmp_path: Path) -> None:
         Broker(mode="thread")  # type: ignore[arg-type]
 
 
+@pytest.mark.full
 async def test_a_group_goes_on_when_its_broker_was_killed(
     odradek_broker: SubprocessBroker, unique_topic: str
 ) -> None:
@@ -257,8 +259,8 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("killed", [False, True])
-@pytest.mark.parametrize("has_place", [False, True])
+@pytest.mark.parametrize("killed", budget.of_which([False, True], [True]))
+@pytest.mark.parametrize("has_place", budget.of_which([False, True], [False]))
 def test_a_broker_ends_with_the_program_that_forgot_it(
     tmp_path: Path, killed: bool, has_place: bool
 ) -> None:

@@ -100,6 +100,7 @@ async def test_a_burst_is_sampled_and_the_counts_say_so(
         assert 0 < shown < 5_000
 
 
+@pytest.mark.full
 async def test_a_tail_that_is_far_behind_goes_on_at_the_end_and_says_so(
     live_bootstrap: str, unique_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +152,7 @@ async def test_a_tail_ends_with_the_session_of_its_user(
         await anext(stream.pieces)
 
 
+@pytest.mark.full
 async def test_a_browser_that_leaves_takes_the_tails_connections_with_it(
     odradek_broker: SubprocessBroker, unique_topic: str
 ) -> None:

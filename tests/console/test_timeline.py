@@ -122,6 +122,7 @@ async def test_an_unchanged_history_is_not_asked_for_again(
                 pass
 
 
+@pytest.mark.full
 async def test_a_broker_that_was_killed_shows_its_new_history(tmp_path: Path) -> None:
     process = BrokerProcess(tmp_path)
     process.start()

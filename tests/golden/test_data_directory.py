@@ -47,6 +47,7 @@ def _check_damaged(
             assert answer == expected[name], name
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "variant", budget.of_which(data_directory.VARIANTS, data_directory.VARIANTS[:1])
 )
@@ -66,6 +67,7 @@ def test_l05_l33_l35_coordinators_and_logs_answer_the_same_without_their_caches(
     _check_damaged(tmp_path, variant, patterns, Path.unlink)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", data_directory.VARIANTS)
 @pytest.mark.parametrize(
@@ -78,7 +80,7 @@ def test_l05_l33_l35_coordinators_and_logs_answer_the_same_with_damaged_caches(
     _check_damaged(tmp_path, variant, (pattern,), DAMAGES[damage])
 
 
-@pytest.mark.parametrize("variant", data_directory.VARIANTS)
+@pytest.mark.parametrize("variant", budget.of_which(data_directory.VARIANTS, ["killed"]))
 def test_an_old_directory_gives_the_same_answers(variant: str, tmp_path: Path) -> None:
     data = data_directory.unpack(tmp_path)[variant]
     odradek = Commands("")

@@ -232,6 +232,7 @@ def test_g160_the_group_is_described_and_listed(
     assert listed[group.name].type is ConsumerGroupType.CONSUMER
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "strategy", budget.of_which(["range", "cooperative-sticky"], ["cooperative-sticky"])
 )
@@ -265,6 +266,7 @@ def test_g150_g155_a_group_changes_its_protocol_member_by_member(
     assert not any(member.errors for member in old)
 
 
+@pytest.mark.full
 def test_g100_members_survive_a_broker_that_is_killed(tmp_path: Path) -> None:
     settings = [
         "group.consumer.min.session.timeout.ms=500",

@@ -79,6 +79,7 @@ def test_our_own_client_negotiates_and_works(emulated: tuple[str, str]) -> None:
     assert asyncio.run(run()) == [b"0", b"1", b"2", b"3", b"4"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("client", TRANSACTIONAL, ids=lambda client: client.name)
 def test_transactions_work_where_the_broker_has_them(
     client: TransactionalClient, emulated: tuple[str, str]

@@ -41,6 +41,7 @@ def proxy(tmp_path: Path) -> Iterator[BrokerProxy]:
     broker.stop()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("backoff_ms", [100, 10, 0])
 def test_f01_no_fetch_waits_while_there_are_records(proxy: BrokerProxy, backoff_ms: int) -> None:
     """librdkafka's test 0127, by counts."""

@@ -79,6 +79,7 @@ def group(address: str, new_topic: NewTopic, request: pytest.FixtureRequest) -> 
         made.leave(member)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "clients",
     [*(pytest.param(group, marks=pytest.mark.full) for group in GROUPS[:-1]), GROUPS[-1]],

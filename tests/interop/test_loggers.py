@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from broker_process import BrokerProcess
 from odradek import ConfigResource, NewTopic, sync
 
@@ -24,6 +26,7 @@ def _join(address: str, group_id: str) -> None:
         assert next(iter(consumer)).value == b"x"
 
 
+@pytest.mark.full
 def test_a79_a_level_holds_for_the_next_line_and_until_the_broker_stops(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path, SETTINGS)
     broker.start()

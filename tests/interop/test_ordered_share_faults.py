@@ -103,6 +103,7 @@ async def test_a_lost_acknowledgement_may_have_taken_effect(
     assert sorted(again) == (left or list(range(10)))
 
 
+@pytest.mark.full
 async def test_the_command_line_orders_the_same(
     broker: SubprocessBroker, faults: Faults, unique_topic: str
 ) -> None:

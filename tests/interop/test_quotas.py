@@ -72,6 +72,7 @@ def test_q08_librdkafka_reads_everything_though_it_is_throttled(
     assert waits
 
 
+@pytest.mark.full
 def test_n11_our_own_client_waits_and_loses_nothing(
     address: str, new_topic: Callable[..., str]
 ) -> None:

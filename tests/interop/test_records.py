@@ -60,6 +60,7 @@ def test_every_client_reads_what_every_client_wrote(
     assert reader.consume(address, topic, len(expected)) == expected
 
 
+@pytest.mark.full
 @EVERY_CLIENT
 def test_large_records(client: Client, address: str, new_topic: NewTopic) -> None:
     topic = new_topic()
@@ -70,6 +71,7 @@ def test_large_records(client: Client, address: str, new_topic: NewTopic) -> Non
         assert reader.consume(address, topic, 4) == records
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
 @EVERY_CLIENT
 def test_p04_many_batches_in_flight_stay_in_order(
@@ -95,6 +97,7 @@ def test_p04_many_batches_in_flight_stay_in_order(
         assert mine == [record for record in records if record.partition == partition]
 
 
+@pytest.mark.full
 @EVERY_CLIENT
 def test_many_partitions(client: Client, address: str, new_topic: NewTopic) -> None:
     topic = new_topic(60)
@@ -105,6 +108,7 @@ def test_many_partitions(client: Client, address: str, new_topic: NewTopic) -> N
         assert sorted(read, key=lambda record: int(record.key or b"")) == records
 
 
+@pytest.mark.full
 @EVERY_CLIENT
 def test_l15_offsets_for_a_time(client: Client, address: str, new_topic: NewTopic) -> None:
     topic = new_topic(2)

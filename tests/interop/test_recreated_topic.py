@@ -79,6 +79,7 @@ def directories(broker: SubprocessBroker) -> list[str]:
     return sorted(path.name for path in Path(broker.data_dir).glob(f"{TOPIC}-*"))
 
 
+@pytest.mark.full
 async def test_l38_a_topic_is_made_again_while_producers_write(
     odradek_broker: SubprocessBroker,
 ) -> None:

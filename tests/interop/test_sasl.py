@@ -173,6 +173,7 @@ def hears(heard: list[str], poll: Callable[[float], object], words: str) -> None
         poll(0.1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_n26_confluent_hears_that_its_password_is_wrong(
     broker: tuple[str, str, Path], mechanism: str
@@ -183,6 +184,7 @@ def test_n26_confluent_hears_that_its_password_is_wrong(
     hears(heard, producer.poll, "uthentication fail")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_n26_aiokafka_hears_that_its_password_is_wrong(
     broker: tuple[str, str, Path], mechanism: str
@@ -203,6 +205,7 @@ def test_n26_aiokafka_hears_that_its_password_is_wrong(
         asyncio.run(main())
 
 
+@pytest.mark.full
 def test_n25_confluent_hears_that_it_wants_an_unknown_mechanism(
     broker: tuple[str, str, Path],
 ) -> None:
@@ -238,6 +241,7 @@ def test_a40_a41_confluent_manages_users(broker: tuple[str, str, Path]) -> None:
         gone.result(_PATIENCE_S)
 
 
+@pytest.mark.full
 async def test_n28_confluent_authenticates_again(tmp_path: Path) -> None:
     write_files(tmp_path)
     given = broker_settings(tmp_path, "SASL_PLAINTEXT") | {

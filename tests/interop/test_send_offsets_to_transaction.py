@@ -264,6 +264,7 @@ REFUSALS = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("key", "answer", "error"),
     budget.of_which(REFUSALS, REFUSALS[-2:]),

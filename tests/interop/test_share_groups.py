@@ -210,6 +210,7 @@ def test_released_records_come_back_and_rejected_ones_do_not(server: Server) -> 
     }
 
 
+@pytest.mark.full
 def test_a_record_is_delivered_no_more_often_than_its_limit(server: Server) -> None:
     """A record that every consumer releases is archived, and the records behind it go on."""
     topic, group = server.topic(10), server.group()
@@ -236,6 +237,7 @@ def _holder(server: Server, group: str, topic: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.full
 def test_the_records_of_a_killed_member_go_to_another(server: Server) -> None:
     topic, group = server.topic(5), server.group()
     holder = _holder(server, group, topic)
@@ -248,6 +250,7 @@ def test_the_records_of_a_killed_member_go_to_another(server: Server) -> None:
     member.close()
 
 
+@pytest.mark.full
 def test_a_lock_that_ends_frees_its_records(server: Server) -> None:
     """The member lives and keeps its heartbeats, and acknowledges nothing."""
     topic, group = server.topic(5), server.group()

@@ -40,6 +40,7 @@ def test_an_idempotent_producer_of_aiokafka_stores_each_record_once() -> None:
     run_test("aiokafka", ten_records, range(1, 21), faults=True, settings=SETTINGS)
 
 
+@pytest.mark.full
 def test_the_simulated_tests_of_the_page_pass(tmp_path: Path) -> None:
     blocks = [
         each.code

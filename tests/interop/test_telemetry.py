@@ -73,6 +73,7 @@ def world() -> Iterator[World]:
             yield world
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_m20_librdkafka(world: World, codec: str) -> None:
     """A producer and a consumer of librdkafka. It compresses metrics as records."""

@@ -234,6 +234,7 @@ async def batches(broker: CrashingBroker) -> list[tuple[int, bool]]:
 # --- T-50a, T-50b: identities ---
 
 
+@pytest.mark.full
 @BOTH_CLIENTS
 def test_t50a_the_retry_of_a_producers_first_request_raises_the_epoch_again(
     client: TransactionalClient, tmp_path: Path
@@ -246,6 +247,7 @@ def test_t50a_the_retry_of_a_producers_first_request_raises_the_epoch_again(
     carried_out(client, tmp_path, P.INIT_PRODUCER_ID_DURABLE, also=also)
 
 
+@pytest.mark.full
 async def test_t50a_a_recovery_whose_answer_was_lost_is_answered_with_the_same_epoch(
     tmp_path: Path,
 ) -> None:
@@ -275,6 +277,7 @@ def test_t50b_the_ids_of_a_block_that_was_not_used_are_skipped(
 # --- T-50c, T-50d: an open transaction ---
 
 
+@pytest.mark.full
 @EACH_ITS_RESULT
 def test_t50c_partitions_whose_answer_was_lost_are_added_again(
     client: TransactionalClient, tmp_path: Path, commit: bool
@@ -293,6 +296,7 @@ async def test_t50c_without_a_producer_it_is_aborted_and_the_partition_without_d
         assert await batches(broker) == [(who[1] + 1, True)]
 
 
+@pytest.mark.full
 @EACH_ITS_RESULT
 def test_t50d_the_retry_of_a_batch_that_was_written_is_a_duplicate(
     client: TransactionalClient, tmp_path: Path, commit: bool
@@ -332,6 +336,7 @@ def test_t50e_a_commit_that_was_decided_is_carried_out(
     carried_out(client, tmp_path, P.PREPARE_COMMIT_DURABLE)
 
 
+@pytest.mark.full
 @RESULTS
 @pytest.mark.parametrize("version", budget.of_which([1, 2], [2]))
 async def test_t50e_t50f_the_retry_of_the_end_is_answered_as_the_end_would_have_been(
@@ -362,6 +367,7 @@ async def test_t50e_t50f_the_retry_of_the_end_is_answered_as_the_end_would_have_
         assert await batches(broker) == [(who[1], False), (marker_epoch, True)]
 
 
+@pytest.mark.full
 @EVERY_CLIENT
 def test_t50f_an_abort_that_was_decided_is_carried_out(
     client: TransactionalClient, tmp_path: Path
@@ -369,6 +375,7 @@ def test_t50f_an_abort_that_was_decided_is_carried_out(
     carried_out(client, tmp_path, P.PREPARE_ABORT_DURABLE, commit=False)
 
 
+@pytest.mark.full
 @BOTH_CLIENTS
 @RESULTS
 def test_t50e_t50f_with_some_markers_written(
@@ -378,6 +385,7 @@ def test_t50e_t50f_with_some_markers_written(
     carried_out(client, tmp_path, P.MARKER_WRITTEN, commit=commit)
 
 
+@pytest.mark.full
 @EVERY_CLIENT
 @RESULTS
 def test_t50g_with_all_markers_written(
@@ -389,6 +397,7 @@ def test_t50g_with_all_markers_written(
 # --- T-50h, T-50i: not decided ---
 
 
+@pytest.mark.full
 @BOTH_CLIENTS
 @RESULTS
 def test_t50h_what_was_not_written_down_is_decided_by_the_retry(
@@ -397,6 +406,7 @@ def test_t50h_what_was_not_written_down_is_decided_by_the_retry(
     carried_out(client, tmp_path, P.PREPARE_DECIDED, commit=commit)
 
 
+@pytest.mark.full
 @EACH_ITS_RESULT
 def test_t50i_a_torn_decision_was_none(
     client: TransactionalClient, tmp_path: Path, commit: bool
@@ -462,6 +472,7 @@ def test_t50j_a_torn_marker_is_written_again(
     carried_out(client, tmp_path, P.MARKER_TORN, commit=commit, also=also)
 
 
+@pytest.mark.full
 @EACH_ITS_RESULT
 def test_t50k_offsets_whose_answer_was_lost_are_sent_again(
     client: TransactionalClient, tmp_path: Path, commit: bool
@@ -469,6 +480,7 @@ def test_t50k_offsets_whose_answer_was_lost_are_sent_again(
     carried_out(client, tmp_path, P.TRANSACTIONAL_OFFSETS_DURABLE, commit=commit)
 
 
+@pytest.mark.full
 @RESULTS
 async def test_t50k_o09_offsets_of_an_undecided_transaction_stay_pending(
     tmp_path: Path, commit: bool

@@ -142,6 +142,7 @@ def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     broker.stop()
 
 
+@pytest.mark.full
 @EVERY_CLIENT
 def test_t55_a_transaction_that_takes_too_long_is_aborted(
     client: TransactionalClient, own_broker: BrokerProcess

@@ -108,6 +108,7 @@ def test_fixed_messages_survive_in_every_version(cls: type[Message], version: in
         assert (decoded, end) == (value, len(encoded))
 
 
+@pytest.mark.full
 @every_version
 def test_n06_every_truncation_is_a_decode_error(cls: type[Message], version: int) -> None:
     for value in fixed(cls, version):

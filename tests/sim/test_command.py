@@ -115,6 +115,7 @@ def test_ctrl_c_ends_quietly_with_what_was_run(endless: subprocess.Popen[bytes])
     assert re.fullmatch(rb"\d+ runs in .* 0 with violations\n", out)
 
 
+@pytest.mark.full
 def test_a_worker_that_is_killed_ends_the_run_with_an_error(
     endless: subprocess.Popen[bytes],
 ) -> None:
@@ -145,6 +146,7 @@ sys.exit(main())
 """
 
 
+@pytest.mark.full
 def test_a_worker_that_is_killed_while_it_answers_ends_the_run_with_an_error(
     repository: Path,
 ) -> None:

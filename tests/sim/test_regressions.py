@@ -22,7 +22,7 @@ KEPT = list(read_regressions(FILE))
 
 
 @pytest.mark.parametrize(
-    "kept", budget.of_which(KEPT, KEPT[::6]), ids=lambda kept: f"{kept.workload}-{kept.seed}"
+    "kept", budget.of_which(KEPT, KEPT[::12]), ids=lambda kept: f"{kept.workload}-{kept.seed}"
 )
 def test_d10_what_once_failed_does_not_fail_again(kept: Regression) -> None:
     assert kept.run().violations == [], kept.violated

@@ -29,6 +29,7 @@ def test_d10_nothing_is_violated(workload: str) -> None:
         assert result.violations == [], (seed, result.faults)
 
 
+@pytest.mark.full
 @pytest.mark.budgeted
 def test_d10_a_seed_gives_the_same_trace_whatever_the_hashes() -> None:
     """Two processes with different hash seeds print the same trace: of every workload, or of one in

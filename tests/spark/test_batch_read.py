@@ -120,6 +120,7 @@ def test_times_choose_the_first_record_at_or_behind_them(
     assert places(latest) == [(0, 7), (0, 8), (0, 9)]
 
 
+@pytest.mark.full
 def test_a_pattern_is_looked_for_anywhere_in_names(
     read: Callable[..., DataFrame], new_topic: NewTopic, produce: Produce
 ) -> None:
@@ -144,6 +145,7 @@ def test_an_empty_topic_has_no_rows(read: Callable[..., DataFrame], new_topic: N
     assert read(subscribe=new_topic(3)).count() == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_codecs_of_other_clients(
     codec: str, read: Callable[..., DataFrame], new_topic: NewTopic, spark_broker: str
@@ -160,6 +162,7 @@ def test_codecs_of_other_clients(
     assert (row.n, row.o) == (1_000, 999)
 
 
+@pytest.mark.full
 def test_large_records_come_one_per_fetch(
     read: Callable[..., DataFrame], new_topic: NewTopic, produce: Produce
 ) -> None:

@@ -52,6 +52,7 @@ def delete(broker: SubprocessBroker, topic: str) -> None:
     admin.delete_topics([topic])[topic].result(20)
 
 
+@pytest.mark.full
 def test_a_read_survives_a_restart_of_its_broker(
     odradek_broker: SubprocessBroker, unique_topic: str
 ) -> None:
@@ -63,6 +64,7 @@ def test_a_read_survives_a_restart_of_its_broker(
     assert begun + offsets(batches) == list(range(RECORDS))
 
 
+@pytest.mark.full
 def test_a_broker_that_stays_away_ends_the_read_in_time(
     odradek_broker: SubprocessBroker, unique_topic: str
 ) -> None:

@@ -93,6 +93,7 @@ def test_many_rows_arrive_once_each_and_keys_go_where_java_would_send_them(
     assert {record.key: record.partition for record in records} == expected
 
 
+@pytest.mark.full
 def test_what_spark_wrote_spark_reads(
     spark: SparkSession, spark_broker: str, new_topic: NewTopic
 ) -> None:

@@ -99,6 +99,7 @@ def test_s06_the_older_of_two_runs_fails_and_names_the_newer(query: Query) -> No
     assert query.open_transactions() == [], "S-15"
 
 
+@pytest.mark.full
 def test_s04_a_worker_that_outlives_its_broker_makes_the_log_of_the_next_one_rightly(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -122,6 +123,7 @@ def test_s04_a_worker_that_outlives_its_broker_makes_the_log_of_the_next_one_rig
     assert found[policy].value == "compact"
 
 
+@pytest.mark.full
 def test_s14_abort_prevents_a_decision_and_leaves_one_alone(query: Query) -> None:
     messages = query.tasks(0, ["a"], ["b"])
     query.abort(0, [messages[0], None])
@@ -138,6 +140,7 @@ def test_s14_abort_prevents_a_decision_and_leaves_one_alone(query: Query) -> Non
     assert query.visible(2) == ["a", "b"]
 
 
+@pytest.mark.full
 def test_s14_the_second_of_two_attempts_at_a_task_is_aborted(query: Query) -> None:
     """The case of speculation: both attempts have written the rows, and Spark takes the message of
     the first."""
@@ -151,6 +154,7 @@ def test_s14_the_second_of_two_attempts_at_a_task_is_aborted(query: Query) -> No
     assert query.visible(2) == ["a", "b"]
 
 
+@pytest.mark.full
 def test_s08_a_participant_that_is_gone_prevents_the_decision(query: Query) -> None:
     messages = query.tasks(0, ["a"], ["b"])
     with sync.Admin(bootstrap_servers=query.address) as admin:
@@ -163,6 +167,7 @@ def test_s08_a_participant_that_is_gone_prevents_the_decision(query: Query) -> N
     assert query.visible(2) == ["a", "b"]
 
 
+@pytest.mark.full
 def test_s01_without_sparks_properties_the_driver_finds_out(query: Query) -> None:
     query.properties_there = False
     query.options = {**query.options, "queryId": "orders"}
@@ -177,12 +182,14 @@ def test_s01_without_sparks_properties_the_driver_finds_out(query: Query) -> Non
     assert query.open_transactions() == []
 
 
+@pytest.mark.full
 def test_s01_without_any_identity_it_is_said(query: Query) -> None:
     query._monkeypatch.setattr(transactional_writer, "QUERY_PROPERTY", "gone")
     with pytest.raises(SinkError, match="by the option queryId"):
         query.task(0, 0, "a")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("max_ms", budget.of_which([30_000, 500], [500]))
 def test_s15_clean_up_aborts_where_the_broker_allows_short_transactions_only(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unique_topic: str, max_ms: int
@@ -246,6 +253,7 @@ def test_s15_open_transactions_that_cannot_be_listed_are_told(
     assert query.open_transactions() == [], "the next batch has tried again"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("max_ms", "used_ms"),
     budget.of_which([(30_000, 10_000), (9_999, 1_000)], [(9_999, 1_000)]),
@@ -267,6 +275,7 @@ def test_where_the_longest_timeout_cannot_be_asked_for_shorter_ones_are_tried(
         assert query.visible(1) == ["a"]
 
 
+@pytest.mark.full
 def test_a_timeout_that_was_asked_for_is_not_made_shorter(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unique_topic: str
 ) -> None:
@@ -297,6 +306,7 @@ def wait_until_aborted(query: Query) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.full
 def test_s12_without_kip939_recovery_that_comes_too_late_is_loud_and_loses_nothing(
     monkeypatch: pytest.MonkeyPatch, without_kip939: str, unique_topic: str
 ) -> None:
@@ -399,6 +409,7 @@ def _ongoing(address: str) -> set[str]:
         return {each.transactional_id for each in admin.list_transactions(states=["Ongoing"])}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "kind", budget.of_which(["stream", "job", "job with a commitId"], ["stream"])
 )
@@ -418,6 +429,7 @@ def test_s14_s16_rows_that_come_after_their_driver_gave_up_open_no_transaction(
     assert _ongoing(query.address) <= before
 
 
+@pytest.mark.full
 def test_s14_s16_a_driver_that_gives_up_looks_again_when_workers_have_ended() -> None:
     steps = protocol.abort_job(Terms(Writer("job", "run"), 0), ())
     look = protocol.ListOpen(("run",), unused=True)
@@ -443,6 +455,7 @@ def test_s16_rows_of_an_attempt_that_come_after_the_job_has_ended_open_no_transa
     assert job.visible(1) == ["a"]
 
 
+@pytest.mark.full
 def test_s16_a_job_that_was_committed_in_part_is_committed(job: Job) -> None:
     messages = job.tasks(0, ["a"], ["b"])
     run = messages[0].writer.run
@@ -520,6 +533,7 @@ def found(*records: tuple[int, int, str]) -> tuple[int, str]:
     return newest.offset, newest.state.holder
 
 
+@pytest.mark.full
 def test_s04_s05_of_those_that_name_the_same_record_the_first_counts() -> None:
     assert found() == (-1, "")
     assert found((3, -1, "a"), (4, -1, "b")) == (3, "a")
@@ -547,6 +561,7 @@ def test_s13_a_name_is_taken_again_only_when_its_batch_is_over() -> None:
     assert names.take(5, 5) == "w-3", "a late attempt"
 
 
+@pytest.mark.full
 def test_s15_runs_that_are_not_known_as_superseded_are_left_alone(query: Query) -> None:
     """A zombie that cleans up must not abort transactions of a newer run."""
     query.commit(0, query.tasks(0, ["a"]))

@@ -328,6 +328,7 @@ def _revokes_too_much(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(protocol, "_settle_loss", revoking)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", budget.of_which(MUTANTS, list(MUTANTS)[::4]))
 def test_a_rule_that_is_left_out_is_missed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     patch, expected = MUTANTS[name]

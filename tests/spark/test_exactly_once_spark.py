@@ -217,6 +217,7 @@ def test_a_stream_of_counts_in_complete_mode(stream: Stream) -> None:
     assert stream.visible() == ["x2", "x3", "y1", "y1"]
 
 
+@pytest.mark.full
 def test_in_foreach_batch_a_commit_id_makes_it_once(stream: Stream, tmp_path: Path) -> None:
     """Only the id identifies the write there: the query's own is ignored (S-16)."""
     name = tmp_path.name

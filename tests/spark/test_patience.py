@@ -129,6 +129,7 @@ async def test_an_election_is_waited_for_longer_than_numretries() -> None:
     assert found == {Partition("t", 0): 7}
 
 
+@pytest.mark.full
 async def test_it_ends_with_default_api_timeout_and_the_cause() -> None:
     async with ScriptedBroker(topics={"t": 1}) as broker, network(broker, 2000) as running:
         broker.always(ApiKey.LIST_OFFSETS, offset_7(ErrorCode.NOT_LEADER_OR_FOLLOWER))
@@ -137,6 +138,7 @@ async def test_it_ends_with_default_api_timeout_and_the_cause() -> None:
             await cluster.list_offsets(running, {Partition("t", 0): -1}, options())
 
 
+@pytest.mark.full
 async def test_the_cause_is_told_if_time_runs_out_before_the_leader_is_known() -> None:
     async with ScriptedBroker(topics={"t": 1}) as broker, network(broker, 2000) as running:
         broker.always(ApiKey.LIST_OFFSETS, offset_7(ErrorCode.NOT_LEADER_OR_FOLLOWER))

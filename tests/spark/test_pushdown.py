@@ -117,6 +117,7 @@ def pushing(spark: SparkSession) -> Iterator[None]:
     spark.conf.unset(name)
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_c3_filters_are_handed_down_where_spark_allows_it_and_answers_stay_the_same(
     spark: SparkSession,

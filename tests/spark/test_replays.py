@@ -73,6 +73,7 @@ def forget_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "encode", earlier)
 
 
+@pytest.mark.full
 def test_s07_an_old_checkpoint_is_found_out(query: Query) -> None:
     for batch in range(3):
         query.commit(batch, query.tasks(batch, [f"{batch}"]))
@@ -87,6 +88,7 @@ def test_s07_an_old_checkpoint_is_found_out(query: Query) -> None:
     assert query.visible(3) == ["0", "1", "2"]
 
 
+@pytest.mark.full
 def test_a_commit_id_makes_a_repeated_job_write_once(
     monkeypatch: pytest.MonkeyPatch, query: Query
 ) -> None:
@@ -101,6 +103,7 @@ def test_a_commit_id_makes_a_repeated_job_write_once(
         stale.task(0, 0, "late")
 
 
+@pytest.mark.full
 def test_s16_one_commit_id_for_two_topics_writes_to_both(
     monkeypatch: pytest.MonkeyPatch, query: Query
 ) -> None:
@@ -113,6 +116,7 @@ def test_s16_one_commit_id_for_two_topics_writes_to_both(
     assert query.visible(2) == visible(query.address, other, 2) == ["a", "b"]
 
 
+@pytest.mark.full
 def test_s16_a_decision_of_earlier_connectors_holds_for_every_topic(
     monkeypatch: pytest.MonkeyPatch, query: Query, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -134,6 +138,7 @@ def test_s16_a_decision_of_earlier_connectors_holds_for_every_topic(
         job.commit(0, job.tasks(0, ["3"], ["x"]))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rows_name_topics_first", budget.of_which([True, False], [True]))
 def test_s16_rows_that_name_topics_and_an_option_topic_are_two_writes(
     query: Query, other: str, rows_name_topics_first: bool
@@ -169,6 +174,7 @@ def test_s07_as_many_rows_for_other_topics_are_no_replay(
     assert visible(query.address, other, 0) == []
 
 
+@pytest.mark.full
 def test_s07_a_replay_may_deal_its_rows_out_to_other_tasks(query: Query, other: str) -> None:
     first = with_topics(query)
     first.commit(0, first.tasks(0, [f"{query.topic} x", f"{other} y"], [f"{other} z"], []))
@@ -187,6 +193,7 @@ def test_s07_a_row_without_a_topic_is_refused_by_a_replay_too(query: Query) -> N
         with_topics(query).task(0, 0, " x")
 
 
+@pytest.mark.full
 def test_s07_a_stream_that_is_restarted_with_another_topic_does_not_lose_a_batch(
     query: Query, other: str
 ) -> None:

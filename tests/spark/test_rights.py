@@ -218,6 +218,7 @@ def read(user: User) -> int:
     return rows
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("missing", [None, *SOURCE], ids=str)
 def test_a_source_needs_what_the_page_says(
     user: User, missing: Right | None, caplog: pytest.LogCaptureFixture

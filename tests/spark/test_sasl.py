@@ -120,6 +120,7 @@ def test_s17_a_batch_by_name_and_password_from_a_file(
     assert SECRET not in plans(spark)
 
 
+@pytest.mark.full
 def test_s17_a_wrong_password_is_said_at_once(spark: SparkSession, broker: str) -> None:
     wrong = "another-hidden-word"
     given = options(broker, scram_line("job", wrong))

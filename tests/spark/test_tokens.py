@@ -77,6 +77,7 @@ def test_s17_a_batch_is_written_and_read_with_a_token(
     assert token.password not in shown(spark)
 
 
+@pytest.mark.full
 def test_s17_a_token_that_has_ended_is_named_with_what_to_do(
     spark: SparkSession, broker: SubprocessBroker
 ) -> None:

@@ -172,6 +172,7 @@ def test_the_topics_of_a_batch_are_asked_for_together(
     assert asked <= 4
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
 def test_order_within_a_partition_and_all_rows_whatever_the_compression(
     odradek_broker: SubprocessBroker, unique_topic: str, compression: str

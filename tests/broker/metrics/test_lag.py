@@ -151,6 +151,7 @@ async def test_what_one_scrape_has_no_work_left_for_is_done_by_the_next(
     assert world.values(LEFT_OUT) == {"": 1}
 
 
+@pytest.mark.full
 async def test_nothing_is_rebuilt_or_scanned_for_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

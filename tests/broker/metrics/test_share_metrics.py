@@ -75,6 +75,7 @@ async def polled(consumer: ShareConsumer, count: int) -> list[Any]:
     return records
 
 
+@pytest.mark.full
 async def test_h250_h252_h253_metrics_of_what_a_consumer_has_done(
     start_broker: StartBroker,
 ) -> None:

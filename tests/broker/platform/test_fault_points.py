@@ -40,6 +40,7 @@ def test_nothing_happens_in_a_broker_that_is_not_armed() -> None:
         NO_FAULT_POINTS.reach(point)
 
 
+@pytest.mark.full
 def test_an_armed_point_without_a_deed_is_refused() -> None:
     with pytest.raises(ValueError, match="something that happens"):
         FaultPoints(FaultPoint.MARKER_WRITTEN)
@@ -78,6 +79,7 @@ def test_without_the_variable_nothing_is_armed() -> None:
     )
 
 
+@pytest.mark.full
 def test_a_broker_with_an_unknown_point_does_not_start(tmp_path: Path) -> None:
     done = subprocess.run(
         [
@@ -94,6 +96,7 @@ def test_a_broker_with_an_unknown_point_does_not_start(tmp_path: Path) -> None:
     assert "no fault point 'nowhere'" in done.stderr and "prepare-torn" in done.stderr
 
 
+@pytest.mark.full
 def test_an_armed_broker_says_so_loudly(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path)
     broker.start({FAULT_POINT_VARIABLE: "prepare-torn"})

@@ -69,6 +69,7 @@ async def test_q11_connections_count_over_all_listeners(start_broker: StartBroke
     assert (await third.receive()).error_code == 0
 
 
+@pytest.mark.full
 async def test_q11_a_listener_may_have_a_limit_of_its_own(start_broker: StartBroker) -> None:
     key = "listener_name_host_max_connections"
     broker = await start_broker(**PAIR, **{key: "1"})

@@ -123,6 +123,7 @@ def moves(times: int) -> tuple[Message, int]:
     return AlterPartitionReassignmentsRequest(topics=topics), 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("request_of", [elections, moves])
 def test_n56_others_get_their_turn_between_large_requests(
     request_of: Callable[[int], tuple[Message, int]],
@@ -145,6 +146,7 @@ def test_n56_others_get_their_turn_between_large_requests(
     played(story)
 
 
+@pytest.mark.full
 def test_n56_others_get_their_turn_between_many_small_requests() -> None:
     async def story(connection: Connection) -> None:
         wire = connection.wire
@@ -160,6 +162,7 @@ def test_n56_others_get_their_turn_between_many_small_requests() -> None:
     played(story)
 
 
+@pytest.mark.full
 def test_n56_records_flow_without_turns() -> None:
     async def story(connection: Connection) -> None:
         data = PartitionProduceData(index=0, records=make_batch(1, value=b"x" * 200_000))
@@ -178,6 +181,7 @@ def test_n56_records_flow_without_turns() -> None:
     played(story)
 
 
+@pytest.mark.full
 def test_n56_a_stop_waits_for_the_requests_that_are_here() -> None:
     async def story(connection: Connection) -> None:
         wire = connection.wire
@@ -191,6 +195,7 @@ def test_n56_a_stop_waits_for_the_requests_that_are_here() -> None:
     played(story)
 
 
+@pytest.mark.full
 def test_n56_a_connection_that_is_lost_has_no_turn_any_more() -> None:
     async def story(connection: Connection) -> None:
         connection.arrive([elections(5_000)] * 3)

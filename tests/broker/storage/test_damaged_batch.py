@@ -61,6 +61,7 @@ def found_at(log: PartitionLog, offset: int) -> list[tuple[int, bytes | None]] |
         return None
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("clean", budget.of_which([True, False], [False]))
 def test_l33_a_flipped_bit_is_told_and_nothing_is_cut_off_or_passed_over(clean: bool) -> None:
     first_end, middle_end, _ = written(MemoryFiles())

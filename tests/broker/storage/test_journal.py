@@ -121,6 +121,7 @@ def test_l52_it_is_put_back_once_however_often_it_is_tried(world: World) -> None
         assert sorted(values(log)) == [1, 2, 3]
 
 
+@pytest.mark.full
 def test_l52_a_torn_file_is_completed_where_it_is_torn(world: World) -> None:
     log = world.create("t", IDS[0])
     for count in range(4):

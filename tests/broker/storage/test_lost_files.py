@@ -291,6 +291,7 @@ def test_l33_an_index_cut_between_two_entries_is_not_believed(how: str, kind: st
         _check_with(how, path, name, changed)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", budget.of_which(["stopped", "crashed"], ["stopped"]))
 @pytest.mark.parametrize("name", TEXTS)
 def test_l35_a_changed_digit_loses_no_records_and_brings_none_back(how: str, name: str) -> None:

@@ -138,6 +138,7 @@ def test_m13_points_beyond_the_limit_are_counted() -> None:
     assert (len(found.points), found.left_out) == (20, 30)
 
 
+@pytest.mark.full
 def test_m13_a_push_with_very_many_fields_is_refused() -> None:
     million = otlp.metrics_data([b""] * 1_000_000)
     with pytest.raises(MetricsError, match=f"more than {FIELDS_MAX} fields"):

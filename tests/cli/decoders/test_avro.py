@@ -180,6 +180,7 @@ def _as_shown(value: Any) -> Any:
     return [_as_shown(each) for each in value] if isinstance(value, list) else value
 
 
+@pytest.mark.full
 @given(st.data())
 def test_what_fastavro_wrote_is_read(data: st.DataObject) -> None:
     schema = data.draw(_SCHEMAS)
@@ -207,6 +208,7 @@ def test_a_record_that_holds_itself_has_a_limit() -> None:
         read(node, b"\x02" * 1_000_000)
 
 
+@pytest.mark.full
 def test_items_without_bytes_are_counted() -> None:
     for items in ("null", {"type": "fixed", "name": "F", "size": 0}, _record([])):
         data = written("long", 2**60)

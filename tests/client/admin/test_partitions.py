@@ -52,6 +52,7 @@ async def test_records_are_deleted_up_to_offsets_times_and_the_end(
     assert await admin.delete_records({(topic, 0): LATEST}) == {(topic, 0): 10}
 
 
+@pytest.mark.full
 async def test_what_cannot_be_deleted_is_said_by_partition(live_bootstrap: str, topic: str) -> None:
     # A missing partition may appear: the call retries until its timeout.
     async with Admin(bootstrap_servers=live_bootstrap, default_api_timeout_ms=3_000) as admin:
@@ -90,6 +91,7 @@ async def test_a_broker_says_which_apis_and_features_it_has(admin: Admin) -> Non
     assert found.finalized_features.keys() <= found.supported_features.keys()
 
 
+@pytest.mark.full
 def test_the_blocking_admin_has_the_same(live_bootstrap: str) -> None:
     with sync.Admin(bootstrap_servers=live_bootstrap, default_api_timeout_ms=3_000) as admin:
         assert admin.describe_log_dirs().keys() == {1}

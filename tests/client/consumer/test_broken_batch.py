@@ -129,6 +129,7 @@ def consumed(broker: SubprocessBroker, *arguments: str) -> subprocess.CompletedP
     )
 
 
+@pytest.mark.full
 async def test_k16_the_command_line_names_the_command_that_goes_on(
     broker: SubprocessBroker, topic: str
 ) -> None:
@@ -141,6 +142,7 @@ async def test_k16_the_command_line_names_the_command_that_goes_on(
     assert (went_on.stdout, went_on.returncode) == ("x\ny\n", 0), went_on.stderr
 
 
+@pytest.mark.full
 async def test_k16_the_command_line_moves_a_group_behind_it(
     broker: SubprocessBroker, topic: str
 ) -> None:

@@ -139,6 +139,7 @@ async def test_a_group_of_three(mock: Any, consumers: Any, leaders_last: None) -
             assert committed.offset == 100
 
 
+@pytest.mark.full
 async def test_brokers_that_speak_only_the_oldest_versions(
     mock: Any, consumers: Any, limit_versions: Any
 ) -> None:
@@ -153,6 +154,7 @@ async def test_brokers_that_speak_only_the_oldest_versions(
     assert committed.offset == 10
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("count", [1, 3])
 async def test_a_group_of_the_next_protocol(mock: Any, consumers: Any, count: int) -> None:
     """KIP-848 in the form of librdkafka's mock."""

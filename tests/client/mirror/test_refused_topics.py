@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+import budget
 from mirrored import DEADLINE_S, Mirror, Planned, check_rows, fill, make_topic, read_all
 from odradek import Admin, NewTopic, Producer
 from odradek.broker import SubprocessBroker
@@ -36,6 +37,7 @@ def is_copied(made: Mirror, topic: str) -> bool:
     return all(tp in counts.ends and counts.positions[tp] >= counts.ends[tp] for tp in tps)
 
 
+@pytest.mark.full
 async def test_i37_a_record_that_is_too_large_ends_its_partition_only() -> None:
     with SubprocessBroker() as source, SubprocessBroker() as target:
         for name in (REFUSED.topic, FREE.topic):
@@ -75,7 +77,9 @@ async def test_i37_a_record_that_is_too_large_ends_its_partition_only() -> None:
             )
 
 
-@pytest.mark.parametrize("emulated", ["", "kafka-3.9"], ids=["version 2", "version 1"])
+@pytest.mark.parametrize(
+    "emulated", budget.of_which(["", "kafka-3.9"], ["kafka-3.9"]), ids=["version 2", "version 1"]
+)
 async def test_i37_a_topic_that_the_mirror_may_not_write_stops_no_other(emulated: str) -> None:
     """With both versions of transactions: Kafka 3.9 has version 1 only."""
     users = {"root": "root-secret", "mirror": "mirror-secret"}

@@ -198,6 +198,7 @@ async def test_a_position_behind_the_end_or_of_an_unknown_epoch_is_a_truncation(
         assert error.divergent_offset is None
 
 
+@pytest.mark.full
 async def test_a_topic_that_was_deleted_or_made_again_is_told_apart(
     live_bootstrap: str, unique_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +218,7 @@ async def test_a_topic_that_was_deleted_or_made_again_is_told_apart(
         await _read(reader, lambda _: reader.positions[tp] == 20)
 
 
+@pytest.mark.full
 async def test_an_outage_of_the_source_is_told_and_ends(odradek_broker: SubprocessBroker) -> None:
     await _fill(odradek_broker.bootstrap, "orders", 1, 10)
     tp = TopicPartition("orders", 0)

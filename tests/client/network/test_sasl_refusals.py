@@ -63,6 +63,7 @@ async def test_c75_members_of_groups(alice: Alice, protocol: str) -> None:
             await consumer.close(timeout_ms=FOREVER_MS)
 
 
+@pytest.mark.full
 async def test_c75_a_transaction(alice: Alice) -> None:
     settings = alice.settings | {
         "transactional_id": "x",

@@ -70,6 +70,7 @@ def own(folder: Path, name: str = "client.pem") -> dict[str, str]:
     return {"ssl_keystore_type": "PEM", "ssl_keystore_location": str(folder / name)}
 
 
+@pytest.mark.full
 async def test_n19_all_clients_over_mutual_tls(
     folder: Path, start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

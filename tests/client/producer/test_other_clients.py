@@ -47,6 +47,7 @@ async def test_librdkafka_reads_what_we_wrote(mock: str, codec: str) -> None:
     assert all(m.headers() == [("n", m.value().split()[1])] for m in found)
 
 
+@pytest.mark.full
 async def test_keys_go_where_librdkafka_puts_them(mock: str) -> None:
     keys = [b"k%d" % index for index in range(200)]
     theirs: dict[Any, Any] = {}

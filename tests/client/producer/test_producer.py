@@ -438,6 +438,7 @@ async def test_send_nowait(broker: ScriptedBroker) -> None:
         assert [(await delivery).offset for delivery in deliveries] == list(range(1000))
 
 
+@pytest.mark.full
 async def test_a_loop_of_sends_that_never_waits_does_not_starve_the_sender(
     broker: ScriptedBroker,
 ) -> None:

@@ -300,6 +300,7 @@ async def test_admin_lists_describes_and_aborts(ours: str, unique_topic: str) ->
             await admin.abort_hanging_transaction((unique_topic, 0), 0)
 
 
+@pytest.mark.full
 async def test_admin_fences_a_producer_that_has_begun_nothing(ours: str, unique_topic: str) -> None:
     async with producer(ours, unique_topic) as made, Admin(bootstrap_servers=ours) as admin:
         await made.init_transactions()
@@ -380,6 +381,7 @@ async def test_c69_a_consumer_may_see_a_part_of_a_transaction(ours: str, unique_
     assert found == [b"2", b"3"]
 
 
+@pytest.mark.full
 async def test_t50_commits_survive_a_broker_that_is_killed(
     odradek_broker: SubprocessBroker, unique_topic: str
 ) -> None:

@@ -71,6 +71,7 @@ assert kinds <= {tuple, bytes, type(None)}, kinds
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(
     not hasattr(os, "preadv"), reason="this system cannot read a file into a buffer at a place"
 )

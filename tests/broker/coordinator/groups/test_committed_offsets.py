@@ -394,6 +394,7 @@ def test_o13_a_retention_of_its_own_beats_the_brokers(world: GroupWorld) -> None
     assert world.committed(partition=1) == -1
 
 
+@pytest.mark.full
 def test_o11_much_to_remove_is_removed_in_pieces(world: GroupWorld) -> None:
     for group in range(5):
         world.commit_later(*[part(1, partition=index) for index in range(700)], group=f"g{group}")

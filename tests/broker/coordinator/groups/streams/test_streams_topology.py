@@ -209,6 +209,7 @@ def test_j23_repartition_topics_are_counted_in_the_order_of_passes_over_all_sink
             configured(*made)
 
 
+@pytest.mark.full
 def test_j23_a_long_chain_of_repartition_topics_is_no_long_work() -> None:
     length = 20_000
     chain = [
