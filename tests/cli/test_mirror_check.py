@@ -15,6 +15,7 @@ from mirrored import fill, make_topic, mirror
 from odradek import Admin, Producer
 from odradek.broker import SubprocessBroker
 from odradek.cli.mirror_check import check
+from odradek_client.admin import ConfigResource
 from odradek_client.structs import OffsetAndMetadata, TopicPartition
 
 SETTINGS = {"log.durability": "page-cache"}
@@ -119,6 +120,54 @@ def test_groups_must_have_the_same_offsets_unless_they_have_gone_on(
         ("partition", "equal"),
         ("group", "ahead"),
     ]
+
+
+def _configure(bootstrap: str, group: str, **values: str | None) -> None:
+    async def configure() -> None:
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            changes = {name.replace("_", "."): value for name, value in values.items()}
+            await admin.alter_configs({ConfigResource.group(group): changes})
+
+    asyncio.run(configure())
+
+
+def test_settings_of_groups_must_hold_at_the_target(
+    source: str, target: str, unique_topic: str
+) -> None:
+    """The group has neither members nor offsets."""
+    for bootstrap in (source, target):
+        _write(bootstrap, unique_topic, ROWS)
+    group = f"group-of-{unique_topic}"
+    sides = "--from", source, "--to", target, "--topics", unique_topic, "--groups", group
+    _configure(source, group, share_auto_offset_reset="earliest")
+    out, told = _check(*sides, code=1)
+    difference = (
+        f"group '{group}': the setting share.auto.offset.reset is earliest at the source, and the"
+        " target has latest\n"
+    )
+    assert out.endswith(difference)
+    assert "different" in told
+    out, _ = _check(*sides, "--json", code=1)
+    assert json.loads(out.splitlines()[-1]) == {
+        "type": "group setting",
+        "group": group,
+        "name": "share.auto.offset.reset",
+        "source_value": "earliest",
+        "target_value": "latest",
+        "result": "different",
+    }
+    _check(*sides[:-1], "no-such-.*", code=0)
+    _configure(target, group, share_auto_offset_reset="earliest")
+    assert "share." not in _check(*sides, code=0)[0]
+    _configure(target, group, consumer_session_timeout_ms="50000")
+    _, told = _check(*sides, code=0)
+    assert f"group '{group}' has the setting consumer.session.timeout.ms at the target only" in told
+    # A default of the target's brokers holds as well as a setting of the group.
+    _configure(source, group, share_auto_offset_reset="latest")
+    _configure(target, group, share_auto_offset_reset=None)
+    _check(*sides, code=0)
+    # Other tests compare all groups of these brokers.
+    _configure(source, group, share_auto_offset_reset=None)
 
 
 @pytest.mark.full

@@ -24,7 +24,7 @@ from odradek.cli.mirror_options import (
 )
 
 if TYPE_CHECKING:
-    from odradek.mirror.check import Checker, GroupResult, PartitionResult
+    from odradek.mirror.check import Checker, GroupResult, PartitionResult, SettingResult
     from odradek.mirror.plan import Mode, Selection
 
 _DIFFERENT, _NOT_COMPARED = 1, 2
@@ -42,7 +42,7 @@ def check(
     to_config: ToConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the records and the offsets of groups of both sides.
+    """Compare the records, and the offsets and settings of groups, of both sides.
 
     Ends with 0 if they are equal, with 1 if they differ, and with 2 if something could not be
     compared.
@@ -106,8 +106,19 @@ async def _compare(checker: Checker, as_json: bool) -> int:
     else:
         for offset in different:
             typer.echo(_group_line(offset))
-    for note in notes:
+    settings = await checker.check_group_settings()
+    for setting in settings.results:
+        if setting.differs:
+            codes.add(_DIFFERENT)
+        if as_json:
+            typer.echo(json.dumps(_setting_row(setting)))
+        elif setting.differs:
+            typer.echo(_setting_line(setting))
+    for note in [*notes, *settings.notes]:
         tell(note)
+    for error in settings.errors:
+        codes.add(_NOT_COMPARED)
+        tell(f"odradek: could not compare {error}")
     code = max(codes)
     if not as_json:
         compared = len({each.group for each in offsets})
@@ -164,6 +175,25 @@ def _group_row(each: GroupResult) -> dict[str, Any]:
         "target_offset": each.target_offset,
         "result": "different" if each.differs else "ahead" if each.is_ahead else "equal",
     }
+
+
+def _setting_row(each: SettingResult) -> dict[str, Any]:
+    return {
+        "type": "group setting",
+        "group": each.group,
+        "name": each.name,
+        "source_value": each.source_value,
+        "target_value": each.target_value,
+        "result": "different" if each.differs else "equal",
+    }
+
+
+def _setting_line(each: SettingResult) -> str:
+    found = "has no such setting" if each.target_value is None else f"has {each.target_value}"
+    return (
+        f"group {each.group!r}: the setting {each.name} is {each.source_value} at the source, and"
+        f" the target {found}"
+    )
 
 
 def _group_line(each: GroupResult) -> str:

@@ -20,12 +20,14 @@ from odradek.mirror.comparison import (
     StoredBatch,
 )
 from odradek.mirror.map_topic import check_map_topic, map_topic, read_map, topic_uuid
-from odradek.mirror.plan import Mode, Selection
+from odradek.mirror.plan import Mode, Selection, read_group_settings
 from odradek.mirror.run_map import NotCopied, PartitionMap
+from odradek.mirror.settings import copied_settings, own_values
 from odradek.mirror.source import SourceError, SourceReader
 from odradek.partition_fetch import FetchLimits
 from odradek_client.admin import Admin
 from odradek_client.admin.configs import ConfigResource
+from odradek_client.admin.groups import GroupListing
 from odradek_client.admin.topics import TopicDescription
 from odradek_client.errors import Refused
 from odradek_client.structs import TopicPartition
@@ -79,6 +81,30 @@ class GroupResult(NamedTuple):
     def differs(self) -> bool:
         """True if the target has another offset, and not because the group has gone on there."""
         return self.target_offset != self.expected and not self.is_ahead
+
+
+class SettingResult(NamedTuple):
+    """The result for a setting of a group that was set at the source. `target_value`: the value
+    that holds at the target, None if it has no such setting."""
+
+    group: str
+    name: str
+    source_value: str
+    target_value: str | None
+
+    @property
+    def differs(self) -> bool:
+        """True if another value holds at the target."""
+        return self.target_value != self.source_value
+
+
+@dataclass(slots=True)
+class SettingsComparison:
+    """The settings of all compared groups. `errors`: the reasons why some were not compared."""
+
+    results: list[SettingResult] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
 
 class _Ends(NamedTuple):
@@ -310,7 +336,7 @@ class Checker:
         results, notes = [], []
         for listed in await source.list_groups():
             group = listed.group_id
-            if not self._selection.has_group(group):
+            if not self._has_group(listed):
                 continue
             if listed.type == "share":
                 notes.append(f"share group {group!r} is not compared: its state is not copied")
@@ -335,6 +361,38 @@ class Checker:
                         f" offset {result.target_offset}, and {result.expected} was copied"
                     )
         return results, notes
+
+    async def check_group_settings(self) -> SettingsComparison:
+        """Compare the settings that groups have at the source with those that hold at the
+        target."""
+        source, target = self._admins
+        done = SettingsComparison()
+        listed = [each for each in await source.list_groups() if self._has_group(each)]
+        found, unread = await read_group_settings(source, self._selection, listed)
+        if unread:
+            done.notes.append(f"not all settings of groups at the source were read: {unread}")
+        for group, copied in sorted(found.items()):
+            settings, _ = copied_settings(copied, target_brokers=1)
+            if not settings:
+                continue
+            resource = ConfigResource.group(group)
+            there = await target.describe_configs(resource, raise_errors=False)
+            error = there.errors.get(resource)
+            if error is not None:
+                done.errors.append(f"the settings of group {group!r} at the target: {error}")
+                continue
+            entries = there[resource]
+            for name, value in sorted(settings.items()):
+                held = entries[name].value if name in entries else None
+                done.results.append(SettingResult(group, name, value, held))
+            done.notes += [
+                f"group {group!r} has the setting {name} at the target only"
+                for name in sorted(own_values(entries).keys() - settings.keys())
+            ]
+        return done
+
+    def _has_group(self, listed: GroupListing) -> bool:
+        return self._selection.has_group(listed.group_id)
 
     def _is_compared(self, tp: TopicPartition) -> bool:
         """True if offsets of a partition can be compared: without a run map nothing is copied."""

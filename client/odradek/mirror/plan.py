@@ -183,7 +183,7 @@ async def gather(admin: Admin, selection: Selection, *, source: bool) -> Side:
     listed = await admin.list_groups() if source else []
     groups = tuple(each for each in listed if selection.has_group(each.group_id))
     group_settings, unread = (
-        await _read_group_settings(admin, selection, groups) if source else ({}, "")
+        await read_group_settings(admin, selection, groups) if source else ({}, "")
     )
     return Side(
         cluster.cluster_id,
@@ -200,7 +200,7 @@ async def gather(admin: Admin, selection: Selection, *, source: bool) -> Side:
     )
 
 
-async def _read_group_settings(
+async def read_group_settings(
     admin: Admin, selection: Selection, groups: Iterable[GroupListing]
 ) -> tuple[dict[str, Mapping[str, ConfigEntry]], str]:
     """The settings of groups by name, of those too that have nothing else; and the reason why some

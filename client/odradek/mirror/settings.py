@@ -87,7 +87,7 @@ def changed_settings(
     reason."""
     followed: dict[str, str | None] = {}
     kept: list[tuple[str, str]] = []
-    own = _own_values(target)
+    own = own_values(target)
     for name in sorted(before.keys() | after.keys()):
         if before.get(name) == after.get(name):
             continue
@@ -101,7 +101,7 @@ def changed_settings(
     return followed, kept
 
 
-def _own_values(entries: Mapping[str, ConfigEntry]) -> dict[str, str | None]:
+def own_values(entries: Mapping[str, ConfigEntry]) -> dict[str, str | None]:
     """The values that were set for the topic or group itself."""
     return {name: entry.value for name, entry in entries.items() if entry.source in _OWN}
 
@@ -172,7 +172,7 @@ class SettingsCopier:
                     self._tell_not_copied(resource, "its settings are", why)
 
     async def _copy_group(self, group: GroupSettings) -> None:
-        there = _own_values(await self._there(group.resource))
+        there = own_values(await self._there(group.resource))
         self._tell_differences(group, there)
         missing = {name: each for name, each in group.settings.items() if name not in there}
         for name, error in (await self._alter(group.resource, missing)).items():
