@@ -640,6 +640,7 @@ def test_d11_a_group_that_is_named_thousands_of_times_is_described_once(
         assert broker.memory_peak_bytes() - before < 10 * MEGABYTE
 
 
+@pytest.mark.full
 @linux_only
 def test_n14_answers_that_nobody_reads_do_not_pile_up(
     broker: BrokerProcess, bystander: Peer

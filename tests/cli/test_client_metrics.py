@@ -57,6 +57,7 @@ def test_m03_subscriptions_are_made_described_and_deleted(odradek: Commands) -> 
     assert "there is no subscription" in odradek.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [

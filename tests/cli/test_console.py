@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import structlog
 
+import budget
 from odradek.cli.commands import with_value
 from odradek.cli.console import _log_to_stderr
 from odradek.cli.console_child import ConsoleChild
@@ -107,27 +108,29 @@ def test_a_port_in_use_is_said_before_the_broker_starts(tmp_path: Path) -> None:
     assert f"cannot listen on {address}" in err and "--console HOST:PORT" in err
 
 
+_WRONG_ADDRESSES: list[tuple[list[str], str]] = [
+    (["serve", "--console", "nothing"], "must be HOST:PORT"),
+    (["serve", "--console", "0.0.0.0:0"], "--insecure"),
+    (["serve", "--console-write"], "give --console too"),
+    (["console", "--listen", "0.0.0.0:0"], "--insecure"),
+    (["console", "--listen", "127.0.0.1:99999"], "must be HOST:PORT"),
+    (["console", "--behind-proxy", "proxy.example"], "must be an address such as"),
+    (["console", "--behind-proxy", "10.0.0.7/24"], "must be an address such as"),
+    (["console", "--behind-proxy", "*"], "must be an address such as"),
+    (["console", "--behind-proxy", "127.0.0.1"], "--insecure"),
+    # Everybody would be the console's user.
+    (
+        [
+            *("console", "--listen", "0.0.0.0:0", "-X", "security.protocol=SASL_PLAINTEXT"),
+            *("-X", "sasl.mechanism=PLAIN", "-X", "sasl.jaas.config=x"),
+        ],
+        "--insecure",
+    ),
+]
+
+
 @pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (["serve", "--console", "nothing"], "must be HOST:PORT"),
-        (["serve", "--console", "0.0.0.0:0"], "--insecure"),
-        (["serve", "--console-write"], "give --console too"),
-        (["console", "--listen", "0.0.0.0:0"], "--insecure"),
-        (["console", "--listen", "127.0.0.1:99999"], "must be HOST:PORT"),
-        (["console", "--behind-proxy", "proxy.example"], "must be an address such as"),
-        (["console", "--behind-proxy", "10.0.0.7/24"], "must be an address such as"),
-        (["console", "--behind-proxy", "*"], "must be an address such as"),
-        (["console", "--behind-proxy", "127.0.0.1"], "--insecure"),
-        # Everybody would be the console's user.
-        (
-            [
-                *("console", "--listen", "0.0.0.0:0", "-X", "security.protocol=SASL_PLAINTEXT"),
-                *("-X", "sasl.mechanism=PLAIN", "-X", "sasl.jaas.config=x"),
-            ],
-            "--insecure",
-        ),
-    ],
+    ("arguments", "text"), budget.of_which(_WRONG_ADDRESSES, _WRONG_ADDRESSES[1:4:2])
 )
 def test_a_wrong_address_is_refused(tmp_path: Path, arguments: list[str], text: str) -> None:
     more = ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]

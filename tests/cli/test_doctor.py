@@ -122,6 +122,7 @@ def test_a_low_limit_of_open_files(
     assert only_trouble(data_dir, code=code)[:2] == (level, "open files")
 
 
+@pytest.mark.full
 def test_open_files_are_counted_by_partition(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

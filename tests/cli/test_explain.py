@@ -105,6 +105,7 @@ def test_who_fenced_whom(shell: Shell, unique_topic: str) -> None:
     assert any("fences client zombie" in text for text in told)
 
 
+@pytest.mark.full
 @pytest.mark.own_broker
 def test_what_is_unknown_is_an_error(shell: Shell) -> None:
     shell.run("explain", "txn", "nobody", code=1)
@@ -357,6 +358,7 @@ def test_the_transaction_that_holds_a_partition_back_is_named(
     assert "consumers with read_committed get everything, up to offset 2" in output
 
 
+@pytest.mark.full
 @pytest.mark.own_broker
 def test_a_mirror_topic_and_its_source(shell: Shell, unique_topic: str) -> None:
     source = f"mirror.source=kafka:{'A' * 22}"

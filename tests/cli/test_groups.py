@@ -53,6 +53,7 @@ def rows(out: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.splitlines()]
 
 
+@pytest.mark.full
 def test_list(shell: Shell, topic: str) -> None:
     assert topic in shell.run("group", "list").decode().split()
     (head, *lines) = table(shell.run("group", "list", "-v", "--state", "empty"))
@@ -130,6 +131,7 @@ async def test_describe_a_group_with_members(shell: Shell, topic: str) -> None:
     assert positions(shell, topic) == {0: (100, 0), 1: (10, 0)}
 
 
+@pytest.mark.full
 def test_a_reset_is_a_plan_until_it_is_executed(shell: Shell, topic: str) -> None:
     reset = ("group", "reset-offsets", topic)
     out = shell.run(*reset, "--topic", f"{topic}:0", "--shift-by", "-30")
@@ -148,6 +150,7 @@ def test_a_reset_is_a_plan_until_it_is_executed(shell: Shell, topic: str) -> Non
     assert positions(shell, topic) == {0: (50, 50), 1: (10, 0)}
 
 
+@pytest.mark.full
 def test_reset_by_time(shell: Shell, topic: str) -> None:
     reset = ("group", "reset-offsets", topic, "--all-topics", "--execute", "--json")
     found = rows(shell.run(*reset, "--to-datetime", "2020-01-01T00:00:00Z"))
@@ -158,6 +161,7 @@ def test_reset_by_time(shell: Shell, topic: str) -> None:
     assert "the end is taken" in shell.stderr
 
 
+@pytest.mark.full
 def test_export_and_from_file(shell: Shell, topic: str, tmp_path: Path) -> None:
     plan = shell.run("group", "reset-offsets", topic, "--all-topics", "--to-current", "--export")
     assert plan.decode() == f"{topic},0,100\n{topic},1,10\n"
@@ -242,6 +246,7 @@ def test_nothing_to_reset_and_nothing_to_delete_there_are_errors(
     assert odradek.stderr == f"deleted the offset of {topic} for {topic}-1\n"
 
 
+@pytest.mark.full
 def test_what_does_not_exist(shell: Shell, topic: str) -> None:
     reset = ("group", "reset-offsets", topic, "--to-latest", "--topic")
     assert shell.run(*reset, f"{topic}-nowhere", code=1) == b""

@@ -250,6 +250,7 @@ def test_damage_is_found_and_its_remedy_said(
     assert "not sound" in ODRADEK.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("left", "damage", "says"), budget.of_which(RECOVERABLE, RECOVERABLE[::2]))
 def test_a_start_repairs_what_is_called_recoverable(
     left: str, damage: Callable[[Path], None], says: str, request: pytest.FixtureRequest
@@ -264,6 +265,7 @@ def test_a_start_repairs_what_is_called_recoverable(
     assert not found, found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("leave", "says"), NOTES)
 def test_leftovers_are_explained(stopped: Path, leave: Callable[[Path], None], says: str) -> None:
     leave(stopped)
@@ -413,6 +415,7 @@ def _damage_at_random(data: Path, chance: random.Random) -> str:
     return f"{kind} at {place} of {path.relative_to(data)}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", budget.of_which(range(60), range(12)))
 def test_whatever_happens_to_a_file_the_verdict_holds(
     seed: int, written_data: WrittenData, tmp_path: Path

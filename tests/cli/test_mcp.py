@@ -143,6 +143,7 @@ async def test_a_reset_is_planned_and_not_executed(live_bootstrap: str, orders: 
 # --- Samples --------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 async def test_values_are_masked_and_keep_their_shape(live_bootstrap: str, orders: str) -> None:
     async with served(live_bootstrap, "--show-field", "*.name") as client:
         sample = await ask(client, "sample_records", topic=orders, count=3)
@@ -229,6 +230,7 @@ def test_no_call_that_changes_something_is_reachable() -> None:
             setattr(reader, name, None)
 
 
+@pytest.mark.full
 @pytest.mark.own_broker
 async def test_requests_of_the_tools_are_those_that_read(live_bootstrap: str, orders: str) -> None:
     from odradek_client.admin.broker import Section

@@ -208,6 +208,7 @@ async def test_exactly_once_copies_committed_records_and_translates_groups(
     assert "no mirror with the name 'other'" in missing.stderr
 
 
+@pytest.mark.full
 async def test_a_plan_has_the_problems_that_a_run_would_find(
     filled: SubprocessBroker, odradek_broker: SubprocessBroker
 ) -> None:
@@ -274,6 +275,7 @@ async def test_an_open_transaction_is_named_when_it_does_not_end(
         await admin.delete_topics("open")
 
 
+@pytest.mark.full
 def test_two_different_clusters_are_needed(source: SubprocessBroker, tmp_path: Path) -> None:
     same = _mirror("--from", source.bootstrap, "--to", source.bootstrap)
     assert same.returncode == 1

@@ -52,6 +52,7 @@ def test_json_lines_round_trip_through_a_second_topic(shell: Shell, unique_topic
     assert content(first)[1]["ts"] == 1_700_000_000_000
 
 
+@pytest.mark.full
 def test_offset_grammar_and_count(shell: Shell, unique_topic: str) -> None:
     lines = b"".join(
         json.dumps({"payload": str(number), "ts": 1_000 * number}).encode() + b"\n"
@@ -149,6 +150,7 @@ def test_c12_a_record_of_a_large_file_that_is_too_large_is_named_and_those_befor
     assert shell.run("consume", unique_topic, "-e") == before
 
 
+@pytest.mark.full
 def test_a_partition_that_is_not_there_is_said_of_a_large_file_too(
     shell: Shell, unique_topic: str, tmp_path: Path
 ) -> None:
@@ -267,6 +269,7 @@ def test_topics_are_listed_with_their_partitions_and_without_kafkas_own(
     ]
 
 
+@pytest.mark.full
 def test_a_partition_that_is_not_there_is_one_line(shell: Shell, unique_topic: str) -> None:
     shell.run("topic", "create", unique_topic, "-n", "3")
     shell.run("produce", unique_topic, "-p", "9", stdin=b"one\n", code=1)
@@ -321,6 +324,7 @@ def test_what_could_not_be_written_is_not_committed_as_read(
     assert shell.run(*consume) == b"1\n2\n"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("bootstrap", "cause"),
     [
@@ -378,6 +382,7 @@ def test_an_address_that_the_broker_names_and_that_leads_nowhere_is_an_error() -
             assert "nobody.invalid:9092: the name cannot be resolved" in commands.stderr
 
 
+@pytest.mark.full
 def test_a_topic_that_is_made_by_producing_is_said_once(shell: Shell, unique_topic: str) -> None:
     said = (
         f"odradek: topic {unique_topic!r} was not there; the broker has made it, with 1 partition\n"
@@ -401,6 +406,7 @@ def test_an_address_is_named_as_it_was_typed(shell: Shell) -> None:
     assert shell.stderr.startswith("odradek: -b (--bootstrap): 'host:port'")
 
 
+@pytest.mark.full
 def test_an_offset_behind_every_end_is_said(shell: Shell, unique_topic: str) -> None:
     shell.run("produce", unique_topic, stdin=b"one\n")
     assert shell.run("consume", unique_topic, "--offset", "999", "-e") == b""

@@ -219,6 +219,7 @@ def test_nothing_is_left_when_it_is_stopped(tmp_path: Path, number: signal.Signa
     assert _left(tmp_path) == []
 
 
+@pytest.mark.full
 def test_rows_can_be_listed_without_a_broker() -> None:
     done = subprocess.run(
         [*_command("--list"), "--rows", "java-*"],

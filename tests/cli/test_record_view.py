@@ -259,6 +259,7 @@ def test_markup_in_values_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "key [bold]k  [dim]h=[b]\n[red]v[/red]\n" in text
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("environment", "coloured"),
     [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False)],

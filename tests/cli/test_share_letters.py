@@ -111,6 +111,7 @@ def test_a_plan_produces_nothing_and_execute_brings_the_record_back(
     assert queue.consume(1) == [("k-b", "b")]
 
 
+@pytest.mark.full
 def test_all_come_back_without_the_headers_of_dead_letters(
     odradek: Commands, tmp_path: Path
 ) -> None:
@@ -146,6 +147,7 @@ def test_a_record_that_is_gone_is_named(odradek: Commands, tmp_path: Path) -> No
     assert len(printed.splitlines()) == 2, "the other one was redelivered"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

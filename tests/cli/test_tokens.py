@@ -78,6 +78,7 @@ def test_a_token_is_created_used_renewed_and_expired(bootstrap: str, tmp_path: P
     assert "it refuses delegation token" in odradek.stderr and hmac not in odradek.stderr
 
 
+@pytest.mark.full
 def test_refusals_say_what_to_do(bootstrap: str, tmp_path: Path) -> None:
     odradek = Commands(bootstrap)
     alice = ("-X", user(tmp_path, "alice", "secret"))
@@ -98,6 +99,7 @@ def test_refusals_say_what_to_do(bootstrap: str, tmp_path: Path) -> None:
         assert words in odradek.stderr and made["hmac"] not in odradek.stderr
 
 
+@pytest.mark.full
 def test_tokens_of_another_user_are_created(tmp_path: Path) -> None:
     settings = {
         **LISTENER,

@@ -16,6 +16,7 @@ from odradek_client.errors import Fatal
 from waiting import wait_until
 
 
+@pytest.mark.full
 def test_all_lines_in_one_transaction(shell: Shell, unique_topic: str) -> None:
     shell.run(
         "produce", unique_topic, "--transactional-id", unique_topic, stdin=b"one\ntwo\nthree\n"

@@ -155,6 +155,7 @@ def test_no_topic_is_created(odradek_cluster):
     run(suite)
 
 
+@pytest.mark.full
 def test_a_failed_test_shows_the_log_of_its_broker(suite: Path) -> None:
     (suite / "test_suite.py").write_text(
         "def test_fails(odradek_cluster):\n"

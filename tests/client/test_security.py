@@ -134,6 +134,7 @@ def test_no_password_is_in_the_command_line(plain: SubprocessBroker) -> None:
     assert (plain.security.folder / "bob.password").stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.full
 def test_users_are_the_same_after_a_restart_with_a_directory_of_ones_own(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     with SubprocessBroker(data_dir=folder, users=USERS, tls=True) as broker:

@@ -311,6 +311,7 @@ def cut(_: Exchange) -> Any:
     raise Cut
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "key", budget.of_which(STEPS, [ApiKey.ADD_OFFSETS_TO_TXN]), ids=lambda key: key.name
 )

@@ -177,6 +177,7 @@ def accept(_: Delivery) -> AcknowledgeType:
     return AcknowledgeType.ACCEPT
 
 
+@pytest.mark.full
 def test_members_share_the_records_of_a_partition(server: Server) -> None:
     """Every record goes to one member, and the records of one partition to several."""
     topic, group = server.topic(1_500, partitions=2), server.group()

@@ -149,6 +149,7 @@ def test_n06_any_bytes_are_a_header_or_a_decode_error(data: bytes) -> None:
             continue
 
 
+@pytest.mark.full
 @EVERY_API_VERSION
 def test_n06_every_truncated_response_is_a_decode_error(api: Api, version: int) -> None:
     frame = _joined(frames.encode_response(api, version, 1, full(api.response, version)))

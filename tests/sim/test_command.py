@@ -56,6 +56,7 @@ def test_arguments_that_make_no_sense(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_a_failing_seed_is_made_small_told_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -106,6 +107,7 @@ def workers_of(running: subprocess.Popen[bytes]) -> list[int]:
     raise AssertionError("no worker was started")
 
 
+@pytest.mark.full
 def test_ctrl_c_ends_quietly_with_what_was_run(endless: subprocess.Popen[bytes]) -> None:
     workers_of(endless)
     os.killpg(endless.pid, signal.SIGINT)

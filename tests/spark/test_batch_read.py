@@ -176,6 +176,7 @@ def test_large_records_come_one_per_fetch(
 # --- data loss ------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_offsets_that_are_not_there_fail_unless_that_is_allowed(
     read: Callable[..., DataFrame], new_topic: NewTopic, produce: Produce
 ) -> None:

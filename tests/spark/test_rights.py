@@ -183,6 +183,7 @@ def test_the_rights_of_the_page_are_enough(
         assert admin.list_transactions(states=["Ongoing"]) == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("missing", SINK[:-1], ids=" ".join)
 def test_without_one_of_them_a_write_fails_and_says_which(
     monkeypatch: pytest.MonkeyPatch, user: User, missing: Right

@@ -102,6 +102,7 @@ def test_s17_a_stream_reads_and_writes_exactly_once(
     assert described and SECRET not in described + shown.getvalue()
 
 
+@pytest.mark.full
 def test_s17_a_batch_by_name_and_password_from_a_file(
     spark: SparkSession, broker: str, tmp_path: Path
 ) -> None:

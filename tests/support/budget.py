@@ -16,7 +16,7 @@ SHORT, FULL, REST = "short", "full", "rest"
 
 #: The share of a property's examples that the short run tries.
 _EXAMPLES_DIVISOR = 5
-_EXAMPLES_MIN = 5
+_EXAMPLES_MIN = 3
 
 _chosen = FULL
 

@@ -311,6 +311,7 @@ def test_i04_the_records_between_may_have_been_deleted_at_the_source(
     same_state(world, late)
 
 
+@pytest.mark.full
 def test_i04_a_request_whose_batches_inflate_to_too_much_is_taken_in_part(
     world: MirrorWorld,
 ) -> None:

@@ -71,6 +71,7 @@ def values(log: PartitionLog) -> list[bytes | None]:
     return [record.value for record in found if record.offset % 2 == 0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("lasts", budget.of_which([1, 2, 15], [2]))
 def test_l08_a_disk_that_fills_up_at_any_operation_costs_what_was_refused(lasts: int) -> None:
     probe = FillingFiles()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import budget
 from logs import (
     DIRECTORY,
     EVERYTHING,
@@ -274,7 +275,7 @@ def run(log: PartitionLog, points: list[int], acknowledged: list[int]) -> None:
             append(log, leader_epoch=1)
 
 
-@pytest.mark.parametrize("power_cut", [False, True])
+@pytest.mark.parametrize("power_cut", budget.of_which([False, True], [True]))
 def test_l30_d5_a_crash_at_every_operation_is_as_good_as_scanned_whole(power_cut: bool) -> None:
     """For any subset of unsynced data, a start from the recovery point finds the same as one that
     trusts nothing."""

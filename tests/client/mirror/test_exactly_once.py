@@ -420,6 +420,7 @@ async def test_a_restarted_target_is_waited_for(source: str, unique_topic: str) 
             await made.check()
 
 
+@pytest.mark.full
 async def test_i30_nobody_reads_what_is_not_committed(
     source: str, target: str, unique_topic: str
 ) -> None:

@@ -89,6 +89,7 @@ def described(protocol: Path, **environment: str) -> subprocess.CompletedProcess
     )
 
 
+@pytest.mark.full
 def test_found_missing_switched_off_stale_and_broken(tmp_path: Path, library: Path) -> None:
     place = copy_of_the_package(tmp_path)
     protocol = tmp_path / "protocol"

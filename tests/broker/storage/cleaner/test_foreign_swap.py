@@ -62,6 +62,7 @@ def test_l46_what_was_not_renamed_yet_keeps_nothing_from_being_finished() -> Non
         assert logs_of(kill.files) == log.expected_after, kill.what
 
 
+@pytest.mark.full
 @pytest.mark.budgeted
 def test_l46_a_crash_while_it_is_finished_changes_nothing() -> None:
     log = CleanedByKafka.make()
