@@ -97,15 +97,15 @@ class ShareFetch:
 
     def satisfied(self) -> bool:
         """True if there are enough bytes to acquire, or errors in all partitions (H-173)."""
-        ready = self._ready()
+        settings = self._settings()
+        ready = self._ready(settings)
         if not ready:
             return not self._led
-        committed = self._settings().committed
         limits = self._limits_bytes(len(ready))
         available = 0
         for (_, led, _, offset), limit in zip(ready, limits, strict=True):
             log = led.partition.log
-            bound = log.last_stable_offset if committed else log.high_watermark
+            bound = log.last_stable_offset if settings.committed else log.high_watermark
             if offset < log.log_start_offset:
                 return True
             available += min(limit, log.readable_bytes(offset, bound))
@@ -115,7 +115,7 @@ class ShareFetch:
         """Acquire and read what there is now."""
         answers: Answers = []
         settings = self._settings()
-        ready = self._ready()
+        ready = self._ready(settings)
         left = self._limits
         nothing_yet = True
         for each, limit in zip(ready, self._limits_bytes(len(ready)), strict=True):
@@ -146,10 +146,9 @@ class ShareFetch:
     def _settings(self) -> ShareSettings:
         return self._leader.settings(self._group_id)
 
-    def _ready(self) -> list[Ready]:
+    def _ready(self, settings: ShareSettings) -> list[Ready]:
         """The share partitions that are loaded and have room for more records. Those that are not
         led any more become errors."""
-        settings = self._settings()
         ready = []
         for each, led in list(self._led.items()):
             error = self._leader.check(led)
