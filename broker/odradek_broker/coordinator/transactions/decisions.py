@@ -19,11 +19,9 @@ from enum import Enum
 
 from odradek_broker.coordinator.transactions.transaction import (
     COMPLETED,
-    EPOCH_MAX,
     NO_PARTITIONS,
     Transaction,
     TransactionState,
-    is_exhausted,
 )
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.constants import (
@@ -41,6 +39,13 @@ _S = TransactionState
 
 #: The transaction version from which on every end of a transaction raises the epoch (KIP-890).
 VERSION_2 = 2
+
+#: The largest epoch, a signed 16-bit integer.
+EPOCH_MAX = 32_767
+
+#: From this epoch on no epoch is given to clients: the last one is left for the coordinator to
+#: fence with (T-13).
+EPOCH_EXHAUSTED = EPOCH_MAX - 1
 
 
 class InitCall(NamedTuple):
@@ -119,6 +124,11 @@ class Decision:
 
 
 NEEDS_PRODUCER_ID = Decision(needs_producer_id=True)
+
+
+def is_exhausted(epoch: int) -> bool:
+    """True if only the epoch that fences may follow this one (T-13)."""
+    return epoch >= EPOCH_EXHAUSTED
 
 
 def fence_producer(

@@ -111,12 +111,6 @@ def check_step(transactional_id: str, before: TransactionState, after: Transacti
         )
 
 
-EPOCH_MAX = 32_767
-
-#: From this epoch on no epoch is given to clients: the last one is left for the coordinator to
-#: fence with (T-13).
-EPOCH_EXHAUSTED = EPOCH_MAX - 1
-
 #: A storage error behind a transaction's record, and the client's error for it (T-04).
 TRANSACTION_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -130,11 +124,6 @@ TRANSACTION_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = {
 }
 
 NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
-
-
-def is_exhausted(epoch: int) -> bool:
-    """True if only the epoch that fences may follow this one (T-13)."""
-    return epoch >= EPOCH_EXHAUSTED
 
 
 @dataclass(frozen=True, slots=True)
