@@ -43,7 +43,7 @@ CLIENTS = (
     Mutant(
         "a fetch that failed, and is waited for all the same",
         "groups",
-        1,
+        17,
         {(Fetcher, "on_failure"): _still_in_flight},
         ("queues: ",),
     ),

@@ -35,7 +35,7 @@ COMPACTION = (
     Mutant(
         "the lost end of a rolled segment taken for what compaction removed",
         "compaction",
-        14,
+        16,
         {(LogLoader, "_restore_end"): _only_the_last_segment},
         ("readers were shown records", "though nothing was compacted"),
     ),

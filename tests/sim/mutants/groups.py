@@ -140,7 +140,7 @@ GROUPS = (
     Mutant(
         "a change of protocol that forgets who has what",
         "groups",
-        35,
+        36,
         {(conversion, "_has_assignment"): lambda classic, member: False},
     ),
     Mutant(
@@ -166,7 +166,7 @@ GROUPS = (
     Mutant(
         "an upgrade that begins with the first epoch",
         "groups",
-        11,
+        36,
         {(conversion, "upgraded"): _upgraded_from_the_first_epoch},
         ("ownership: ",),
     ),

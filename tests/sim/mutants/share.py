@@ -237,7 +237,7 @@ SHARE = (
     Mutant(
         "a load that ignores the dead letters which its state does not show",
         "share-groups",
-        17,
+        34,
         {(DeadLetterWriter, "open_letters"): _no_letters},
         ("dead letter",),
     ),

@@ -63,7 +63,7 @@ SPARK_SINK = (
     Mutant(
         "a failed batch that is aborted before its run has resigned",
         "spark-sink",
-        13,
+        28,
         {(protocol, "abort"): _abort_without_resigning},
     ),
 )

@@ -155,7 +155,7 @@ TRANSACTIONS = (
     Mutant(
         "an EndTxn that is not fenced",
         "transactional-copy",
-        20,
+        30,
         {(shard, "decide_end"): _end_whatever_the_epoch},
     ),
     Mutant(

@@ -30,6 +30,7 @@ from odradek_client.structs import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.message import Message
 from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.records.builder import BatchBuilder
 from odradek_protocol.schemas.append_mirror_records import (
     AppendMirrorRecordsRequest,
     MirroredPartition,
@@ -43,6 +44,7 @@ _PARTITIONS = 2
 _SOURCE = "simulated:AAAAAAAAAAAAAAAAAAAAAA"
 _MIRRORS = 2
 _STEPS_MAX = 30
+_PRODUCERS_MAX = 100_000
 #: More batches than a source has.
 _ALL = 1_000
 
@@ -213,7 +215,8 @@ class MirrorWorkload:
     # --- A mirror that is none of ours ---
 
     async def _be_careless(self, name: str) -> None:
-        """Send damaged batches, and batches that follow others whose append has failed."""
+        """Send damaged batches, batches that follow others whose append has failed, and batches of
+        new producers to all partitions, too late."""
         world, random = self._world, self._random
         async with self._admin(name) as admin:
             for _ in range(random.randint(1, 10)):
@@ -234,10 +237,23 @@ class MirrorWorkload:
                     part = self._part(index, end, following)
                     part.fetch_offset = behind
                     await self._call(admin, part)
+                if random.random() < 0.2:
+                    await self._call(admin, *(self._late(each) for each in range(_PARTITIONS)))
+
+    def _late(self, index: int) -> MirroredPartition:
+        """A batch for an offset that the source has passed, of a producer that it has not."""
+        builder = BatchBuilder()
+        builder.append(0, None, b"late")
+        producer_id = self._random.randrange(_PRODUCERS_MAX)
+        late = builder.build(producer_id=producer_id, producer_epoch=0, base_sequence=0)
+        part = self._part(index, self._sources[index].end, bytes(late))
+        part.fetch_offset = -1
+        return part
 
     async def _ask(self, admin: Admin, index: int) -> MirroredPartitionResult | None:
         """The state of a partition of the mirror; None if it is not known."""
-        return await self._call(admin, MirroredPartition(partition_index=index))
+        found = await self._call(admin, MirroredPartition(partition_index=index))
+        return found[0] if found else None
 
     def _part(self, index: int, end: int, records: bytes | None) -> MirroredPartition:
         source = self._sources[index]
@@ -251,23 +267,23 @@ class MirrorWorkload:
             records=records,
         )
 
-    async def _call(self, admin: Admin, part: MirroredPartition) -> MirroredPartitionResult | None:
-        """The result; None without an answer."""
-        topics = [MirroredTopic(name=TOPIC, partitions=[part])]
+    async def _call(self, admin: Admin, *parts: MirroredPartition) -> list[MirroredPartitionResult]:
+        """The results; empty without an answer."""
+        topics = [MirroredTopic(name=TOPIC, partitions=list(parts))]
         asked = AppendMirrorRecordsRequest(timeout_ms=1_500, topics=topics)
-        acknowledged = self._acknowledged[part.partition_index]
+        acknowledged = self._acknowledged.copy()
         try:
             answer = await self._request(admin, asked)
         except OdradekError as problem:
             self._world.note("careless", f"has no answer: {problem}")
-            return None
-        result: MirroredPartitionResult = answer.topics[0].partitions[0]
-        if result.error_code:
-            self._world.note(
-                "careless", f"is refused in {part.partition_index}: {result.error_message}"
-            )
-        self._acknowledge(part.partition_index, acknowledged, result)
-        return result
+            return []
+        results: list[MirroredPartitionResult] = answer.topics[0].partitions
+        for result in results:
+            index = result.partition_index
+            if result.error_code:
+                self._world.note("careless", f"is refused in {index}: {result.error_message}")
+            self._acknowledge(index, acknowledged[index], result)
+        return results
 
     async def _request(self, admin: Admin, request: Message) -> Any:
         network = admin._network

@@ -74,6 +74,8 @@ class MirrorOutWorkload:
         self._random = world.chance("workload")
         self._ends: dict[TopicPartition, int] = {}
         self._done = asyncio.Event()
+        #: The instances beside which another one has run: only these may be fenced.
+        self._beside_others: set[str] = set()
 
     async def prepare(self) -> None:
         """Create the source, with records and aborted transactions, and the copy."""
@@ -105,17 +107,19 @@ class MirrorOutWorkload:
 
     async def work(self) -> None:
         """Run instances until everything is copied, at least until the faults are over."""
-        started: list[asyncio.Task[None]] = []
+        started: dict[str, asyncio.Task[None]] = {}
         while not (self._done.is_set() and self._world.faults_over.is_set()):
             name = f"mirror-{len(started) + 1}"
-            started.append(asyncio.ensure_future(follow(self._world, name, self._main(name))))
+            others = {each for each, task in started.items() if not task.done()}
+            self._beside_others |= others and {*others, name}
+            started[name] = asyncio.ensure_future(follow(self._world, name, self._main(name)))
             patience_ms = self._random.choice((None, None, 200, 800))
             if self._world.faults_over.is_set():
                 patience_ms = None
             timeout_s = None if patience_ms is None else patience_ms / 1000
-            await asyncio.wait([started[-1]], timeout=timeout_s)
+            await asyncio.wait([started[name]], timeout=timeout_s)
             await self._world.sleep(self._random.choice((20, 200)))
-        await asyncio.gather(*started)
+        await asyncio.gather(*started.values())
 
     async def _main(self, name: str) -> None:
         config: dict[str, Any] = {
@@ -151,6 +155,8 @@ class MirrorOutWorkload:
                     await copier.close()
         except MirrorFenced as error:
             self._world.note(name, f"ends: {error}")
+            if name not in self._beside_others:
+                self._world.violated("mirrored", f"{name}, the only instance, is fenced: {error}")
         except Refused as error:
             self._world.violated("mirrored", f"an instance was refused: {error}")
             self._done.set()
