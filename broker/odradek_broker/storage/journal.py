@@ -15,6 +15,10 @@ a crash restores what the files have lost (`journal_replay.py`).
                               the oldest part is checkpointed,  current part
                               and free when its logs are synced
 
+A write for which the disk has no room, as a file system that copies blocks may find, makes nothing
+durable, and nor do those behind it: a start finds no block behind a missing one. The files are
+synced then, and once all of them are, the journal is begun anew.
+
 The parts have equal size and are filled in turn. The file grows by one part when all are in use, up
 to `bytes_max`; from half of that on the oldest parts are checkpointed. Where there is no room, and
 for everything but the plain end of one segment, a flush syncs the files, as without a journal.
@@ -182,6 +186,7 @@ class CommitJournal:
         """With a `bytes_max` of 0 the journal is never used."""
         self._handles = handles
         self._files: Files = handles.files
+        self._randomness = randomness
         self._directory = directory
         self._path = f"{directory}/{JOURNAL}"
         self._bytes_max = bytes_max
@@ -214,6 +219,9 @@ class CommitJournal:
         self._due: dict[JournaledLog, None] = {}
         self._checkpointing: set[JournaledLog] = set()
         self._failed = False
+        #: True after a write that found no room, until the journal is begun anew: no write that
+        #: ends now has made anything durable.
+        self.crowded = False
         #: False: flushes sync the files.
         self.usable = False
         #: The appends that found no room, and were synced with their files.
@@ -261,7 +269,7 @@ class CommitJournal:
 
     def prepare(self) -> bool:
         """True if the journal can be used; otherwise make its file, if it may have one."""
-        if not self.usable and not self._growing:
+        if not self.usable and not self._growing and not self.crowded:
             self._grow()
         return self.usable
 
@@ -332,7 +340,7 @@ class CommitJournal:
         for _ in range(count):
             self._free.append(_Part(ALIGN_BYTES + self._parts * self._part_bytes))
             self._parts += 1
-        if not self.usable and self._request is not None:
+        if not self.usable and self._request is not None and not self.crowded:
             self._current = self._free.popleft()
             self.usable = True
 
@@ -411,6 +419,24 @@ class CommitJournal:
         """Count the end of a write."""
         self.unwritten -= 1
 
+    def found_no_room(self) -> None:
+        """Stop taking tickets after a write that found no room, and have all logs synced."""
+        self.crowded = True
+        self.usable = False
+        self._sweep(self._logs)
+
+    def _begin_anew(self) -> None:
+        """Leave a file of which nothing is needed any more; the next one replaces it."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+        self._header = JournalHeader(self._randomness.uuid(), self._part_bytes)
+        self._current = _Part(0)
+        self._full.clear()
+        self._free.clear()
+        self._parts = self._number = 0
+        self.crowded = False
+
     def failed(self, problem: OSError) -> None:
         """Stop after a failed write: nobody knows what is on disk, so all logs go offline (D5)."""
         if not self._failed:
@@ -422,7 +448,7 @@ class CommitJournal:
 
     def forget(self, log: JournaledLog) -> None:
         """Cancel the journal's entries of a log that is about to be truncated, while nothing is
-        `unwritten`. Waits for the disk; OSError."""
+        `unwritten`, and the journal not `crowded`. Waits for the disk; OSError."""
         if self._file is None and self._files.exists(self._path):
             # The last run's journal. If all logs were recovered, the segment files have everything
             # that it has.
@@ -451,6 +477,8 @@ class CommitJournal:
             # to it, not even if another file takes its place.
             self.usable = False
             self._parts_max = 0
+        if self.crowded and not self._logs and not self.unwritten and not self._growing:
+            self._begin_anew()
         self._sweep(self._logs)
 
     def synced(self, log: JournaledLog, offset: int) -> None:

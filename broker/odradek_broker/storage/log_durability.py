@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from odradek_broker.platform.seams import File, Files
-from odradek_broker.storage.errors import StorageError
+from odradek_broker.storage.errors import StorageError, no_room
 from odradek_broker.storage.journal import CommitJournal, JournalTicket
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.log_files import LogFiles
@@ -363,12 +363,22 @@ class LogDurability:
         return ticket
 
     def finish_journaled(self, ticket: JournalTicket, error: OSError | None) -> None:
-        """Take the outcome of the journal's write, as `finish_flush` does of a sync."""
-        log, segment = self._log, ticket.segment
+        """Take the outcome of the journal's write, as `finish_flush` does of a sync. Without room
+        for the write the files are flushed: nothing has happened to their pages."""
+        log, segment, journal = self._log, ticket.segment, ticket.journal
         segment.unpin()
+        if error is not None and no_room(error):
+            self._options.disk.failed(error, ticket.size_bytes)
+            journal.found_no_room()
+        if journal.crowded and (error is None or no_room(error)):
+            if not log.loaded:
+                journal.synced(self, ticket.end_offset)
+            elif not log.offline:
+                log.on_flush_wanted(self)
+            return
         if error is not None:
             log.go_offline(f"writing to the commit journal failed: {error}")
-            ticket.journal.failed(error)
+            journal.failed(error)
         if log.offline or not log.loaded or ticket.truncations != self.truncations:
             return
         segment.durable_bytes = max(segment.durable_bytes, ticket.position + ticket.size_bytes)

@@ -9,7 +9,8 @@ from typing import Protocol, TypeVar
 
 from odradek_broker.storage.cleaner.job import GroupCleaned
 from odradek_broker.storage.cleaner.swap import SegmentSwap, remove_cleaned
-from odradek_broker.storage.errors import StorageError
+from odradek_broker.storage.errors import StorageError, no_room
+from odradek_broker.storage.journal import CommitJournal
 from odradek_broker.storage.log_durability import FlushedLog, LogDurability
 from odradek_broker.storage.log_files import LogFiles
 from odradek_broker.storage.log_options import LogOptions
@@ -248,7 +249,7 @@ class LogTrimming:
     def truncate_to(self, offset: int, now_ms: int) -> int:
         """Drop the batch that has `offset` and everything behind it; returns the new log end
         (L-36). Waits for the disk. Raises PartitionOffline; StorageError while a cleaned segment is
-        swapped in, or the journal is written.
+        swapped in, or the journal is written or has no room.
         """
         log, segments = self._log, self._opened_segments(now_ms)
         offset = max(offset, log.log_start_offset)
@@ -256,7 +257,7 @@ class LogTrimming:
             return log.log_end_offset
         journal = self._options.journal
         busy = "compacted" if self.swapping else ""
-        if not busy and journal is not None and journal.unwritten:
+        if not busy and journal is not None and (journal.unwritten or journal.crowded):
             busy = "flushed"
         if busy:
             raise self._busy(busy)
@@ -264,14 +265,12 @@ class LogTrimming:
             # The records that stay must be in the files, because the journal's entries will be
             # cancelled.
             self._durability.flush()
+        if journal is not None:
+            self._forget_in(journal, offset)
         self._durability.truncations += 1
         self._files.directory.dirty = True
         producers = self._files.producers
         try:
-            if journal is not None:
-                # The entries are cancelled before the cut, so that a start does not restore the
-                # records from them.
-                journal.forget(self._durability)
             end, gone = segments.truncate_to(offset)
             producers.remove_snapshots(lambda at: at > end)
             self._files.snapshot_at = -1, 0
@@ -282,8 +281,7 @@ class LogTrimming:
             start = min(log.log_start_offset, end)
             producers.truncate_to(end, segments.all, gone, start, now_ms)
         except (OSError, SegmentCorrupt, BatchError) as problem:
-            log.go_offline(f"truncating it to {offset} failed: {problem}")
-            raise log.offline_error() from problem
+            raise self._not_cut(offset, problem) from problem
         log.log_end_offset = end
         log.log_start_offset = min(log.log_start_offset, end)
         self._files.epochs.truncate_end(end)
@@ -291,3 +289,18 @@ class LogTrimming:
         self._durability.truncated(end)
         log.move_high_watermark(min(log.high_watermark, end), others_moved=True)
         return end
+
+    def _forget_in(self, journal: CommitJournal, offset: int) -> None:
+        """Cancel the journal's entries before the cut, so that a start does not restore records
+        from them. StorageError, PartitionOffline."""
+        try:
+            journal.forget(self._durability)
+        except OSError as problem:
+            if no_room(problem):
+                journal.found_no_room()
+                raise self._busy("flushed") from problem
+            raise self._not_cut(offset, problem) from problem
+
+    def _not_cut(self, offset: int, problem: Exception) -> StorageError:
+        self._log.go_offline(f"truncating it to {offset} failed: {problem}")
+        return self._log.offline_error()

@@ -18,7 +18,7 @@ from odradek.simulation.disk import Crashed, Failure, MemoryFiles
 from odradek_broker.platform.machine import RealFiles
 from odradek_broker.platform.seams import BLOCK_BYTES
 from odradek_broker.storage.checkpoints import encode_topic_id
-from odradek_broker.storage.errors import AppendRejected, DataDirectoryError
+from odradek_broker.storage.errors import AppendRejected, DataDirectoryError, StorageError
 from odradek_broker.storage.journal_format import (
     ALIGN_BYTES,
     JOURNAL,
@@ -371,6 +371,53 @@ def test_l50_a_failed_write_takes_all_of_the_directory_offline(world: World) -> 
     found = world.logs.get("t", 0)
     assert found is not None
     assert len(values(found)) == 1
+
+
+def test_l50_a_write_without_room_leaves_it_to_the_files(world: World) -> None:
+    logs = [world.create("t", IDS[0], partition) for partition in range(3)]
+    journal = world.directory.journal
+    append(logs[0], make_batch(1, value=b"before"))
+    world.flush(logs[0])
+    world.files.fail(Failure("write_at", code=errno.ENOSPC, torn_bytes=512))
+    for log in logs:
+        append(log, make_batch(1, value=b"no room"))
+    world.flush(*logs)
+    assert [log.offline for log in logs] == [False] * 3
+    assert [log.durability.synced_offset for log in logs] == [3, 2, 2]
+    assert [log.high_watermark for log in logs] == [3, 2, 2]
+    assert world.directory.disk.problem
+    assert not journal.usable
+    append(logs[0])
+    assert PATH not in syncs_of(world, lambda: world.flush(logs[0]))
+    world.checkpoint()
+    world.flush(logs[0])
+    for log in logs:
+        append(log, make_batch(1, value=b"anew"))
+    world.flush(*logs)
+    append(logs[1], make_batch(1, value=b"in the journal"))
+    assert syncs_of(world, lambda: world.flush(logs[1])) == [PATH]
+    world.restart()
+    found = world.logs.get("t", 1)
+    assert found is not None
+    assert list(values(found).values()) == [b"no room", b"anew", b"in the journal"]
+
+
+def test_l50_blocks_behind_one_without_room_make_nothing_durable() -> None:
+    world = World(MemoryFiles(), 64 * 1024 * 1024)
+    world.start()
+    logs = [world.create("t", IDS[0], partition) for partition in range(16)]
+    for log in logs:
+        append(log, make_batch(1, value=b"v" * 60_000))
+        world.commit.request(log.durability)
+    begin, arguments = world.steps.calls.pop(0)
+    begin(*arguments)
+    assert world.directory.journal.unwritten == 2
+    world.files.fail(Failure("write_at", code=errno.ENOSPC))
+    world.steps.run()
+    assert [log.durability.synced_offset for log in logs] == [2] * 16
+    assert [log.high_watermark for log in logs] == [2] * 16
+    world.restart()
+    assert {log.log_end_offset for log in world.logs} == {2}
 
 
 def test_l50_a_failed_write_takes_what_was_written_behind_it_offline_during_a_stop_too() -> None:
@@ -786,8 +833,9 @@ def run_workload(world: World, told: Acknowledged) -> None:
             world.flush(logs[2])
             if logs[2].high_watermark == logs[2].log_end_offset:
                 end = logs[2].log_end_offset
-                logs[2].trimming.truncate_to(end - 1, NOW_MS)
-                told.truncated.add(b"cut off")
+                with contextlib.suppress(StorageError):
+                    logs[2].trimming.truncate_to(end - 1, NOW_MS)
+                    told.truncated.add(b"cut off")
         if step in (20, 45, 60):
             world.checkpoint()
         if step == 50:
@@ -801,10 +849,12 @@ def run_workload(world: World, told: Acknowledged) -> None:
     "policy", budget.of_which(["delete", "compact,delete"], ["compact,delete"])
 )
 @pytest.mark.parametrize("part", budget.of_which(range(4), [0]))
+@pytest.mark.parametrize("full", [False, True])
 def test_l50_l51_l52_crash_at_every_operation_keeps_what_was_acknowledged(
-    part: int, policy: str
+    part: int, policy: str, full: bool
 ) -> None:
-    """The power fails at each operation of a run, and then at one of the following start."""
+    """The power fails at each operation of a run, and then at one of the following start. `full`:
+    some writes of the journal find no room."""
     settings: dict[str, Any] = {
         "segment_bytes": 6000,
         "cleanup_policy": frozenset(policy.split(",")),
@@ -820,6 +870,15 @@ def test_l50_l51_l52_crash_at_every_operation_keeps_what_was_acknowledged(
         world = World(files, **settings)
         told = Acknowledged()
         files.crash_at = crash_at
+        for _ in range(3 * full):
+            files.fail(
+                Failure(
+                    "write_at",
+                    rng.randint(1, 40),
+                    code=errno.ENOSPC,
+                    torn_bytes=rng.choice((0, 512, 4096)),
+                )
+            )
         try:
             world.start()
             run_workload(world, told)
