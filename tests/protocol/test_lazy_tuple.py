@@ -51,10 +51,11 @@ class Box(lazy_tuple.NamedTuple, Generic[T]):
 
 
 def outcome(call: Any) -> Any:
+    """The value of a call, or its refusal: `_replace` has another error since Python 3.13."""
     try:
         return call()
-    except (AttributeError, TypeError, ValueError) as problem:
-        return type(problem)
+    except (AttributeError, TypeError, ValueError):
+        return "refused"
 
 
 USES: dict[str, Any] = {
