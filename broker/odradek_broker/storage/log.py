@@ -18,6 +18,7 @@ from odradek_broker.storage.errors import (
     OffsetOutOfRange,
     PartitionOffline,
     StorageError,
+    no_room,
     out_of_files,
 )
 from odradek_broker.storage.index import RELATIVE_OFFSET_MAX
@@ -503,11 +504,11 @@ class PartitionLog:
                 header.max_timestamp,
                 config.index_interval_bytes,
             )
-        except TruncateFailed as problem:
-            self.go_offline(str(problem))
-            raise AppendRejected(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
         except OSError as problem:
-            self._options.disk.failed(problem, header.size_bytes)
+            if isinstance(problem, TruncateFailed) and not no_room(problem):
+                self.go_offline(str(problem))
+            else:
+                self._options.disk.failed(problem, header.size_bytes)
             raise AppendRejected(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"writing to partition {self.name} failed: {problem.strerror or problem}",

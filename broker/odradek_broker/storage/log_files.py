@@ -179,6 +179,7 @@ class LogFiles:
     def seal(self, log_end_offset: int) -> None:
         """Complete the indexes and take a snapshot, so that the next start can trust them.
         OSError."""
+        self.segments.active.cut_torn()
         self.segments.active.indexes.seal()
         self.take_snapshot(log_end_offset)
         self.producers.remove_strays(self.segments.bases, log_end_offset)

@@ -26,7 +26,7 @@ SEGMENT_SUFFIXES = ("log", "index", "timeindex", "txnindex", "snapshot")
 RETENTION_DELETED = ".retention.deleted"
 
 
-class TruncateFailed(Exception):
+class TruncateFailed(OSError):
     """A write failed, and the file could not be truncated to its former size (L-08)."""
 
 
@@ -60,6 +60,7 @@ class Segment:
         "size_bytes",
         "sync_pins",
         "synced_bytes",
+        "torn",
         "used",
     )
 
@@ -92,6 +93,8 @@ class Segment:
         self.sync_pins = 0
         """Flushes under way that use the handle."""
         self.closing = False
+        self.torn = False
+        """True if a failed write may have left bytes behind the end of the file."""
         self.used = False
         self._handle: File | None = None
         self.indexes = SegmentIndexes(self)
@@ -170,6 +173,8 @@ class Segment:
         OSError if the write failed and left nothing behind (L-08); TruncateFailed if it may have.
         """
         position = self.size_bytes
+        if self.torn:
+            self.cut_torn()
         file = self._handle
         if file is None:
             file = self.file
@@ -178,20 +183,27 @@ class Segment:
         try:
             file.append((batch,))
         except OSError:
-            self._undo(position)
+            self.torn = True
+            self.cut_torn()
             raise
         self.size_bytes = position + size_bytes
         self.next_offset = last_offset + 1
         self.indexes.note(position, size_bytes, last_offset, max_timestamp, index_interval_bytes)
 
-    def _undo(self, position: int) -> None:
+    def cut_torn(self) -> None:
+        """Remove what failed writes may have left behind the end. TruncateFailed."""
+        if not self.torn:
+            return
         try:
-            self.file.truncate(position)
+            if self.file.size() != self.size_bytes:
+                self.file.truncate(self.size_bytes)
         except OSError as problem:
             raise TruncateFailed(
-                f"a write to {self.path} failed, and so did truncating it to {position} bytes:"
-                f" {problem}"
+                problem.errno,
+                f"a write to {self.path} failed, and so did truncating it to {self.size_bytes}"
+                f" bytes: {problem}",
             ) from problem
+        self.torn = False
 
     # ---- reading
 
@@ -308,6 +320,7 @@ class SegmentList:
         """Seal the active segment and begin another; returns the sealed one. OSError: nothing has
         changed."""
         sealed = self.active
+        sealed.cut_torn()
         sealed.indexes.seal()
         bound = min(config.segment_jitter_ms, config.segment_ms)
         segment = Segment(

@@ -477,6 +477,47 @@ def test_l08_failed_truncation_takes_the_partition_offline(
     assert told == [log]
 
 
+@pytest.mark.parametrize("end", ["room", "roll", "clean stop", "crash"])
+@pytest.mark.parametrize(("code", "torn_bytes"), [(errno.ENOSPC, 9), (errno.EROFS, 0)])
+def test_l08_a_truncation_without_room_is_made_up_for(
+    files: MemoryFiles, code: int, torn_bytes: int, end: str
+) -> None:
+    """Copying file systems need room for it, and a disk that became read-only lets nothing
+    happen."""
+    log = make_log(files)
+    append(log)
+    whole = files.content(LOG_FILE)
+    files.fail(Failure("append", code=code, path_part=".log", torn_bytes=torn_bytes, for_ever=True))
+    files.fail(Failure("truncate", code=code, for_ever=True))
+    for _ in range(3):
+        assert refused(log, make_batch(1)).error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert not log.offline
+    assert len(headers(read_all(log))) == 1
+    if torn_bytes:
+        with pytest.raises(OSError, match="truncat"):
+            log.roll(NOW_MS)
+        assert len(files.content(LOG_FILE)) == len(whole) + torn_bytes
+    files.heal()
+    if end == "roll":
+        log.roll(NOW_MS)
+        assert files.content(LOG_FILE) == whole
+    elif end != "room":
+        log = reopen(log, files, clean=end == "clean stop")
+        assert files.content(LOG_FILE) == whole
+    append(log)
+    assert [header.base_offset for header in headers(read_all(log))] == [0, 1]
+
+
+def test_l08_a_stop_while_a_torn_write_cannot_be_cut_is_not_clean(files: MemoryFiles) -> None:
+    log = make_log(files)
+    append(log)
+    files.fail(Failure("append", code=errno.ENOSPC, path_part=".log", torn_bytes=9))
+    files.fail(Failure("truncate", code=errno.ENOSPC, for_ever=True))
+    refused(log, make_batch(1))
+    with pytest.raises(OSError, match="truncat"):
+        log.close(clean=True)
+
+
 def test_l08_failed_roll_keeps_the_old_segment(files: MemoryFiles) -> None:
     log = make_log(files, segment_bytes=200)
     append(log)
