@@ -3,15 +3,14 @@ truncation (L-08)."""
 
 from __future__ import annotations
 
-import errno
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
 import budget
+from filling_files import NEED_ROOM, FillingFiles
 from logs import NOW_MS, append, make_batch, make_log, read_all, records, reopen
-from odradek.simulation.disk import Failure, MemoryFiles
 from odradek_broker.storage.errors import AppendRejected
 from odradek_broker.storage.log import PartitionLog
 from odradek_protocol.errors import ErrorCode
@@ -22,27 +21,7 @@ SETTINGS: dict[str, Any] = {
     "index_interval_bytes": 100,
     "retention_bytes": 1_500,
 }
-#: A file system that copies blocks needs room for a truncation too.
-NEED_ROOM = {"append", "open", "rename", "truncate"}
 DAY_MS = 86_400_000
-
-
-class FillingFiles(MemoryFiles):
-    """A disk that is full from one operation to another, by their numbers; a refused write may
-    store some bytes."""
-
-    def __init__(self) -> None:
-        super().__init__(now_ms=NOW_MS)
-        self.full = range(0)
-        self.refused: list[str] = []
-
-    def trip(self, kind: str, path: str) -> Failure | None:
-        number = self.operations
-        failure = super().trip(kind, path)
-        if failure is None and number in self.full and kind in NEED_ROOM:
-            self.refused.append(kind)
-            return Failure(kind, code=errno.ENOSPC, torn_bytes=7)
-        return failure
 
 
 def work(log: PartitionLog) -> list[bytes]:
