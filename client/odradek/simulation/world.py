@@ -92,8 +92,10 @@ class World:
     def slow_disk(self, least_ms: float, most_ms: float) -> Iterator[None]:
         """Let an fsync take between `least_ms` and `most_ms` while the block lasts."""
         self.sync_delay_ms = (least_ms, most_ms)
-        yield
-        self.sync_delay_ms = self._sync_ms
+        try:
+            yield
+        finally:
+            self.sync_delay_ms = self._sync_ms
 
     async def sleep(self, duration_ms: float) -> None:
         """Let virtual time pass."""

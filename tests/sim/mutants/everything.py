@@ -71,7 +71,7 @@ EVERYTHING = (
     Mutant(
         "a log start that is left to the next topic of the name",
         "everything",
-        2,
+        4,
         {(LogDirectory, "forget_checkpoints"): _log_start_is_left},
     ),
     Mutant(
@@ -84,7 +84,7 @@ EVERYTHING = (
     Mutant(
         "a transaction that waits for its marker in a deleted topic",
         "everything",
-        24,
+        13,
         {(MarkerProgress, "answered"): _every_topic_exists},
     ),
     Mutant(

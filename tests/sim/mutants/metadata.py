@@ -45,7 +45,7 @@ METADATA = (
     Mutant(
         "a change of metadata acknowledged before it is durable",
         "admin-churn",
-        1,
+        9,
         {(MetadataLog, "commit"): committed_at_once},
         ("admin-churn: ",),
     ),

@@ -21,6 +21,7 @@ from odradek_broker.coordinator.transactions.decisions import (
 )
 from odradek_broker.coordinator.transactions.shard import TransactionShard
 from odradek_broker.coordinator.transactions.transaction import Transaction, TransactionState
+from odradek_broker.coordinator.transactions.verification import _ProducerQueue
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers import add_offsets_to_txn
 from odradek_broker.storage.log import PartitionLog
@@ -161,12 +162,13 @@ TRANSACTIONS = (
     Mutant(
         "an EndTxn that is judged before what is under way",
         "lone-producers",
-        13,
+        1,
         {
             (shard, "decide_end"): _judged_before_what_is_under_way,
             # The broker does not wait for the end in progress either, and our client does not
             # retry: other clients do not.
             (TransactionShard, "_park"): lambda *_: False,
+            (_ProducerQueue, "_pause"): lambda *_: False,
             (TransactionManager, "_may_be_too_early"): lambda *_: False,
         },
         ("fencing: ",),

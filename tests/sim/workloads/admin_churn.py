@@ -112,6 +112,8 @@ class AdminChurnWorkload:
             await self._change_setting(admin)
             return
         topic = random.choice(self._topics)
+        if random.random() < 0.5:
+            self._problems += await self._check_description(admin, topic)
         self._changing = topic
         kind = "create" if topic.topic_id is None else random.choice(("delete", "grow", "set"))
         self._world.note(name, f"{kind} {topic.name}")
@@ -208,13 +210,10 @@ class AdminChurnWorkload:
         problems = self._problems
         bootstrap = self._world.broker.bootstrap
         async with Admin(bootstrap_servers=bootstrap) as admin:
-            names = set(await admin.list_topics())
             for topic in self._topics:
-                if (topic.name in names) != (topic.topic_id is not None):
-                    there = "there" if topic.name in names else "not there"
-                    problems.append(f"{topic.name} is {there}, with the id {topic.topic_id!r}")
-                elif topic.topic_id is not None:
-                    problems += await self._check_topic(admin, topic)
+                problems += await self._check_description(admin, topic)
+                if topic.topic_id is not None:
+                    problems += await self._check_records(topic)
             for resource, value in self._set.items():
                 setting, _ = _SETTINGS[resource]
                 entries = (await admin.describe_configs([resource]))[resource]
@@ -223,7 +222,13 @@ class AdminChurnWorkload:
                     problems.append(f"{setting} was set to {value}, and is {found}")
         return iter(problems)
 
-    async def _check_topic(self, admin: Admin, topic: _Topic) -> list[str]:
+    async def _check_description(self, admin: Admin, topic: _Topic) -> list[str]:
+        is_there = topic.name in await admin.list_topics()
+        if is_there != (topic.topic_id is not None):
+            there = "there" if is_there else "not there"
+            return [f"{topic.name} is {there}, with the id {topic.topic_id!r}"]
+        if not is_there:
+            return []
         problems = []
         described = (await admin.describe_topics([topic.name]))[topic.name]
         found = (described.topic_id, len(described.partitions))
@@ -235,6 +240,10 @@ class AdminChurnWorkload:
         own = None if entry.is_default else entry.value
         if own != topic.retention_ms:
             problems.append(f"{topic.name} has retention.ms {own} instead of {topic.retention_ms}")
+        return problems
+
+    async def _check_records(self, topic: _Topic) -> list[str]:
+        problems = []
         logs = await read_all(self._world.broker.bootstrap, topic.name, topic.partitions)
         for place, records in logs.items():
             for expected, (offset, value) in enumerate(records):

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import ClassVar
 
+from tests.sim.checkers.attempts import Attempt
 from tests.sim.checkers.epochs import EpochChecker
 from tests.sim.workloads.clients import keep_running
 from tests.sim.workloads.transactions import SETTINGS, Sink
@@ -21,6 +22,8 @@ _GROUP = "positions"
 _PRODUCERS = 2
 #: Longer than a run with all its faults: no transaction times out while its producer lives.
 _TRANSACTION_TIMEOUT_MS = 60_000
+#: The markers of a commit take so long that the next EndTxn may come before they are written.
+_SLOW_SYNC_MS = (20.0, 60.0)
 
 
 class LoneProducersWorkload:
@@ -100,17 +103,26 @@ class LoneProducersWorkload:
             if manager.is_v2:
                 for problem in self._epochs.commits(name, manager.identity):
                     self._world.violated("epochs", problem)
-            attempt.may_commit = True
-            while not attempt.committed:
-                try:
-                    await producer.commit_transaction()
-                    attempt.committed = True
-                except TransactionTimeout as problem:
-                    self._world.note(name, f"waits on: {problem}")
-            self._world.note(name, f"has committed {attempt}")
+            if random.random() < 0.9:
+                await self._commit(name, producer, attempt)
+                return
+            with self._world.slow_disk(*_SLOW_SYNC_MS):
+                await self._commit(name, producer, attempt)
+                await producer.begin_transaction()
+                await self._abort_at_once(producer)
         except Abortable as problem:
             self._world.note(name, f"must abort {attempt}: {problem}")
             await producer.abort_transaction()
+
+    async def _commit(self, name: str, producer: Producer, attempt: Attempt) -> None:
+        attempt.may_commit = True
+        while not attempt.committed:
+            try:
+                await producer.commit_transaction()
+                attempt.committed = True
+            except TransactionTimeout as problem:
+                self._world.note(name, f"waits on: {problem}")
+        self._world.note(name, f"has committed {attempt}")
 
     async def _abort_at_once(self, producer: Producer) -> None:
         """Abort while offsets are being added to the transaction."""
