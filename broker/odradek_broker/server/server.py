@@ -50,6 +50,7 @@ from odradek_broker.server.tls import (
     with_token_key,
 )
 from odradek_broker.storage.cleaner.manager import LogCleaner
+from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.manager import LogManager
 from odradek_broker.storage.startup import StartReport
@@ -168,6 +169,8 @@ class Server:
         self._tasks: list[asyncio.Task[None]] = []
         self._writing: asyncio.Future[None] | None = None
         self._stopping = False
+        #: True if users of the settings could not be created yet.
+        self._users_missing = False
         #: Set when the broker is to stop; `failure` is the reason if nobody requested it.
         self.ended = asyncio.Event()
         self.failure = ""
@@ -287,14 +290,25 @@ class Server:
         return bound
 
     async def _make_first_users(self) -> None:
-        """Create the SCRAM users of the settings that have no credentials yet. Raises
-        StartError."""
+        """Create the SCRAM users of the settings that have no credentials yet; on a full disk
+        `_maintain` tries again. Raises StartError."""
         texts = self.config.sasl_scram_initial_users
         present = self.node.metadata.scram_credentials
         records, names = initial_user_records(texts, present, self._host.randomness)
+        missing, self._users_missing = self._users_missing, False
         if records:
             durable = asyncio.Event()
-            self.node.metadata_log.commit(records).then(lambda _: durable.set())
+            try:
+                self.node.metadata_log.commit(records).then(lambda _: durable.set())
+            except StorageError as problem:
+                self._users_missing = True
+                if not missing:
+                    log.error(
+                        "users of SCRAM cannot be created: it is tried again",
+                        users=names,
+                        problem=problem.message,
+                    )
+                return
             await durable.wait()
             log.info("created users of SCRAM", users=names)
 
@@ -637,6 +651,8 @@ class Server:
             log.error("maintenance met a problem", problem=problem)
         if len(report.problems) > _PROBLEMS_LOGGED_MAX:
             log.error("maintenance met more problems", problems=len(report.problems))
+        if self._users_missing and not self.node.logs.metadata_directory.disk.problem:
+            await self._make_first_users()
 
     async def _keep_recovery_points(self) -> None:
         """Write the recovery points, so that a start after a crash has little to scan (L-30)."""

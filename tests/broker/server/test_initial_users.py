@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
+import errno
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker_in_loop import StartBroker
 from command_line import Commands
 from odradek_broker.config.types import ConfigError
-from odradek_broker.platform.machine import RealRandomness
+from odradek_broker.platform.machine import RealFile, RealRandomness
 from odradek_broker.server.host import StartError
 from odradek_broker.server.initial_users import initial_user_records
 from odradek_protocol.sasl.scram import ScramMechanism
@@ -52,6 +54,30 @@ async def test_a48_users_are_made_once(
     await again.stop()
     with pytest.raises(StartError, match="ADMIN_PASSWORD"):
         await start_broker(keys=keys)
+
+
+async def test_a48_on_a_full_disk_users_are_made_when_there_is_room(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("P", "secret")
+    keys = LISTENER | MECHANISMS
+    await (await start_broker(keys=keys)).stop()
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, capture_logs() as lines:
+        patch.setattr(RealFile, "append", full)
+        broker = await start_broker(keys=keys | {USERS: "admin=env:P"})
+        for _ in range(3):
+            await broker.server._maintain()
+        assert broker.node.metadata.scram_credentials == {}
+        (told,) = [line for line in lines if "users" in line]
+        assert told["users"] == ["admin"]
+        assert told["log_level"] == "error"
+    await broker.server._maintain()
+    client = await broker.client()
+    assert (await scram(client, ScramMechanism.SHA_256, "admin", "secret")).error_code == 0
 
 
 def test_a48_each_has_a_salt_of_its_own() -> None:
