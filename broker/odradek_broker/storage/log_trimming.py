@@ -190,7 +190,18 @@ class LogTrimming:
             remove_cleaned(self._options.files, path, sources[0])
             return False
         swap = self._files.swap = SegmentSwap(self._options.files, path, sources)
-        self._step(swap.commit, "swapping a cleaned segment in")
+        doing = "swapping a cleaned segment in"
+        try:
+            swap.commit()
+        except OSError as problem:
+            if not no_room(problem):
+                raise self._log.failed(doing, problem) from problem
+            # The last rename commits: until then the sources alone count.
+            self._files.swap = None
+            remove_cleaned(self._options.files, path, sources[0])
+            self._options.disk.failed(problem)
+            text = f"{doing} failed for {self._log.name}: {problem}"
+            raise StorageError(ErrorCode.KAFKA_STORAGE_ERROR, text) from problem
         return True
 
     def sync_directory(self) -> None:

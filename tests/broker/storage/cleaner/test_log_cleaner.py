@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Any
 
@@ -225,6 +226,27 @@ def test_a_full_disk_ends_a_cleaning_and_not_the_next_one() -> None:
     assert not [path for path in world.files.paths() if path.endswith(".cleaned")]
     world.look()
     assert len(world.problems) == 1 and len(keys_of(log)) < 20
+
+
+@pytest.mark.parametrize("nth", range(1, 5))
+def test_l27_a_swap_that_finds_no_room_before_its_commit_is_given_up(nth: int) -> None:
+    world = World()
+    log = world.topic("t")
+    world.fill(log, 60)
+    before = keys_of(log)
+    full = world.files.fail(Failure("rename", nth, path_part=".cleaned", code=errno.ENOSPC))
+    world.look()
+    assert full.fired == 1
+    assert not log.offline
+    assert len(world.problems) == 1
+    assert keys_of(log) == before
+    assert not [path for path in world.files.paths() if path.endswith((".cleaned", ".swap"))]
+    world.look()
+    assert len(world.problems) == 1
+    after = keys_of(log)
+    assert len(after) < 20
+    world.crash()
+    assert keys_of(world.log("t")) == after
 
 
 def test_d05_a_swap_whose_sync_failed_takes_the_partition_offline() -> None:
