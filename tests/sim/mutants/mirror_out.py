@@ -1,4 +1,4 @@
-"""Bugs of the mirror out: positions outside of the transaction, runs over gaps."""
+"""Bugs of the mirror out: positions outside of the transaction, runs over gaps, failed starts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 from tests.sim.mutants.base import Mutant
 
 from odradek.mirror import run_map
+from odradek.mirror.exactly_once import ExactlyOnceCopier
+from odradek.mirror.map_topic import Owner
 from odradek.mirror.run_map import Run, encode_key, encode_value
 from odradek.mirror.transactional_writer import TransactionalWriter
 from odradek_client.producer.producer import Producer
@@ -24,6 +26,15 @@ def _follows_in_the_source(before: Run, run: Run) -> bool:
     return run.source == before.source + before.length
 
 
+async def _begin_as_the_last_name(self: ExactlyOnceCopier) -> None:
+    if self._tried_identities:
+        self._owner = Owner(*self._tried_identities[-1], host="", pid=0, since_ms=0)
+        self._tried_identities.clear()
+    await _begin(self)
+
+
+_begin = ExactlyOnceCopier._begin
+
 MIRROR_OUT = (
     Mutant(
         "the positions of a mirror are written outside of its transaction",
@@ -38,5 +49,12 @@ MIRROR_OUT = (
         1,
         {(run_map, "_follows"): _follows_in_the_source},
         ("mirrored",),
+    ),
+    Mutant(
+        "a failed start of a mirror taken for another instance",
+        "mirror-out",
+        10,
+        {(ExactlyOnceCopier, "_begin"): _begin_as_the_last_name},
+        ("the only instance",),
     ),
 )

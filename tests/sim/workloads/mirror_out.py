@@ -26,6 +26,8 @@ _PREFIX = "copy-of-"
 _NAME = "out"
 _PARTITIONS = 2
 _RECORDS = 30
+#: With the shortest, the broker aborts transactions before they are committed.
+_TRANSACTION_TIMEOUTS_MS = (TRANSACTION_TIMEOUT_MS, TRANSACTION_TIMEOUT_MS, 100, 20)
 #: So that a copy takes several transactions.
 _FEW_BYTES = FetchLimits(max_bytes=400, partition_bytes=200, wait_ms=100)
 _SOURCES = [TopicPartition(_SOURCE, index) for index in range(_PARTITIONS)]
@@ -131,7 +133,7 @@ class MirrorOutWorkload:
             _NAME,
             transaction_bytes=self._random.choice((1, 300, 10_000)),
             transaction_ms=50,
-            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            transaction_timeout_ms=self._random.choice(_TRANSACTION_TIMEOUTS_MS),
             prefix=_PREFIX,
         )
         counts = _Counts()
