@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.sim.mutants.base import Mutant
 
 from odradek_client.consumer.fetcher import Fetcher, FetchPlan
 from odradek_client.consumer.group.offsets import Commit, CommitQueue
 from odradek_client.producer.accumulator import Accumulator
 from odradek_client.producer.batch import ProducerBatch
+from odradek_client.producer.sender import Produce, Sender
 
 
 def _memory_is_kept(self: Accumulator, batch: ProducerBatch) -> None:
@@ -24,7 +27,13 @@ def _still_in_flight(self: Fetcher, plan: FetchPlan, now_ms: int) -> None:
     self._in_flight.add(plan.node_id)
 
 
+def _topics_of_the_present_metadata(self: Sender, sent: Produce, *answered: Any) -> Any:
+    sent.topic_names = dict(self._cluster.topic_names)
+    return _answered(self, sent, *answered)
+
+
 _on_failure = Fetcher.on_failure
+_answered = Sender.answered
 
 CLIENTS = (
     Mutant(
@@ -46,5 +55,12 @@ CLIENTS = (
         17,
         {(Fetcher, "on_failure"): _still_in_flight},
         ("queues: ",),
+    ),
+    Mutant(
+        "the topic of an answer to Produce taken from the present metadata",
+        "admin-churn",
+        25,
+        {(Sender, "answered"): _topics_of_the_present_metadata},
+        ("does not mention the partition",),
     ),
 )

@@ -18,6 +18,7 @@ from odradek_client.consumer.consumer import Consumer
 from odradek_client.errors import OdradekError
 from odradek_client.producer.batch import Delivery
 from odradek_client.producer.producer import Producer
+from odradek_protocol.errors import ErrorCode
 
 _TOPICS = 2
 _PARTITIONS_MAX = 4
@@ -177,8 +178,10 @@ class AdminChurnWorkload:
     ) -> None:
         try:
             where = await delivery
-        except OdradekError:
+        except OdradekError as problem:
             topic.over[value] = None
+            if problem.code is ErrorCode.UNKNOWN_SERVER_ERROR:
+                self._problems.append(f"{value!r} for {topic.name}: {problem}")
             return
         topic.over[value] = None
         if topic_id is not None and topic.topic_id == topic_id:
