@@ -206,8 +206,8 @@ class MetadataLog:
         """Append records and publish them; resolves when they are durable.
 
         StorageError if the records cannot be appended, as on a full disk, or contradict the state:
-        then nothing has changed. If the records are written and do not become durable, the broker stops, and nothing
-        resolves.
+        then nothing has changed. If the records are written and do not become durable, the broker
+        stops, and nothing resolves.
         """
         deferred: Deferred[None] = Deferred()
         if not records:
