@@ -1,7 +1,7 @@
 """The table of APIs: key, name, messages and versions, in key order.
 
-Each row has the served versions of an API, whose messages a module of `schemas/` declares. An API is
-served if `odradek_broker/handlers/` has a module of the same name.
+Each row has the served versions of an API, whose messages a module of `schemas/` declares. An API
+is served if `odradek_broker/handlers/` has a module of the same name.
 """
 
 from __future__ import annotations
