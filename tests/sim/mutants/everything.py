@@ -71,7 +71,7 @@ EVERYTHING = (
     Mutant(
         "a log start that is left to the next topic of the name",
         "everything",
-        4,
+        3,
         {(LogDirectory, "forget_checkpoints"): _log_start_is_left},
     ),
     Mutant(

@@ -124,7 +124,7 @@ STORAGE = (
     Mutant(
         "a start with page-cache that leaves unsynced what fsync had acknowledged",
         "everything",
-        13,
+        9,
         {(PartitionLog, "load"): _loaded_unsynced},
         ("readers were shown records",),
     ),
@@ -168,7 +168,7 @@ STORAGE = (
     Mutant(
         "a failed fsync taken for a good one",
         "transactional-copy",
-        97,
+        108,
         {
             (LogDurability, "finish_flush"): _failed_flush_is_a_flush,
             (LogDurability, "finish_journaled"): _failed_write_is_a_write,
