@@ -1,5 +1,6 @@
-"""Consumers at a broker with a full disk: a commit of librdkafka's fails soon, and the consumer
-stays a member; acknowledgements of a share group have no result until there is room again."""
+"""Clients of a broker with a full disk: a commit of librdkafka's fails soon, and the consumer stays
+a member; acknowledgements of a share group have no result until there is room again; an admin
+request that is sent again and again writes no line into the log each time."""
 
 from __future__ import annotations
 
@@ -9,10 +10,11 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from odradek import NewTopic, sync
 from odradek.broker import SubprocessBroker
 from odradek.faults import Faults
 from odradek_client.admin import Admin, ConfigResource
-from odradek_client.errors import RequestTimedOut
+from odradek_client.errors import OdradekError, RequestTimedOut
 from odradek_client.share.consumer import ShareConsumer
 from odradek_client.share.record import RecordState, ShareRecord
 from waiting import wait_until
@@ -102,3 +104,20 @@ async def test_h159_an_acknowledgement_on_a_full_disk_is_carried_out_when_there_
         await asyncio.to_thread(faults.clear)
         assert list((await consumer.commit()).values()) == [None]
         assert [record.state for record in records] == [RecordState.DONE]
+
+
+def test_admin_requests_that_are_sent_again_fill_no_log(
+    broker: SubprocessBroker, faults: Faults
+) -> None:
+    with sync.Admin(
+        bootstrap_servers=broker.bootstrap, default_api_timeout_ms=1000, retry_backoff_ms=50
+    ) as admin:
+        faults.full_disk()
+        lines = broker.log_tail().count("\n")
+        for _ in range(3):
+            with pytest.raises(OdradekError):
+                admin.create_topics([NewTopic("not-there", 1, 1)])
+        assert broker.log_tail().count("\n") <= lines + 1
+        faults.clear()
+        admin.create_topics([NewTopic("there", 1, 1)])
+        assert "there" in admin.list_topics()

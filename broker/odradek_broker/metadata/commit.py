@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-import structlog
-
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.log import MetadataLog
 from odradek_broker.platform.seams import Scheduler
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.stored.cluster_metadata import MetadataRecord
-
-log = structlog.get_logger("odradek.admin")
 
 Response = TypeVar("Response")
 #: The shortest wait: some clients send a timeout of 0 and wait nevertheless.
@@ -49,8 +45,9 @@ def when_durable(
         return timed_out()
     try:
         recorded = node.metadata_log.commit(records) if records else node.metadata_log.durable()
-    except StorageError as problem:
-        log.error("metadata was not recorded", problem=problem.message)
+    except StorageError:
+        # The cause is logged once, however often clients retry: by the disk's watch, or with the
+        # problems of the metadata log.
         return timed_out()
     if recorded.done:
         return respond()
