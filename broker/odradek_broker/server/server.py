@@ -203,6 +203,8 @@ class Server:
         self._advertise()
         try:
             await self._make_first_users()
+            if self.failure:
+                raise StartError(self.failure)
         except BaseException:
             for listener in bound.values():
                 listener.close()
@@ -309,8 +311,12 @@ class Server:
                         problem=problem.message,
                     )
                 return
-            await durable.wait()
-            log.info("created users of SCRAM", users=names)
+            waiting = [asyncio.create_task(event.wait()) for event in (durable, self.ended)]
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for each in waiting:
+                each.cancel()
+            if durable.is_set():
+                log.info("created users of SCRAM", users=names)
 
     def _open_sasl(self, loop: asyncio.AbstractEventLoop) -> SaslListeners | None:
         """Open the listeners with SASL. Raises StartError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import errno
 from pathlib import Path
@@ -12,7 +13,7 @@ from structlog.testing import capture_logs
 from broker_in_loop import StartBroker
 from command_line import Commands
 from odradek_broker.config.types import ConfigError
-from odradek_broker.platform.machine import RealFile, RealRandomness
+from odradek_broker.platform.machine import RealBlockFile, RealFile, RealRandomness
 from odradek_broker.server.host import StartError
 from odradek_broker.server.initial_users import initial_user_records
 from odradek_protocol.sasl.scram import ScramMechanism
@@ -78,6 +79,24 @@ async def test_a48_on_a_full_disk_users_are_made_when_there_is_room(
     await broker.server._maintain()
     client = await broker.client()
     assert (await scram(client, ScramMechanism.SHA_256, "admin", "secret")).error_code == 0
+
+
+async def test_a48_a_start_ends_if_the_disk_does_not_flush_the_users(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("P", "secret")
+    keys = LISTENER | MECHANISMS
+    await (await start_broker(keys=keys)).stop()
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RealFile, "sync", refused)
+        patch.setattr(RealBlockFile, "write_at", refused)
+        async with asyncio.timeout(20):
+            with pytest.raises(StartError, match="metadata log"):
+                await start_broker(keys=keys | {USERS: "admin=env:P"})
 
 
 def test_a48_each_has_a_salt_of_its_own() -> None:
