@@ -37,7 +37,7 @@ from odradek_protocol.schemas.append_mirror_records import (
     MirroredPartition,
     MirroredPartitionResult,
 )
-from odradek_protocol.stored.cluster_metadata import MetadataRecord
+from odradek_protocol.stored.cluster_metadata import MetadataRecord, PartitionRecord
 
 _E = ErrorCode
 
@@ -84,6 +84,7 @@ class MirrorAppends:
         except StorageError as problem:
             refused = AppendRejected(problem.error, problem.message)
             return Deferred.of([self._refused(each, refused) for each in wanted])
+        self._tell_raised_epochs(records)
         return recorded.bind(lambda _: self._append_all(wanted))
 
     # --- Metadata ---
@@ -111,9 +112,17 @@ class MirrorAppends:
         records: list[MetadataRecord] = []
         for (topic, index), epoch in epochs.items():
             records += metadata.leader_epoch_records(topic, {index: epoch})
-            raised = MirrorDecision(MirrorEvent.EPOCH_RAISED, topic, ((topic, index),), epoch=epoch)
-            self._observer(raised)
         return records + metadata.leave_producer_ids_to_others(highest)
+
+    def _tell_raised_epochs(self, records: Sequence[MetadataRecord]) -> None:
+        for record in records:
+            if isinstance(record, PartitionRecord):
+                topic = self._metadata.topic_name(record.topic_id) or ""
+                where = topic, record.partition_id
+                epoch = record.leader_epoch
+                self._observer(
+                    MirrorDecision(MirrorEvent.EPOCH_RAISED, topic, (where,), epoch=epoch)
+                )
 
     def _check(self, wanted: MirrorAppend) -> Partition:
         """The partition, if it is one of a mirror topic that takes records. AppendRejected."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import struct
 
@@ -9,6 +10,7 @@ import pytest
 
 from logs import NOW_MS, make_batch
 from mirror_world import SOURCE, MirrorWorld, SourceLog, base_offsets, same_state
+from odradek.simulation.disk import Failure
 from odradek_broker.config.types import ConfigError
 from odradek_broker.explain.sentences import EventKind
 from odradek_broker.metadata.config_changes import (
@@ -431,6 +433,17 @@ def test_i07_a_partition_that_is_named_often_has_its_epoch_raised_once(world: Mi
     world.crash(keep_page_cache=False)
     assert world.node.metadata.leader_epoch_of("t", 0) == max(epochs)
     assert world.node.metadata.producer_ids_end > max(epochs)
+
+
+def test_i07_an_epoch_that_could_not_be_recorded_is_not_told_as_raised(world: MirrorWorld) -> None:
+    world.files.fail(Failure("append", code=errno.ENOSPC, for_ever=True))
+    for _ in range(3):
+        assert world.send(batch(0), epoch=7).result()[0].error_code == E.KAFKA_STORAGE_ERROR
+    assert not world.node.mirror_history.about("t").events
+    world.files.heal()
+    assert world.append(batch(0), epoch=7).error_code == E.NONE
+    kinds = [each.kind for each in world.node.mirror_history.about("t").events]
+    assert kinds.count(EventKind.MIRROR_EPOCH_RAISED) == 1
 
 
 def test_i06_a_damaged_batch_takes_no_producer_ids(world: MirrorWorld) -> None:
