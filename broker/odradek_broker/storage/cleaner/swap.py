@@ -63,10 +63,14 @@ def write_sources(files: Files, directory: str, sources: Sequence[int]) -> None:
 
 def remove_cleaned(files: Files, directory: str, base: int) -> None:
     """Remove files that a cleaner wrote and nobody committed. Files that cannot be removed are
-    overwritten by the next cleaning, or removed by the next start."""
-    for ending in (CLEANED, SWAP):
-        for suffix in ("log", *_INDEXES, _SOURCES):
-            with suppress(OSError):
+    overwritten by the next cleaning, or removed by the next start.
+
+    A start takes a `.swap` for committed if no `.cleaned` is there (L-46): these are removed last,
+    and only if no `.swap` is left.
+    """
+    with suppress(OSError):
+        for ending in (SWAP, CLEANED):
+            for suffix in ("log", *_INDEXES, _SOURCES):
                 files.remove(_path(directory, base, suffix + ending))
 
 

@@ -249,6 +249,23 @@ def test_l27_a_swap_that_finds_no_room_before_its_commit_is_given_up(nth: int) -
     assert keys_of(world.log("t")) == after
 
 
+@pytest.mark.parametrize("nth", range(1, 4))
+def test_l46_a_swap_that_was_given_up_and_cannot_be_removed_stays_uncommitted(nth: int) -> None:
+    """A start takes a `.swap` without its `.sources.cleaned` for one that Kafka has committed."""
+    world = World()
+    log = world.topic("t")
+    world.fill(log, 60)
+    before = keys_of(log)
+    world.files.fail(Failure("rename", path_part=".sources.cleaned", code=errno.ENOSPC))
+    full = world.files.fail(Failure("remove", nth, path_part=".swap", code=errno.ENOSPC))
+    world.look()
+    assert full.fired == 1
+    assert [path for path in world.files.paths() if path.endswith(".swap")]
+    world.crash()
+    assert keys_of(world.log("t")) == before
+    assert not [path for path in world.files.paths() if path.endswith((".cleaned", ".swap"))]
+
+
 def test_d05_a_swap_whose_sync_failed_takes_the_partition_offline() -> None:
     world = World()
     log = world.topic("t")
