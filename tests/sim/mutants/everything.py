@@ -71,7 +71,7 @@ EVERYTHING = (
     Mutant(
         "a log start that is left to the next topic of the name",
         "everything",
-        3,
+        5,
         {(LogDirectory, "forget_checkpoints"): _log_start_is_left},
     ),
     Mutant(
@@ -90,7 +90,7 @@ EVERYTHING = (
     Mutant(
         "log starts of all data directories taken for those of each",
         "everything",
-        4,
+        9,
         {(LogStartup, "_find_all"): _log_starts_of_all_directories},
     ),
     Mutant(

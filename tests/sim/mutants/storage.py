@@ -124,7 +124,7 @@ STORAGE = (
     Mutant(
         "a start with page-cache that leaves unsynced what fsync had acknowledged",
         "everything",
-        9,
+        13,
         {(PartitionLog, "load"): _loaded_unsynced},
         ("readers were shown records",),
     ),

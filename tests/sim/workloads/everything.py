@@ -23,12 +23,19 @@ from tests.sim.workloads.retention import RetentionWorkload
 
 from odradek.simulation.world import World
 
+
 #: The topics of the four differ: state, with DeleteRecords and created again; events, with
 #: DeleteRecords; t0 and on, which come and go; orders and copies.
+class _HastyChurnWorkload(AdminChurnWorkload):
+    """Changes in quick succession, which meet the transactions of a topic more often."""
+
+    looks_first: ClassVar[bool] = False
+
+
 _PARTS: tuple[type[Workload], ...] = (
     CompactedChurnWorkload,
     RetentionWorkload,
-    AdminChurnWorkload,
+    _HastyChurnWorkload,
     TransactionalCopyWorkload,
 )
 
