@@ -89,8 +89,10 @@ def check_all(records: Sequence[MetadataRecord], known: Known) -> None:
 
 
 class _Ahead:
-    """The state with some records replayed: what they change in it, by the kind of the thing and
-    its id; None: it is removed."""
+    """The state as it will be behind some records.
+
+    `_changes`: the things that they add, by kind and id; None for a thing that they remove.
+    """
 
     def __init__(self, known: Known) -> None:
         self._known = known
@@ -209,8 +211,8 @@ def _check_remove_topic(record: RemoveTopicRecord, known: Known) -> None:
 
 
 def _check_setting(record: ConfigRecord) -> None:
-    """Only before the record is written: an older version may have accepted another value, and a
-    setting that was written is replaced by a later record."""
+    """Raise MetadataError if a start could not read a setting. Called only before the record is
+    written: an older version may have written such a value, and a later record replaces it."""
     row = _READ_AT_START.get(record.resource_type, {}).get(record.name)
     if row is not None and record.value is not None:
         try:

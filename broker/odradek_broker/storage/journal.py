@@ -15,9 +15,10 @@ a crash restores what the files have lost (`journal_replay.py`).
                               the oldest part is checkpointed,  current part
                               and free when its logs are synced
 
-A write for which the disk has no room, as a file system that copies blocks may find, makes nothing
-durable, and nor do those behind it: a start finds no block behind a missing one. The files are
-synced then, and once all of them are, the journal is begun anew.
+A file system that copies blocks may have no room for a write although the file is large enough.
+Then neither this write nor those behind it make anything durable: a start finds no block behind a
+missing one. The segment files are synced instead, and once all of them are, the journal is begun
+anew.
 
 The parts have equal size and are filled in turn. The file grows by one part when all are in use, up
 to `bytes_max`; from half of that on the oldest parts are checkpointed. Where there is no room, and
