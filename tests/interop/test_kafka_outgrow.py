@@ -200,7 +200,7 @@ def move(
     odradek("mirror", "check", *both)
     assert rights(target) == rights(source)
     if mode == "same-offsets":
-        odradek("mirror", "promote", "--to", target)
+        odradek("mirror", "promote", "--to", target, "--execute")
     else:
         programs.delete_local_state()
 
