@@ -307,6 +307,9 @@ class CommitJournal:
 
     def _add_parts(self, count: int) -> None:
         """Add the parts to the file, in any thread. OSError."""
+        if not self._parts:
+            # An earlier file, of which nothing is needed, would take room on a full disk.
+            self.remove()
         path = self._path if self._parts else f"{self._path}.tmp"
         size_bytes = ALIGN_BYTES + self._parts * self._part_bytes if self._parts else 0
         file = self._files.open(path, create=not self._parts)

@@ -402,6 +402,26 @@ def test_l50_a_write_without_room_leaves_it_to_the_files(world: World) -> None:
     assert list(values(found).values()) == [b"no room", b"anew", b"in the journal"]
 
 
+def test_l50_what_is_left_of_one_without_room_takes_none_from_others(world: World) -> None:
+    log = world.create("t", IDS[0])
+    world.files.fail(Failure("write_at", code=errno.ENOSPC))
+    append(log, make_batch(1, value=b"no room"))
+    world.flush(log)
+    world.files.fail(Failure("append", code=errno.ENOSPC, path_part=PATH, for_ever=True))
+    world.checkpoint()
+    assert not world.directory.journal.prepare()
+    assert not world.files.exists(PATH)
+    world.files.heal()
+    world.checkpoint()
+    world.directory.journal.prepare()
+    append(log, make_batch(1, value=b"in the journal"))
+    assert syncs_of(world, lambda: world.flush(log)) == [PATH]
+    world.restart()
+    found = world.logs.get("t", 0)
+    assert found is not None
+    assert list(values(found).values()) == [b"no room", b"in the journal"]
+
+
 def test_l50_blocks_behind_one_without_room_make_nothing_durable() -> None:
     world = World(MemoryFiles(), 64 * 1024 * 1024)
     world.start()
