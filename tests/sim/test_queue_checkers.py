@@ -111,14 +111,11 @@ def test_effects_markers_and_calls_that_nobody_carries_out(
     ]
 
 
-def producer_with(
-    *, available: int, reserved: list[int], in_flight: int = 0, unanswered: int = 0
-) -> Any:
+def producer_with(*, available: int, reserved: list[int], in_flight: int = 0) -> Any:
     """The parts of a producer that the checker reads."""
     config = SimpleNamespace(
         client_id="p", buffer_memory=100, max_in_flight_requests_per_connection=5
     )
-    connection = SimpleNamespace(_unanswered=[0] * unanswered)
     return SimpleNamespace(
         config=config,
         _accumulator=SimpleNamespace(
@@ -126,7 +123,6 @@ def producer_with(
             incomplete=[SimpleNamespace(reserved_bytes=each) for each in reserved],
         ),
         _sender=SimpleNamespace(_in_flight={1: in_flight}),
-        _network=SimpleNamespace(_nodes={(1, "main"): SimpleNamespace(connection=connection)}),
     )
 
 
@@ -138,8 +134,6 @@ def test_what_a_producer_holds() -> None:
     assert problem == "p has taken 20 bytes more than buffer_memory"
     (problem,) = check_producer(producer_with(available=100, reserved=[], in_flight=6))
     assert problem == "p has 6 produce requests in flight to 1, of 5"
-    (problem,) = check_producer(producer_with(available=100, reserved=[], unanswered=6))
-    assert problem == "p has 6 requests unanswered by 1 (main), of 5"
 
 
 def network_with(

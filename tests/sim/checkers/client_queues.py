@@ -94,7 +94,3 @@ def check_producer(producer: Producer) -> Iterator[str]:
     for node_id, in_flight in sender._in_flight.items():
         if not 0 <= in_flight <= most:
             yield f"{name} has {in_flight} produce requests in flight to {node_id}, of {most}"
-    for (node_id, channel), node in producer._network._nodes.items():
-        unanswered = 0 if node.connection is None else len(node.connection._unanswered)
-        if unanswered > most:
-            yield f"{name} has {unanswered} requests unanswered by {node_id} ({channel}), of {most}"
