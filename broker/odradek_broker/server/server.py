@@ -209,6 +209,7 @@ class Server:
             for listener in bound.values():
                 listener.close()
             node.logs.stop_background()
+            self._commit.close()
             node.logs.close(clean=False)
             raise
         node.metadata.check_config = partial(check_changed, self._tls)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import errno
+import threading
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,7 @@ async def test_a48_a_start_ends_if_the_disk_does_not_flush_the_users(
         async with asyncio.timeout(20):
             with pytest.raises(StartError, match="metadata log"):
                 await start_broker(keys=keys | {USERS: "admin=env:P"})
+    assert not [each for each in threading.enumerate() if each.name.startswith("odradek-flush")]
 
 
 def test_a48_each_has_a_salt_of_its_own() -> None:
