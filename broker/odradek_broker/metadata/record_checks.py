@@ -239,8 +239,8 @@ def _check_feature_level(record: FeatureLevelRecord, _: Known) -> None:
     levels = FEATURES.get(record.name)
     if levels is None or not levels.lowest <= record.feature_level <= levels.highest:
         raise MetadataError(
-            f"the feature {record.name!r} is at level {record.feature_level}, which this version of the"
-            " broker does not have"
+            f"the feature {record.name!r} is at level {record.feature_level}, which this version of"
+            " the broker does not have"
         )
 
 
