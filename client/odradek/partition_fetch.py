@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from odradek_client.consumer.fetch_session import (
+from odradek_client.consumer.fetcher import (
+    SESSION_LOST,
     FetchSession,
     PartitionRequest,
     has_all_topic_ids,
     topics_of,
 )
-from odradek_client.consumer.fetcher import SESSION_LOST
 from odradek_client.errors import error_for
 from odradek_client.network.client import NetworkClient
 from odradek_client.structs import TopicPartition

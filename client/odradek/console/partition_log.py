@@ -12,7 +12,7 @@ from odradek.partition_fetch import FetchLimits, fetch_from
 from odradek_client.admin import Admin
 from odradek_client.admin.requests import partition_error
 from odradek_client.admin.results import Outcomes, Results
-from odradek_client.consumer.fetch_session import PartitionRequest
+from odradek_client.consumer.fetcher import PartitionRequest
 from odradek_client.errors import AuthenticationFailed, OdradekError
 from odradek_client.structs import TopicPartition
 from odradek_protocol.lazy_tuple import NamedTuple

@@ -22,7 +22,7 @@ from odradek_client.admin import Admin
 from odradek_client.admin.requests import partition_error
 from odradek_client.backoff import Backoff
 from odradek_client.consumer.errors import RETRY, RETRY_WITH_NEW_METADATA
-from odradek_client.consumer.fetch_session import FetchSession, PartitionRequest
+from odradek_client.consumer.fetcher import FetchSession, PartitionRequest
 from odradek_client.errors import OdradekError, Refused
 from odradek_client.structs import TopicPartition
 from odradek_protocol.constants import NO_LEADER_EPOCH
