@@ -2,5 +2,5 @@
 
 `classic_membership` and `consumer_membership` (KIP-848), based on `membership`, decide;
 `classic_loop` and `consumer_loop`, based on `group_loop`, carry that out. `coordinator` sends
-requests to the group's coordinator; `offsets` commits and fetches offsets, also automatically.
+requests to the group's coordinator; `offsets` commits and fetches offsets.
 """

@@ -1,7 +1,8 @@
 """The requests of a consumer to its group's coordinator, in either protocol.
 
 `ClassicGroupLoop` uses the classic protocol, `ConsumerGroupLoop` the consumer protocol (KIP-848).
-Listeners are called in the polling task (K-33); joining, heartbeats and commits have other tasks.
+Listeners are called in the polling task (K-33), which also begins automatic commits; joining,
+heartbeats and commits have other tasks.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.consumer.fetcher import Fetcher
 from odradek_client.consumer.group.heartbeats import HeartbeatLoop
 from odradek_client.consumer.group.membership import Membership
-from odradek_client.consumer.group.offsets import AutoCommit, GroupOffsets, Identity
+from odradek_client.consumer.group.offsets import GroupOffsets, Identity
 from odradek_client.consumer.rebalance_listener import RebalanceListener, call
 from odradek_client.consumer.subscription_state import SubscriptionState
 from odradek_client.consumer.tasks import cancel
-from odradek_client.errors import RebalanceInProgress
+from odradek_client.errors import OdradekError, RebalanceInProgress, Retriable
 from odradek_client.network.client import NetworkClient
 from odradek_client.structs import ConsumerGroupMetadata, TopicPartition
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import WireError
 
 log = logging.getLogger("odradek.client.consumer")
 
@@ -144,6 +146,73 @@ class Rebalance:
         self._commit, self._commit_tried = None, False
         self.assignment = None
         self.was_assigned = False
+
+
+class AutoCommit:
+    """The automatic commits of a consumer; without enable.auto.commit there are none."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        network: NetworkClient,
+        subscription: SubscriptionState,
+        offsets: GroupOffsets,
+    ) -> None:
+        self._config = config
+        self._network = network
+        self._subscription = subscription
+        self._offsets = offsets
+        self._task: asyncio.Task[None] | None = None
+        self._failed = False
+        self._next_ms = 0.0
+
+    def commit_if_due(self) -> None:
+        """Begin to commit the positions of earlier polls, if it is time and no such commit is in
+        progress."""
+        if not self._config.enable_auto_commit or self._network.now_ms() < self._next_ms:
+            return
+        if self._task is not None and not self._task.done():
+            return
+        self.restart_timer()
+        offsets = self._subscription.consumed()
+        if offsets:
+            self._task = self._offsets.commit_automatically(offsets, self._commit_ended)
+
+    def _commit_ended(self, error: OdradekError | WireError | None) -> None:
+        """A failed commit is not sent again: the positions of a later poll are, and soon if the
+        error may pass."""
+        if error is None:
+            self._failed = False
+        elif isinstance(error, Retriable):
+            self._next_ms = self._network.now_ms() + self._config.retry_backoff_ms
+            level = logging.DEBUG if self._failed else logging.WARNING
+            self._failed = True
+            log.log(
+                level,
+                "group %s: automatic commit in background, to be tried again: %s",
+                self._offsets.group_id,
+                error,
+            )
+        else:
+            log.warning(
+                "group %s: automatic commit in background: %s", self._offsets.group_id, error
+            )
+
+    def restart_timer(self) -> None:
+        """Let the next automatic commit be due after a whole interval."""
+        self._next_ms = self._network.now_ms() + self._config.auto_commit_interval_ms
+
+    def due_in_ms(self) -> float | None:
+        """The time until the next automatic commit, in ms. None without automatic commits, or if a
+        commit is due but must wait for something else."""
+        left_ms = self._next_ms - self._network.now_ms()
+        return left_ms if self._config.enable_auto_commit and left_ms > 0 else None
+
+    async def stop(self) -> None:
+        """Cancel a commit in progress; a commit at the end has the same positions, or newer
+        ones."""
+        task, self._task = self._task, None
+        await cancel(task)
 
 
 class GroupLoop(HeartbeatLoop):

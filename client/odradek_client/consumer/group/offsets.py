@@ -24,8 +24,7 @@ from odradek_client.consumer.group.offset_requests import (
     read_offset_fetch,
 )
 from odradek_client.consumer.subscription_state import SubscriptionState, TopicPartitionState
-from odradek_client.consumer.tasks import cancel
-from odradek_client.errors import OdradekError, RebalanceInProgress, RequestTimedOut, Retriable
+from odradek_client.errors import OdradekError, RebalanceInProgress, RequestTimedOut
 from odradek_client.network.client import NetworkClient
 from odradek_client.structs import OffsetAndMetadata, TopicPartition
 from odradek_protocol.errors import ErrorCode
@@ -389,70 +388,3 @@ class GroupOffsets:
             timeout_ms, retries, coordinator.ask(request, OFFSET_FETCH_NEWEST, read, retries)
         )
         return found
-
-
-class AutoCommit:
-    """The automatic commits of a consumer; without enable.auto.commit there are none."""
-
-    def __init__(
-        self,
-        config: ConsumerConfig,
-        network: NetworkClient,
-        subscription: SubscriptionState,
-        offsets: GroupOffsets,
-    ) -> None:
-        self._config = config
-        self._network = network
-        self._subscription = subscription
-        self._offsets = offsets
-        self._task: asyncio.Task[None] | None = None
-        self._failed = False
-        self._next_ms = 0.0
-
-    def commit_if_due(self) -> None:
-        """Begin to commit the positions of earlier polls, if it is time and no such commit is in
-        progress."""
-        if not self._config.enable_auto_commit or self._network.now_ms() < self._next_ms:
-            return
-        if self._task is not None and not self._task.done():
-            return
-        self.restart_timer()
-        offsets = self._subscription.consumed()
-        if offsets:
-            self._task = self._offsets.commit_automatically(offsets, self._commit_ended)
-
-    def _commit_ended(self, error: OdradekError | WireError | None) -> None:
-        """A failed commit is not sent again: the positions of a later poll are, and soon if the
-        error may pass."""
-        if error is None:
-            self._failed = False
-        elif isinstance(error, Retriable):
-            self._next_ms = self._network.now_ms() + self._config.retry_backoff_ms
-            level = logging.DEBUG if self._failed else logging.WARNING
-            self._failed = True
-            log.log(
-                level,
-                "group %s: automatic commit in background, to be tried again: %s",
-                self._offsets.group_id,
-                error,
-            )
-        else:
-            log.warning(
-                "group %s: automatic commit in background: %s", self._offsets.group_id, error
-            )
-
-    def restart_timer(self) -> None:
-        """Let the next automatic commit be due after a whole interval."""
-        self._next_ms = self._network.now_ms() + self._config.auto_commit_interval_ms
-
-    def due_in_ms(self) -> float | None:
-        """The time until the next automatic commit, in ms. None without automatic commits, or if a
-        commit is due but must wait for something else."""
-        left_ms = self._next_ms - self._network.now_ms()
-        return left_ms if self._config.enable_auto_commit and left_ms > 0 else None
-
-    async def stop(self) -> None:
-        """Cancel a commit in progress; a commit at the end has the same positions, or newer
-        ones."""
-        task, self._task = self._task, None
-        await cancel(task)

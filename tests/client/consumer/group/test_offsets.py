@@ -19,7 +19,8 @@ from odradek.simulation.simulate import run
 from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.consumer.errors import CommitFailed
 from odradek_client.consumer.group.coordinator import GroupCoordinator
-from odradek_client.consumer.group.offsets import AutoCommit, GroupOffsets, Identity
+from odradek_client.consumer.group.group_loop import AutoCommit
+from odradek_client.consumer.group.offsets import GroupOffsets, Identity
 from odradek_client.consumer.subscription_state import SubscriptionState
 from odradek_client.errors import ConnectionLost, OdradekError, RebalanceInProgress, RequestTimedOut
 from odradek_client.structs import OffsetAndMetadata, TopicPartition
