@@ -26,7 +26,7 @@ from odradek_client.errors import (
     UnsupportedByBroker,
     error_for,
 )
-from odradek_client.network.broker_connection import Channel
+from odradek_client.network.broker_connection import BrokerConnection, Channel, ConnectionState
 from odradek_client.network.cluster import BrokerAddress, ClusterView
 from odradek_client.network.connections import Connections
 from odradek_client.network.metadata import Listener, MetadataUpdater
@@ -152,7 +152,6 @@ class NetworkClient:
         )
         # Looked up once, because they are used for every request.
         self._nodes = self._connections.nodes
-        self._ready = self._connections.ready
         self._connected = self._connections.connected
 
     # --- life -------------------------------------------------------------------------------------
@@ -241,7 +240,7 @@ class NetworkClient:
         RequestTimedOut (and closes the connection), UnsupportedByBroker, BadAnswer.
         """
         limit_ms = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
-        connection = self._ready(node_id, channel)
+        connection = self.ready(node_id, channel)
         if connection is None:
             started = self.now_ms()
             connection = await self._connected(node_id, channel, limit_ms)
@@ -266,9 +265,20 @@ class NetworkClient:
         limit_ms = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
         return node.connection.submit(request, limit_ms, version=version)
 
+    def ready(self, node_id: int, channel: Channel) -> BrokerConnection | None:
+        """The ready connection to a node, if there is one."""
+        node = self._nodes.get((node_id, channel))
+        if (
+            node is None
+            or node.connection is None
+            or node.connection.state is not ConnectionState.READY
+        ):
+            return None
+        return node.connection
+
     def is_ready(self, node_id: int, channel: Channel = "main") -> bool:
         """True if a request that is submitted now is written at once."""
-        connection = self._ready(node_id, channel)
+        connection = self.ready(node_id, channel)
         return connection is not None and connection.is_ready
 
     async def version_for(
@@ -280,7 +290,7 @@ class NetworkClient:
         max_version: int | None = None,
     ) -> int:
         """The version that `send` would choose; connects if needed."""
-        connection = self._ready(node_id, channel)
+        connection = self.ready(node_id, channel)
         if connection is None:
             connection = await self._connected(node_id, channel, self.config.request_timeout_ms)
         return connection.version_for(key, max_version)
@@ -294,14 +304,14 @@ class NetworkClient:
         max_version: int | None = None,
     ) -> int:
         """The version for a node that `is_ready`; ConnectionLost for a node that is not."""
-        connection = self._ready(node_id, channel)
+        connection = self.ready(node_id, channel)
         if connection is None:
             raise ConnectionLost(f"there is no connection to node {node_id}")
         return connection.version_for(key, max_version)
 
     def in_flight(self, node_id: int, channel: Channel = "main") -> int:
         """The number of unanswered requests to a node."""
-        connection = self._ready(node_id, channel)
+        connection = self.ready(node_id, channel)
         return 0 if connection is None else connection.in_flight
 
     # --- connections ------------------------------------------------------------------------------
@@ -328,11 +338,16 @@ class NetworkClient:
     def why_unreachable(self, node_id: int, channel: Channel = "main") -> str | None:
         """The error that broke the connection to a node, or prevented it; None if there is a
         connection, or none was needed yet."""
-        return self._connections.why_unreachable(node_id, channel)
+        node = self._nodes.get((node_id, channel))
+        if node is None or self.ready(node_id, channel) is not None:
+            return None
+        return node.failure or None
 
     def close_connection(self, node_id: int, reason: str, channel: Channel = "main") -> None:
         """Drop a connection; its unanswered requests fail with ConnectionLost."""
-        self._connections.close_connection(node_id, reason, channel)
+        node = self._nodes.get((node_id, channel))
+        if node is not None and node.connection is not None:
+            node.connection.close(reason)
 
     async def least_loaded_node(self, timeout_ms: float | None = None) -> int:
         """A connected broker: the one with the fewest unanswered requests, or the first one that is

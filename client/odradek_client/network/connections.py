@@ -88,6 +88,10 @@ class RequestSender(Protocol):
         """The version that `send` would choose."""
         ...
 
+    def ready(self, node_id: int, channel: Channel) -> BrokerConnection | None:
+        """The ready connection to a node, if there is one."""
+        ...
+
 
 class NodeConnection:
     """The connection to one broker over one channel, and its last failure."""
@@ -270,17 +274,6 @@ class Connections:
 
     # --- connections of nodes ---
 
-    def ready(self, node_id: int, channel: Channel) -> BrokerConnection | None:
-        """The ready connection to a node, if there is one."""
-        node = self.nodes.get((node_id, channel))
-        if (
-            node is None
-            or node.connection is None
-            or node.connection.state is not ConnectionState.READY
-        ):
-            return None
-        return node.connection
-
     async def connected(
         self, node_id: int, channel: Channel, timeout_ms: float
     ) -> BrokerConnection:
@@ -335,20 +328,6 @@ class Connections:
             # The connection is throttled or full: the caller checks it again.
             return _BUSY_CHECK_S
         return None
-
-    def why_unreachable(self, node_id: int, channel: Channel = "main") -> str | None:
-        """The error that broke the connection to a node, or prevented it; None if there is a
-        connection, or none was needed yet."""
-        node = self.nodes.get((node_id, channel))
-        if node is None or self.ready(node_id, channel) is not None:
-            return None
-        return node.failure or None
-
-    def close_connection(self, node_id: int, reason: str, channel: Channel = "main") -> None:
-        """Drop a connection; its unanswered requests fail with ConnectionLost."""
-        node = self.nodes.get((node_id, channel))
-        if node is not None and node.connection is not None:
-            node.connection.close(reason)
 
     # --- opening connections ---
 

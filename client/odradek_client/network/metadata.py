@@ -301,7 +301,7 @@ class MetadataUpdater:
         raise unreachable(reasons)
 
     async def _metadata_of(self, node_id: int) -> MetadataResponse:
-        main = self._connections.ready(node_id, "main")
+        main = self._network.ready(node_id, "main")
         # Brokers answer in order, so this request would wait behind one that waits for a hung
         # replica.
         channel: Channel = "metadata" if main is not None and main.is_late else "main"

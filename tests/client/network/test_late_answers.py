@@ -240,7 +240,7 @@ async def test_what_waits_for_the_group_is_not_late(cluster: list[ScriptedBroker
         network.send(1, JoinGroupRequest(group_id="g"), channel="coordinator", timeout_ms=300_000)
     )
     await until(lambda: bool(cluster[0].received(ApiKey.JOIN_GROUP)))
-    link = network._connections.ready(1, "coordinator")
+    link = network.ready(1, "coordinator")
     assert link is not None
     await asyncio.sleep(0.3)
     assert not link.is_late
@@ -256,7 +256,7 @@ async def test_n11_a_broker_that_throttles_is_not_late(cluster: list[ScriptedBro
         lambda request, version: DescribeClusterResponse(cluster_id="c", throttle_time_ms=60_000),
     )
     await network.send(1, DescribeClusterRequest())
-    link = network._connections.ready(1, "main")
+    link = network.ready(1, "main")
     assert link is not None
     waiting = asyncio.ensure_future(network.send(1, DescribeClusterRequest()))
     await asyncio.sleep(0.3)

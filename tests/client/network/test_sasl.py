@@ -127,7 +127,7 @@ async def test_c73_what_is_unanswered_is_answered_and_what_comes_waits(
     async with Admin(**settings(broker)) as admin:
         network = admin._network
         node_id = await network.least_loaded_node()
-        connection = network._connections.ready(node_id, "main")
+        connection = network.ready(node_id, "main")
         assert connection is not None
         broker.on(ApiKey.METADATA, held)
         first = asyncio.ensure_future(admin.list_topics())
