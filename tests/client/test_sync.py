@@ -350,7 +350,7 @@ def test_membership_and_commits_without_a_waiter(broker: LiveBroker, topic: str)
         assert not consumer.is_member
         take(consumer, 3)
         assert consumer.is_member
-        assert consumer.commit_soon().result(10) is None
+        assert consumer.commit_soon().result(10_000) is None
         assert consumer.commit_soon({(topic, 0): 1}).exception(10) is None
         committed = consumer.committed((topic, 0))
         assert committed is not None

@@ -271,7 +271,7 @@ async def test_c75_the_blocking_client_too(broker: ScriptedBroker) -> None:
 
     def produce(password: str) -> None:
         with sync.Producer(**settings(broker, sasl_password=password)) as producer:
-            producer.send("t", b"value").result(60)
+            producer.send("t", b"value").result(60_000)
 
     await asyncio.to_thread(produce, SECRET)
     assert broker.log("t").values == [b"value"] and script.handshakes
