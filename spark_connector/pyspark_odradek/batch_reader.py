@@ -21,9 +21,9 @@ from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.arrow import TimestampBeyondMicroseconds
 from odradek_protocol.records.batch import BatchError
 from odradek_protocol.schemas.fetch import PartitionData
-from pyspark_odradek import blocking, cluster, columns, planning, pushdown
+from pyspark_odradek import blocking, cluster, planning, pushdown
 from pyspark_odradek.errors import SourceError
-from pyspark_odradek.fetching import RangeReader, Then
+from pyspark_odradek.fetching import DecodeSettings, RangeReader, Then, decode
 from pyspark_odradek.offsets import EARLIEST
 from pyspark_odradek.options import SourceOptions
 from pyspark_odradek.planning import OffsetRange
@@ -99,7 +99,7 @@ def read_range(
     to Spark."""
     config = network.config
     assert isinstance(config, ConsumerConfig)
-    settings = columns.DecodeSettings(
+    settings = DecodeSettings(
         check_crcs=config.check_crcs,
         read_committed=config.isolation_level == "read_committed",
         columns=options.columns,
@@ -176,12 +176,10 @@ def _result(pending: Future[Fetched | None], partition: RangePartition) -> Fetch
         raise _damaged(partition, error) from error
 
 
-def _decode(
-    fetched: Fetched, partition: RangePartition, settings: columns.DecodeSettings
-) -> Iterator[Any]:
+def _decode(fetched: Fetched, partition: RangePartition, settings: DecodeSettings) -> Iterator[Any]:
     answer = fetched.answer
     try:
-        yield from columns.decode(
+        yield from decode(
             answer.records or b"", fetched.wanted, answer.aborted_transactions, settings
         )
     except BatchError as error:

@@ -136,7 +136,6 @@ CORES_IN_SHELL_PACKAGES = {
     "odradek.mirror.batches",
     "odradek.mirror.comparison",
     "odradek.mirror.run_map",
-    "pyspark_odradek.columns",
     "pyspark_odradek.errors",
     "pyspark_odradek.exactly_once",
     "pyspark_odradek.exactly_once.identity",

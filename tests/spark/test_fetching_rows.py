@@ -14,8 +14,8 @@ from odradek_protocol.records.batch import CorruptBatch, update_crc
 from odradek_protocol.records.layout import LAST_OFFSET_DELTA_AT
 from odradek_protocol.schemas.fetch import AbortedTransaction
 from odradek_protocol.stored.control_marker import ControlType
-from pyspark_odradek import columns
-from pyspark_odradek.columns import DecodeSettings, decode, next_offset
+from pyspark_odradek import fetching
+from pyspark_odradek.fetching import DecodeSettings, decode, next_offset
 from pyspark_odradek.planning import OffsetRange, Partition
 
 pytestmark = pytest.mark.usefixtures("codec_twin")
@@ -168,14 +168,14 @@ def test_k16_damage_is_found_unless_that_is_switched_off() -> None:
 
 
 def test_large_answers_become_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "ROWS_MAX", 25)
+    monkeypatch.setattr(fetching, "ROWS_MAX", 25)
     data = b"".join(bytes(batch(n * 10, 10)) for n in range(10))
     found = list(decode(data, OffsetRange(P, 0, 100), None, DecodeSettings()))
     assert [each.num_rows for each in found] == [30, 30, 30, 10]
 
 
 def test_what_decompresses_to_much_counts_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "BYTES_MAX", 10_000)
+    monkeypatch.setattr(fetching, "BYTES_MAX", 10_000)
     zeros = [
         simple_batch([(None, b"\0" * 8_000)], 0, base_offset=n, codec=Codec.ZSTD) for n in range(4)
     ]
