@@ -57,7 +57,7 @@ SPARK_SINK = (
     Mutant(
         "the last record of the decision log taken for the one that counts",
         "spark-sink",
-        144,
+        37,
         {(ledger, "newest"): _last_record},
     ),
     Mutant(

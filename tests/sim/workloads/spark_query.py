@@ -33,6 +33,8 @@ T = TypeVar("T")
 #: The errors that a job may raise; any other is a bug.
 EXPECTED = (SinkError, OdradekError)
 _CLOSE_S = 5.0
+#: Longer than it may take until another run has taken over, and has done the batch.
+_STOPS_S = (0.3, 1.0, 3.0)
 
 
 class WorkerLost(Exception):
@@ -93,14 +95,44 @@ class Heir:
         return True
 
 
+class Stops:
+    """Lets a process stand still before it writes a decision, in some seeds, so that another run
+    may be faster and the decision comes too late."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._chance = random.choice((0.0, 0.0, 0.2))
+
+    async def before(self, kind: Kind) -> None:
+        """A record of a kind is about to be appended."""
+        if kind is Kind.COMMIT and self._random.random() < self._chance:
+            await asyncio.sleep(self._random.choice(_STOPS_S))
+
+
+class _StoppingBrokers(Brokers):
+    def __init__(self, settings: dict[str, str], stops: Stops) -> None:
+        super().__init__(settings)
+        self._stops = stops
+
+    async def _append(self, action: protocol.Append, *where: Any) -> None:
+        await self._stops.before(action.record.kind)
+        await super()._append(action, *where)
+
+
 class Worker:
     """A Python worker: a process that runs one job at a time, with its own connections."""
 
     def __init__(
-        self, world: World, name: str, settings: dict[str, str], estate: Estate | None
+        self,
+        world: World,
+        name: str,
+        settings: dict[str, str],
+        estate: Estate | None,
+        stops: Stops,
     ) -> None:
         self._world = world
         self._settings = settings
+        self._stops = stops
         self.name = name
         self.busy = False
         self._jobs: asyncio.Queue[tuple[Callable[[Worker], Awaitable[Any]], Any]] = asyncio.Queue()
@@ -114,7 +146,7 @@ class Worker:
     async def brokers(self) -> Brokers:
         """The connections of the process. Raises OdradekError."""
         if self._brokers is None:
-            made = Brokers(self._settings)
+            made = _StoppingBrokers(self._settings, self._stops)
             try:
                 await made.start()
             except BaseException:

@@ -19,6 +19,7 @@ from tests.sim.workloads.spark_query import (
     Deaths,
     Estate,
     Jobs,
+    Stops,
     Worker,
     WorkerLost,
 )
@@ -97,6 +98,7 @@ class SparkSinkWorkload:
         self._random = world.chance("workload")
         self._checkpoint = Checkpoint(world.chance("batches"))
         self._deaths = Deaths(world, world.chance("deaths"))
+        self._stops = Stops(world.chance("stops"))
         self._targets = [self._target(*each) for each in self._identities()]
         self._times_out = self._random.random() < 0.4
         self._inherits = self._random.random() < 0.5
@@ -297,7 +299,8 @@ class SparkSinkWorkload:
                 run.started += 1
                 name = f"worker-{run.number}.{run.started}"
                 settings = self._client_settings()
-                run.workers.append(Worker(self._world, name, settings, run.estate))
+                worker = Worker(self._world, name, settings, run.estate, self._stops)
+                run.workers.append(worker)
             else:
                 await self._world.sleep(20)
 
