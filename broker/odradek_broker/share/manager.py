@@ -109,7 +109,7 @@ class SharePartitions:
         observer: Observer,
     ) -> None:
         self._states = dead_letters.states
-        self._observer = observer
+        self.observer = observer
         dead_letters.observer = self.tell
         self.statistics = ShareStatistics()
         self._find = find
@@ -128,7 +128,7 @@ class SharePartitions:
     def tell(self, event: ShareEvent) -> None:
         """Count an event, and pass it to the observer."""
         self.statistics.count(event)
-        self._observer(event)
+        self.observer(event)
 
     def loaded(self) -> Iterator[LedPartition]:
         """The share partitions that are loaded."""

@@ -9,13 +9,22 @@ import asyncio
 import errno
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
+from typing import Any
 
 from odradek.simulation.disk import Failure
 from odradek.simulation.network import SimulatedTransport, Weather
 from odradek.simulation.world import World
 from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
-from odradek_broker.share.events import DeadLettered, ShareEvent
+from odradek_broker.share.events import (
+    DeadLettered,
+    LocksExpired,
+    RecordsAcknowledged,
+    RecordsReturned,
+    ShareEvent,
+)
+from odradek_broker.share.in_flight import FINISHED
 
 #: The differences of a wrong wall clock: less than a day apart, because a broker drops its state of
 #: an idle producer a day after its last record; at most an hour slow, because the broker refuses
@@ -136,7 +145,7 @@ async def crash_behind_a_dead_letter(world: World, fault: Fault) -> None:
     # At that very moment, or while the state is being written.
     at_once = fault.size % 3 > 0
     with world.slow_disk(*_BEHIND_AN_ANSWER_SYNC_MS):
-        if await _dead_letter(world, process.kill if at_once else _nothing):
+        if await _share_event(world, _is_dead_letter, process.kill if at_once else _nothing):
             if not at_once:
                 await world.sleep(fault.size % int(_BEHIND_AN_ANSWER_SYNC_MS[1]))
             power_lost = bool(fault.size % 2)
@@ -144,7 +153,9 @@ async def crash_behind_a_dead_letter(world: World, fault: Fault) -> None:
 
 
 async def refused_state_behind_a_dead_letter(world: World, fault: Fault) -> None:
-    """No state of a share partition can be written for some time after the next dead letter."""
+    """No state of a share partition can be written for some time after the next dead letter. In
+    half of the cases an earlier record is not finished yet, and the process is killed when another
+    dead letter of the share partition is followed by its state, which shows both letters."""
     disk = world.broker.disk
     failure = Failure(
         "append",
@@ -153,29 +164,73 @@ async def refused_state_behind_a_dead_letter(world: World, fault: Fault) -> None
         torn_bytes=fault.size % 100,
         for_ever=True,
     )
-    if await _dead_letter(world, lambda: disk.fail(failure)):
-        await world.sleep(max(fault.lasts_ms, _STATE_REFUSED_MS))
-        disk.heal()
+    kills = bool(fault.size % 2)
+    wanted = partial(_is_letter_behind_an_open_record, world) if kills else _is_dead_letter
+    letter = await _share_event(world, wanted, lambda: disk.fail(failure))
+    if letter is None:
+        return
+    await world.sleep(max(fault.lasts_ms, _STATE_REFUSED_MS))
+    disk.heal()
+    process = world.broker.process
+    if kills and await _share_event(world, _StateBehindALetter(letter), process.kill):
+        await world.kill_broker(power_lost=False, down_ms=fault.lasts_ms)
 
 
-async def _dead_letter(world: World, happens: Callable[[], object]) -> bool:
-    """Wait for the next dead letter, and call `happens` when it is durable; False without one."""
-    if not world.broker.running or not hasattr(world.broker.server, "node"):
+def _is_dead_letter(event: ShareEvent) -> bool:
+    return isinstance(event, DeadLettered)
+
+
+def _is_letter_behind_an_open_record(world: World, event: ShareEvent) -> bool:
+    if not isinstance(event, DeadLettered):
         return False
-    letters = world.broker.server.node.share_partitions.dead_letters
-    tell = letters.observer
-    written = asyncio.Event()
+    return any(
+        run.last < event.first_offset and run.state not in FINISHED
+        for led in world.broker.server.node.share_partitions.loaded()
+        if led.key == event.key and led.state is not None
+        for batch in led.state.in_flight
+        for run in batch.runs
+    )
+
+
+class _StateBehindALetter:
+    """True for the event of a state that shows a dead letter written since, of the same share
+    partition as an earlier letter."""
+
+    def __init__(self, earlier: DeadLettered) -> None:
+        self._key = earlier.key
+        self._letters: set[int] = set()
+
+    def __call__(self, event: ShareEvent) -> bool:
+        if isinstance(event, DeadLettered) and event.key == self._key:
+            self._letters.update(range(event.first_offset, event.last_offset + 1))
+        if not isinstance(event, RecordsAcknowledged | RecordsReturned | LocksExpired):
+            return False
+        return event.key == self._key and any(
+            first <= letter <= last for first, last, *_ in event.stored for letter in self._letters
+        )
+
+
+async def _share_event(
+    world: World, wanted: Callable[[ShareEvent], bool], happens: Callable[[], object]
+) -> Any:
+    """Wait for the next wanted event of the share partitions, and call `happens` when it is told;
+    None without one."""
+    if not world.broker.running or not hasattr(world.broker.server, "node"):
+        return None
+    partitions = world.broker.server.node.share_partitions
+    tell = partitions.observer
+    found: asyncio.Future[ShareEvent] = world.loop.create_future()
 
     def told(event: ShareEvent) -> None:
         tell(event)
-        if isinstance(event, DeadLettered) and not written.is_set():
-            written.set()
+        if not found.done() and wanted(event):
+            found.set_result(event)
             happens()
 
-    letters.observer = told
-    await asyncio.wait([asyncio.ensure_future(written.wait())], timeout=_NEXT_ANSWER_MS / 1000)
-    letters.observer = tell
-    return written.is_set()
+    partitions.observer = told
+    await asyncio.wait([found], timeout=_NEXT_ANSWER_MS / 1000)
+    partitions.observer = tell
+    return found.result() if found.done() else None
 
 
 def _nothing() -> None:

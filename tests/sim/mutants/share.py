@@ -244,7 +244,7 @@ SHARE = (
     Mutant(
         "a dead letter that is forgotten when its state is not written",
         "share-groups",
-        78,
+        13,
         {(_Job, "_stored"): _without_memory_of_its_letters},
         ("dead letter",),
     ),
