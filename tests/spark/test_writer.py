@@ -22,8 +22,7 @@ from odradek.broker import SubprocessBroker
 from odradek_client.network.metadata import MetadataUpdater
 from pyspark_odradek.errors import SinkError
 from pyspark_odradek.options import parse_sink
-from pyspark_odradek.sending import CHUNKS_MAX
-from pyspark_odradek.writer import BatchWriter, Written
+from pyspark_odradek.writer import CHUNKS_MAX, BatchWriter, Written
 
 ROWS = 200
 SCHEMA = StructType([StructField("value", BinaryType())])
