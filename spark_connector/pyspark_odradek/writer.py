@@ -203,7 +203,8 @@ def _content_bytes(batch: Any, places: Mapping[str, int]) -> int:
 
 
 class Sending:
-    """The unacknowledged rows of a task. All coroutines run on the producer's loop, one at a time."""
+    """The unacknowledged rows of a task. All coroutines run on the producer's loop, one at a
+    time."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
