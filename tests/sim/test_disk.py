@@ -137,3 +137,21 @@ def test_a_power_cut_may_take_every_unsynced_name_at_once() -> None:
     sizes = {len(outcome) for outcome in _outcomes(many)}
     assert {0, 20} <= sizes
     assert len(sizes) > 2
+
+
+def test_a_kernel_may_write_one_file_back_before_a_power_cut_and_nothing_of_another() -> None:
+    files = MemoryFiles()
+    files.make_dirs("t")
+    files.sync_dir("")
+    _written(files, "t/0.log", b"synced")
+    files.sync_dir("t")
+    files.open("t/0.log").append([b" and not"])
+    files.open("t/1.log", create=True).append([b"new"])
+    assert files.unsynced() == ["t/0.log", "t/1.log"]
+    assert files.unsynced_content("t/0.log") == b" and not"
+    files.take_back("t/0.log")
+    files.write_back("t/1.log")
+    assert files.unsynced() == []
+    files.crash()
+    assert files.content("t/0.log") == b"synced"
+    assert files.content("t/1.log") == b"new"

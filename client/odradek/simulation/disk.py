@@ -298,6 +298,30 @@ class MemoryFiles:
             if id(inode) in known and id(inode) not in found and _parent(path) in directories:
                 names.setdefault(path, inode)
 
+    def unsynced(self) -> builtins.list[str]:
+        """The files whose content may change in a power cut."""
+        found = sorted(self._names.items())
+        return [path for path, inode in found if inode.content != inode.durable]
+
+    def unsynced_content(self, path: str) -> bytes:
+        """The bytes behind those that were synced."""
+        inode = self._names[_clean(path)]
+        return bytes(inode.content[len(inode.durable) :])
+
+    def write_back(self, path: str) -> None:
+        """Make a file and its name durable without a sync, as a kernel may at any time."""
+        path = _clean(path)
+        inode = self._names[path]
+        inode.durable = bytes(inode.content)
+        inode.cut_to_bytes = None
+        self._durable_names[path] = inode
+
+    def take_back(self, path: str) -> None:
+        """Lose all unsynced bytes of a file, as a power cut may."""
+        inode = self._names[_clean(path)]
+        inode.content = bytearray(inode.durable)
+        inode.cut_to_bytes = None
+
     def copy(self) -> MemoryFiles:
         """A new disk with the same files, all of them durable."""
         disk = MemoryFiles(self.now_ms)

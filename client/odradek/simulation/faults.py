@@ -10,6 +10,7 @@ import errno
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -25,6 +26,7 @@ from odradek_broker.share.events import (
     ShareEvent,
 )
 from odradek_broker.share.in_flight import FINISHED
+from odradek_protocol.records import iter_batches
 
 #: The differences of a wrong wall clock: less than a day apart, because a broker drops its state of
 #: an idle producer a day after its last record; at most an hour slow, because the broker refuses
@@ -34,10 +36,16 @@ CLOCK_ERRORS_MS = (-3_600_000, -60_000, 60_000, 43_200_000)
 #: cut after one.
 _BEHIND_AN_ANSWER_SYNC_MS = (20.0, 60.0)
 _NEXT_ANSWER_MS = 3_000
+#: The durations of an fsync, if the power is cut when two segments are not synced.
+_BEHIND_A_ROLL_SYNC_MS = (50.0, 200.0)
 #: The shortest time for which no state is written.
 _STATE_REFUSED_MS = 20
 #: The time between the end of the process and a start with faults.
 _DOWN_MS = 20
+#: The time in which a cleaner that runs all the time writes recovery points.
+_UNTIL_CHECKPOINT_MS = 500
+#: The longest time between a start and a crash that comes soon.
+_SOON_MS = 60
 AT_START = ("open", "read", "append", "sync", "rename")
 ANSWERS_LOST = (
     "Produce",
@@ -136,6 +144,53 @@ async def cut_power_behind_an_answer(world: World, fault: Fault) -> None:
         await asyncio.wait([asyncio.ensure_future(arrived.wait())], timeout=_NEXT_ANSWER_MS / 1000)
         world.network.on_received = None
         await world.kill_broker(power_lost=True, down_ms=fault.lasts_ms)
+
+
+async def cut_power_behind_a_roll(world: World, fault: Fault) -> None:
+    """The disk is slow, and the machine loses its power when neither the end of a segment nor the
+    segment behind it is synced: that end is lost, and the kernel has written the segment behind it.
+    In half of the cases the process is killed before, and its next start cannot sync the two."""
+    disk = world.broker.disk
+    with world.slow_disk(*_BEHIND_A_ROLL_SYNC_MS):
+        rolled = await _unsynced_roll(world)
+    if rolled is None:
+        return
+    if fault.size % 2:
+        directory = rolled[0].rpartition("/")[0]
+        await _restart_on_a_failing_disk(
+            world, Failure("sync", path_part=f"{directory}/", for_ever=True)
+        )
+        await world.sleep(_UNTIL_CHECKPOINT_MS)
+    if not world.broker.survives_power_cuts:
+        return
+    world.broker.process.kill()
+    if all(map(disk.exists, rolled)):
+        disk.take_back(rolled[0])
+        disk.write_back(rolled[1])
+    await world.kill_broker(power_lost=True, down_ms=fault.lasts_ms)
+
+
+async def _unsynced_roll(world: World) -> tuple[str, str] | None:
+    """Wait for two neighbouring segments of a user's topic of which neither is synced, with batches
+    of one producer in both; returns their paths, None without such."""
+    disk = world.broker.disk
+    until_ms = world.now_ms + _NEXT_ANSWER_MS
+    while world.now_ms < until_ms:
+        paths = [each for each in disk.unsynced() if each.endswith(".log")]
+        for first, second in pairwise(paths):
+            directory = first.rpartition("/")[0]
+            if (
+                directory == second.rpartition("/")[0]
+                and "/__" not in directory
+                and _producers(disk.unsynced_content(first)) & _producers(disk.content(second))
+            ):
+                return first, second
+        await world.sleep(1)
+    return None
+
+
+def _producers(batches: bytes) -> set[int]:
+    return {header.producer_id for _, header in iter_batches(batches)}
 
 
 async def crash_behind_a_dead_letter(world: World, fault: Fault) -> None:
@@ -251,6 +306,14 @@ async def crash_in_operation(world: World, fault: Fault) -> None:
 async def stop_broker(world: World, fault: Fault) -> None:
     """A clean stop, and a start."""
     await world.restart_broker(fault.lasts_ms)
+
+
+async def crash_behind_a_stop(world: World, fault: Fault) -> None:
+    """A clean stop and a start, and soon the process is killed, or the machine loses its power:
+    what the stop has written stays the newest that the next start finds."""
+    await world.restart_broker()
+    await world.sleep(fault.size % _SOON_MS)
+    await world.kill_broker(power_lost=bool(fault.size % 2), down_ms=fault.lasts_ms)
 
 
 async def cut_connections(world: World, fault: Fault) -> None:
@@ -384,6 +447,11 @@ async def refused_commits(world: World, fault: Fault) -> None:
 async def trouble_at_start(world: World, fault: Fault) -> None:
     """The process is killed, and the disk fails when it is started again."""
     failure = Failure(AT_START[fault.size % len(AT_START)], nth=1 + fault.size % 17)
+    await _restart_on_a_failing_disk(world, failure)
+
+
+async def _restart_on_a_failing_disk(world: World, failure: Failure) -> None:
+    """Kill the process, and start it again with a disk that fails."""
     starting = asyncio.ensure_future(world.kill_broker(power_lost=False, down_ms=_DOWN_MS))
     # A crash also removes the failures of the disk.
     await world.sleep(_DOWN_MS / 2)
@@ -409,6 +477,7 @@ FAULTS: dict[str, Callable[[World, Fault], Awaitable[None]]] = {
         cut_power,
         crash_in_operation,
         stop_broker,
+        crash_behind_a_stop,
         cut_connections,
         silence,
         unreachable,
@@ -422,6 +491,7 @@ FAULTS: dict[str, Callable[[World, Fault], Awaitable[None]]] = {
         clock_jump,
         kill_client,
         cut_power_behind_an_answer,
+        cut_power_behind_a_roll,
         crash_behind_a_dead_letter,
         refused_state_behind_a_dead_letter,
         lost_answers,

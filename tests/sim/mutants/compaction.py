@@ -1,13 +1,16 @@
-"""Bugs of compaction: the kept records, and the swap of segments."""
+"""Bugs of compaction: the kept records, the transaction indexes, and the swap of segments."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 
 from tests.sim.mutants.base import Mutant
 
+from odradek_broker.storage.aborted_transactions import AbortedTransactions
 from odradek_broker.storage.cleaner import offset_map, swap
 from odradek_broker.storage.cleaner.transactions import CleanedTransactions
+from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.recovery import LogLoader
 from odradek_broker.storage.segment import RETENTION_DELETED, Segment, segment_name
 from odradek_protocol.records.batch import BatchHeader
@@ -29,6 +32,18 @@ def _only_the_last_segment(self: LogLoader, segment: Segment) -> int:
     if self.compacted and last != f"{segment_name(segment.base_offset)}.log":
         return 0
     return _restore_end(self, segment)
+
+
+def _whatever_indexes_there_are(self: PartitionLog) -> None:
+    self.ensure_loaded()
+
+
+_begin = AbortedTransactions.begin
+
+
+def _not_begun_by_a_start(self: AbortedTransactions, segment: Segment) -> None:
+    if sys._getframe(1).f_code.co_name != "_recover":
+        _begin(self, segment)
 
 
 COMPACTION = (
@@ -56,5 +71,14 @@ COMPACTION = (
         "compaction",
         1,
         {(swap, "_RETIRED"): RETENTION_DELETED},
+    ),
+    Mutant(
+        "a cleaner that goes by transaction indexes which are missing",
+        "compaction",
+        15,
+        {
+            (PartitionLog, "require_transaction_indexes"): _whatever_indexes_there_are,
+            (AbortedTransactions, "begin"): _not_begun_by_a_start,
+        },
     ),
 )

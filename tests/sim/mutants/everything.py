@@ -7,7 +7,6 @@ that fsync had acknowledged. The others never use page-cache.)
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +14,8 @@ from tests.sim.mutants.base import Mutant
 
 from odradek_broker.coordinator.transactions.completion import MarkerProgress
 from odradek_broker.storage import log
-from odradek_broker.storage.aborted_transactions import AbortedTransactions
 from odradek_broker.storage.checkpoints import CLEANER_OFFSETS, encode_offsets
 from odradek_broker.storage.log_directory import LastRun, LogDirectory
-from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.startup import LogStartup
 from odradek_broker.topic_partition import TopicPartition
 
@@ -55,18 +52,6 @@ def _log_starts_of_all_directories(self: LogStartup) -> dict[TopicPartition, lis
     return {key: [replace(left, log_starts=starts) for left in runs] for key, runs in found.items()}
 
 
-def _whatever_indexes_there_are(self: log.PartitionLog) -> None:
-    self.ensure_loaded()
-
-
-_begin = AbortedTransactions.begin
-
-
-def _not_begun_by_a_start(self: AbortedTransactions, segment: Segment) -> None:
-    if sys._getframe(1).f_code.co_name != "_recover":
-        _begin(self, segment)
-
-
 EVERYTHING = (
     Mutant(
         "a log start that is left to the next topic of the name",
@@ -92,14 +77,5 @@ EVERYTHING = (
         "everything",
         9,
         {(LogStartup, "_find_all"): _log_starts_of_all_directories},
-    ),
-    Mutant(
-        "a cleaner that goes by transaction indexes which are missing",
-        "everything",
-        892,
-        {
-            (log.PartitionLog, "require_transaction_indexes"): _whatever_indexes_there_are,
-            (AbortedTransactions, "begin"): _not_begun_by_a_start,
-        },
     ),
 )

@@ -110,14 +110,14 @@ STORAGE = (
     Mutant(
         "a start that could not sync what it found, and says that it is on disk",
         "compaction",
-        809,
+        6,
         {(LogDurability, "recovery_failed"): _recovery_failed_is_recovered},
-        ("CorruptMessage",),
+        ("CorruptMessage", "comes behind write"),
     ),
     Mutant(
         "a hole in a young compacted log that is taken for the work of compaction",
         "compaction",
-        920,
+        32,
         {(LogDirectory, "begin_recovery_points"): _nothing},
         ("comes behind write",),
     ),

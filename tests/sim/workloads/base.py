@@ -45,5 +45,13 @@ OF_BOTH_DURABILITIES = ("switch-durability", "cut-power-at-start")
 OF_NEW_GROUPS = ("lost-group-answers", "refused-group-requests")
 #: The faults that wait for a dead letter of a share group.
 OF_DEAD_LETTERS = ("crash-behind-a-dead-letter", "refused-state-behind-a-dead-letter")
-_OF_SOME = OF_SEVERAL_DIRECTORIES + OF_BOTH_DURABILITIES + OF_NEW_GROUPS + OF_DEAD_LETTERS
+#: The faults that aim at the state of segments between two starts.
+OF_SMALL_SEGMENTS = ("cut-power-behind-a-roll", "crash-behind-a-stop")
+_OF_SOME = (
+    OF_SEVERAL_DIRECTORIES
+    + OF_BOTH_DURABILITIES
+    + OF_NEW_GROUPS
+    + OF_DEAD_LETTERS
+    + OF_SMALL_SEGMENTS
+)
 ALL_FAULTS = tuple(kind for kind in FAULTS if kind not in _OF_SOME)

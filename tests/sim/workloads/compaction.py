@@ -17,7 +17,7 @@ from tests.sim.checkers.latest import (
     check_offsets_given_once,
     check_uncompacted,
 )
-from tests.sim.workloads.base import ALL_FAULTS
+from tests.sim.workloads.base import ALL_FAULTS, OF_SMALL_SEGMENTS
 from tests.sim.workloads.clients import keep_running
 
 from odradek.simulation.world import World
@@ -87,7 +87,7 @@ class CompactionWorkload:
         "transaction.state.log.segment.bytes": 1_000,
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
     }
-    faults: ClassVar[tuple[str, ...]] = ALL_FAULTS
+    faults: ClassVar[tuple[str, ...]] = ALL_FAULTS + OF_SMALL_SEGMENTS * 3
 
     def __init__(self, world: World) -> None:
         self._world = world
