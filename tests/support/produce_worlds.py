@@ -23,6 +23,7 @@ from odradek_broker.security.authorizer import Operation, Resource, ResourceType
 from odradek_broker.server.dispatch import Dispatcher
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log_config import AppendOrigin
+from odradek_broker.storage.producers.snapshot import encode_snapshot
 from odradek_protocol import codec, frames
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
@@ -215,8 +216,8 @@ class ProduceWorld(NodeWorld):
                 log.last_stable_offset,
                 log.durability.durable_offset,
                 log.offline_reason,
-                None if log.offline else log.producers.snapshot(),
-                None if log.offline else log.producers.verifications,
+                None if log.offline else encode_snapshot(log.producers.entries()),
+                None if log.offline else len(log.producers.verifications),
                 None if log.offline else [each.size_bytes for each in log.segments],
             )
             for log in self.logs

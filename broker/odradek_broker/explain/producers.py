@@ -7,8 +7,7 @@ from collections.abc import Callable
 from odradek_broker.explain.history import CurrentState, History
 from odradek_broker.explain.sentences import EventKind, Value, duration_text
 from odradek_broker.storage.errors import AppendRejected
-from odradek_broker.storage.producers.entry import ProducerEntry
-from odradek_broker.storage.producers.state import Duplicate
+from odradek_broker.storage.producers.state import Duplicate, ProducerEntry
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.records.batch import BatchHeader, next_sequence
 

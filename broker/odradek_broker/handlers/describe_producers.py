@@ -8,7 +8,7 @@ from odradek_broker.metadata.topics import check_topic_name
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denial, denied_topics, topic
 from odradek_broker.storage.errors import StorageError
-from odradek_broker.storage.producers.entry import ProducerEntry
+from odradek_broker.storage.producers.state import ProducerEntry
 from odradek_protocol.constants import NO_OFFSET
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_producers import (

@@ -32,8 +32,8 @@ from odradek_broker.storage.journal_format import (
     journal_parts,
     read_part,
 )
-from odradek_broker.storage.producers.entry import ProducerEntry
 from odradek_broker.storage.producers.snapshot import CorruptSnapshot, decode_snapshot
+from odradek_broker.storage.producers.state import ProducerEntry
 from odradek_broker.storage.transaction_index import ABORTED_ENTRY_VERSION
 from odradek_broker.tools.file_names import FileKind, FileName
 from odradek_broker.tools.record_decoders import decode_record

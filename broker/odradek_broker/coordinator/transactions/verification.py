@@ -267,7 +267,7 @@ class _ProducerQueue:
         if code is _E.CONCURRENT_TRANSACTIONS and self._pause():
             return None
         if code is not _E.NONE and code not in TRANSIENT_ERRORS:
-            _producers(first).forget_verification(first.producer_id)
+            _producers(first).verifications.forget(first.producer_id)
         return code
 
     def _begin_verification(self, first: UnverifiedAppend) -> None:
@@ -285,7 +285,7 @@ class _ProducerQueue:
     def _is_still_verified(self, first: UnverifiedAppend) -> bool:
         if _has_open_transaction(first):
             return True
-        return _producers(first).is_verified(first.producer_id, self._guard)
+        return _producers(first).verifications.is_verified(first.producer_id, self._guard)
 
     def _pause(self) -> bool:
         """Ask again a little later; False if the time limit has passed."""

@@ -30,7 +30,7 @@ from odradek_broker.storage.errors import (
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.manager import LogManager
-from odradek_broker.storage.producers.entry import ProducerEntry
+from odradek_broker.storage.producers.state import ProducerEntry
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.lazy_dataclass import dataclass
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from odradek_broker.platform.seams import Files
 from odradek_broker.storage.cleaner.job import LastRecord
-from odradek_broker.storage.producers.entry import ProducerEntry
+from odradek_broker.storage.producers.state import ProducerEntry
 from odradek_broker.storage.segment import segment_name
 
 

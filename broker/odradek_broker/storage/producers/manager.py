@@ -15,6 +15,8 @@ from odradek_broker.storage.log_config import AppendOrigin
 from odradek_broker.storage.producers.snapshot import (
     CorruptSnapshot,
     check_snapshot,
+    decode_snapshot,
+    encode_snapshot,
     read_segment_state,
 )
 from odradek_broker.storage.producers.state import ProducerStateManager, ProducerTally
@@ -236,18 +238,22 @@ class Producers:
         for offset in sorted(self.snapshot_offsets(), reverse=True):
             if not lowest <= offset <= end_offset:
                 continue
-            path = self._snapshot_path(offset)
             try:
-                self.state = ProducerStateManager.from_snapshot(
-                    _read(self._files, path), map_end_offset=offset, **self._options
-                )
+                self.state = self._restored(offset, **self._options)
             except CorruptSnapshot:
                 if not keep_damaged:
-                    self._files.remove(path)
+                    self._files.remove(self._snapshot_path(offset))
                 continue
             return offset
         self.state = ProducerStateManager(**self._options)
         return lowest
+
+    def _restored(self, offset: int, **options: Any) -> ProducerStateManager:
+        """The state in the snapshot at `offset`. CorruptSnapshot, OSError."""
+        state = ProducerStateManager(**options)
+        content = _read(self._files, self._snapshot_path(offset))
+        state.restore(decode_snapshot(content, map_end_offset=offset), offset)
+        return state
 
     def start_empty(self, offset: int) -> None:
         self.state.map_end_offset = offset
@@ -276,15 +282,11 @@ class Producers:
         """The first offset of the transactions that were open at an offset, beyond all offsets if
         none was; -1 if there is no snapshot of it. OSError."""
         try:
-            state = ProducerStateManager.from_snapshot(
-                _read(self._files, self._snapshot_path(offset)),
-                map_end_offset=offset,
-                **{**self._options, "tally": ProducerTally()},
-            )
+            state = self._restored(offset, **{**self._options, "tally": ProducerTally()})
         except (FileNotFoundError, CorruptSnapshot):
             return -1
-        first = state.first_open_transaction_offset
-        return _BEYOND_ALL if first is None else first
+        first = state.first_open_transaction
+        return _BEYOND_ALL if first is None else first[0]
 
     def take_snapshot(self, offset: int, segment: Segment | None = None) -> None:
         """Write a snapshot of the state at `offset` (P-27), with the state of the `segment` that
@@ -301,7 +303,7 @@ class Producers:
         self._files.remove(path)
         file = self._files.open(path, create=True)
         try:
-            file.append([self.state.snapshot(segment_state)])
+            file.append([encode_snapshot(self.state.entries(), segment_state)])
         finally:
             file.close()
         self.unsynced.add(path)

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 import construct as c
 
 from odradek_broker.platform.seams import Files
-from odradek_broker.storage.producers.entry import (
+from odradek_broker.storage.producers.state import (
     CACHED_BATCHES,
     PACKED_BATCH,
     CachedBatch,

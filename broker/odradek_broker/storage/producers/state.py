@@ -12,19 +12,27 @@ A check never changes state, so a failed write needs nothing undone (P-18).
 
 from __future__ import annotations
 
+import struct
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 
 from odradek_broker.storage.errors import AppendRejected
 from odradek_broker.storage.log_config import AppendOrigin
-from odradek_broker.storage.producers.entry import ProducerEntry
-from odradek_broker.storage.producers.snapshot import decode_snapshot, encode_snapshot
+from odradek_broker.storage.producers.verifications import Verifications
 from odradek_broker.storage.transaction_index import AbortedTransaction
-from odradek_protocol.constants import NO_PRODUCER_ID
+from odradek_protocol.constants import (
+    NO_COORDINATOR_EPOCH,
+    NO_OFFSET,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
-from odradek_protocol.records.batch import BatchHeader, next_sequence
+from odradek_protocol.lazy_tuple import NamedTuple
+from odradek_protocol.records.batch import BatchHeader, next_sequence, previous_sequence
 from odradek_protocol.records.layout import CONTROL_BIT
 
 ABORT_MARKER = 0  # R-31
@@ -82,21 +90,6 @@ _VERDICTS: dict[tuple[_Situation, bool], ErrorCode] = {
 }
 
 
-class _Verification:
-    """A producer whose membership in a transaction is being verified (P-15)."""
-
-    __slots__ = ("epoch", "guard", "lowest_sequence", "started_ms", "strict")
-
-    def __init__(
-        self, guard: int, epoch: int, lowest_sequence: int, strict: bool, started_ms: int
-    ) -> None:
-        self.guard = guard
-        self.epoch = epoch
-        self.lowest_sequence = lowest_sequence
-        self.strict = strict
-        self.started_ms = started_ms
-
-
 def last_stable_offset(
     high_watermark: int, log_start_offset: int, first_unstable_offset: int | None
 ) -> int:
@@ -105,6 +98,137 @@ def last_stable_offset(
     if first_unstable_offset is None or first_unstable_offset >= high_watermark:
         return high_watermark
     return max(first_unstable_offset, log_start_offset)
+
+
+# Rule P-05: as many as a client may have in flight.
+CACHED_BATCHES = 5
+
+# last sequence, last offset, offset delta, timestamp: big-endian, as in a snapshot's entry.
+PACKED_BATCH = struct.Struct(">iqiq")
+_PACKED_BYTES = PACKED_BATCH.size
+_KEPT_BYTES = (CACHED_BATCHES - 1) * _PACKED_BYTES
+
+
+class CachedBatch(NamedTuple):
+    """An appended batch. `offset_delta` is its last minus its base offset, `timestamp` its
+    largest."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def base_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+    @property
+    def base_sequence(self) -> int:
+        """Rule P-02: the last sequence minus the delta, wrapping below zero (P-20)."""
+        return previous_sequence(self.last_sequence, self.offset_delta)
+
+
+class ProducerEntry:
+    """State of one (partition, producer id).
+
+    `epoch`: the newest seen, from data or from a marker; -1 before the first.
+    `coordinator_epoch`: of the last marker; -1 before the first.
+    `last_timestamp`: of the last batch or marker, epoch ms; idleness is measured from it (P-24).
+    `transaction_first_offset`: first offset of the open transaction, or None.
+
+    The last five batches are packed in one bytes object: as tuples they would take more than a
+    kilobyte."""
+
+    __slots__ = (
+        "_packed",
+        "coordinator_epoch",
+        "epoch",
+        "last_timestamp",
+        "producer_id",
+        "transaction_first_offset",
+    )
+
+    def __init__(
+        self,
+        producer_id: int,
+        *,
+        epoch: int = NO_PRODUCER_EPOCH,
+        coordinator_epoch: int = NO_COORDINATOR_EPOCH,
+        last_timestamp: int = NO_TIMESTAMP,
+        transaction_first_offset: int | None = None,
+        packed_batches: bytes = b"",
+    ) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.coordinator_epoch = coordinator_epoch
+        self.last_timestamp = last_timestamp
+        self.transaction_first_offset = transaction_first_offset
+        self._packed = packed_batches
+
+    @property
+    def has_batches(self) -> bool:
+        return bool(self._packed)
+
+    @property
+    def packed_batches(self) -> bytes:
+        """The cached batches, oldest first, `PACKED_BATCH` each."""
+        return self._packed
+
+    def batches(self) -> Iterator[CachedBatch]:
+        """The cached batches, oldest first."""
+        return map(CachedBatch._make, PACKED_BATCH.iter_unpack(self._packed))
+
+    @property
+    def last_batch(self) -> CachedBatch | None:
+        packed = self._packed
+        if not packed:
+            return None
+        return CachedBatch._make(PACKED_BATCH.unpack_from(packed, len(packed) - _PACKED_BYTES))
+
+    @property
+    def last_sequence(self) -> int:
+        """The last sequence of the last batch; -1 if none is cached."""
+        packed = self._packed
+        if not packed:
+            return NO_SEQUENCE
+        sequence: int = PACKED_BATCH.unpack_from(packed, len(packed) - _PACKED_BYTES)[0]
+        return sequence
+
+    @property
+    def last_offset(self) -> int:
+        """The last offset of the last batch; -1 if none is cached. Compaction keeps that batch
+        (L-24)."""
+        last = self.last_batch
+        return NO_OFFSET if last is None else last.last_offset
+
+    def is_followed_by(self, base_sequence: int) -> bool:
+        """True if a batch with this first sequence is the next one after the last batch."""
+        packed = self._packed
+        if not packed:
+            return False
+        last: int = PACKED_BATCH.unpack_from(packed, len(packed) - _PACKED_BYTES)[0]
+        return base_sequence == next_sequence(last, 1)
+
+    def find(self, base_sequence: int, last_sequence: int) -> CachedBatch | None:
+        """The cached batch with exactly these sequences (P-09); overlap is not enough."""
+        for packed in PACKED_BATCH.iter_unpack(self._packed):
+            if packed[0] == last_sequence:
+                batch = CachedBatch._make(packed)
+                if batch.base_sequence == base_sequence:
+                    return batch
+        return None
+
+    def take_epoch(self, epoch: int) -> None:
+        """Set the epoch; a different one empties the cache (P-04, T-41)."""
+        if epoch != self.epoch:
+            self._packed = b""
+            self.epoch = epoch
+
+    def add(self, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int) -> None:
+        """Cache a batch; a sixth pushes the oldest out (P-04)."""
+        packed = PACKED_BATCH.pack(last_sequence, last_offset, offset_delta, timestamp)
+        self._packed = self._packed[-_KEPT_BYTES:] + packed
+        self.last_timestamp = timestamp
 
 
 class OpenTransactions:
@@ -211,8 +335,7 @@ class ProducerStateManager:
         # Ordered by last write: an entry that is written to moves to the end.
         self._entries: dict[int, ProducerEntry] = {}
         self._transactions = OpenTransactions()
-        self._verifications: dict[int, _Verification] = {}
-        self._last_guard = 0
+        self.verifications = Verifications()
 
     def __len__(self) -> int:
         """The number of known producer ids."""
@@ -241,7 +364,7 @@ class ProducerStateManager:
         entry = self._entries.get(producer_id)
         if entry is None:
             self._check_room(producer_id)
-        elif not self._verifications and _follows(header, entry):
+        elif not self.verifications and _follows(header, entry):
             return _ACCEPTED
         if header.is_control:
             _check_epoch(header, entry)
@@ -321,9 +444,12 @@ class ProducerStateManager:
             _check_epoch(header, entry)
         if verdict is not ErrorCode.NONE:
             raise _out_of_order(header, str(expected), situation.value)
-        verification = self._verifications.get(header.producer_id)
+        verification = self.verifications.get(header.producer_id)
         if verification is not None:
-            _check_verification(header, situation, verification)
+            known = situation is not _Situation.UNKNOWN_PRODUCER
+            refused = verification.refused(header, producer_is_known=known)
+            if refused is not None:
+                raise _out_of_order(header, *refused)
 
     # -- changes: only for bytes that are in the log ------------------------------------------
 
@@ -342,7 +468,7 @@ class ProducerStateManager:
             header.last_sequence, last_offset, last_offset - base_offset, header.max_timestamp
         )
         if header.is_transactional:
-            self._verifications.pop(producer_id, None)
+            self.verifications.pop(producer_id, None)
             if entry.transaction_first_offset is None:
                 self._transactions.begin(base_offset, producer_id)
                 entry.transaction_first_offset = base_offset
@@ -362,7 +488,7 @@ class ProducerStateManager:
         if control_type not in (ABORT_MARKER, COMMIT_MARKER):
             raise ValueError(f"control type {control_type} is not the end of a transaction")
         self.map_end_offset = offset + 1
-        self._verifications.pop(producer_id, None)
+        self.verifications.pop(producer_id, None)
         entry = self._touch(producer_id)
         entry.take_epoch(producer_epoch)
         entry.coordinator_epoch = coordinator_epoch
@@ -422,38 +548,13 @@ class ProducerStateManager:
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"epoch {producer_epoch} of producer {producer_id} is older than {entry.epoch}",
             )
-        known = self._verifications.get(producer_id)
-        if known is None:
-            self._last_guard += 1
-            known = _Verification(
-                self._last_guard, producer_epoch, base_sequence, must_start_at_zero, now_ms
-            )
-            self._verifications[producer_id] = known
-            return known.guard
-        if producer_epoch > known.epoch:
-            known.epoch = producer_epoch
-            known.lowest_sequence = base_sequence
-        elif producer_epoch == known.epoch:
-            known.lowest_sequence = min(known.lowest_sequence, base_sequence)
-        known.strict = known.strict or must_start_at_zero
-        known.started_ms = now_ms
-        return known.guard
-
-    def forget_verification(self, producer_id: int) -> None:
-        """Drop a verification: the coordinator does not know the transaction. A client that invents
-        producer ids must not fill the memory."""
-        self._verifications.pop(producer_id, None)
-
-    @property
-    def verifications(self) -> int:
-        """The number of producers with a verification whose batch is not appended yet."""
-        return len(self._verifications)
-
-    def is_verified(self, producer_id: int, guard: int) -> bool:
-        """True if the coordinator's answer still holds. A marker or a batch in between revokes
-        it."""
-        known = self._verifications.get(producer_id)
-        return known is not None and known.guard == guard
+        return self.verifications.begin(
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            must_start_at_zero=must_start_at_zero,
+            now_ms=now_ms,
+        )
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         """True if a transaction of this producer and epoch is open here (T-62)."""
@@ -465,11 +566,6 @@ class ProducerStateManager:
         )
 
     # -- last stable offset (T-45) ------------------------------------------------------------
-
-    @property
-    def first_open_transaction_offset(self) -> int | None:
-        """First offset of the earliest transaction that is neither committed nor aborted."""
-        return self._transactions.first_open_offset
 
     @property
     def first_open_transaction(self) -> tuple[int, int] | None:
@@ -507,9 +603,7 @@ class ProducerStateManager:
         ]
         for producer_id in expired:
             del self._entries[producer_id]
-        for producer_id, verification in list(self._verifications.items()):
-            if verification.started_ms <= oldest_ms:
-                del self._verifications[producer_id]
+        self.verifications.remove_expired(oldest_ms)
         return expired
 
     def idle(self) -> Iterator[tuple[int, int]]:
@@ -525,35 +619,19 @@ class ProducerStateManager:
         """Drop a producer of `idle`, as if it had expired."""
         del self._entries[producer_id]
 
-    def snapshot(self, segment_state: bytes = b"") -> bytes:
-        """The content of `<map_end_offset>.snapshot` (P-26); see
-        `storage/producers/snapshot.py`."""
-        return encode_snapshot(self._entries.values(), segment_state)
-
-    @classmethod
-    def from_snapshot(
-        cls,
-        content: bytes,
-        *,
-        map_end_offset: int,
-        max_producer_ids: int = 100_000,
-        expiration_ms: int = 86_400_000,
-        tally: ProducerTally | None = None,
-    ) -> ProducerStateManager:
-        """State as it was when the snapshot at `map_end_offset` was taken (P-28).
-
-        Raises CorruptSnapshot: fall back to an older one, or replay from the log start.
-        """
-        manager = cls(max_producer_ids=max_producer_ids, expiration_ms=expiration_ms, tally=tally)
-        manager.map_end_offset = map_end_offset
-        entries = decode_snapshot(content, map_end_offset=map_end_offset)
-        manager._entries = {entry.producer_id: entry for entry in entries}
-        manager._tally.made += len(entries)
-        open_entries = [entry for entry in entries if entry.transaction_first_offset is not None]
-        open_entries.sort(key=lambda entry: entry.transaction_first_offset or 0)
-        for entry in open_entries:
-            manager._transactions.begin(entry.transaction_first_offset or 0, entry.producer_id)
-        return manager
+    def restore(self, entries: Iterable[ProducerEntry], map_end_offset: int) -> None:
+        """Begin with the entries of the snapshot at `map_end_offset` (P-28); nothing was applied
+        before."""
+        self.map_end_offset = map_end_offset
+        self._entries = {entry.producer_id: entry for entry in entries}
+        self._tally.made += len(self._entries)
+        begun = [
+            (entry.transaction_first_offset, entry.producer_id)
+            for entry in self._entries.values()
+            if entry.transaction_first_offset is not None
+        ]
+        for first_offset, producer_id in sorted(begun):
+            self._transactions.begin(first_offset, producer_id)
 
 
 def _situation(producer_epoch: int, entry: ProducerEntry | None) -> _Situation:
@@ -597,22 +675,6 @@ def _check_transaction(header: BatchHeader, entry: ProducerEntry | None) -> None
         f"producer id {header.producer_id} sent a batch outside of its transaction, which is open"
         f" here since offset {entry.transaction_first_offset}; expected a transactional batch",
     )
-
-
-def _check_verification(
-    header: BatchHeader, situation: _Situation, verification: _Verification
-) -> None:
-    """Refuse a transactional batch ahead of an earlier one that waits to be verified (P-15)."""
-    if not header.is_transactional:
-        return
-    if verification.strict and situation is _Situation.UNKNOWN_PRODUCER and header.base_sequence:
-        raise _out_of_order(header, "0", "the transaction begins on this partition")
-    if header.base_sequence > verification.lowest_sequence:
-        raise _out_of_order(
-            header,
-            f"at most {verification.lowest_sequence}",
-            "an earlier batch waits for the transaction to be verified",
-        )
 
 
 def _out_of_order(header: BatchHeader, expected: str, why: str) -> ProducerStateError:

@@ -15,10 +15,9 @@ from odradek_broker.storage.checkpoints import (
     decode_partition_metadata,
     read_small_file,
 )
-from odradek_broker.storage.producers.entry import ProducerEntry
 from odradek_broker.storage.producers.manager import read_end_marker
 from odradek_broker.storage.producers.snapshot import CorruptSnapshot, decode_snapshot
-from odradek_broker.storage.producers.state import ProducerStateManager
+from odradek_broker.storage.producers.state import ProducerEntry, ProducerStateManager
 from odradek_broker.storage.transaction_index import AbortedTransaction
 from odradek_broker.tools.file_names import FileKind
 from odradek_broker.tools.record_decoders import is_loaded, load_problem
@@ -59,12 +58,9 @@ class ProducerReplay:
 
     def begin_at(self, content: bytes, offset: int) -> None:
         """Go on from a snapshot. CorruptSnapshot."""
-        self._state = ProducerStateManager.from_snapshot(
-            content,
-            map_end_offset=offset,
-            max_producer_ids=_PRODUCERS_MAX,
-            expiration_ms=_NEVER_MS,
-        )
+        entries = decode_snapshot(content, map_end_offset=offset)
+        self._state = self._empty()
+        self._state.restore(entries, offset)
         self.exact = True
 
     def follow(self, batch: StoredBatch) -> AbortedTransaction | None:

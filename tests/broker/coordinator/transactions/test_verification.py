@@ -256,10 +256,10 @@ async def test_d11_made_up_producers_leave_nothing_behind(
     for number in range(10):
         batch = transactional_batch(0, producer_id=PRODUCER + number)
         assert codes(await client.call(transactional_produce(batch), 12)) == [verifier.error]
-    assert (producers.verifications, len(producers)) == (0, 0)
+    assert (len(producers.verifications), len(producers)) == (0, 0)
     verifier.error = E.NOT_COORDINATOR
     await client.call(transactional_produce(transactional_batch(0)), 12)
-    assert producers.verifications == 1, "it will come again, and must come first (P-15)"
+    assert len(producers.verifications) == 1, "it will come again, and must come first (P-15)"
 
 
 # --- N-03, P-15: the order ---

@@ -13,16 +13,18 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import budget
 from odradek_broker.storage.log_config import AppendOrigin
-from odradek_broker.storage.producers.entry import CachedBatch
 from odradek_broker.storage.producers.snapshot import (
     SNAPSHOT,
     TRAILER_MAGIC,
     CorruptSnapshot,
+    decode_snapshot,
+    encode_snapshot,
 )
 from odradek_broker.storage.producers.state import (
     ABORT_MARKER,
     COMMIT_MARKER,
     Accepted,
+    CachedBatch,
     Duplicate,
     ProducerStateError,
     ProducerStateManager,
@@ -39,6 +41,18 @@ NOW = 1_700_000_000_000
 CLIENT, COORDINATOR, REPLAY = AppendOrigin.CLIENT, AppendOrigin.COORDINATOR, AppendOrigin.REPLAY
 BAD_SEQUENCE = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 BAD_EPOCH = ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def restored(content: bytes, *, map_end_offset: int, **limits: Any) -> ProducerStateManager:
+    state = ProducerStateManager(**limits)
+    state.restore(decode_snapshot(content, map_end_offset=map_end_offset), map_end_offset)
+    return state
+
+
+def first_open(state: ProducerStateManager) -> int | None:
+    """The first offset of the earliest open transaction."""
+    first = state.first_open_transaction
+    return None if first is None else first[0]
 
 
 def batch(
@@ -101,16 +115,16 @@ class Partition:
 
     def refuses(self, header: BatchHeader, error: ErrorCode, origin: AppendOrigin = CLIENT) -> str:
         """The message of the refusal; asserts that the state is unchanged."""
-        before = self.state.snapshot()
+        before = encode_snapshot(self.state.entries())
         with pytest.raises(ProducerStateError) as caught:
             self.append(header, origin)
         assert caught.value.error is error
-        assert self.state.snapshot() == before
+        assert encode_snapshot(self.state.entries()) == before
         return caught.value.message
 
     def reload(self, **limits: Any) -> None:
-        self.state = ProducerStateManager.from_snapshot(
-            self.state.snapshot(), map_end_offset=self.end, **limits
+        self.state = restored(
+            encode_snapshot(self.state.entries()), map_end_offset=self.end, **limits
         )
 
     def batches(self, pid: int = PID) -> list[CachedBatch]:
@@ -218,10 +232,10 @@ def test_p09_comes_before_the_sequence_check(log: Partition) -> None:
 def test_p10_a_duplicate_changes_nothing(log: Partition) -> None:
     for sequence in range(5):
         log.append(batch(sequence))
-    before, end = log.state.snapshot(), log.state.map_end_offset
+    before, end = encode_snapshot(log.state.entries()), log.state.map_end_offset
     for sequence in range(5):
         assert isinstance(log.append(batch(sequence, timestamp=NOW + 99)), Duplicate)
-    assert (log.state.snapshot(), log.state.map_end_offset) == (before, end)
+    assert (encode_snapshot(log.state.entries()), log.state.map_end_offset) == (before, end)
 
 
 @pytest.mark.parametrize("origin", [CLIENT, COORDINATOR])
@@ -298,7 +312,7 @@ def test_p14_unknown_producer_may_start_anywhere(log: Partition) -> None:
 def test_p15_v2_transaction_begins_at_zero_on_an_unknown_partition(log: Partition) -> None:
     guard = log.state.begin_verification(PID, 0, 1, must_start_at_zero=True, now_ms=NOW)
     log.refuses(batch(1, transactional=True), BAD_SEQUENCE)
-    assert log.state.is_verified(PID, guard)
+    assert log.state.verifications.is_verified(PID, guard)
     log.state.begin_verification(PID, 0, 0, must_start_at_zero=True, now_ms=NOW)
     assert log.append(batch(0, transactional=True)) == (0, 0)
     assert log.append(batch(1, transactional=True)) == (1, 1)
@@ -327,11 +341,11 @@ def test_p15_a_newer_epoch_restarts_the_lowest_sequence(log: Partition) -> None:
 
 def test_p15_a_marker_revokes_the_guard(log: Partition) -> None:
     guard = log.state.begin_verification(PID, 0, 0, must_start_at_zero=True, now_ms=NOW)
-    assert log.state.is_verified(PID, guard)
+    assert log.state.verifications.is_verified(PID, guard)
     log.mark(ABORT_MARKER)
-    assert not log.state.is_verified(PID, guard)
+    assert not log.state.verifications.is_verified(PID, guard)
     later = log.state.begin_verification(PID, 0, 0, must_start_at_zero=True, now_ms=NOW)
-    assert later != guard and not log.state.is_verified(PID, guard)
+    assert later != guard and not log.state.verifications.is_verified(PID, guard)
 
 
 def test_p16_no_plain_batch_inside_a_transaction(log: Partition) -> None:
@@ -369,18 +383,18 @@ def test_p18_check_changes_nothing_update_everything(log: Partition) -> None:
     for _ in range(3):
         assert isinstance(log.state.check(header, CLIENT, NOW), Accepted)
     assert (len(log.state), log.state.map_end_offset) == (0, 0)
-    assert log.state.first_open_transaction_offset is None
+    assert first_open(log.state) is None
     log.state.update(header, 0, 4, NOW)
     assert (len(log.state), log.state.map_end_offset) == (1, 5)
-    assert log.state.first_open_transaction_offset == 0
+    assert first_open(log.state) == 0
 
 
 def test_p18_control_batch_in_update_moves_only_the_end(log: Partition) -> None:
     log.append(batch(0, transactional=True))
-    before = log.state.snapshot()
+    before = encode_snapshot(log.state.entries())
     log.state.update(batch(-1, control=True, transactional=True), 1, 1, NOW)
     assert log.state.map_end_offset == 2
-    assert log.state.snapshot() == before
+    assert encode_snapshot(log.state.entries()) == before
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 1000])
@@ -453,9 +467,9 @@ def test_p24_unanswered_verifications_expire() -> None:
     log = Partition(expiration_ms=1000)
     guard = log.state.begin_verification(PID, 0, 0, must_start_at_zero=True, now_ms=NOW)
     log.state.remove_expired(NOW + 999)
-    assert log.state.is_verified(PID, guard)
+    assert log.state.verifications.is_verified(PID, guard)
     log.state.remove_expired(NOW + 1000)
-    assert not log.state.is_verified(PID, guard)
+    assert not log.state.verifications.is_verified(PID, guard)
 
 
 def test_p24_the_limit_forgets_who_wrote_longest_ago() -> None:
@@ -493,7 +507,7 @@ def test_p26_snapshot_bytes_are_kafkas() -> None:
     entries += struct.pack(">qhiqiqiq", 7, 2, 12, 2, 2, NOW, -1, -1)
     entries += struct.pack(">qhiqiqiq", 8, 4, -1, -1, 0, NOW, 6, -1)
     entries += struct.pack(">qhiqiqiq", 9, 0, 1, 5, 1, NOW + 1, -1, 4)
-    content = log.state.snapshot()
+    content = encode_snapshot(log.state.entries())
     assert content[:2] == b"\x00\x01"
     assert content[6 : 6 + len(entries)] == entries
     assert content[2:6] == struct.pack(">I", crc32c(content[6:]))
@@ -504,8 +518,8 @@ def test_p26_a_snapshot_of_kafkas_own_is_read() -> None:
     body += struct.pack(">qhiqiqiq", 7, 2, 12, 2, 2, NOW, -1, -1)
     body += struct.pack(">qhiqiqiq", 9, 0, 1, 5, 1, NOW, 3, 4)
     content = struct.pack(">hI", 1, crc32c(body)) + body
-    state = ProducerStateManager.from_snapshot(content, map_end_offset=6)
-    assert (state.map_end_offset, state.first_open_transaction_offset) == (6, 4)
+    state = restored(content, map_end_offset=6)
+    assert (state.map_end_offset, first_open(state)) == (6, 4)
     assert state.check(batch(10, 3, pid=7, epoch=2), CLIENT, NOW) == Duplicate(0, 2, NOW)
     assert isinstance(state.check(batch(13, pid=7, epoch=2), CLIENT, NOW), Accepted)
     entry = state.entry(9)
@@ -536,7 +550,7 @@ def test_p26_declaration_and_twin_agree() -> None:
             log.append(batch(sequence * 2, 2, pid=pid, epoch=pid, transactional=pid % 3 == 0))
         if pid % 4 == 0:
             log.mark(ABORT_MARKER, pid=pid, epoch=pid, coordinator_epoch=pid)
-    content = log.state.snapshot()
+    content = encode_snapshot(log.state.entries())
     parsed = SNAPSHOT.parse(content)
     assert SNAPSHOT.build(parsed) == content
     assert parsed.crc == crc32c(content[6:])
@@ -566,7 +580,7 @@ def _resealed(content: bytes) -> bytes:
 def test_p26_trailers_of_others_are_ignored(log: Partition) -> None:
     log.append(batch(0))
     log.append(batch(1))
-    content = log.state.snapshot()
+    content = encode_snapshot(log.state.entries())
     at = content.index(TRAILER_MAGIC)
     for tail in (
         b"",
@@ -574,7 +588,7 @@ def test_p26_trailers_of_others_are_ignored(log: Partition) -> None:
         b"????" + content[at + 4 :],
         content[at : at + 4] + b"\x00\x63" + b"?" * 40,
     ):
-        state = ProducerStateManager.from_snapshot(_resealed(content[:at] + tail), map_end_offset=2)
+        state = restored(_resealed(content[:at] + tail), map_end_offset=2)
         entry = state.entry(PID)
         assert entry is not None
         assert list(entry.batches()) == [CachedBatch(1, 1, 0, NOW)]
@@ -583,14 +597,14 @@ def test_p26_trailers_of_others_are_ignored(log: Partition) -> None:
 def test_p28_any_damaged_byte_is_noticed(log: Partition) -> None:
     for sequence in range(3):
         log.append(batch(sequence))
-    content = log.state.snapshot()
+    content = encode_snapshot(log.state.entries())
     for at in range(len(content)):
         for damaged in (
             content[:at],
             content[:at] + bytes([content[at] ^ 0x40]) + content[at + 1 :],
         ):
             with pytest.raises(CorruptSnapshot):
-                ProducerStateManager.from_snapshot(damaged, map_end_offset=3)
+                restored(damaged, map_end_offset=3)
 
 
 def _body(*entries: tuple[int, ...]) -> bytes:
@@ -627,27 +641,27 @@ _BATCH = struct.pack(">iqiq", 12, 2, 2, NOW)
 def test_p28_nonsense_with_a_good_crc_is_refused(version: int, body: bytes) -> None:
     content = struct.pack(">hI", version, crc32c(body)) + body
     with pytest.raises(CorruptSnapshot):
-        ProducerStateManager.from_snapshot(content, map_end_offset=6)
+        restored(content, map_end_offset=6)
 
 
 def test_p28_reload_and_replay_give_the_same_state(log: Partition) -> None:
     log.append(batch(0, 2, pid=1, transactional=True))
     log.append(batch(0, 2, pid=2, transactional=True))
-    saved, saved_end = log.state.snapshot(), log.end
+    saved, saved_end = encode_snapshot(log.state.entries()), log.end
     replayed: list[tuple[BatchHeader, int, int]] = []
     for header in (batch(2, 4, pid=1, transactional=True), batch(0, 3, pid=3)):
         base, last = log.append(header)  # type: ignore[misc]
         replayed.append((header, base, last))
     marker_at = log.end
     aborted = log.mark(ABORT_MARKER, pid=1, epoch=1, coordinator_epoch=4)
-    again = ProducerStateManager.from_snapshot(saved, map_end_offset=saved_end)
+    again = restored(saved, map_end_offset=saved_end)
     for header, base, last in replayed:
         assert isinstance(again.check(header, REPLAY, NOW), Accepted)
         again.update(header, base, last, NOW)
     assert again.apply_marker(1, 1, 4, ABORT_MARKER, marker_at, NOW) == aborted
     assert aborted == AbortedTransaction(1, 0, marker_at, 2)
     assert sorted(_view(again)) == sorted(_view(log.state))
-    assert again.first_open_transaction_offset == log.state.first_open_transaction_offset == 2
+    assert first_open(again) == first_open(log.state) == 2
     assert again.map_end_offset == log.state.map_end_offset
 
 
@@ -719,18 +733,18 @@ def test_t45_earliest_transaction_holds_the_lso(log: Partition) -> None:
     log.append(batch(0, 10, pid=9))
     for pid in (1, 2, 3):
         log.append(batch(0, 2, pid=pid, transactional=True))  # at 10, 12, 14
-    assert state.first_open_transaction_offset == state.first_unstable_offset == 10
+    assert first_open(state) == state.first_unstable_offset == 10
     log.append(batch(2, 2, pid=1, transactional=True))
     assert log.mark(ABORT_MARKER, pid=2) == AbortedTransaction(2, 12, 18, 10)
     assert log.mark(ABORT_MARKER, pid=1) == AbortedTransaction(1, 10, 19, 14)
-    assert state.first_open_transaction_offset == 14
+    assert first_open(state) == 14
     assert state.first_unstable_offset == 10
     state.high_watermark_moved(19)  # covers 18, not 19
     assert state.first_unstable_offset == 10
     state.high_watermark_moved(20)
     assert state.first_unstable_offset == 14
     assert log.mark(COMMIT_MARKER, pid=3) is None
-    assert state.first_open_transaction_offset is None
+    assert first_open(state) is None
     assert state.first_unstable_offset == 14
     state.high_watermark_moved(21)
     assert state.first_unstable_offset is None
@@ -741,9 +755,9 @@ def test_t45_open_transactions_come_back_in_order(log: Partition) -> None:
         log.append(batch(0, pid=pid, transactional=True))
     log.append(batch(1, pid=1, transactional=True))  # now written last
     log.reload()
-    assert log.state.first_open_transaction_offset == 0
+    assert first_open(log.state) == 0
     log.mark(COMMIT_MARKER, pid=1)
-    assert log.state.first_open_transaction_offset == 1
+    assert first_open(log.state) == 1
 
 
 def test_t62_open_transaction_needs_no_verification(log: Partition) -> None:
@@ -935,16 +949,14 @@ class AgainstAModel(RuleBasedStateMachine):
     @precondition(lambda self: self.model)
     @rule()
     def restart(self) -> None:
-        self.state = ProducerStateManager.from_snapshot(
-            self.state.snapshot(), map_end_offset=self.end
-        )
+        self.state = restored(encode_snapshot(self.state.entries()), map_end_offset=self.end)
         self.high_watermark = self.end
 
     @invariant()
     def the_same_is_unstable(self) -> None:
         opened = [p.open_since for p in self.model.values() if p.open_since is not None]
         held = [first for first, last in self.finished if last >= self.high_watermark]
-        assert self.state.first_open_transaction_offset == min(opened, default=None)
+        assert first_open(self.state) == min(opened, default=None)
         assert self.state.first_unstable_offset == min(opened + held, default=None)
         assert self.state.map_end_offset == self.end
 

@@ -1,0 +1,88 @@
+"""The first batches of transactions that wait in a partition until the coordinator has been asked
+(P-15, T-61, T-62)."""
+
+from __future__ import annotations
+
+from odradek_protocol.records.batch import BatchHeader
+
+
+class Verification:
+    """A producer whose membership in a transaction is being verified."""
+
+    __slots__ = ("epoch", "guard", "lowest_sequence", "started_ms", "strict")
+
+    def __init__(
+        self, guard: int, epoch: int, lowest_sequence: int, strict: bool, started_ms: int
+    ) -> None:
+        self.guard = guard
+        self.epoch = epoch
+        self.lowest_sequence = lowest_sequence
+        self.strict = strict
+        self.started_ms = started_ms
+
+    def refused(self, header: BatchHeader, *, producer_is_known: bool) -> tuple[str, str] | None:
+        """(expected sequence, why) if a batch is ahead of an earlier one that waits; else None."""
+        if not header.is_transactional:
+            return None
+        if self.strict and not producer_is_known and header.base_sequence:
+            return "0", "the transaction begins on this partition"
+        if header.base_sequence > self.lowest_sequence:
+            return (
+                f"at most {self.lowest_sequence}",
+                "an earlier batch waits for the transaction to be verified",
+            )
+        return None
+
+
+class Verifications(dict[int, Verification]):
+    """The verifications of a partition whose batch is not appended yet, by producer id."""
+
+    __slots__ = ("_last_guard",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last_guard = 0
+
+    def begin(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        *,
+        must_start_at_zero: bool,
+        now_ms: int,
+    ) -> int:
+        """Begin a verification, or add a batch to one; returns its guard."""
+        known = self.get(producer_id)
+        if known is None:
+            self._last_guard += 1
+            known = Verification(
+                self._last_guard, producer_epoch, base_sequence, must_start_at_zero, now_ms
+            )
+            self[producer_id] = known
+            return known.guard
+        if producer_epoch > known.epoch:
+            known.epoch = producer_epoch
+            known.lowest_sequence = base_sequence
+        elif producer_epoch == known.epoch:
+            known.lowest_sequence = min(known.lowest_sequence, base_sequence)
+        known.strict = known.strict or must_start_at_zero
+        known.started_ms = now_ms
+        return known.guard
+
+    def is_verified(self, producer_id: int, guard: int) -> bool:
+        """True if the coordinator's answer still holds. A marker or a batch in between revokes
+        it."""
+        known = self.get(producer_id)
+        return known is not None and known.guard == guard
+
+    def forget(self, producer_id: int) -> None:
+        """Drop a verification: the coordinator does not know the transaction. A client that invents
+        producer ids must not fill the memory."""
+        self.pop(producer_id, None)
+
+    def remove_expired(self, oldest_ms: int) -> None:
+        """Remove the verifications that began at or before `oldest_ms`."""
+        for producer_id, verification in list(self.items()):
+            if verification.started_ms <= oldest_ms:
+                del self[producer_id]
