@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from odradek_client.producer.identity import ProducerIdentity
+from odradek_client.producer.batch import ProducerIdentity
 from odradek_client.producer.transaction_requests import (
     AddOffsetsToTxnHandler,
     AddPartitionsToTxnHandler,

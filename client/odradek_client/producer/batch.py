@@ -12,7 +12,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Protocol
 
 from odradek_client.errors import IllegalState, OdradekError
-from odradek_client.producer.identity import NO_IDENTITY, ProducerIdentity
 from odradek_client.structs import TopicPartition
 from odradek_protocol.compression import Codec
 from odradek_protocol.constants import NO_OFFSET
@@ -45,6 +44,25 @@ class RecordMetadata(NamedTuple):
     partition: int
     offset: int
     timestamp_ms: int
+
+
+#: The last epoch of a producer id.
+EPOCH_MAX = 32767
+
+
+class ProducerIdentity(NamedTuple):
+    """A producer id and epoch; -1 and -1: none (P-21)."""
+
+    producer_id: int
+    epoch: int
+
+    @property
+    def is_valid(self) -> bool:
+        """True if this is an identity from a broker."""
+        return self.producer_id >= 0
+
+
+NO_IDENTITY = ProducerIdentity(-1, -1)
 
 
 class ProducerBatch:

@@ -1,15 +1,255 @@
-"""Decisions of an idempotent producer without transactions: identity, sequences, and epoch
-bumps."""
+"""Decisions of an idempotent producer: the sequences of its batches, partition by partition (C-20
+to C-24, C-40 to C-52), and without transactions its identity and epoch bumps.
+
+`Sequences` stamps batches, takes their answers and finds gaps. Its owner, an `IdempotenceManager` or
+a `TransactionManager`, decides how to close a gap, and under which identity batches are sent.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from odradek_client.errors import OdradekError
-from odradek_client.producer.batch import ProducerBatch
-from odradek_client.producer.identity import EPOCH_MAX, NO_IDENTITY, ProducerIdentity
-from odradek_client.producer.sequences import Sequences
-from odradek_client.producer.transaction_states import State, step
-from odradek_protocol.constants import NO_TRANSACTION_TIMEOUT_MS
+from odradek_client.producer.batch import EPOCH_MAX, NO_IDENTITY, ProducerBatch, ProducerIdentity
+from odradek_client.producer.transaction_states import IllegalTransition, State, step
+from odradek_client.structs import TopicPartition
+from odradek_protocol.constants import NO_SEQUENCE, NO_TRANSACTION_TIMEOUT_MS
+from odradek_protocol.records import next_sequence
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
+
+_SEQUENCES = 1 << 31
+
+
+class PartitionSequences:
+    """The sequences of a partition: the next, the last acknowledged, those in flight.
+
+    `in_flight` has every stamped batch without a final answer, sent or waiting for its retry, in
+    the order of sequences: batches are appended when they are first drained, and their order never
+    changes.
+    """
+
+    __slots__ = (
+        "identity",
+        "in_flight",
+        "last_acked_offset",
+        "last_acked_sequence",
+        "next_sequence",
+        "unresolved_at",
+    )
+
+    def __init__(self) -> None:
+        self.identity = NO_IDENTITY
+        self.in_flight: list[ProducerBatch] = []
+        self.unresolved_at: int | None = None
+        self.restart(NO_IDENTITY)
+
+    def restart(self, identity: ProducerIdentity) -> None:
+        """Begin at sequence 0 under a new identity."""
+        self.identity = identity
+        self.next_sequence = 0
+        self.last_acked_sequence = NO_SEQUENCE
+        self.last_acked_offset = -1
+
+    def is_next(self, sequence: int) -> bool:
+        """True if the sequence follows the last acknowledged one directly."""
+        return sequence == next_sequence(self.last_acked_sequence, 1)
+
+    def ahead_of(self, batch: ProducerBatch) -> list[ProducerBatch]:
+        """The batches in flight before this one; none if it is not in flight itself."""
+        return self.in_flight[: self.in_flight.index(batch)] if batch in self.in_flight else []
+
+
+class Sequences:
+    """The sequences of all partitions of a producer."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[TopicPartition, PartitionSequences] = {}
+        #: By partition: the batches that must have their answer before its sequences start over.
+        self._to_bump: dict[TopicPartition, set[ProducerBatch]] = {}
+        self._unresolved: set[TopicPartition] = set()
+
+    def of(self, tp: TopicPartition) -> PartitionSequences:
+        """The sequences of a partition."""
+        sequences = self._partitions.get(tp)
+        if sequences is None:
+            sequences = self._partitions[tp] = PartitionSequences()
+        return sequences
+
+    def in_flight(self, tp: TopicPartition) -> list[ProducerBatch]:
+        """The stamped batches without a final answer, in the order of sequences."""
+        return self.of(tp).in_flight
+
+    def forget(self) -> None:
+        """Let every sequence start at 0 under another identity. Nothing must be in flight."""
+        self._partitions.clear()
+        self._unresolved.clear()
+
+    # --- draining ---------------------------------------------------------------------------------
+
+    def may_drain(
+        self, batch: ProducerBatch, identity: ProducerIdentity, *, first_goes_alone: bool
+    ) -> bool:
+        """True if the first batch of a partition's queue may be sent (C-20, C-21).
+
+        `first_goes_alone`: brokers accept any sequence of an unknown producer (P-14).
+        """
+        sequences = self._partitions.get(batch.tp)
+        if sequences is None:
+            return True
+        if batch.has_sequence:
+            return not sequences.in_flight or sequences.in_flight[0] is batch
+        if sequences.in_flight and sequences.identity != identity:
+            return False
+        if any(each.attempts for each in sequences.in_flight):
+            # One at a time while a batch is retried (C-21). A retried batch may be written already;
+            # with too many behind it the broker would not recognize it any more (P-05).
+            return False
+        if (
+            sequences.in_flight
+            and sequences.last_acked_sequence == NO_SEQUENCE
+            and first_goes_alone
+        ):
+            # If the first batch failed, the broker would accept a second one that follows it. So
+            # the first batch under an identity is sent alone.
+            return False
+        return sequences.unresolved_at is None and batch.tp not in self._to_bump
+
+    def stamp(self, batch: ProducerBatch, identity: ProducerIdentity) -> None:
+        """Set identity and sequence of a batch that is sent for the first time (C-22)."""
+        if batch.has_sequence:
+            return
+        sequences = self.of(batch.tp)
+        if sequences.identity != identity:
+            if sequences.in_flight:
+                raise IllegalTransition(f"{batch!r} would mix two epochs in flight")
+            sequences.restart(identity)
+        batch.stamp(identity, sequences.next_sequence)
+        sequences.next_sequence = next_sequence(sequences.next_sequence, batch.record_count)
+        sequences.in_flight.append(batch)
+
+    def replaced(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
+        """Put the parts of a split batch in its place; they have its sequences (C-25)."""
+        in_flight = self.of(batch.tp).in_flight
+        at = in_flight.index(batch)
+        in_flight[at : at + 1] = parts
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def acknowledged(self, batch: ProducerBatch, base_offset: int) -> None:
+        """Note that the records are in the log (C-24)."""
+        sequences = self.of(batch.tp)
+        last = next_sequence(batch.base_sequence, batch.record_count - 1)
+        if batch.identity == sequences.identity:
+            if _is_later(last, sequences.last_acked_sequence):
+                sequences.last_acked_sequence = last
+            if base_offset >= 0:
+                last_offset = base_offset + batch.record_count - 1
+                sequences.last_acked_offset = max(sequences.last_acked_offset, last_offset)
+        self.remove(batch)
+
+    def remove(self, batch: ProducerBatch) -> None:
+        """Remove a batch that has its final answer."""
+        in_flight = self.of(batch.tp).in_flight
+        if batch in in_flight:
+            in_flight.remove(batch)
+
+    def leave_unresolved(self, batch: ProducerBatch) -> None:
+        """Note that a batch has finally failed, and may be written or not (C-40)."""
+        sequences = self.of(batch.tp)
+        sequences.unresolved_at = next_sequence(batch.base_sequence, batch.record_count)
+        self._unresolved.add(batch.tp)
+
+    def close_gap(self, batch: ProducerBatch) -> None:
+        """Give the sequences of a batch that was certainly not written to those behind it
+        (C-45)."""
+        sequences = self.of(batch.tp)
+        if batch not in sequences.in_flight or batch.identity != sequences.identity:
+            self.remove(batch)
+            return
+        at = sequences.in_flight.index(batch)
+        del sequences.in_flight[at]
+        lower = batch.record_count
+        for later in sequences.in_flight[at:]:
+            later.restamp(later.identity, (later.base_sequence - lower) % _SEQUENCES)
+        sequences.next_sequence = (sequences.next_sequence - lower) % _SEQUENCES
+
+    def failed_because_of_another(self, batch: ProducerBatch) -> bool:
+        """True if OUT_OF_ORDER_SEQUENCE_NUMBER is only the consequence of an earlier batch that is
+        being retried (C-50)."""
+        sequences = self.of(batch.tp)
+        return sequences.unresolved_at is None and (
+            batch.sequence_was_reset or not sequences.is_next(batch.base_sequence)
+        )
+
+    # --- gaps -------------------------------------------------------------------------------------
+
+    def has_unresolved(self, tp: TopicPartition) -> bool:
+        """True if some sequences of a partition may be written or not (C-40)."""
+        return tp in self._unresolved
+
+    def resolve(self) -> list[TopicPartition]:
+        """The partitions whose unresolved sequences turned out to be a gap (C-42). Called once per
+        pass of the sender."""
+        if not self._unresolved:
+            return []
+        gaps = []
+        for tp in sorted(self._unresolved):
+            sequences = self._partitions[tp]
+            if sequences.in_flight:
+                continue
+            self._unresolved.discard(tp)
+            sequences.unresolved_at = None
+            if not sequences.is_next(sequences.next_sequence):
+                gaps.append(tp)
+        return gaps
+
+    # --- starting over ----------------------------------------------------------------------------
+
+    @property
+    def bump_requested(self) -> bool:
+        """True if the sequences of a partition must start again under a new epoch."""
+        return bool(self._to_bump)
+
+    @property
+    def may_bump(self) -> bool:
+        """True if a partition whose sequences must start again has no batch left to wait for."""
+        return any(self._is_free(tp) for tp in self._to_bump)
+
+    def request_bump(self, tp: TopicPartition, ahead: Iterable[ProducerBatch] = ()) -> None:
+        """Let the sequences of a partition start again under a new epoch.
+
+        The new epoch waits for the batches in flight `ahead` of the failed one. One of them may be
+        written already; under a new sequence it would be written twice.
+        """
+        self._to_bump.setdefault(tp, set()).update(ahead)
+
+    def rewrite_bumped(self, identity: ProducerIdentity) -> None:
+        """Restart, under a new epoch, the partitions that must and have no batch left to wait for
+        (C-44)."""
+        for tp in sorted(filter(self._is_free, self._to_bump)):
+            del self._to_bump[tp]
+            self.rewrite(tp, identity)
+
+    def rewrite(self, tp: TopicPartition, identity: ProducerIdentity) -> None:
+        """Stamp the batches in flight again, from sequence 0, under an identity."""
+        sequences = self.of(tp)
+        sequences.restart(identity)
+        for batch in sequences.in_flight:
+            batch.restamp(identity, sequences.next_sequence)
+            sequences.next_sequence = next_sequence(sequences.next_sequence, batch.record_count)
+        sequences.unresolved_at = None
+        self._unresolved.discard(tp)
+
+    def _is_free(self, tp: TopicPartition) -> bool:
+        return self._to_bump[tp].isdisjoint(self.of(tp).in_flight)
+
+
+def _is_later(sequence: int, than: int) -> bool:
+    """True if the sequence follows `than`; they are at most half the range apart, so that a wrap is
+    detected."""
+    if than == NO_SEQUENCE:
+        return True
+    return 0 < (sequence - than) % _SEQUENCES < 1 << 30
 
 
 class IdempotenceManager:

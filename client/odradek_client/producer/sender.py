@@ -23,9 +23,8 @@ from odradek_client.errors import (
 )
 from odradek_client.network.cluster import BrokerAddress, ClusterView
 from odradek_client.producer.accumulator import Accumulator, PartitionQueue
-from odradek_client.producer.batch import ProducerBatch
+from odradek_client.producer.batch import ProducerBatch, ProducerIdentity
 from odradek_client.producer.idempotence import IdempotenceManager
-from odradek_client.producer.identity import ProducerIdentity
 from odradek_client.producer.transaction_manager import TransactionManager
 from odradek_client.producer.transaction_requests import TxnRequestHandler
 from odradek_client.words import counted

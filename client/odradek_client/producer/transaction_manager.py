@@ -29,9 +29,8 @@ from odradek_client.errors import (
     TransactionalIdAuthorizationFailed,
     UnsupportedByBroker,
 )
-from odradek_client.producer.batch import NewFuture, ProducerBatch
-from odradek_client.producer.identity import NO_IDENTITY, ProducerIdentity
-from odradek_client.producer.sequences import Sequences
+from odradek_client.producer.batch import NO_IDENTITY, NewFuture, ProducerBatch, ProducerIdentity
+from odradek_client.producer.idempotence import Sequences
 from odradek_client.producer.transaction_lifecycle import TransactionLifecycle
 from odradek_client.producer.transaction_queue import TransactionQueue, survives_abort
 from odradek_client.producer.transaction_requests import (

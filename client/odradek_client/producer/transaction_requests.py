@@ -19,8 +19,7 @@ from odradek_client.errors import (
     UnsupportedByBroker,
     error_for,
 )
-from odradek_client.producer.batch import Future, NewFuture
-from odradek_client.producer.identity import ProducerIdentity
+from odradek_client.producer.batch import Future, NewFuture, ProducerIdentity
 from odradek_client.structs import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from odradek_client.producer.accumulator import Accumulator, PartitionQueue
-from odradek_client.producer.batch import Delivery, ProducerBatch
-from odradek_client.producer.identity import ProducerIdentity
+from odradek_client.producer.batch import Delivery, ProducerBatch, ProducerIdentity
 from odradek_client.structs import TopicPartition
 from odradek_protocol.compression import Codec
 from odradek_protocol.records import HEADER_BYTES, BatchBuilder, EncodedRecords

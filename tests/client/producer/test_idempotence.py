@@ -7,9 +7,8 @@ import itertools
 import pytest
 
 from odradek_client.errors import Fatal, ProducerFenced
-from odradek_client.producer.batch import ProducerBatch
+from odradek_client.producer.batch import EPOCH_MAX, ProducerBatch, ProducerIdentity
 from odradek_client.producer.idempotence import IdempotenceManager
-from odradek_client.producer.identity import EPOCH_MAX, ProducerIdentity
 from odradek_client.producer.transaction_states import (
     ALLOWED_FROM,
     IllegalTransition,

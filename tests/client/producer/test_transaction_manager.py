@@ -27,8 +27,7 @@ from odradek_client.errors import (
     TransactionalIdAuthorizationFailed,
     UnsupportedByBroker,
 )
-from odradek_client.producer.batch import ProducerBatch
-from odradek_client.producer.identity import ProducerIdentity
+from odradek_client.producer.batch import ProducerBatch, ProducerIdentity
 from odradek_client.producer.transaction_manager import TransactionManager
 from odradek_client.producer.transaction_requests import (
     AddOffsetsToTxnHandler,
