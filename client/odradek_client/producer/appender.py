@@ -1,10 +1,10 @@
-"""The slow path of `Producer`'s sends: finds the topic of a record, and waits for memory (C-11)."""
+"""The slow path of sends: checks a record, finds its topic, and waits for memory (C-11, C-12)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeVar
 
 from odradek_client.config.producer import ProducerConfig
 from odradek_client.errors import (
@@ -13,6 +13,7 @@ from odradek_client.errors import (
     Closed,
     IllegalState,
     MetadataTimeout,
+    RecordTooLarge,
 )
 from odradek_client.network.client import NetworkClient
 from odradek_client.producer.accumulator import Accumulator, Headers, PartitionQueue
@@ -25,11 +26,10 @@ from odradek_client.producer.arrow import (
 )
 from odradek_client.producer.batch import Delivery, ProducerBatch
 from odradek_client.producer.partitioner import Partitioner, TopicQueues
-from odradek_client.producer.record_checks import check_record, check_topic
 from odradek_client.producer.sender import Sender
 from odradek_client.producer.sender_loop import SenderLoop
 from odradek_client.producer.transaction_manager import TransactionManager
-from odradek_protocol.records import EncodedRecords
+from odradek_protocol.records import HEADER_BYTES, EncodedRecords, record_upper_bound
 from odradek_protocol.records.from_arrow import UnwritablePartition
 
 T = TypeVar("T")
@@ -273,3 +273,70 @@ class Appender:
         if number is not None and current != number:
             raise IllegalState("the transaction ended while the record waited to get into it")
         return current
+
+
+def check_record(
+    config: ProducerConfig, topic: Any, value: Any, key: Any, headers: Any, partition: Any
+) -> Headers:
+    """Check types and size (C-12); returns the headers as a sequence of pairs. TypeError,
+    ValueError, RecordTooLarge."""
+    check_topic(topic)
+    for what, content in (("value", value), ("key", key)):
+        if content is not None and not isinstance(content, bytes | bytearray | memoryview):
+            _refuse_type(what, content)
+    if partition is not None and (not isinstance(partition, int) or isinstance(partition, bool)):
+        raise TypeError(f"a partition is a number, not {partition!r}")
+    pairs = _header_pairs(headers)
+    size = HEADER_BYTES + record_upper_bound(key, value, pairs)
+    for limit in ("max_request_size", "buffer_memory"):
+        allowed = getattr(config, limit)
+        if size > allowed:
+            raise RecordTooLarge(
+                f"the record takes {size} bytes, {limit} is {allowed}; send less at once or "
+                "raise it"
+            )
+    return pairs
+
+
+def check_topic(topic: Any) -> None:
+    """TypeError or ValueError for an invalid name of a topic."""
+    if not isinstance(topic, str):
+        raise TypeError(f"a topic is a name, of type str, not {topic!r}")
+    if not topic:
+        raise ValueError("a topic is a name, and this one is empty")
+
+
+def _header_pairs(headers: Any) -> Headers:
+    """The headers as a sequence of (str, bytes or None). TypeError names the wrong header and its
+    problem."""
+    if headers is None:
+        return ()
+    if isinstance(headers, Mapping):
+        headers = list(headers.items())
+    if not isinstance(headers, list | tuple):
+        raise TypeError(
+            f"headers must be (name, bytes) pairs, or a mapping, not {type(headers).__name__}"
+        )
+    for pair in headers:
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise TypeError(f"each of the headers must be a (name, bytes) pair, not {pair!r}")
+        name, content = pair
+        if not isinstance(name, str):
+            raise TypeError(f"the name of header {name!r} is {type(name).__name__}, not str")
+        if content is not None and not isinstance(content, bytes | bytearray | memoryview):
+            raise TypeError(
+                f"the value of header {name!r} is {type(content).__name__}, but must be bytes or None"
+            )
+    return headers
+
+
+def _refuse_type(what: str, content: object) -> NoReturn:
+    if isinstance(content, str):
+        raise TypeError(
+            f"the {what} is str, but records are bytes: encode it, as in {what}.encode(), or give "
+            f"the producer {what}_serializer=str.encode"
+        )
+    raise TypeError(
+        f"the {what} is {type(content).__name__}, but records are bytes: make bytes of it, or give "
+        f"the producer a {what}_serializer"
+    )

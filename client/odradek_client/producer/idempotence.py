@@ -1,8 +1,8 @@
 """Decisions of an idempotent producer: the sequences of its batches, partition by partition (C-20
 to C-24, C-40 to C-52), and without transactions its identity and epoch bumps.
 
-`Sequences` stamps batches, takes their answers and finds gaps. Its owner, an `IdempotenceManager` or
-a `TransactionManager`, decides how to close a gap, and under which identity batches are sent.
+`Sequences` stamps batches, takes their answers and finds gaps. Its owner, an `IdempotenceManager`
+or a `TransactionManager`, decides how to close a gap, and under which identity batches are sent.
 """
 
 from __future__ import annotations

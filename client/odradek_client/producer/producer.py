@@ -36,12 +36,11 @@ from odradek_client.config.producer import ProducerConfig
 from odradek_client.errors import Closed, IllegalState, NotStarted
 from odradek_client.network.client import NetworkClient
 from odradek_client.producer.accumulator import Accumulator, Headers
-from odradek_client.producer.appender import Appender
+from odradek_client.producer.appender import Appender, check_topic
 from odradek_client.producer.arrow import ArrowDelivery, ArrowRows, Lines
 from odradek_client.producer.batch import Delivery, ProducerBatch, RecordMetadata
 from odradek_client.producer.idempotence import IdempotenceManager
 from odradek_client.producer.partitioner import Partitioner, TopicQueues, partition_for_key
-from odradek_client.producer.record_checks import check_topic
 from odradek_client.producer.sender import Sender, codec_of
 from odradek_client.producer.sender_loop import SenderLoop
 from odradek_client.producer.transaction_calls import Partition, TransactionCalls
