@@ -103,7 +103,7 @@ class DeadLetterWorld(NodeWorld):
             self.events.append(event)
             record(event)
 
-        self.node.share_partitions._observer = observe
+        self.node.share_partitions.observer = observe
         return report
 
     @property
