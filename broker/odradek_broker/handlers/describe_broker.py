@@ -104,7 +104,7 @@ def _counters(node: Node) -> Iterator[tuple[str, float]]:
     yield "connections_refused_total", metrics.connections_refused_total
     yield "throttled_requests_total", sum(metrics.throttled_requests.values())
     yield "throttle_time_ms_total", sum(metrics.throttle_time_ms.values())
-    yield "flushes_total", sum(metrics.flushes.counts)
+    yield "flushes_total", metrics.flushes.count
     yield "flush_time_us_total", metrics.flushes.sum_us
     yield "topics", len(node.metadata.topics)
     yield "partitions", sum(len(each.partitions) for each in node.metadata.topics.values())

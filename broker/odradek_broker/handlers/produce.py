@@ -27,6 +27,7 @@ from odradek_broker.storage.validation import DecompressionBudget, check_batch
 from odradek_protocol.codec import Buffer, struct_maker
 from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.produce_frames import OneBatch
 from odradek_protocol.records.batch import peek
@@ -48,6 +49,8 @@ from odradek_protocol.schemas.produce import (
 
 R = TypeVar("R")
 _E = ErrorCode
+#: Members of enumerations are slow to look up with each request.
+_NONE = ErrorCode.NONE
 _make_answer = struct_maker(PartitionProduceResponse, current_leader=LeaderIdAndEpoch())
 _Reply = ProduceResponse | NoResponse | CloseConnection
 
@@ -63,21 +66,30 @@ def handle(
     """Append the batch of every partition. The reply comes when all batches are durable."""
     if node.quotas.produce is not None:
         node.quotas.produce.record(context, context.size_bytes)
-    produce = _Produce(node, context.api_version, request)
-    response = ProduceResponse()
+    produce = _Produce(node, context.api_version, request, DecompressionBudget())
     if request.transactional_id is None:
-        _append_all(node, context, request, produce, response)
+        topics = _append_all(node, context, request, produce)
     else:
         with node.verification.one_request():
-            _append_all(node, context, request, produce, response)
+            topics = _append_all(node, context, request, produce)
 
-    reply = partial(_reply_to_many, request.acks, response)
+    reply = partial(_reply_to_many, request.acks, topics)
     if produce.open:
         return produce.reply(reply, request.timeout_ms if request.acks else None)
     return _at_once(reply())
 
 
-def _reply_to_many(acks: int, response: ProduceResponse) -> _Reply:
+def _reply_to_many(acks: int, topics: list[_Topic]) -> _Reply:
+    response = ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[_response(*each) for each in topic.outcomes],
+            )
+            for topic in topics
+        ]
+    )
     if acks:
         return response
     return _unanswered(
@@ -92,21 +104,17 @@ def handle_one(
     here."""
     if node.quotas.produce is not None:
         node.quotas.produce.record(context, context.size_bytes)
-    named, records = request.topic, request.records
-    refusal, producer = _E.NONE, None
+    topic, records = request.topic, request.records
+    error, producer = _NONE, None
+    if not isinstance(topic, str):
+        topic, error = _topic_name(node, context, "", topic)
+    elif node.authorizer is not ALLOW_EVERYTHING:
+        topic, error = _topic_name(node, context, topic, ZERO_UUID)
     if request.attributes & TRANSACTIONAL_BIT:
         producer = _transactional_producer(records)
-        refusal = _transaction_error(node, context, request.transactional_id, [producer])
-    if not isinstance(named, str):
-        topic, error = _topic_name(node, context, "", named)
-    elif node.authorizer is ALLOW_EVERYTHING:
-        # The same as below, without a call: this is the hot path.
-        topic, error = named, _E.NONE
-    else:
-        topic, error = _topic_name(node, context, named, ZERO_UUID)
-    error = refusal or error
-    produce = _Produce(node, context.api_version, request)
-    outcome: AppendResult | PartitionProduceResponse
+        error = _transaction_error(node, context, request.transactional_id, [producer]) or error
+    produce = _Produce(node, request.version, request)
+    outcome: _Outcome
     if error:
         outcome = _refused(request.partition, error)
     else:
@@ -121,12 +129,12 @@ def handle_one(
 
 
 def _reply_to_one(
-    context: RequestContext, request: OneBatch, outcome: AppendResult | PartitionProduceResponse
+    context: RequestContext, request: OneBatch, outcome: _Outcome
 ) -> _Reply | list[Buffer]:
-    accepted = isinstance(outcome, AppendResult) or not outcome.error_code
-    if accepted and request.acks and not context.throttle_ms:
+    result = outcome.result if isinstance(outcome, _WaitingBatch) else outcome
+    if isinstance(result, AppendResult) and request.acks and not context.throttle_ms:
         return request.encode_response(
-            outcome.base_offset, outcome.log_append_time_ms, outcome.log_start_offset
+            result.base_offset, result.log_append_time_ms, result.log_start_offset
         )
     answer = _response(request.partition, outcome)
     if request.acks:
@@ -145,33 +153,27 @@ def _append_all(
     context: RequestContext,
     request: ProduceRequest,
     produce: _Produce,
-    response: ProduceResponse,
-) -> None:
+) -> list[_Topic]:
     producers = [
         _transactional_producer(data.records)
         for topic in request.topic_data
         for data in topic.partition_data
     ]
     refusal = _transaction_error(node, context, request.transactional_id, producers)
+    topics = []
     for topic in _each_once(request.topic_data):
         name, error = _topic_name(node, context, topic.name, topic.topic_id)
         error = refusal or error
-        answers = [
-            _refused(data.index, error)
-            if error
-            else _response(
-                data.index,
-                produce.partition(
-                    name, data.index, data.records, _transactional_producer(data.records)
-                ),
-            )
-            for data in topic.partition_data
-        ]
-        response.responses.append(
-            TopicProduceResponse(
-                name=topic.name, topic_id=topic.topic_id, partition_responses=answers
-            )
-        )
+        outcomes: list[tuple[int, _Outcome]] = []
+        for data in topic.partition_data:
+            if error:
+                outcome: _Outcome = _refused(data.index, error)
+            else:
+                producer = _transactional_producer(data.records)
+                outcome = produce.partition(name, data.index, data.records, producer)
+            outcomes.append((data.index, outcome))
+        topics.append(_Topic(topic.name, topic.topic_id, outcomes))
+    return topics
 
 
 def _each_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
@@ -257,11 +259,10 @@ def _refused(
     )
 
 
-def _fill_refusal(
-    answer: PartitionProduceResponse, partition: Partition, problem: StorageError
-) -> None:
-    """The answer to a batch that the log has refused."""
-    _fail(answer, problem.error, problem.message)
+def _refused_by_log(
+    index: int, partition: Partition, problem: StorageError
+) -> PartitionProduceResponse:
+    answer = _refused(index, problem.error, problem.message)
     if isinstance(problem, AppendRejected):
         answer.record_errors = [
             BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
@@ -269,6 +270,7 @@ def _fill_refusal(
         ]
         if not isinstance(problem, NotOneBatch) and problem.error not in _WITHOUT_LOG_START:
             answer.log_start_offset = partition.log.log_start_offset
+    return answer
 
 
 def _unanswered(
@@ -282,6 +284,31 @@ def _unanswered(
                 f"{ErrorCode.of(answer.error_code).name}"
             )
     return NO_RESPONSE
+
+
+class _WaitingBatch:
+    """A batch that waits for the disk or for its transaction. `result`: the result of its append,
+    or the answer if it was refused or has failed; None before."""
+
+    __slots__ = ("index", "result")
+
+    def __init__(
+        self, index: int, result: AppendResult | PartitionProduceResponse | None = None
+    ) -> None:
+        self.index = index
+        self.result = result
+
+
+#: What became of a batch: appended and durable, refused, or not known yet.
+_Outcome = AppendResult | PartitionProduceResponse | _WaitingBatch
+
+
+class _Topic(NamedTuple):
+    """A topic of a request, and what became of the batch of each partition."""
+
+    name: str
+    topic_id: bytes
+    outcomes: list[tuple[int, _Outcome]]
 
 
 class _Produce:
@@ -300,19 +327,26 @@ class _Produce:
         "open",
     )
 
-    def __init__(self, node: Node, version: int, request: ProduceRequest | OneBatch) -> None:
+    def __init__(
+        self,
+        node: Node,
+        version: int,
+        request: ProduceRequest | OneBatch,
+        budget: DecompressionBudget | None = None,
+    ) -> None:
         self._node = node
         self._version = version
         # The request itself is not kept, because it has the memory of the frame.
         self._acks = request.acks
         self._transactional_id = request.transactional_id
         self._now_ms = node.clock.wall_ms()
-        self._budget = None if isinstance(request, OneBatch) else DecompressionBudget()
-        #: Answers for batches that are neither durable nor refused yet, by `id` of the answer.
-        self.open: dict[int, PartitionProduceResponse] = {}
+        self._budget = budget
+        #: Batches that are neither durable nor refused yet.
+        self.open: set[_WaitingBatch] = set()
         self._reply: Deferred[Any] | None = None
+        # The rest belongs to the reply, and is set with it.
         self._make: Callable[[], Any]
-        self._timeout_ms = -1
+        self._timeout_ms: int | None
 
     def partition(
         self,
@@ -320,23 +354,20 @@ class _Produce:
         index: int,
         records: Buffer | None,
         producer: tuple[int, int] | None,
-    ) -> AppendResult | PartitionProduceResponse:
-        """Append the batch of a partition. The result if it is durable, otherwise an answer, which
-        may still be open. `producer`: the producer of a transactional batch; None for others."""
+    ) -> _Outcome:
+        """Append the batch of a partition. `producer`: the producer of a transactional batch; None
+        for others."""
         node = self._node
         partition = node.partition(topic, index)
         if partition is None:
             return _refused(index, _E.UNKNOWN_TOPIC_OR_PARTITION)
         if self._acks not in (-1, 0, 1):
             return _refused(index, _E.INVALID_REQUIRED_ACKS)
-        if node.metadata.is_internal(topic):
-            return _refused(index, _E.INVALID_TOPIC_EXCEPTION, f"{topic} is the broker's own topic")
-        if node.metadata.is_mirror(topic):
-            node.mirror_recorder.produce_refused(topic, index)
-            return _refused(index, _E.INVALID_REQUEST, node.metadata.mirror_refusal(topic))
+        if not node.metadata.takes_records(topic):
+            return self._refused_by_topic(topic, index)
         if records is None:
             return _refused(index, _E.INVALID_RECORD, "no records")
-        batch = memoryview(records)
+        batch = records if isinstance(records, memoryview) else memoryview(records)
         if self._version < ZSTD_SINCE:
             found = peek(batch)
             codec = found[1] & CODEC_MASK if found is not None and found[0] == MAGIC else Codec.NONE
@@ -349,32 +380,41 @@ class _Produce:
             return self._append(partition, batch, index)
         return self._append_in_transaction(partition, topic, index, batch, producer)
 
+    def _refused_by_topic(self, topic: str, index: int) -> PartitionProduceResponse:
+        node = self._node
+        if node.metadata.is_internal(topic):
+            return _refused(index, _E.INVALID_TOPIC_EXCEPTION, f"{topic} is the broker's own topic")
+        node.mirror_recorder.produce_refused(topic, index)
+        return _refused(index, _E.INVALID_REQUEST, node.metadata.mirror_refusal(topic))
+
     def _append(
         self,
         partition: Partition,
         batch: memoryview,
         index: int,
-        answer: PartitionProduceResponse | None = None,
-    ) -> AppendResult | PartitionProduceResponse:
-        """Append a batch. The result if it is durable, otherwise an answer, which is open until it
-        is durable. `answer`: an existing answer to fill in."""
-        node = self._node
+        waiting: _WaitingBatch | None = None,
+    ) -> _Outcome:
+        """Append a batch. `waiting`: the batch, if it has waited for its transaction."""
         try:
             result = partition.append(batch, self._now_ms, budget=self._budget)
         except StorageError as problem:
-            answer = answer or _new_answer(index)
-            _fill_refusal(answer, partition, problem)
-            return answer
-        node.metrics.appended_bytes(len(batch))
+            refusal = _refused_by_log(index, partition, problem)
+            if waiting is None:
+                return refusal
+            waiting.result = refusal
+            return waiting
+        self._node.metrics.appended_bytes(len(batch))
         durable = partition.durable(result.last_offset)
-        if durable and answer is None:
+        if waiting is not None:
+            waiting.result = result
+        elif durable:
             return result
-        answer = _fill(answer or _new_answer(index), result)
+        else:
+            waiting = _WaitingBatch(index, result)
         if not durable:
-            key = id(answer)
-            self.open[key] = answer
-            partition.when_durable(result.last_offset, partial(self._durable, key))
-        return answer
+            self.open.add(waiting)
+            partition.when_durable(result.last_offset, partial(self._durable, waiting))
+        return waiting
 
     # --- Transactions ---
 
@@ -385,7 +425,7 @@ class _Produce:
         index: int,
         batch: memoryview,
         producer: tuple[int, int],
-    ) -> AppendResult | PartitionProduceResponse:
+    ) -> _Outcome:
         """Append when the transaction is verified to be open at its coordinator; a duplicate at
         once (P-09)."""
         where = (topic, index)
@@ -399,19 +439,23 @@ class _Produce:
             return _refused(index, error.error, error.message)
         if duplicate is not None:
             return self._append(partition, batch, index)
-        answer = _new_answer(index)
-        key = id(answer)
-        self.open[key] = answer
+        waiting = _WaitingBatch(index)
+        self.open.add(waiting)
+        # The caller may release its own view of the frame.
+        batch = memoryview(batch)
 
         def verified(error: ErrorCode) -> None:
-            in_time = self.open.pop(key, None) is not None
-            if error is not _E.NONE:
+            in_time = waiting in self.open
+            self.open.discard(waiting)
+            if error is not _NONE:
                 code = _verification_error(error, self._version)
-                _fail(answer, code, f"{topic}-{index} is not in the transaction: {error.name}")
+                text = f"{topic}-{index} is not in the transaction: {error.name}"
+                waiting.result = _refused(index, code, text)
             elif self._node.partition(*where) is not partition:
-                _fail(answer, _E.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
+                code, text = _E.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted"
+                waiting.result = _refused(index, code, text)
             elif in_time:
-                self._append_verified(partition, batch, index, answer)
+                self._append_verified(partition, batch, index, waiting)
             self._finish_if_complete()
 
         verification.verify(
@@ -426,84 +470,72 @@ class _Produce:
                 done=verified,
             )
         )
-        return answer
+        return waiting
 
     def _append_verified(
         self,
         partition: Partition,
         batch: memoryview,
         index: int,
-        answer: PartitionProduceResponse | None = None,
-    ) -> AppendResult | PartitionProduceResponse:
-        outcome = self._append(partition, batch, index, answer)
-        if isinstance(outcome, AppendResult) or not outcome.error_code:
+        waiting: _WaitingBatch | None = None,
+    ) -> _Outcome:
+        outcome = self._append(partition, batch, index, waiting)
+        result = outcome.result if isinstance(outcome, _WaitingBatch) else outcome
+        if isinstance(result, AppendResult):
             self._node.fault_points.reach(FaultPoint.TRANSACTIONAL_BATCH_WRITTEN)
         return outcome
 
     # --- The reply ---
 
     def reply(self, make: Callable[[], Any], timeout_ms: int | None) -> Deferred[Any]:
-        """The reply, made by `make` when no answer is open any more, or after `timeout_ms`. None:
+        """The reply, made by `make` when no batch is open any more, or after `timeout_ms`. None:
         no limit."""
         self._make = make
         reply: Deferred[Any] = Deferred()
         self._reply = reply
         if timeout_ms is not None:
-            self._timeout_ms = max(timeout_ms, 0)
-            self._node.request_timeouts.begin(self, self._timeout_ms)
+            timeout_ms = max(timeout_ms, 0)
+            self._node.request_timeouts.begin(self, timeout_ms)
+        self._timeout_ms = timeout_ms
         return reply
 
-    def _durable(self, key: int, error: ErrorCode) -> None:
-        """Fill in the answer to a batch that became durable, or that never will be."""
-        answer = self.open.pop(key, None)
-        if answer is None:
+    def _durable(self, waiting: _WaitingBatch, error: ErrorCode) -> None:
+        """Note that a batch became durable, or that it never will be."""
+        if waiting not in self.open:
             return
-        if error is not _E.NONE:
-            _fail(answer, error)
+        self.open.discard(waiting)
+        if error is not _NONE:
+            waiting.result = _refused(waiting.index, error)
         self._finish_if_complete()
 
     def _finish_if_complete(self) -> None:
-        if self.open or self._reply is None:
+        reply = self._reply
+        if self.open or reply is None:
             return
-        reply, self._reply = self._reply, None
-        if self._timeout_ms >= 0:
+        self._reply = None
+        if self._timeout_ms is not None:
             self._node.request_timeouts.end(self, self._timeout_ms)
         reply.resolve(self._make())
 
     def timed_out(self) -> None:
-        """Fill in the open answers: the disk or the coordinator is too slow for this client (P-23).
+        """Answer for the open batches: the disk or the coordinator is too slow for this client (P-23).
 
         An appended batch stays appended; a batch that waits for its transaction is never appended.
         """
-        for answer in self.open.values():
-            _fail(answer, _E.REQUEST_TIMED_OUT)
+        for waiting in self.open:
+            waiting.result = _refused(waiting.index, _E.REQUEST_TIMED_OUT)
         self.open.clear()
         self._finish_if_complete()
 
 
-def _new_answer(index: int) -> PartitionProduceResponse:
+def _response(index: int, outcome: _Outcome) -> PartitionProduceResponse:
+    result = outcome.result if isinstance(outcome, _WaitingBatch) else outcome
+    if not isinstance(result, AppendResult):
+        assert result is not None, "a batch that still waits has no answer"
+        return result
     answer = _make_answer()
     answer.index = index
-    return answer
-
-
-def _fill(answer: PartitionProduceResponse, result: AppendResult) -> PartitionProduceResponse:
     answer.base_offset = result.base_offset
     answer.log_append_time_ms = result.log_append_time_ms
     answer.log_start_offset = result.log_start_offset
     return answer
-
-
-def _response(
-    index: int, outcome: AppendResult | PartitionProduceResponse
-) -> PartitionProduceResponse:
-    if isinstance(outcome, AppendResult):
-        return _fill(_new_answer(index), outcome)
-    return outcome
-
-
-def _fail(answer: PartitionProduceResponse, error: ErrorCode, message: str | None = None) -> None:
-    """Fill in the answer to a batch that failed."""
-    answer.error_code = error
-    answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
-    answer.error_message = message

@@ -199,6 +199,12 @@ class ClusterMetadata:
         """True if a topic is one of the broker's own, to which clients do not write."""
         return name in INTERNAL_TOPICS
 
+    def takes_records(self, name: str) -> bool:
+        """True if clients may write to a topic: it is no internal topic and no mirror topic."""
+        return not (
+            name in INTERNAL_TOPICS or name in self.mirror_sources or name in self.promoting
+        )
+
     def partition_count(self, name: str) -> int:
         """The number of partitions; 0 for a topic that does not exist."""
         topic = self.topics.get(name)

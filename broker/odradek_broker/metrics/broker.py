@@ -7,7 +7,7 @@ metrics are read (`exposition.py`).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -58,6 +58,16 @@ class Histogram:
     def __init__(self) -> None:
         self.counts = [0] * (len(BUCKETS_US) + 1)
         self.sum_us = 0
+
+    def __add__(self, other: Histogram) -> Histogram:
+        both = Histogram()
+        both.counts = [sum(pair) for pair in zip(self.counts, other.counts, strict=True)]
+        both.sum_us = self.sum_us + other.sum_us
+        return both
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
 
     def observe(self, time_us: int) -> None:
         self.counts[bisect_left(BUCKETS_US, time_us)] += 1
@@ -139,10 +149,11 @@ class BrokerMetrics:
         self.now_us = now_us
         self.process_usage: Callable[[], ProcessUsage] = lambda: ProcessUsage(0, 0)
         self.connections = Gauge()
-        self.requests: dict[tuple[str, int], int] = {}
+        #: By the name of the API and the version.
+        self.requests: defaultdict[tuple[str, int], int] = defaultdict(int)
         self.errors: dict[tuple[str, int], int] = {}
-        self.times: dict[str, Histogram] = {}
-        self.flushes = Histogram()
+        self.times: defaultdict[str, Histogram] = defaultdict(Histogram)
+        self._file_flushes = Histogram()
         self.journal_writes = Histogram()
         #: The delays of the event loop.
         self.loop_delays = Histogram()
@@ -175,7 +186,7 @@ class BrokerMetrics:
             sum(self.errors.values()),
             self.appended_total,
             self.fetched_total,
-            sum(self.flushes.counts),
+            self.flushes.count,
             self.flushes.sum_us,
         )
         self.samples.append(Sample(wall_ms, values))
@@ -197,12 +208,8 @@ class BrokerMetrics:
     def request_counted(self, name: str, version: int, started_us: int) -> None:
         """Count a request without errors, by the name of its API, and its time since
         `started_us`."""
-        key = (name, version)
-        self.requests[key] = self.requests.get(key, 0) + 1
-        times = self.times.get(name)
-        if times is None:
-            times = self.times[name] = Histogram()
-        times.observe(self.now_us() - started_us)
+        self.requests[name, version] += 1
+        self.times[name].observe(self.now_us() - started_us)
 
     def throttled(self, quota: str, throttle_ms: int) -> None:
         """Count a request that a quota throttles."""
@@ -242,10 +249,14 @@ class BrokerMetrics:
         self.authentications[key] = self.authentications.get(key, 0) + 1
 
     def flushed(self, time_s: float) -> None:
-        """Count a flush to disk and its time."""
-        self.flushes.observe(int(time_s * 1_000_000))
+        """Count a flush of files to disk and its time."""
+        self._file_flushes.observe(int(time_s * 1_000_000))
+
+    @property
+    def flushes(self) -> Histogram:
+        """The flushes of files and the writes to commit journals."""
+        return self._file_flushes + self.journal_writes
 
     def journal_written(self, time_s: float) -> None:
         """Count a write to a commit journal, which is a flush too, and its time."""
-        self.flushed(time_s)
         self.journal_writes.observe(int(time_s * 1_000_000))

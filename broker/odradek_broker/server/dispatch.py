@@ -39,6 +39,7 @@ from odradek_protocol.message import Message
 from odradek_protocol.primitives import DecodeError
 from odradek_protocol.produce_frames import read_one_batch
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest
+from odradek_protocol.settings import INT32_MAX
 
 log = structlog.get_logger("odradek.dispatch")
 
@@ -98,11 +99,12 @@ Reply = HandlerReply | list[Buffer]
 
 class CommonShape(NamedTuple):
     """The common requests of an API. `read` decodes one, or returns None for a request that needs
-    the generated codec. `handle`: the handler."""
+    the generated codec. `handle`: the handler. `bytes_max`: the size of the largest request."""
 
     api: Api
     read: Callable[[memoryview], CommonRequest | None]
     handle: Callable[[Node, RequestContext, Any], Reply | Deferred[Any]]
+    bytes_max: int = INT32_MAX
 
 
 #: The key's lower byte selects the shape; `read` checks both bytes.
@@ -178,13 +180,15 @@ class Dispatcher:
     ) -> None:
         self._node = node
         self._quotas = node.quotas
+        self._metrics = node.metrics
         self._served = node.served
         self._handlers = handlers
         self._control_bytes_max = control_bytes_max
         # Handlers that carry out ordered faults see only requests of the generated codec, and the
         # second codec does not know of versions that an emulated broker has not got.
+        # Requests without batches have a smaller limit.
         self._common_shapes = {
-            key: shape
+            key: shape if shape.api.key in _APPENDS else shape._replace(bytes_max=control_bytes_max)
             for key, shape in _COMMON_SHAPES.items()
             if handlers[shape.api.key] is HANDLERS[shape.api.key]
             and node.served[shape.api.key].versions == shape.api.versions
@@ -193,16 +197,13 @@ class Dispatcher:
     def answer(self, peer: Peer, frame: memoryview) -> EncodedReply | Deferred[EncodedReply]:
         """The reply to one request, now or later. Raises CloseConnection where the reply is to
         close the connection at once."""
-        shape = self._common_shapes.get(frame[1]) if len(frame) > 1 else None
+        frame_bytes = len(frame)
+        shape = self._common_shapes.get(frame[1]) if frame_bytes > 1 else None
         # A request quota may throttle after the handler, which has packed the response by then.
-        if (
-            shape is not None
-            and self._quotas.request is None
-            and (shape.api.key is ApiKey.PRODUCE or len(frame) <= self._control_bytes_max)
-        ):
+        if shape is not None and frame_bytes <= shape.bytes_max and self._quotas.request is None:
             common = shape.read(frame)
             if common is not None:
-                return self._answer_common(shape, peer, len(frame), common)
+                return self._answer_common(shape, peer, frame_bytes, common)
         return self._answer(peer, frame)
 
     def _answer_common(
@@ -214,10 +215,11 @@ class Dispatcher:
         if self._quotas.produce is not None:
             header_bytes = frames.request_header_bytes(client_id, version in api.request.flexible)
             context.size_bytes = frame_bytes - header_bytes
-        started_us = self._node.metrics.now_us()
+        metrics = self._metrics
+        started_us = metrics.now_us()
         reply = shape.handle(self._node, context, common)
         if isinstance(reply, list):
-            self._node.metrics.request_counted(api.name, version, started_us)
+            metrics.request_counted(api.name, version, started_us)
             return reply
         in_flight = _InFlight(api, common.correlation_id, started_us, 0, peer, context, None)
         return self._finish(in_flight, reply)

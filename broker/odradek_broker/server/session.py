@@ -115,11 +115,6 @@ def _is_produce(frame: memoryview) -> bool:
     return len(frame) >= 2 and not (frame[0] or frame[1])
 
 
-def _is_produce_or_fetch(frame: memoryview) -> bool:
-    """True for a request with the key of Produce, 0, or of Fetch, 1."""
-    return len(frame) >= 2 and not frame[0] and frame[1] <= 1
-
-
 class Session(asyncio.BufferedProtocol):
     """The protocol of one connection; it owns the transport.
 
@@ -346,14 +341,16 @@ class Session(asyncio.BufferedProtocol):
         backlog = self._backlog
         limits = self._limits
         while backlog and self._transport is not None:
-            if (
-                (self._pauses and not self._pauses <= _READING_ONLY)
-                or len(self._slots) >= limits.in_flight_max
-                or (self._bytes_held >= limits.in_flight_bytes_max and self._slots)
-                or (limits.bytes_held >= limits.total_bytes_max and self._slots)
+            if self._pauses and not self._pauses <= _READING_ONLY:
+                break
+            if self._slots and (
+                len(self._slots) >= limits.in_flight_max
+                or self._bytes_held >= limits.in_flight_bytes_max
+                or limits.bytes_held >= limits.total_bytes_max
                 or (self._producing and not _is_produce(backlog[0]))
-                or (self._authentication is not None and self._authentication.busy)
             ):
+                break
+            if self._authentication is not None and self._authentication.busy:
                 break
             if not self._handle(backlog.popleft()):
                 return False
@@ -376,7 +373,8 @@ class Session(asyncio.BufferedProtocol):
             return False
         if self.peer.throttle_ms:
             self._mute()
-        if not _is_produce_or_fetch(frame):
+        # All but Produce and Fetch, which have the keys 0 and 1.
+        if len(frame) < 2 or frame[0] or frame[1] > 1:
             self._count_turn(len(frame) + _size(reply))
         if not isinstance(reply, Deferred):
             self._write_in_order(reply)
@@ -475,7 +473,7 @@ class Session(asyncio.BufferedProtocol):
         """Send a response, together with others of this turn of the loop."""
         first = not self._outgoing
         self._outgoing += reply
-        self._outgoing_bytes += _size(reply)
+        self._outgoing_bytes += len(reply[0]) if len(reply) == 1 else sum(map(len, reply))
         if self._outgoing_bytes >= _SEND_BYTES:
             self._send()
         elif first and not self._working:

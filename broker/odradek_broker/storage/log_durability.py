@@ -312,27 +312,27 @@ class LogDurability:
     def next_journal(self) -> CommitJournal | None:
         """The journal that the next flush would go to; None if it has to sync the files. A journal
         takes the plain end of one segment, if that is short."""
-        journal, log = self._options.journal, self._log
+        journal, log, files = self._options.journal, self._log, self._files
         if (
             journal is None
             or not log.loaded
             or log.offline
-            or self._files.directory.dirty
-            or self._files.producers.unsynced
+            or files.directory.dirty
+            or files.producers.unsynced
             or log.config.durability != "fsync"
             or log.topic_id == ZERO_UUID
             or self.gap_end_offset > self.synced_offset
         ):
             return None
-        segments = self._files.segments
-        active = segments.active
+        active = files.segments.active
         if not 0 < active.size_bytes - active.durable_bytes <= journal.entry_bytes_max:
             return None
         if not (journal.usable or journal.prepare()):
             return None
-        sealed = segments.all[-2] if len(segments) > 1 else active
-        if sealed is not active and sealed.size_bytes > sealed.synced_bytes:
-            return None
+        if len(files.segments.all) > 1:
+            sealed = files.segments.all[-2]
+            if sealed.size_bytes > sealed.synced_bytes:
+                return None
         return journal
 
     def begin_journaled(self, journal: CommitJournal) -> JournalTicket | None:
@@ -367,6 +367,19 @@ class LogDurability:
         for the write the files are flushed: nothing has happened to their pages."""
         log, segment, journal = self._log, ticket.segment, ticket.journal
         segment.unpin()
+        if (error is not None or journal.crowded) and self._left_to_files(ticket, error):
+            return
+        if log.offline or not log.loaded or ticket.truncations != self.truncations:
+            return
+        segment.durable_bytes = max(segment.durable_bytes, ticket.position + ticket.size_bytes)
+        self.durable_offset = max(self.durable_offset, ticket.end_offset)
+        if self.durable_offset > log.high_watermark:
+            log.move_high_watermark(self.durable_offset)
+
+    def _left_to_files(self, ticket: JournalTicket, error: OSError | None) -> bool:
+        """True if the journal has no room, so that the files are flushed. The partition is offline
+        after any other error."""
+        log, journal = self._log, ticket.journal
         if error is not None and no_room(error):
             self._options.disk.failed(error, ticket.size_bytes)
             journal.found_no_room()
@@ -375,16 +388,11 @@ class LogDurability:
                 journal.synced(self, ticket.end_offset)
             elif not log.offline:
                 log.on_flush_wanted(self)
-            return
+            return True
         if error is not None:
             log.go_offline(f"writing to the commit journal failed: {error}")
             journal.failed(error)
-        if log.offline or not log.loaded or ticket.truncations != self.truncations:
-            return
-        segment.durable_bytes = max(segment.durable_bytes, ticket.position + ticket.size_bytes)
-        self.durable_offset = max(self.durable_offset, ticket.end_offset)
-        if self.durable_offset > log.high_watermark:
-            log.move_high_watermark(self.durable_offset)
+        return False
 
     # ---- producer snapshots
 
