@@ -149,10 +149,6 @@ class ShareHistory(Ring[ShareKey, ShareEntry]):
         if len(self._clients) > MEMBERS_MAX:
             self._clients.popitem(last=False)
 
-    def client_of(self, group_id: str, member_id: str) -> str | None:
-        """The client of a member, as events have it; None if it is not known."""
-        return self._clients.get((group_id, member_id))
-
     def story(self, key: ShareKey, offset: int) -> list[Event]:
         """All that has happened to one record, oldest first."""
         story = _Story(offset)

@@ -68,16 +68,7 @@ class LoopClock:
 
 
 class StoppedTimer:
-    """A timer that is never fired; see `StoppedScheduler`."""
+    """A timer that is never fired, for tests that call due work themselves."""
 
     def cancel(self) -> None:
         """Do nothing."""
-
-
-class StoppedScheduler:
-    """Accepts timers (`odradek_broker.platform.seams.Scheduler`) and never fires one: for tests
-    that call due work themselves."""
-
-    def call_later(self, delay_ms: float, callback: object, /) -> StoppedTimer:
-        """Drop the callback."""
-        return StoppedTimer()

@@ -241,11 +241,6 @@ class ShareFetcher:
         for node in self._nodes.values():
             node.due_ms = 0.0
 
-    @property
-    def has_unsent(self) -> bool:
-        """True if acknowledgements wait, or are on their way."""
-        return any(node.has_pending or node.in_flight is not None for node in self._nodes.values())
-
     def pass_time(self, now_ms: float) -> None:
         """Expire locks, and renew those of records that are being handled."""
         for record in self.held.expire(now_ms):

@@ -20,7 +20,6 @@ Tasks = Mapping[str, frozenset[int]]
 """Subtopology id to partition indexes."""
 
 NO_PARTITIONS: Partitions = {}
-NO_TASKS: Tasks = {}
 
 K = TypeVar("K", bytes, str)
 

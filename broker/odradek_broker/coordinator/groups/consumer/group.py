@@ -254,10 +254,6 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
         """The member that may own a partition, also if it has to give the partition back."""
         return self.owners.get((topic_id, partition))
 
-    def subscribers_of(self, pattern: str) -> list[str]:
-        """The members that subscribe by a regular expression."""
-        return [each for each, member in self.members.items() if member.pattern == pattern]
-
     @property
     def subscribed_names(self) -> frozenset[str]:
         """Every topic that any member is subscribed to, whether it exists or not."""
