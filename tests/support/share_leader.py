@@ -239,7 +239,8 @@ class ShareLeader:
     def _apply(
         self, member: str, key: tuple[bytes, int], batches: Any, *, renew: bool = False
     ) -> ErrorCode:
-        """Carry out a partition's acknowledgements, all or none."""
+        """Carry out a partition's acknowledgements, all or none; those before its start offset are
+        passed over."""
         error = self.errors.get(key, (ErrorCode.NONE, ErrorCode.NONE))[1]
         if error:
             return error
@@ -256,6 +257,11 @@ class ShareLeader:
                 assert offset not in types, "an offset twice"
                 types[offset] = kind
         assert renew == (4 in types.values()), "renewals are announced"
+        finished = (ACKNOWLEDGED, ARCHIVED)
+        start = next(
+            (n for n, each in enumerate(records) if each.state not in finished), len(records)
+        )
+        types = {offset: kind for offset, kind in types.items() if offset >= start}
         for offset, kind in types.items():
             record = records[offset]
             if record.state != ACQUIRED or record.member != member:

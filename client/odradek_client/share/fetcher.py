@@ -418,6 +418,7 @@ class ShareFetcher:
         self.metadata_wanted = True
         for partition, types in plan.acknowledged.items():
             self._finish(partition, types, error, now_ms)
+        self._fail_lent(plan.node_id, node, now_ms)
 
     def on_response(
         self,
@@ -472,6 +473,8 @@ class ShareFetcher:
                 node.pending.setdefault(partition, PendingAcknowledgements()).add_again(types)
             else:
                 self._finish(partition, types, error, now_ms)
+        if code is ErrorCode.SHARE_SESSION_NOT_FOUND:
+            self._fail_lent(plan.node_id, node, now_ms)
         if not error.retriable and plan.kind is PlanKind.FETCH:
             self._errors.append(error)
 
@@ -625,12 +628,15 @@ class ShareFetcher:
     ) -> None:
         pending = node.pending.pop(partition)
         while types := pending.take() or pending.take_renewals():
-            error = NotLeader(
-                f"{partition.topic}-{partition.partition}: node {node_id}, which lent the records, "
-                f"{why}; the group delivers them again",
-                code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            )
-            self._finish(partition, types, error, now_ms)
+            self._finish(partition, types, _given_back(node_id, partition, why), now_ms)
+
+    def _fail_lent(self, node_id: int, node: _Node, now_ms: float) -> None:
+        """Fail what a node has lent in a session that it has lost: it has given the records back,
+        and would pass over an answer to one that another member has finished meanwhile."""
+        why = "has lost the share session"
+        self._buffer = deque(batch for batch in self._buffer if batch.node_id != node_id)
+        self._fail_pending(node_id, node, why, now_ms)
+        self.held.end_lent_by(node_id, lambda partition: _given_back(node_id, partition, why))
 
     # --- closing ----------------------------------------------------------------------------------
 
@@ -658,6 +664,13 @@ def _is_led_elsewhere(cluster: ClusterView, partition: SharePartition, node_id: 
     """True if the leader of the partition is known, and another node."""
     leader = cluster.leader_of(partition.topic, partition.partition)
     return leader is not None and leader != node_id
+
+
+def _given_back(node_id: int, partition: SharePartition, why: str) -> NotLeader:
+    lent = f"{partition.topic}-{partition.partition}: node {node_id}, which lent the records, {why}"
+    return NotLeader(
+        f"{lent}; the group delivers them again", code=ErrorCode.NOT_LEADER_OR_FOLLOWER
+    )
 
 
 def _take(node: _Node) -> dict[SharePartition, Types]:

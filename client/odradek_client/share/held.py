@@ -71,6 +71,14 @@ class HeldRecords:
         for record in list(self._records.values()):
             self._end(record, error)
 
+    def end_lent_by(
+        self, node_id: int, error_for: Callable[[SharePartition], OdradekError]
+    ) -> None:
+        """End all records that a node has lent."""
+        for record in list(self._records.values()):
+            if record.node_id == node_id:
+                self._end(record, error_for(record.place))
+
     def answers_on_their_way(self) -> list[ShareRecord]:
         """The answered records whose result is not known."""
         return [each for each in self._records.values() if each.state is RecordState.ANSWERED]

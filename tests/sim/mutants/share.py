@@ -136,7 +136,7 @@ SHARE = (
     Mutant(
         "a share acknowledgement answered before it is durable",
         "share-groups",
-        3,
+        22,
         {(Runtime, "_await_disk"): _answer_at_once},
         ("deliveries: ",),
     ),
