@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from budget import examples
-from odradek_broker.coordinator.share.batches import is_settled, merge_batches, merge_into
+from odradek_broker.coordinator.share.shard import is_settled, merge_batches, merge_into
 from odradek_broker.share_state import StateBatch
 
 
