@@ -36,7 +36,7 @@ LASTING = {
 }
 _TIMES_MS = range(1_700_000_000_000, 1_700_000_009_000, 1_500)
 _SOURCES = ("TOPIC", "DYNAMIC_BROKER", "DYNAMIC_DEFAULT_BROKER", "GROUP")
-#: Told as a setting of all brokers wherever it was never set, as Kafka 4.1 does.
+#: Described as a setting of all brokers even if nothing has set it, as in Kafka 4.1.
 _ALWAYS_TOLD = "min.insync.replicas"
 #: Not part of the data.
 _LEFT_OUT = (".lock",)

@@ -158,8 +158,8 @@ class ShareStatistics:
             self._of_topic(name).failed_acknowledgements += 1
 
     def answered(self, group_id: str, fetchable: int, partitions: int, waited_ms: int) -> None:
-        """Count a ShareFetch for so many `partitions`, of which `fetchable` had records to acquire,
-        or room for more, and the time that it waited for them."""
+        """Count a ShareFetch and the time that it waited. `partitions`: the number of partitions
+        that it asked for; `fetchable`: those with records to acquire, or with room for more."""
         found = _latest(self.groups, group_id, GroupStatistics)
         found.fetches += 1
         found.fetchable_percent += 100 * fetchable // partitions

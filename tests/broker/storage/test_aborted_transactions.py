@@ -407,8 +407,8 @@ def test_l20_what_a_worker_made_for_a_segment_that_is_gone_is_dropped(
 def test_l20_a_worker_that_loses_its_segments_is_asked_again(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
-    """Retention removes the first segment; the snapshot there has the open transactions at its
-    end."""
+    """Retention removes the first segment, whose producer snapshot has the transactions that
+    were open at its end."""
     workers = Workers(log)
     ruin(log, files)
     with pytest.raises(IndexesBeingRebuilt):

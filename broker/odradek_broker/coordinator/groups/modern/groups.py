@@ -264,7 +264,8 @@ class ModernGroups(ABC, Generic[G, Q, A]):
         self.undo_if_refused(group, out)
 
     def _converts_without(self, group: G, gone: set[str], out: Outcome, now: Instant) -> bool:
-        """True if the group without these members is converted, which `out` then does."""
+        """Convert the group if its protocol may change when these members are gone. `out` then has
+        the records, and the result is True."""
         return False
 
     @abstractmethod
