@@ -518,7 +518,7 @@ class _Produce:
         reply.resolve(self._make())
 
     def timed_out(self) -> None:
-        """Answer for the open batches: the disk or the coordinator is too slow for this client (P-23).
+        """Answer for the open batches: disk or coordinator are too slow for this client (P-23).
 
         An appended batch stays appended; a batch that waits for its transaction is never appended.
         """
