@@ -1,0 +1,146 @@
+"""Requests enter the files that their walks in `docs/understand/design.md` name, and no others."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import odradek_broker
+from broker_in_loop import RunningBroker
+from odradek import Producer
+from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek_protocol.schemas.find_coordinator import FindCoordinatorRequest
+from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from raw_client import RawClient
+from waiting import until
+from walks import EVERY_REQUEST, left_out, named
+
+#: The most files of a walk, without those of a record that it appends.
+FILES_MAX = 12
+_FOLDER = odradek_broker.__path__[0] + "/"
+#: Repeated work that no request causes.
+_MAINTENANCE = _FOLDER + "server/server.py"
+
+
+class Tracer:
+    """Notes the files of the broker that are entered, in the loop and in its worker threads."""
+
+    def __init__(self) -> None:
+        self.entered: set[str] = set()
+        self._on = False
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        path = frame.f_code.co_filename
+        if not self._on or event != "call" or not path.startswith(_FOLDER):
+            return
+        caller: FrameType | None = frame
+        while caller is not None:
+            if caller.f_code.co_filename == _MAINTENANCE:
+                return
+            caller = caller.f_back
+        self.entered.add(path.removeprefix(_FOLDER))
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        self.entered.clear()
+        self._on = True
+        sys.setprofile(self)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+            self._on = False
+
+    def check(self, walk: str, *, appends: bool = False) -> None:
+        """What was entered is named, and not too much; `appends`: with a record, whose files are
+        those of Produce."""
+        decided = {each for each in self.entered if not left_out(each)}
+        if appends:
+            decided -= named("Produce") - named(walk)
+        assert decided - named(walk) - named(EVERY_REQUEST) == set()
+        assert len(decided) <= FILES_MAX
+
+
+@pytest.fixture
+def tracer() -> Iterator[Tracer]:
+    """A tracer of the threads that begin in this test; it must come before the broker."""
+    tracer = Tracer()
+    threading.setprofile(tracer)
+    yield tracer
+    threading.setprofile(None)
+
+
+async def _settled(broker: RunningBroker) -> None:
+    """Wait until what was appended to the topic can be read."""
+    log = broker.node.partition("t", 0).log
+    await until(lambda: log.last_stable_offset == log.high_watermark == log.log_end_offset)
+
+
+async def test_produce_and_fetch(tracer: Tracer, broker: RunningBroker, client: RawClient) -> None:
+    await client.create_topic("t")
+    address = f"{broker.host}:{broker.port}"
+    async with Producer(bootstrap_servers=address) as producer:
+        await producer.send_and_wait("t", b"first")
+        await _settled(broker)
+        with tracer.on():
+            await producer.send_and_wait("t", b"second")
+            await _settled(broker)
+    tracer.check("Produce")
+    assert "storage/journal.py" in tracer.entered
+
+    partition = FetchPartition(partition=0, fetch_offset=1, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        max_wait_ms=500,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        isolation_level=1,
+        topics=[FetchTopic(topic="t", partitions=[partition])],
+    )
+    await client.call(request, 12)
+    with tracer.on():
+        await client.call(request, 12)
+    tracer.check("Fetch")
+    assert "storage/reading.py" in tracer.entered
+
+
+async def test_end_txn(tracer: Tracer, broker: RunningBroker, client: RawClient) -> None:
+    await client.create_topic("t")
+    address = f"{broker.host}:{broker.port}"
+    async with Producer(bootstrap_servers=address, transactional_id="tx") as producer:
+        await producer.init_transactions()
+        for _ in range(2):
+            await producer.begin_transaction()
+            await producer.send_and_wait("t", b"record")
+            with tracer.on():
+                await producer.commit_transaction()
+                await _settled(broker)
+    tracer.check("EndTxn", appends=True)
+    assert "coordinator/transactions/completion.py" in tracer.entered
+
+
+async def test_join_group(tracer: Tracer, broker: RunningBroker, client: RawClient) -> None:
+    await client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
+    request = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=30_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    while not request.member_id:
+        request.member_id = (await client.call(request)).member_id
+        await asyncio.sleep(0.01)
+    assert (await client.call(request)).error_code == 0
+    request.protocols[0].metadata = b"another"
+    with tracer.on():
+        assert (await client.call(request)).error_code == 0
+    tracer.check("JoinGroup (classic protocol)", appends=True)
+    assert "coordinator/groups/classic/join_phase.py" in tracer.entered

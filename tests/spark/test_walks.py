@@ -1,0 +1,71 @@
+"""A task that reads a range enters the files that its walk in `docs/understand/design.md` names,
+and no others."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+import odradek_client
+import pyspark_odradek
+from odradek import sync
+from odradek.broker import SubprocessBroker
+from pyspark_odradek import blocking
+from pyspark_odradek.batch_reader import BatchReader
+from pyspark_odradek.options import Query, parse_source
+from pyspark_odradek.schema import row_schema
+from pyspark_odradek.stream_reader import StreamReader
+from walks import named
+
+_FOLDERS = (pyspark_odradek.__path__[0] + "/", odradek_client.__path__[0] + "/")
+_LEFT_OUT = {"network/transport.py", "network/throttle_times.py"}
+
+
+class Tracer:
+    """Notes the files that are entered in this thread and in that of the client's loop."""
+
+    def __init__(self) -> None:
+        self.entered: set[str] = set()
+
+    def __call__(self, frame: Any, event: str, _: Any) -> None:
+        path = frame.f_code.co_filename
+        for folder in _FOLDERS:
+            if event == "call" and path.startswith(folder):
+                self.entered.add(path.removeprefix(folder))
+
+    async def on_loop(self, on: bool) -> None:
+        sys.setprofile(self if on else None)
+
+    def rows(self, batches: Any) -> int:
+        """The number of rows, which are read with the tracer on."""
+        thread = blocking.shared().thread
+        thread.run(self.on_loop(True))
+        sys.setprofile(self)
+        try:
+            return sum(batch.num_rows for batch in batches)
+        finally:
+            sys.setprofile(None)
+            thread.run(self.on_loop(False))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_row(odradek_broker: SubprocessBroker, unique_topic: str, stream: bool) -> None:
+    address = odradek_broker.bootstrap
+    with sync.Producer(bootstrap_servers=address) as producer:
+        producer.send(unique_topic, b"record").result(20_000)
+    given = {"kafka.bootstrap.servers": address, "subscribe": unique_topic}
+    options = parse_source(given, Query.STREAM if stream else Query.BATCH)
+    reader: BatchReader | StreamReader
+    if stream:
+        reader = StreamReader(options, row_schema(False))
+        (partition,) = reader.partitions({unique_topic: {"0": 0}}, {unique_topic: {"0": 1}})
+    else:
+        reader = BatchReader(options, row_schema(False))
+        (partition,) = reader.partitions()
+    assert len(list(reader.read(partition))) == 1
+    tracer = Tracer()
+    assert tracer.rows(reader.read(partition)) == 1
+    assert tracer.entered - named("A row of Spark") - _LEFT_OUT == set()
+    assert {"blocking.py", "fetching.py", "network/broker_connection.py"} < tracer.entered
