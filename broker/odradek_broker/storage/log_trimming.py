@@ -199,9 +199,7 @@ class LogTrimming:
             # The last rename commits: until then the sources alone count.
             self._files.swap = None
             remove_cleaned(self._options.files, path, sources[0])
-            self._options.disk.failed(problem)
-            text = f"{doing} failed for {self._log.name}: {problem}"
-            raise StorageError(ErrorCode.KAFKA_STORAGE_ERROR, text) from problem
+            raise self._no_room(doing, problem) from problem
         return True
 
     def sync_directory(self) -> None:
@@ -215,7 +213,7 @@ class LogTrimming:
 
     def swap_in(self, size_bytes: int, now_ms: int) -> None:
         """Read the cleaned segment, of `size_bytes`, instead of its sources. Raises
-        PartitionOffline, StorageError."""
+        PartitionOffline; StorageError if there is no room for its names: call it again later."""
         swap, segments = self._files.swap, self._files.segments
         assert swap is not None
         first = segments.bases.index(swap.sources[0])
@@ -235,25 +233,38 @@ class LogTrimming:
 
     def retire_sources(self, at_most: int) -> bool:
         """Rename the files of some of the sources; True if none is left. Then `sync_directory`, and
-        `end_swap`. Raises PartitionOffline, StorageError."""
+        `end_swap`. Raises as `swap_in` does."""
         swap = self._files.swap
         assert swap is not None
         return self._step(lambda: swap.retire(at_most), "retiring what was compacted")
 
     def end_swap(self, now_ms: int) -> None:
-        """End a swap that is durable. Call `sync_directory` before this log is cleaned again."""
-        swap, self._files.swap = self._files.swap, None
+        """End a swap that is durable. Call `sync_directory` before this log is cleaned again.
+        Raises as `swap_in` does."""
+        swap = self._files.swap
         assert swap is not None
+        self._step(swap.end, "swapping a cleaned segment in")
+        self._files.swap = None
+        self._files.directory.dirty = True
         due_ms = now_ms + self._log.config.file_delete_delay_ms
         self._files.segments.remove_later(swap.retired_paths, due_ms, self._options.deleted)
-        self._files.directory.dirty = True
-        self._step(swap.end, "swapping a cleaned segment in")
 
     def _step(self, step: Callable[[], _Result], doing: str) -> _Result:
+        """Take a step of a committed swap."""
         try:
             return step()
         except OSError as problem:
+            swap = self._files.swap
+            if no_room(problem) and swap is not None and not swap.half_in:
+                raise self._no_room(doing, problem) from problem
             raise self._log.failed(doing, problem) from problem
+
+    def _no_room(self, doing: str, problem: OSError) -> StorageError:
+        """The error for a step that found no room, and has changed nothing."""
+        self._options.disk.failed(problem)
+        return StorageError(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"{doing} failed for {self._log.name}: {problem}"
+        )
 
     # ---- truncation
 

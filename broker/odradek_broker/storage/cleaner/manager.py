@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
+from typing import TypeVar
 
 from odradek_broker.platform.seams import Clock
 from odradek_broker.storage.cleaner.job import (
@@ -34,11 +35,15 @@ from odradek_broker.storage.producers.state import ProducerEntry
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.lazy_dataclass import dataclass
 
+_Result = TypeVar("_Result")
+
 _LOGS_AT_ONCE = 10
 _PRODUCERS_AT_ONCE = 1_000
 _SOURCES_AT_ONCE = 10
 #: The most deaths in a row of the cleaner's process over one log.
 _DEATHS_MAX = 3
+#: The pause before a step of a swap that found no room is taken again.
+_NO_ROOM_PAUSE_MS = 1_000
 #: L-29.
 OWN_SEGMENT_BYTES = 1024 * 1024
 
@@ -58,7 +63,7 @@ class CleanerSettings:
 @dataclass(slots=True)
 class _Run:
     """A log that is being cleaned. `truncations`: how often the log had been cut when the cleaning
-    began."""
+    began. `waits_for_room`: a step of its swap has found no room."""
 
     key: TopicPartition
     log: PartitionLog
@@ -66,6 +71,7 @@ class _Run:
     truncations: int
     began_ms: int
     bytes_before: int
+    waits_for_room: bool = False
 
 
 class LogCleaner:
@@ -400,26 +406,55 @@ class LogCleaner:
         self._sync(run, lambda: self._swap_in(run, group))
 
     def _swap_in(self, run: _Run, group: GroupCleaned) -> None:
-        run.log.trimming.swap_in(group.size_bytes, self._clock.wall_ms())
-        self._retire(run)
+        trimming, now_ms = run.log.trimming, self._clock.wall_ms()
+        self._step(
+            run,
+            lambda: trimming.swap_in(group.size_bytes, now_ms),
+            lambda _: self._retire(run),
+        )
 
     def _retire(self, run: _Run) -> None:
-        if self._closed or self._lost(run):
-            return
-        try:
-            over = run.log.trimming.retire_sources(_SOURCES_AT_ONCE)
-        except StorageError as problem:
-            self._met(run.log, str(problem))
-            self._give_up(run)
-            return
+        self._step(
+            run,
+            lambda: run.log.trimming.retire_sources(_SOURCES_AT_ONCE),
+            lambda over: self._retired(run, over=over),
+        )
+
+    def _retired(self, run: _Run, *, over: bool) -> None:
         if over:
             self._sync(run, lambda: self._end_swap(run))
         else:
             self._call_later(0, lambda: self._retire(run))
 
     def _end_swap(self, run: _Run) -> None:
-        run.log.trimming.end_swap(self._clock.wall_ms())
-        self._sync(run, lambda: self._runner.go_on(lambda step: self._came_to(run, step)))
+        self._step(
+            run,
+            lambda: run.log.trimming.end_swap(self._clock.wall_ms()),
+            lambda _: self._sync(
+                run, lambda: self._runner.go_on(lambda step: self._came_to(run, step))
+            ),
+        )
+
+    def _step(
+        self, run: _Run, step: Callable[[], _Result], then: Callable[[_Result], None]
+    ) -> None:
+        """Take a step of a committed swap, and then go on; while the step finds no room, it is
+        taken again and again."""
+        if self._closed or self._lost(run):
+            return
+        try:
+            result = step()
+        except StorageError as problem:
+            if run.log.offline:
+                self._met(run.log, str(problem))
+                self._give_up(run)
+                return
+            if not run.waits_for_room:
+                run.waits_for_room = True
+                self._met(run.log, str(problem))
+            self._call_later(_NO_ROOM_PAUSE_MS, lambda: self._step(run, step, then))
+        else:
+            then(result)
 
     def _sync(self, run: _Run, then: Callable[[], None]) -> None:
         """Sync the steps so far, then go on. If that fails, nobody knows what a start would find,

@@ -20,6 +20,8 @@ committed, and is finished by `finish_swaps`; if not, all the sources are there.
 file: it takes the range from the swapped segment, and a segment of it that was not deleted comes
 back. Sources end in `.compacted.deleted`, for a `.retention.deleted` says that everything before it
 is gone (L-20).
+
+A step behind the commit that finds no room, for a longer name for example, is taken again later.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from odradek_broker.storage.checkpoints import (
     encode_sources,
     read_small_file,
 )
+from odradek_broker.storage.errors import no_room
 from odradek_broker.storage.segment import segment_name
 
 CLEANED = ".cleaned"
@@ -77,7 +80,7 @@ def remove_cleaned(files: Files, directory: str, base: int) -> None:
 class SegmentSwap:
     """The swap of a cleaned segment into a log. Every method raises OSError."""
 
-    __slots__ = ("_directory", "_files", "_waiting", "retired_paths", "sources")
+    __slots__ = ("_directory", "_files", "_waiting", "half_in", "retired_paths", "sources")
 
     def __init__(self, files: Files, directory: str, sources: Sequence[int]) -> None:
         self._files = files
@@ -85,6 +88,8 @@ class SegmentSwap:
         self.sources = sources
         #: The paths of renamed sources.
         self.retired_paths: list[str] = []
+        #: True if `swap_in` has failed, and some of the names are those of the cleaned segment.
+        self.half_in = False
         self._waiting = list(sources[1:])
 
     def commit(self) -> None:
@@ -95,26 +100,41 @@ class SegmentSwap:
             self._rename(base, suffix + CLEANED, suffix + SWAP)
 
     def swap_in(self) -> None:
-        """Give the cleaned segment its names."""
+        """Give the cleaned segment its names. Without room for all of them none is given, unless
+        not even that can be done: `half_in`."""
         base = self.sources[0]
-        self._retire(base, ("log", *_INDEXES))
-        for suffix in (*_INDEXES, "log"):
-            self._rename(base, suffix + SWAP, suffix)
+        renamed: list[tuple[str, str]] = []
+        try:
+            for suffix in ("log", *_INDEXES):
+                if self._rename(base, suffix, suffix + _RETIRED):
+                    renamed.append((suffix, suffix + _RETIRED))
+            for suffix in (*_INDEXES, "log"):
+                if self._rename(base, suffix + SWAP, suffix):
+                    renamed.append((suffix + SWAP, suffix))
+        except OSError as problem:
+            self.half_in = True
+            if no_room(problem):
+                for source, target in reversed(renamed):
+                    self._rename(base, target, source)
+                self.half_in = False
+            raise
+        self._note_retired(base, [target for _, target in renamed if target.endswith(_RETIRED)])
 
     def retire(self, at_most: int) -> bool:
         """Rename some of the other sources; True if that was the last of them."""
-        for _ in range(min(at_most, len(self._waiting))):
-            self._retire(self._waiting.pop(0), ("log", *_INDEXES, "snapshot"))
+        for base in self._waiting[:at_most]:
+            for suffix in ("log", *_INDEXES, "snapshot"):
+                if self._rename(base, suffix, suffix + _RETIRED):
+                    self._note_retired(base, [suffix + _RETIRED])
+            self._waiting.remove(base)
         return not self._waiting
 
     def end(self) -> None:
         """Remove the list of sources: the new names are durable."""
         self._files.remove(_path(self._directory, self.sources[0], _SOURCES + SWAP))
 
-    def _retire(self, base: int, suffixes: Sequence[str]) -> None:
-        for suffix in suffixes:
-            if self._rename(base, suffix, suffix + _RETIRED):
-                self.retired_paths.append(_path(self._directory, base, suffix + _RETIRED))
+    def _note_retired(self, base: int, suffixes: Sequence[str]) -> None:
+        self.retired_paths += [_path(self._directory, base, suffix) for suffix in suffixes]
 
     def _rename(self, base: int, source: str, target: str) -> bool:
         path = _path(self._directory, base, source)

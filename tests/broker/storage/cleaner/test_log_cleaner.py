@@ -23,18 +23,24 @@ from odradek_broker.storage.log_config import AppendOrigin
 
 
 class Timers:
-    """A scheduler that fires when a test says so."""
+    """A scheduler that fires when a test says so. `later`: the calls that are due after a time."""
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []
+        self.later: list[Callable[[], None]] = []
 
     def call_later(self, delay_ms: float, callback: Callable[[], None], /) -> Any:
-        if not delay_ms:
-            self.waiting.append(callback)
+        (self.later if delay_ms else self.waiting).append(callback)
 
     def run(self) -> None:
         while self.waiting:
             self.waiting.pop(0)()
+
+    def pass_time(self) -> None:
+        """Let everything become due that waits for a time, and run it."""
+        self.waiting += self.later
+        self.later.clear()
+        self.run()
 
 
 class World(NodeWorld):
@@ -70,13 +76,18 @@ class World(NodeWorld):
         self.asked.setdefault(log.durability)
 
     def look(self) -> None:
+        self.begin_look()
+        assert not self.node.cleaner.busy
+
+    def begin_look(self) -> None:
+        """Look, up to a step that has to wait for a time."""
         cleaner = self.node.cleaner
         cleaner.on_problem = lambda name, problem: self.problems.append((name, problem))
         cleaner.tick()
         self.clock.advance(15_001)
         cleaner.tick()
+        self.timers.later.clear()
         self.timers.run()
-        assert not cleaner.busy
 
 
 def values_of(log: PartitionLog) -> list[bytes]:
@@ -247,6 +258,93 @@ def test_l27_a_swap_that_finds_no_room_before_its_commit_is_given_up(nth: int) -
     assert len(after) < 20
     world.crash()
     assert keys_of(world.log("t")) == after
+
+
+def dirty_world() -> tuple[World, PartitionLog]:
+    """A world with a log of several segments that is to be cleaned."""
+    world = World()
+    log = world.topic("t")
+    world.fill(log, 60)
+    return world, log
+
+
+def behind_commits() -> list[int]:
+    """The numbers of the renames in the cleaning of the dirty world that follow the commit of a
+    swap."""
+    world, _ = dirty_world()
+    rename, sources = world.files.rename, []
+
+    def noting(source: str, target: str) -> None:
+        if "data/t-0/" in source:
+            sources.append(source)
+        rename(source, target)
+
+    world.files.rename = noting  # type: ignore[method-assign]
+    world.look()
+    return [nth for nth, source in enumerate(sources, 1) if not source.endswith(".cleaned")]
+
+
+def no_room_at(nth: int) -> Failure:
+    return Failure("rename", nth, path_part="data/t-0/", code=errno.ENOSPC)
+
+
+def check_swap_goes_on(failure: Failure) -> None:
+    """Check that a committed swap ends which finds no room once."""
+    world, log = dirty_world()
+    full = world.files.fail(failure)
+    world.begin_look()
+    assert full.fired == 1
+    assert world.node.cleaner.busy
+    assert not log.offline
+    assert [name for name, _ in world.problems] == ["t-0"]
+    assert sorted(set(keys_of(log))) == [b"k0", b"k1", b"k2"]
+    world.fill(log, 3)
+    world.timers.pass_time()
+    assert not world.node.cleaner.busy
+    assert not log.offline
+    assert len(world.problems) == 1
+    after = keys_of(log)
+    assert len(after) < 23
+    assert not [path for path in world.files.paths() if path.endswith((".cleaned", ".swap"))]
+    world.crash()
+    assert keys_of(world.log("t")) == after
+
+
+def test_l27_a_committed_swap_that_finds_no_room_is_tried_again() -> None:
+    numbers = behind_commits()
+    assert len(numbers) > 8
+    for nth in numbers:
+        check_swap_goes_on(no_room_at(nth))
+
+
+def test_l27_a_list_of_sources_that_cannot_be_removed_for_want_of_room_is_tried_again() -> None:
+    check_swap_goes_on(Failure("remove", path_part=".sources.swap", code=errno.ENOSPC))
+
+
+def test_l27_a_swap_that_waits_for_room_is_finished_by_the_next_start() -> None:
+    world, log = dirty_world()
+    before = keys_of(log)
+    world.files.fail(no_room_at(behind_commits()[1]))
+    world.begin_look()
+    assert world.node.cleaner.busy and not log.offline
+    assert keys_of(log) == before
+    world.crash()
+    assert len(keys_of(world.log("t"))) < len(before)
+    assert not [path for path in world.files.paths() if path.endswith((".cleaned", ".swap"))]
+
+
+def test_l27_a_swap_that_can_neither_go_on_nor_back_takes_the_partition_offline() -> None:
+    world, log = dirty_world()
+    before = batches_of(log)
+    world.files.fail(no_room_at(behind_commits()[1]))
+    world.files.fail(Failure("rename", path_part=".compacted.deleted", code=errno.ENOSPC))
+    world.look()
+    assert log.offline
+    world.crash()
+    recovered = world.log("t")
+    recovered.load(0)
+    assert recovered.log_end_offset == before[-1].last + 1
+    assert sorted(set(keys_of(recovered))) == [b"k0", b"k1", b"k2"]
 
 
 @pytest.mark.parametrize("nth", range(1, 4))
