@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import pytest
 
 from odradek.simulation.disk import MemoryFiles
+from odradek.simulation.shortage import CHANGES, LastBytes, ScarceRoom
 
 
 def _written(files: MemoryFiles, path: str, content: bytes) -> None:
@@ -155,3 +158,100 @@ def test_a_kernel_may_write_one_file_back_before_a_power_cut_and_nothing_of_anot
     files.crash()
     assert files.content("t/0.log") == b"synced"
     assert files.content("t/1.log") == b"new"
+
+
+def _prepared() -> MemoryFiles:
+    """A disk with a directory, a log, and a file of blocks."""
+    files = MemoryFiles()
+    files.make_dirs("d")
+    _written(files, "d/log", b"old")
+    _written(files, "d/blocks", bytes(8_192))
+    for path in ("", "d"):
+        files.sync_dir(path)
+    return files
+
+
+def _refused(operation: Callable[[], object]) -> bool:
+    try:
+        operation()
+    except OSError as problem:
+        assert problem.errno == errno.ENOSPC
+        return True
+    return False
+
+
+def test_a_disk_with_some_bytes_left_takes_the_part_of_a_write_that_fits() -> None:
+    files = _prepared()
+    files.shortage = LastBytes(files.used_bytes, 5)
+    log = files.open("d/log")
+    assert not _refused(lambda: log.append([b"abc"]))
+    assert _refused(lambda: log.append([b"defg"]))
+    assert files.content("d/log") == b"oldabcde"
+    assert _refused(lambda: files.open("d/new", create=True))
+    assert _refused(lambda: files.make_dirs("e/f"))
+    assert not files.exists("d/new") and not files.exists("e")
+    log.truncate(3)
+    files.open_blocks("d/blocks").write_at(0, [b"in place"])
+    files.rename("d/log", "d/renamed")
+    assert not _refused(lambda: log.append([b"five."]))
+    assert files.content("d/renamed") == b"oldfive."
+    files.remove("d/blocks")
+    assert not _refused(lambda: files.open("d/new", create=True))
+
+
+def test_every_change_may_find_no_room_on_a_disk_that_copies_blocks() -> None:
+    files = _prepared()
+    files.shortage = ScarceRoom(Random(1), 1.0)
+    log = files.open("d/log")
+    changes = {
+        "append": lambda: log.append([b"abc"]),
+        "make_dirs": lambda: files.make_dirs("e"),
+        "open": lambda: files.open("d/new", create=True),
+        "remove": lambda: files.remove("d/log"),
+        "rename": lambda: files.rename("d/log", "d/renamed"),
+        "truncate": lambda: log.truncate(0),
+        "write_at": lambda: files.open_blocks("d/blocks").write_at(0, [bytes(4_096)]),
+    }
+    assert set(changes) == CHANGES
+    assert [kind for kind, change in changes.items() if not _refused(change)] == []
+    assert files.content("d/log").startswith(b"old")
+    assert files.paths() == ["d/blocks", "d/log"]
+    log.sync()
+    files.sync_dir("d")
+    assert log.read_at(0, 3) == b"old"
+
+
+def test_scarce_room_refuses_its_share_and_tears_some_writes() -> None:
+    files = _prepared()
+    files.shortage = ScarceRoom(Random(1), 0.3)
+    log = files.open("d/log")
+    refused, sizes = 0, set()
+    for _ in range(400):
+        before_bytes = log.size()
+        if _refused(lambda: log.append([b"abcd"])):
+            refused += 1
+            sizes.add(log.size() - before_bytes)
+    assert 80 < refused < 160
+    assert sizes == {0, 1, 2, 3}
+
+
+def test_a_write_of_blocks_that_finds_no_room_leaves_whole_sectors() -> None:
+    left = set()
+    for seed in range(40):
+        files = _prepared()
+        files.shortage = ScarceRoom(Random(seed), 1.0)
+        blocks = files.open_blocks("d/blocks")
+        assert _refused(partial(blocks.write_at, 0, [b"x" * 4_096]))
+        left.add(files.content("d/blocks").count(b"x"))
+    assert len(left) > 4
+    assert all(each % 512 == 0 and each < 4_096 for each in left)
+
+
+def test_a_disk_stays_full_when_the_machine_crashes_until_there_is_room() -> None:
+    files = _prepared()
+    files.shortage = LastBytes(files.used_bytes, 0)
+    files.crash(Random(1))
+    log = files.open("d/log")
+    assert _refused(lambda: log.append([b"x"]))
+    files.heal()
+    assert not _refused(lambda: log.append([b"x"]))

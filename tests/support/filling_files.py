@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import errno
-
 from logs import NOW_MS
-from odradek.simulation.disk import Failure, MemoryFiles
+from odradek.simulation.disk import MemoryFiles
 
 #: A file system that copies blocks needs room for a truncation too.
 NEED_ROOM = {"append", "open", "rename", "truncate"}
+#: The bytes that a refused write stores.
+_WRITTEN_BYTES = 7
 
 
 class FillingFiles(MemoryFiles):
@@ -19,11 +19,12 @@ class FillingFiles(MemoryFiles):
         super().__init__(now_ms)
         self.full = range(0)
         self.refused: list[str] = []
+        self.shortage = self
 
-    def trip(self, kind: str, path: str) -> Failure | None:
-        number = self.operations
-        failure = super().trip(kind, path)
-        if failure is None and number in self.full and kind in NEED_ROOM:
-            self.refused.append(kind)
-            return Failure(kind, code=errno.ENOSPC, torn_bytes=7)
-        return failure
+    def written_before_refusal(self, kind: str, size_bytes: int) -> int | None:
+        """See `odradek.simulation.shortage.Shortage`."""
+        # The operation is counted already.
+        if self.operations - 1 not in self.full or kind not in NEED_ROOM:
+            return None
+        self.refused.append(kind)
+        return min(_WRITTEN_BYTES, size_bytes)

@@ -15,6 +15,7 @@ import random
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+from odradek.simulation.shortage import Shortage
 from odradek_broker.platform.seams import BLOCK_BYTES, Buffer, Volume
 
 VOLUME_BYTES = 1 << 30
@@ -44,7 +45,8 @@ class _Inode:
 class Failure:
     """A failure of the `nth` (from 1) operation of a kind, once or from then on.
 
-    `kind`: append, write_at, sync, sync_dir, truncate, open, rename, read, remove, volume.
+    `kind`: append, write_at, sync, sync_dir, truncate, open, make_dirs, rename, read, remove,
+    volume.
     `path_part` narrows it to paths that contain it. `torn_bytes` of a failing append are written.
     """
 
@@ -86,7 +88,7 @@ class MemoryFile:
     def append(self, buffers: Sequence[Buffer]) -> int:
         inode = self._live
         content = b"".join(bytes(buffer) for buffer in buffers)
-        failure = self._files.trip("append", self._path)
+        failure = self._files.refuse("append", self._path, len(content))
         if failure is not None:
             inode.content += content[: failure.torn_bytes]
             raise OSError(failure.code, f"append to {self._path}")
@@ -145,10 +147,11 @@ class MemoryBlockFile:
         if position % BLOCK_BYTES or position + len(content) > len(inode.content):
             raise OSError(errno.EINVAL, f"write to {self._path} at {position}")
         self._files.writing = inode, position, content
-        failure = self._files.trip("write_at", self._path)
+        failure = self._files.refuse("write_at", self._path, len(content))
         self._files.writing = None
         if failure is not None:
-            _write_sectors(inode, position, content[: failure.torn_bytes])
+            whole_bytes = failure.torn_bytes // SECTOR_BYTES * SECTOR_BYTES
+            _write_sectors(inode, position, content[:whole_bytes])
             raise OSError(failure.code, f"write to {self._path}")
         _write_sectors(inode, position, content)
         inode.modified_ms = self._files.now_ms
@@ -189,6 +192,9 @@ class MemoryFiles:
         self._unsynced_renames: list[tuple[str, str]] = []
         self._locks: set[str] = set()
         self._failures: list[Failure] = []
+        #: The rule by which operations find no room; None while there is room for all. It outlives
+        #: a crash.
+        self.shortage: Shortage | None = None
         #: The write of a block file that a crash interrupts: file, position, content.
         self.writing: tuple[_Inode, int, bytes] | None = None
         #: The number of failed syncs since the last crash or start.
@@ -201,8 +207,9 @@ class MemoryFiles:
         return failure
 
     def heal(self) -> None:
-        """Drop all failures."""
+        """Drop all failures, and make room."""
         self._failures.clear()
+        self.shortage = None
 
     def trip(self, kind: str, path: str) -> Failure | None:
         """The failure of this operation, if any."""
@@ -221,8 +228,19 @@ class MemoryFiles:
                 return failure
         return None
 
-    def check(self, kind: str, path: str) -> None:
+    def refuse(self, kind: str, path: str, size_bytes: int = 0) -> Failure | None:
+        """The failure of this operation, which writes `size_bytes`, if any, also for want of
+        room."""
         failure = self.trip(kind, path)
+        if failure is not None or self.shortage is None:
+            return failure
+        written_bytes = self.shortage.written_before_refusal(kind, size_bytes)
+        if written_bytes is None:
+            return None
+        return Failure(kind, code=errno.ENOSPC, torn_bytes=written_bytes)
+
+    def check(self, kind: str, path: str) -> None:
+        failure = self.refuse(kind, path)
         if failure is not None:
             raise OSError(failure.code, f"{kind} {path}")
 
@@ -367,10 +385,13 @@ class MemoryFiles:
 
     def make_dirs(self, path: str) -> None:
         path = _clean(path)
+        missing = []
         while path not in self._directories:
-            self.trip("make_dirs", path)
-            self._directories.add(path)
+            missing.append(path)
             path = _parent(path)
+        for path in reversed(missing):
+            self.check("make_dirs", path)
+            self._directories.add(path)
 
     def rename(self, source: str, target: str) -> None:
         source, target = _clean(source), _clean(target)
@@ -475,8 +496,11 @@ class MemoryFiles:
     def volume(self, path: str) -> Volume:
         path = _clean(path)
         self.check("volume", path)
-        used = sum(len(inode.content) for inode in self._names.values())
-        return Volume(self.absolute(path), VOLUME_BYTES, VOLUME_BYTES - used)
+        return Volume(self.absolute(path), VOLUME_BYTES, VOLUME_BYTES - self.used_bytes())
+
+    def used_bytes(self) -> int:
+        """The bytes in all files."""
+        return sum(len(inode.content) for inode in self._names.values())
 
     def lock(self, path: str) -> Callable[[], None]:
         path = _clean(path)

@@ -16,6 +16,7 @@ from typing import Any
 
 from odradek.simulation.disk import Failure
 from odradek.simulation.network import SimulatedTransport, Weather
+from odradek.simulation.shortage import LastBytes, ScarceRoom, Shortage
 from odradek.simulation.world import World
 from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
 from odradek_broker.share.events import (
@@ -40,6 +41,10 @@ _NEXT_ANSWER_MS = 3_000
 _BEHIND_A_ROLL_SYNC_MS = (50.0, 200.0)
 #: The shortest time for which no state is written.
 _STATE_REFUSED_MS = 20
+#: The shortest time for which there is no room.
+_SHORTAGE_MS_MIN = 50
+#: The shares of changes that a disk with scarce room refuses.
+_REFUSED_SHARES = (0.05, 0.3, 0.9)
 #: The time between the end of the process and a start with faults.
 _DOWN_MS = 20
 #: The time in which a cleaner that runs all the time writes recovery points.
@@ -362,6 +367,30 @@ async def full_disk(world: World, fault: Fault) -> None:
     world.broker.disk.heal()
 
 
+async def last_bytes(world: World, fault: Fault) -> None:
+    """There is room for a few more bytes, for some time: whatever does not fit is refused, behind
+    the part of it that does."""
+    left_bytes = fault.size**2 // 20
+    await _short_of_room(world, fault, LastBytes(world.broker.disk.used_bytes, left_bytes))
+
+
+async def scarce_room(world: World, fault: Fault) -> None:
+    """Some of all changes of the disk find no room, for some time, as on a file system that copies
+    blocks: writes, names, truncations, removals."""
+    share = _REFUSED_SHARES[fault.size % len(_REFUSED_SHARES)]
+    await _short_of_room(world, fault, ScarceRoom(Random(fault.size), share))
+
+
+async def _short_of_room(world: World, fault: Fault, shortage: Shortage) -> None:
+    """Let the disk be short of room while the fault lasts, also if the machine crashes
+    meanwhile."""
+    disk = world.broker.disk
+    disk.shortage = shortage
+    await world.sleep(max(fault.lasts_ms, _SHORTAGE_MS_MIN))
+    if disk.shortage is shortage:
+        disk.shortage = None
+
+
 async def failed_write(world: World, fault: Fault) -> None:
     """An append fails, with a part of its bytes on the disk."""
     world.broker.disk.fail(Failure("append", nth=1 + fault.size % 5, torn_bytes=fault.size % 200))
@@ -502,6 +531,8 @@ FAULTS: dict[str, Callable[[World, Fault], Awaitable[None]]] = {
         trouble_at_start,
         switch_durability,
         cut_power_at_start,
+        last_bytes,
+        scarce_room,
     )
 }
 

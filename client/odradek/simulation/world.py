@@ -27,6 +27,8 @@ _SYNC_MS = ((0.0, 2.0), (0.0, 2.0), (5.0, 50.0))
 _SYNC_MS_MAX = 1_000
 #: The time after which a broker that gave up is started again.
 _RESTART_MS = 100
+#: The most starts in a row that may fail.
+_STARTS_MAX = 20
 #: The time that a broker runs without clients before its power is cut.
 _ALONE_MS = 200
 T = TypeVar("T")
@@ -139,7 +141,10 @@ class World:
     async def start_broker(self) -> None:
         """Start the broker, repeatedly if it is killed or fails to start."""
         why = "it was killed each time"
-        for _ in range(20):
+        left = _STARTS_MAX
+        while left:
+            # After a power cut a start may need room, which comes back by itself.
+            left -= self.broker.disk.shortage is None
             try:
                 if await self.broker.start():
                     self.note("broker", f"is ready (start {self.broker.starts})")

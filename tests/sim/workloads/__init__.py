@@ -12,6 +12,7 @@ from tests.sim.workloads.copy import (
 from tests.sim.workloads.damaged import DamagedBatchesWorkload
 from tests.sim.workloads.delegation_tokens import DelegationTokensWorkload
 from tests.sim.workloads.everything import EverythingWorkload
+from tests.sim.workloads.full_disk import FullDiskWorkload
 from tests.sim.workloads.groups import GroupsWorkload
 from tests.sim.workloads.jepsen import JepsenWorkload
 from tests.sim.workloads.late_commits import LateCommitsWorkload
@@ -49,6 +50,7 @@ WORKLOADS: dict[str, type[Workload]] = {
         DamagedBatchesWorkload,
         MirrorWorkload,
         TwoDirectoriesWorkload,
+        FullDiskWorkload,
         EverythingWorkload,
     )
 }

@@ -37,6 +37,31 @@ class Workload(Protocol):
         ...
 
 
+class ChosenWorkload:
+    """One of several workloads, which the seed chooses."""
+
+    name: ClassVar[str]
+    settings: ClassVar[dict[str, object]]
+    faults: ClassVar[tuple[str, ...]]
+    #: The workloads to choose from.
+    kinds: ClassVar[tuple[type[Workload], ...]]
+
+    def __init__(self, world: World) -> None:
+        self.chosen = world.chance(self.name).choice(self.kinds)(world)
+
+    async def prepare(self) -> None:
+        """See the chosen workload."""
+        await self.chosen.prepare()
+
+    async def work(self) -> None:
+        """See the chosen workload."""
+        await self.chosen.work()
+
+    async def check(self) -> Iterator[str]:
+        """See the chosen workload."""
+        return await self.chosen.check()
+
+
 #: The only faults for several directories.
 OF_SEVERAL_DIRECTORIES = ("failed-directory",)
 #: The only fault that changes the durability between starts.
@@ -47,11 +72,14 @@ OF_NEW_GROUPS = ("lost-group-answers", "refused-group-requests")
 OF_DEAD_LETTERS = ("crash-behind-a-dead-letter", "refused-state-behind-a-dead-letter")
 #: The faults that aim at the state of segments between two starts.
 OF_SMALL_SEGMENTS = ("cut-power-behind-a-roll", "crash-behind-a-stop")
+#: The faults of a disk that is short of room, also at a start.
+OF_LITTLE_ROOM = ("last-bytes", "scarce-room")
 _OF_SOME = (
     OF_SEVERAL_DIRECTORIES
     + OF_BOTH_DURABILITIES
     + OF_NEW_GROUPS
     + OF_DEAD_LETTERS
     + OF_SMALL_SEGMENTS
+    + OF_LITTLE_ROOM
 )
 ALL_FAULTS = tuple(kind for kind in FAULTS if kind not in _OF_SOME)

@@ -1,0 +1,63 @@
+"""Disks without room: the operations of a simulated disk that are refused, and what they leave.
+
+A file system that writes in place, as ext4 does, needs room for new bytes and new names alone. One
+that copies blocks, as btrfs does, may refuse everything that changes the disk, even a removal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+#: The operations that need room on a file system that writes in place.
+NEW_BYTES_AND_NAMES = frozenset({"append", "make_dirs", "open"})
+#: Those that need room on a file system that copies blocks.
+CHANGES = NEW_BYTES_AND_NAMES | {"remove", "rename", "truncate", "write_at"}
+
+
+class Shortage(Protocol):
+    """The rule by which a disk refuses operations (ENOSPC)."""
+
+    def written_before_refusal(self, kind: str, size_bytes: int) -> int | None:
+        """The bytes that an operation of `size_bytes` writes before it is refused; None if it has
+        room. `kind`: see `Failure`."""
+        ...
+
+
+class LastBytes:
+    """A disk that writes in place and has room for some more bytes: the part of a write that fits
+    is written. Whatever is removed makes room."""
+
+    #: The bytes that a new name takes.
+    NAME_BYTES = 64
+
+    def __init__(self, used_bytes: Callable[[], int], left_bytes: int) -> None:
+        """`used_bytes`: the bytes in use at any time; `left_bytes`: those that are free now."""
+        self._used_bytes = used_bytes
+        self._capacity_bytes = used_bytes() + left_bytes
+
+    def written_before_refusal(self, kind: str, size_bytes: int) -> int | None:
+        """See `Shortage`."""
+        if kind not in NEW_BYTES_AND_NAMES:
+            return None
+        left_bytes = max(self._capacity_bytes - self._used_bytes(), 0)
+        if kind == "append":
+            return None if size_bytes <= left_bytes else left_bytes
+        return None if left_bytes >= self.NAME_BYTES else 0
+
+
+class ScarceRoom:
+    """A disk that copies blocks, and finds room for a change by chance."""
+
+    def __init__(self, random: Random, refused_share: float) -> None:
+        """`refused_share`: that of the changes which are refused, 0 to 1."""
+        self._random = random
+        self._refused_share = refused_share
+
+    def written_before_refusal(self, kind: str, size_bytes: int) -> int | None:
+        """See `Shortage`."""
+        random = self._random
+        if kind not in CHANGES or random.random() >= self._refused_share:
+            return None
+        return random.choice((0, random.randrange(size_bytes))) if size_bytes else 0

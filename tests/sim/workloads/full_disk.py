@@ -1,0 +1,77 @@
+"""Other workloads on a disk that is short of room for some time, also while the broker starts."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Iterator
+from typing import ClassVar
+
+from tests.sim.workloads.admin_churn import AdminChurnWorkload
+from tests.sim.workloads.base import ALL_FAULTS, OF_LITTLE_ROOM, ChosenWorkload, Workload
+from tests.sim.workloads.compaction import CompactionWorkload
+from tests.sim.workloads.copy import TransactionalCopyWorkload
+from tests.sim.workloads.retention import RetentionWorkload
+
+from odradek.simulation.world import World
+from odradek_broker.storage.log import PartitionLog
+
+_LOOK_EVERY_MS = 37
+_NO_ROOM = f"[Errno {errno.ENOSPC}]"
+
+
+class FullDiskWorkload(ChosenWorkload):
+    """Another workload, which the seed chooses. Want of room takes no partition offline that was
+    served."""
+
+    name: ClassVar[str] = "full-disk"
+    #: Half of the seeds compact: a cleaning needs room at most of its steps.
+    kinds: ClassVar[tuple[type[Workload], ...]] = (
+        CompactionWorkload,
+        CompactionWorkload,
+        CompactionWorkload,
+        TransactionalCopyWorkload,
+        RetentionWorkload,
+        AdminChurnWorkload,
+    )
+    settings: ClassVar[dict[str, object]] = {
+        name: value for kind in kinds for name, value in kind.settings.items()
+    }
+    #: Two of five faults are a shortage of room, and one is a power cut.
+    faults: ClassVar[tuple[str, ...]] = ALL_FAULTS + (*OF_LITTLE_ROOM, "cut-power") * (
+        len(ALL_FAULTS) // 2
+    )
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._world = world
+        self._problems: dict[str, None] = {}
+
+    async def work(self) -> None:
+        """See the chosen workload."""
+        watching = asyncio.ensure_future(self._watch())
+        await super().work()
+        watching.cancel()
+
+    async def _watch(self) -> None:
+        broker = self._world.broker
+        while True:
+            if broker.running and hasattr(broker.server, "node"):
+                for log in broker.server.node.logs:
+                    if log.offline and _was_served(log) and _NO_ROOM in log.offline_reason:
+                        self._problems[f"{log.name} is offline: {log.offline_reason}"] = None
+            await self._world.sleep(_LOOK_EVERY_MS)
+
+    async def check(self) -> Iterator[str]:
+        """See the chosen workload."""
+        return iter([*self._problems, *await super().check()])
+
+
+def _was_served(log: PartitionLog) -> bool:
+    """False for a log that could not be opened, which is tried again, and where what was begun can
+    neither go on nor be taken back: a swap, or an aborted transaction whose index a start would
+    trust."""
+    swap = log._files.swap
+    if not log.loaded or (swap is not None and swap.half_in):
+        return False
+    return "writing the transaction index" not in log.offline_reason
