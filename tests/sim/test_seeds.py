@@ -84,6 +84,14 @@ def test_d10_records_are_deleted_under_open_transactions_where_everything_happen
         assert any(mutant.is_caught_by(said) for each in violations for said in each)
 
 
+@pytest.mark.full
+def test_d10_a_full_disk_tears_writes_that_have_to_be_cut_off() -> None:
+    mutant = MUTANTS["a torn write that is not cut off"]
+    assert run_seed(mutant.workload, mutant.seed).violations == []
+    with mutant.patched():
+        assert run_seed(mutant.workload, mutant.seed).violations
+
+
 def test_d10_a_mutant_is_caught_and_its_run_made_small() -> None:
     mutant = MUTANTS["sequences and duplicates that nobody checks"]
     with mutant.patched():

@@ -17,6 +17,7 @@ from tests.sim.mutants.clients import CLIENTS
 from tests.sim.mutants.compaction import COMPACTION
 from tests.sim.mutants.delegation_tokens import DELEGATION_TOKENS
 from tests.sim.mutants.everything import EVERYTHING
+from tests.sim.mutants.full_disk import FULL_DISK
 from tests.sim.mutants.groups import GROUPS
 from tests.sim.mutants.metadata import METADATA
 from tests.sim.mutants.mirror import MIRROR
@@ -33,6 +34,7 @@ MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
         *STORAGE,
+        *FULL_DISK,
         *BATCHES,
         *EVERYTHING,
         *GROUPS,

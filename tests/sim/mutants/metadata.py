@@ -1,15 +1,19 @@
-"""Bugs of cluster metadata: recreated topics, and producer ids."""
+"""Bugs of cluster metadata: recreated topics, producer ids, and records that nobody checks."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tests.sim.mutants.base import Mutant
 
 from odradek_broker.deferred import Deferred
+from odradek_broker.metadata import log
 from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.metadata.log import MetadataLog
+from odradek_broker.mirror.appends import MirrorAppend, MirrorAppends
 from odradek_broker.storage.manager import LogManager
+from odradek_protocol.stored.cluster_metadata import MetadataRecord
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -27,6 +31,15 @@ _commit = MetadataLog.commit
 def committed_at_once(self: MetadataLog, records: Any) -> Deferred[None]:
     _commit(self, records)
     return Deferred.of(None)
+
+
+_to_record = MirrorAppends._to_record
+
+
+def _recorded_by_partition(
+    self: MirrorAppends, wanted: Sequence[MirrorAppend]
+) -> list[MetadataRecord]:
+    return [record for each in wanted for record in _to_record(self, [each])]
 
 
 METADATA = (
@@ -48,5 +61,17 @@ METADATA = (
         9,
         {(MetadataLog, "commit"): committed_at_once},
         ("admin-churn: ",),
+    ),
+    Mutant(
+        "a metadata record that no start can replay, written unchecked",
+        "mirror",
+        1,
+        {
+            (log, "check_all"): _nothing,
+            # Producer ids that go back: without a second bug nobody asks for such a record, and
+            # the check makes that bug harmless.
+            (MirrorAppends, "_to_record"): _recorded_by_partition,
+        },
+        ("the broker does not start any more",),
     ),
 )

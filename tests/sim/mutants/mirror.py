@@ -37,10 +37,6 @@ def _raise_no_epoch(self: MirrorAppends, wanted: Sequence[MirrorAppend]) -> list
     return [each for each in records if not isinstance(each, PartitionRecord)]
 
 
-def _by_partition(self: MirrorAppends, wanted: Sequence[MirrorAppend]) -> list[MetadataRecord]:
-    return [record for each in wanted for record in _to_record(self, [each])]
-
-
 def _abort_nothing(self: MirrorPromotions, partition: Partition) -> list[Deferred[ErrorCode]]:
     return []
 
@@ -74,13 +70,6 @@ MIRROR = (
         1,
         {(MirrorAppends, "_to_record"): _raise_no_epoch},
         ("metadata has leader epoch",),
-    ),
-    Mutant(
-        "producer ids of a mirror that are recorded for each partition of a request",
-        "mirror",
-        1,
-        {(MirrorAppends, "_to_record"): _by_partition},
-        ("producer ids go back",),
     ),
     Mutant(
         "a promotion that leaves transactions open",

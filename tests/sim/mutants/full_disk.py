@@ -1,0 +1,73 @@
+"""Bugs of a disk without room: what is refused, cut, given up and removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.sim.mutants.base import Mutant
+
+from odradek_broker.storage.aborted_transactions import AbortedTransactions
+from odradek_broker.storage.errors import no_room
+from odradek_broker.storage.log_durability import LogDurability
+from odradek_broker.storage.log_trimming import LogTrimming
+from odradek_broker.storage.segment import Segment
+from odradek_broker.storage.transaction_index import AbortedTransaction
+
+_finish_journaled = LogDurability.finish_journaled
+_append = AbortedTransactions.append
+
+
+def _refused_write_is_a_write(self: LogDurability, ticket: Any, error: OSError | None) -> None:
+    _finish_journaled(self, ticket, None if error is not None and no_room(error) else error)
+
+
+def _left_torn(self: Segment) -> None:
+    self.torn = False
+
+
+def _offline_without_room(self: LogTrimming, step: Callable[[], Any], doing: str) -> Any:
+    try:
+        return step()
+    except OSError as problem:
+        raise self._log.failed(doing, problem) from problem
+
+
+def _removed_index_is_whole(
+    self: AbortedTransactions, segment: Segment, entry: AbortedTransaction
+) -> None:
+    trusted = segment.base_offset not in self._broken
+    _append(self, segment, entry)
+    if trusted and not self._files.exists(segment.path_of("txnindex")):
+        self._broken.pop(segment.base_offset, None)
+
+
+FULL_DISK = (
+    Mutant(
+        "a write to the commit journal that found no room, taken for a good one",
+        "full-disk",
+        153,
+        {(LogDurability, "finish_journaled"): _refused_write_is_a_write},
+        ("readers were shown records", "was acknowledged", "after a replay of the logs"),
+    ),
+    Mutant(
+        "a torn write that is not cut off",
+        "full-disk",
+        6,
+        {(Segment, "cut_torn"): _left_torn},
+    ),
+    Mutant(
+        "a committed swap that finds no room, and takes the partition offline",
+        "full-disk",
+        6,
+        {(LogTrimming, "_step"): _offline_without_room},
+        ("is offline: swapping", "is offline: retiring"),
+    ),
+    Mutant(
+        "a transaction index that took no entry, and is not rebuilt",
+        "full-disk",
+        67,
+        {(AbortedTransactions, "append"): _removed_index_is_whole},
+        ("was aborted", "isolation", "which is not"),
+    ),
+)
