@@ -8,6 +8,7 @@ from typing import Any
 from tests.sim.mutants.base import Mutant
 
 from odradek_broker.storage.aborted_transactions import AbortedTransactions
+from odradek_broker.storage.cleaner.swap import SegmentSwap
 from odradek_broker.storage.errors import no_room
 from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.log_trimming import LogTrimming
@@ -24,6 +25,17 @@ def _refused_write_is_a_write(self: LogDurability, ticket: Any, error: OSError |
 
 def _left_torn(self: Segment) -> None:
     self.torn = False
+
+
+_commit = SegmentSwap.commit
+
+
+def _committed_without_room(self: SegmentSwap) -> None:
+    try:
+        _commit(self)
+    except OSError as problem:
+        if not no_room(problem):
+            raise
 
 
 def _offline_without_room(self: LogTrimming, step: Callable[[], Any], doing: str) -> Any:
@@ -55,6 +67,13 @@ FULL_DISK = (
         "full-disk",
         6,
         {(Segment, "cut_torn"): _left_torn},
+    ),
+    Mutant(
+        "a swap that finds no room, and is taken for a committed one",
+        "full-disk",
+        1_621,
+        {(SegmentSwap, "commit"): _committed_without_room},
+        ("was acknowledged", "readers were shown records", "CorruptMessage", "after a replay"),
     ),
     Mutant(
         "a committed swap that finds no room, and takes the partition offline",
