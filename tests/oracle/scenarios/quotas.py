@@ -1,7 +1,7 @@
 """Client quotas: set, removed, described, and their effect on produce, fetch and topics.
 
 Each run uses its own names, since all scenarios share the broker. Default quotas would apply to all
-clients: they are set in one version only, and high.
+clients: they are set in one version only, and high, while no other scenario is played.
 """
 
 from __future__ import annotations
@@ -236,6 +236,8 @@ SCENARIOS = [
             ),
         ],
         versions="1",
+        # Meanwhile the default of all users goes before the quotas of other scenarios.
+        alone=True,
     ),
     Scenario(
         "describe-client-quotas",
