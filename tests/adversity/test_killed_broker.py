@@ -241,11 +241,12 @@ def kill_loop(broker: BrokerProcess, seed: int, kills: int) -> None:
     broker.stop()
 
 
+@pytest.mark.budgeted
 @pytest.mark.parametrize("durability", budget.of_which(["fsync", "page-cache"], ["fsync"]))
 def test_d5_killed_broker_keeps_what_it_acknowledged(
     brokers: Callable[[str], BrokerProcess], durability: str
 ) -> None:
-    kill_loop(brokers(durability), seed=1, kills=5)
+    kill_loop(brokers(durability), seed=1, kills=3 if budget.is_short() else 5)
 
 
 @pytest.mark.slow

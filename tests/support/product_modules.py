@@ -52,6 +52,20 @@ def tree_of(module: str) -> ast.Module:
     return parsed(text_of(module))
 
 
+@cache
+def statements_of(module: str) -> list[ast.stmt]:
+    """Every statement of a module, also inside of others."""
+    found: list[ast.stmt] = []
+    open_nodes: list[ast.AST] = [tree_of(module)]
+    while open_nodes:
+        for node in ast.iter_child_nodes(open_nodes.pop()):
+            if isinstance(node, ast.stmt):
+                found.append(node)
+            if isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):
+                open_nodes.append(node)
+    return found
+
+
 def imported_from(module: str, node: ast.ImportFrom) -> str:
     """The full name of X in `from X import`, resolved if X is relative."""
     if node.level == 0:

@@ -12,7 +12,7 @@ from functools import cache
 
 import pytest
 
-from product_modules import MODULES, PACKAGES, imported_from, tree_of
+from product_modules import MODULES, PACKAGES, imported_from, statements_of
 
 #: The broker's packages and root modules from the bottom to the top. Each may import what stands on
 #: lower floors, and nothing beside or above itself. A longer name counts before a shorter one.
@@ -49,7 +49,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 
 
 def _names(module: str) -> Iterator[str]:
-    for node in ast.walk(tree_of(module)):
+    for node in statements_of(module):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

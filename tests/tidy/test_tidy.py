@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -154,20 +155,25 @@ def _for_types_only(node: ast.stmt) -> bool:
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
 
 
-def _imports(module: str, *, types_too: bool) -> Iterator[tuple[str, int]]:
+@cache
+def _imports(module: str, *, types_too: bool) -> list[tuple[str, int]]:
     """(full name, line) of every import, also inside of functions."""
+    found: list[tuple[str, int]] = []
     open_nodes: list[ast.AST] = [tree_of(module)]
     while open_nodes:
         node = open_nodes.pop()
         if isinstance(node, ast.stmt) and _for_types_only(node) and not types_too:
             continue
         if isinstance(node, ast.Import):
-            yield from ((alias.name, node.lineno) for alias in node.names)
+            found += [(alias.name, node.lineno) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             source = imported_from(module, node)
-            yield source, node.lineno
-            yield from ((f"{source}.{alias.name}", node.lineno) for alias in node.names)
-        open_nodes.extend(ast.iter_child_nodes(node))
+            found.append((source, node.lineno))
+            found += [(f"{source}.{alias.name}", node.lineno) for alias in node.names]
+        elif isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case | ast.Module):
+            # No import is inside of an expression.
+            open_nodes.extend(ast.iter_child_nodes(node))
+    return found
 
 
 def _is_core(module: str) -> bool:

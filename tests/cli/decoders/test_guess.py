@@ -8,9 +8,10 @@ from importlib.metadata import EntryPoint
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import budget
 from odradek.decoders import Attempt, Decoded, Decoders, Limits, decode
 from odradek.decoders import decoding as module
 
@@ -99,6 +100,7 @@ JSON = st.recursive(
 )
 
 
+@settings(max_examples=budget.examples(100))
 @given(JSON, st.sampled_from([None, 0, 3]))
 def test_the_text_of_json_means_the_same(value: Any, indent: int | None) -> None:
     found = shown(json.dumps(value, indent=indent).encode(), "json")
