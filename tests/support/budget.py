@@ -34,6 +34,11 @@ def is_short() -> bool:
     return _chosen == SHORT
 
 
+def is_rest() -> bool:
+    """True in the run of what the short run leaves."""
+    return _chosen == REST
+
+
 def examples(count: int) -> int:
     """The examples of a property for which the full run tries `count`."""
     return min(count, max(_EXAMPLES_MIN, count // _EXAMPLES_DIVISOR)) if is_short() else count
