@@ -59,8 +59,8 @@ class Tracer:
             self._on = False
 
     def check(self, walk: str, *, appends: bool = False) -> None:
-        """What was entered is named, and not too much; `appends`: with a record, whose files are
-        those of Produce."""
+        """Check that the walk names the entered files, and that they are not too many. `appends`:
+        the request writes a record, which goes the way of Produce."""
         decided = {each for each in self.entered if not left_out(each)}
         if appends:
             decided -= named("Produce") - named(walk)
@@ -77,7 +77,7 @@ def tracer() -> Iterator[Tracer]:
     threading.setprofile(None)
 
 
-async def _settled(broker: RunningBroker) -> None:
+async def _all_readable(broker: RunningBroker) -> None:
     """Wait until what was appended to the topic can be read."""
     log = broker.node.partition("t", 0).log
     await until(lambda: log.last_stable_offset == log.high_watermark == log.log_end_offset)
@@ -88,10 +88,10 @@ async def test_produce_and_fetch(tracer: Tracer, broker: RunningBroker, client: 
     address = f"{broker.host}:{broker.port}"
     async with Producer(bootstrap_servers=address) as producer:
         await producer.send_and_wait("t", b"first")
-        await _settled(broker)
+        await _all_readable(broker)
         with tracer.on():
             await producer.send_and_wait("t", b"second")
-            await _settled(broker)
+            await _all_readable(broker)
     tracer.check("Produce")
     assert "storage/journal.py" in tracer.entered
 
@@ -120,7 +120,7 @@ async def test_end_txn(tracer: Tracer, broker: RunningBroker, client: RawClient)
             await producer.send_and_wait("t", b"record")
             with tracer.on():
                 await producer.commit_transaction()
-                await _settled(broker)
+                await _all_readable(broker)
     tracer.check("EndTxn", appends=True)
     assert "coordinator/transactions/completion.py" in tracer.entered
 

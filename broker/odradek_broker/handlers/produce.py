@@ -299,7 +299,7 @@ class _WaitingBatch:
         self.result = result
 
 
-#: What became of a batch: appended and durable, refused, or not known yet.
+#: The outcome of a batch: appended and durable, refused, or not known yet.
 _Outcome = AppendResult | PartitionProduceResponse | _WaitingBatch
 
 

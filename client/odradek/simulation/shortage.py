@@ -12,7 +12,7 @@ from typing import Protocol
 
 #: The operations that need room on a file system that writes in place.
 NEW_BYTES_AND_NAMES = frozenset({"append", "make_dirs", "open"})
-#: Those that need room on a file system that copies blocks.
+#: The operations that need room on a file system that copies blocks.
 CHANGES = NEW_BYTES_AND_NAMES | {"remove", "rename", "truncate", "write_at"}
 
 

@@ -325,7 +325,8 @@ def _header_pairs(headers: Any) -> Headers:
             raise TypeError(f"the name of header {name!r} is {type(name).__name__}, not str")
         if content is not None and not isinstance(content, bytes | bytearray | memoryview):
             raise TypeError(
-                f"the value of header {name!r} is {type(content).__name__}, but must be bytes or None"
+                f"the value of header {name!r} is {type(content).__name__},"
+                " but must be bytes or None"
             )
     return headers
 

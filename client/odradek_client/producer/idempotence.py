@@ -101,8 +101,8 @@ class Sequences:
         if sequences.in_flight and sequences.identity != identity:
             return False
         if any(each.attempts for each in sequences.in_flight):
-            # One at a time while a batch is retried (C-21). A retried batch may be written already;
-            # with too many behind it the broker would not recognize it any more (P-05).
+            # While a batch is retried, the producer sends one batch at a time (C-21). The retried
+            # batch may be written already, and the broker knows the last five alone (P-05).
             return False
         if (
             sequences.in_flight

@@ -38,7 +38,7 @@ class Workload(Protocol):
 
 
 class ChosenWorkload:
-    """One of several workloads, which the seed chooses."""
+    """A workload that the seed chooses among several."""
 
     name: ClassVar[str]
     settings: ClassVar[dict[str, object]]

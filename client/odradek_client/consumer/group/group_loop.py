@@ -179,8 +179,8 @@ class AutoCommit:
             self._task = self._offsets.commit_automatically(offsets, self._commit_ended)
 
     def _commit_ended(self, error: OdradekError | WireError | None) -> None:
-        """A failed commit is not sent again: the positions of a later poll are, and soon if the
-        error may pass."""
+        """Leave a failed commit alone: the next one has the positions of a later poll, and comes
+        soon if the error may pass."""
         if error is None:
             self._failed = False
         elif isinstance(error, Retriable):
