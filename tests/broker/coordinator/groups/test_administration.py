@@ -103,7 +103,7 @@ def end_transaction(world: GroupWorld, *, committed: bool) -> None:
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_g01_a_stable_group_is_shown_with_what_its_members_want_and_have(
+def test_g01_a_stable_group_is_described_with_subscriptions_and_assignments(
     world: GroupWorld, version: int
 ) -> None:
     members = world.stable(2, protocols=subscribed("topic"))
@@ -126,7 +126,7 @@ def test_kip345_a_static_member_is_shown_with_its_instance_id(world: GroupWorld)
     assert describe(world, version=3).members[0].group_instance_id is None
 
 
-def test_g01_before_it_is_stable_a_group_shows_only_its_members(
+def test_g01_a_rebalancing_group_is_described_with_its_member_ids_only(
     world: GroupWorld,
 ) -> None:
     member, _ = world.enter(protocols=subscribed("topic"))
@@ -139,7 +139,7 @@ def test_g01_before_it_is_stable_a_group_shows_only_its_members(
     assert describe(world).group_state == "PreparingRebalance"
 
 
-def test_g04_an_emptied_group_and_a_simple_one_are_empty(world: GroupWorld) -> None:
+def test_g04_a_group_without_members_is_described_as_empty(world: GroupWorld) -> None:
     (member,) = world.stable(1)
     world.leave(member)
     world.commit(5, group="simple")
@@ -159,7 +159,7 @@ def test_kip1043_a_group_that_does_not_exist_is_dead_and_since_version_6_an_erro
         assert found.error_message == "Group nobody not found."
 
 
-def test_a16_describe_asks_for_the_right_to_each_group(world: GroupWorld) -> None:
+def test_a16_describe_groups_needs_the_right_to_each_group(world: GroupWorld) -> None:
     world.stable(1)
     world.authorizer = RuleList(Rule(Operation.READ, ResourceType.GROUP, GROUP))
     answer = ask(world, DescribeGroupsRequest(groups=[GROUP, "hidden"]), 6)
@@ -179,14 +179,14 @@ def test_kip430_authorized_operations_are_those_that_the_authorizer_allows(
     assert some == sum(1 << code for code in (6, 8)), "DELETE implies DESCRIBE"
 
 
-def test_n15_a_coordinator_that_is_gone_says_so_for_each_group(world: GroupWorld) -> None:
+def test_n15_a_closed_coordinator_answers_not_coordinator_for_each_group(world: GroupWorld) -> None:
     world.stable(1)
     world.groups.shards.close()
     found = describe(world)
     assert (found.error_code, found.group_state) == (E.NOT_COORDINATOR, "")
 
 
-def test_d4_what_is_not_durable_is_not_shown(world: GroupWorld) -> None:
+def test_d4_a_group_is_listed_and_described_only_when_it_is_durable(world: GroupWorld) -> None:
     world.log.hold = True
     world.commit_later(part(5))
     described = send(world, DescribeGroupsRequest(groups=[GROUP]), 6)
@@ -202,7 +202,7 @@ def test_d4_what_is_not_durable_is_not_shown(world: GroupWorld) -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_a16_list_in_every_version(version: int) -> None:
+def test_a16_list_groups_answers_in_every_version(version: int) -> None:
     world = GroupWorld(partitions=5)
     world.stable(1)
     world.commit(5, group="simple")
@@ -215,7 +215,7 @@ def test_a16_list_in_every_version(version: int) -> None:
         assert found[GROUP].group_type == "classic"
 
 
-def test_kip518_states_filter_whatever_the_case(world: GroupWorld) -> None:
+def test_kip518_groups_are_filtered_by_state_in_any_letter_case(world: GroupWorld) -> None:
     world.stable(1)
     world.commit(5, group="simple")
     assert set(listed(world, states_filter=["stable"])) == {GROUP}
@@ -224,7 +224,7 @@ def test_kip518_states_filter_whatever_the_case(world: GroupWorld) -> None:
     assert listed(world, states_filter=["Nonsense"]) == {}
 
 
-def test_kip848_types_filter_whatever_the_case(world: GroupWorld) -> None:
+def test_kip848_groups_are_filtered_by_type_in_any_letter_case(world: GroupWorld) -> None:
     world.stable(1)
     assert set(listed(world, types_filter=["Classic"])) == {GROUP}
     assert listed(world, types_filter=["consumer"]) == {}
@@ -232,7 +232,7 @@ def test_kip848_types_filter_whatever_the_case(world: GroupWorld) -> None:
     assert listed(world, types_filter=["classic"], states_filter=["Empty"]) == {}
 
 
-def test_a16_list_shows_what_may_be_described(world: GroupWorld) -> None:
+def test_a16_list_groups_shows_only_groups_that_may_be_described(world: GroupWorld) -> None:
     for group in ("a", "b", "c"):
         world.commit(5, group=group)
     world.authorizer = RuleList(Rule(Operation.DELETE, ResourceType.GROUP, "b"))
@@ -241,12 +241,12 @@ def test_a16_list_shows_what_may_be_described(world: GroupWorld) -> None:
     assert set(listed(world)) == {"a", "b", "c"}
 
 
-def test_a16_without_groups_or_topic_the_list_is_empty() -> None:
+def test_a16_list_groups_is_empty_without_groups_or_offsets_topic() -> None:
     assert listed(GroupWorld(topic=False)) == {}
     assert listed(GroupWorld()) == {}
 
 
-def test_a16_half_a_list_is_none(world: GroupWorld) -> None:
+def test_a16_an_incomplete_group_list_is_answered_with_an_error(world: GroupWorld) -> None:
     world.commit(5)
     world.log.hold = True
     world.commit_later(part(6))
@@ -261,7 +261,7 @@ def test_a16_half_a_list_is_none(world: GroupWorld) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_o14_an_empty_group_goes_with_its_offsets(world: GroupWorld, version: int) -> None:
+def test_o14_deleting_an_empty_group_deletes_its_offsets(world: GroupWorld, version: int) -> None:
     (member,) = world.stable(1)
     world.commit_later(part(5), part(6, "other", 3), member_id=member, generation=1)
     world.leave(member)
@@ -276,7 +276,7 @@ def test_o14_an_empty_group_goes_with_its_offsets(world: GroupWorld, version: in
     assert world.committed() == -1
 
 
-def test_o14_a_group_with_members_stays(world: GroupWorld) -> None:
+def test_o14_a_group_with_members_cannot_be_deleted(world: GroupWorld) -> None:
     member, _ = world.enter(protocols=subscribed("topic"))
     for _ in (S.COMPLETING_REBALANCE, S.STABLE):
         assert delete(world, GROUP) == {GROUP: E.NON_EMPTY_GROUP}
@@ -287,7 +287,7 @@ def test_o14_a_group_with_members_stays(world: GroupWorld) -> None:
     assert member in world.group().members
 
 
-def test_o14_every_group_has_its_own_code_once(world: GroupWorld) -> None:
+def test_o14_delete_groups_answers_each_group_once(world: GroupWorld) -> None:
     world.stable(1)
     world.commit(5, group="simple")
     answer = ask(world, DeleteGroupsRequest(groups_names=[GROUP, "nobody", "simple", "simple"]), 2)
@@ -299,7 +299,7 @@ def test_o14_every_group_has_its_own_code_once(world: GroupWorld) -> None:
     assert delete(world, "simple") == {"simple": E.GROUP_ID_NOT_FOUND}
 
 
-def test_a16_delete_asks_for_the_right_to_each_group(world: GroupWorld) -> None:
+def test_a16_delete_groups_needs_the_right_to_each_group(world: GroupWorld) -> None:
     for group in ("a", "b"):
         world.commit(5, group=group)
     world.authorizer = RuleList(Rule(Operation.DELETE, ResourceType.GROUP, "a"))
@@ -311,7 +311,7 @@ def test_a16_delete_asks_for_the_right_to_each_group(world: GroupWorld) -> None:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_o14_o17_offsets_of_an_open_transaction_go_with_their_group(
+def test_o14_o17_deleting_a_group_drops_offsets_of_open_transactions(
     world: GroupWorld, committed: bool
 ) -> None:
     world.commit(3)
@@ -345,7 +345,7 @@ def test_d5_a_deletion_is_answered_when_it_is_durable(world: GroupWorld) -> None
     ],
     ids=["DeleteGroups", "OffsetDelete"],
 )
-def test_o03_a_disk_that_hangs_is_answered_after_five_seconds(
+def test_o03_a_deletion_on_a_hanging_disk_is_answered_after_five_seconds(
     world: GroupWorld, request_: Message, version: int
 ) -> None:
     world.commit(5)
@@ -367,7 +367,7 @@ def test_g91_a_deletion_that_cannot_be_written_changes_nothing(world: GroupWorld
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_o14_g25_ids_that_were_handed_out_go_with_their_group(
+def test_o14_g25_deleting_a_group_removes_its_pending_member_ids(
     world: GroupWorld, committed: bool
 ) -> None:
     """A deletion also removes a group with only pending ids: their owners request new ones."""
@@ -383,7 +383,7 @@ def test_o14_g25_ids_that_were_handed_out_go_with_their_group(
     assert len(world.group().members) == 0, "no deadline of the old id is left"
 
 
-def test_d11_a_group_with_many_offsets_goes_in_several_batches(world: GroupWorld) -> None:
+def test_d11_a_group_with_many_offsets_is_deleted_in_several_batches(world: GroupWorld) -> None:
     count = 2 * BATCH_RECORDS_MAX + 5
     world.commit_later(*(part(1, partition=index) for index in range(count)))
     before = len(world.log.append_times_ms)
@@ -404,7 +404,7 @@ def test_d11_batches_are_limited_in_records_and_bytes() -> None:
 # --- OffsetDelete ---
 
 
-def test_o14_offsets_of_an_empty_group_go(world: GroupWorld) -> None:
+def test_o14_offsets_of_an_empty_group_are_deleted(world: GroupWorld) -> None:
     world.commit_later(part(5), part(6, partition=1), part(7, "other", 2))
     assert delete_offsets(world, topic=[0, 4], other=[2]) == (
         E.NONE,
@@ -416,13 +416,13 @@ def test_o14_offsets_of_an_empty_group_go(world: GroupWorld) -> None:
         world.restart()
 
 
-def test_o14_a_simple_group_that_has_no_offsets_left_is_gone(world: GroupWorld) -> None:
+def test_o14_a_simple_group_without_offsets_is_removed(world: GroupWorld) -> None:
     world.commit(5)
     assert delete_offsets(world, topic=[0])[0] == E.NONE
     assert listed(world) == {}
 
 
-def test_o14_topics_in_use_keep_their_offsets(world: GroupWorld) -> None:
+def test_o14_offsets_of_a_subscribed_topic_are_not_deleted(world: GroupWorld) -> None:
     (member,) = world.stable(1, protocols=subscribed("topic"))
     world.commit_later(part(5), part(6, "other"), member_id=member, generation=1)
     assert delete_offsets(world, topic=[0], other=[0]) == (
@@ -432,13 +432,15 @@ def test_o14_topics_in_use_keep_their_offsets(world: GroupWorld) -> None:
     assert (world.committed(), world.committed(topic="other")) == (5, -1)
 
 
-def test_o14_subscriptions_that_cannot_be_read_may_be_to_anything(world: GroupWorld) -> None:
+def test_o14_an_unreadable_subscription_counts_for_every_topic(world: GroupWorld) -> None:
     (member,) = world.stable(1, protocols=[("range", b"\xff")])
     world.commit(5, member_id=member, generation=1)
     assert delete_offsets(world, topic=[0])[1] == {("topic", 0): E.GROUP_SUBSCRIBED_TO_TOPIC}
 
 
-def test_o14_of_other_kinds_of_groups_only_empty_ones(world: GroupWorld) -> None:
+def test_o14_offsets_of_a_non_consumer_group_are_deleted_only_if_it_is_empty(
+    world: GroupWorld,
+) -> None:
     (member,) = world.stable(1, protocol_type="connect")
     world.commit(5, member_id=member, generation=1)
     assert delete_offsets(world, topic=[0]) == (E.NON_EMPTY_GROUP, {})
@@ -446,16 +448,16 @@ def test_o14_of_other_kinds_of_groups_only_empty_ones(world: GroupWorld) -> None
     assert delete_offsets(world, topic=[0]) == (E.NONE, {("topic", 0): E.NONE})
 
 
-def test_o14_offsets_of_no_group(world: GroupWorld) -> None:
+def test_o14_deleting_offsets_of_a_missing_group_is_an_error(world: GroupWorld) -> None:
     assert delete_offsets(world, "nobody", topic=[0]) == (E.GROUP_ID_NOT_FOUND, {})
     assert delete_offsets(world, "nobody") == (E.GROUP_ID_NOT_FOUND, {})
 
 
-def test_o14_an_empty_name_is_no_group(world: GroupWorld) -> None:
+def test_o14_an_empty_group_id_is_invalid_for_offset_delete(world: GroupWorld) -> None:
     assert delete_offsets(world, "") == (E.INVALID_GROUP_ID, {})
 
 
-def test_o14_what_is_asked_of_a_topic_is_answered_in_one_place(world: GroupWorld) -> None:
+def test_o14_offset_delete_answers_a_topic_once_though_it_is_named_twice(world: GroupWorld) -> None:
     world.commit_later(part(5), part(6, partition=1))
     request = offset_delete_request(topic=[0])
     request.topics += offset_delete_request(other=[0], topic=[1]).topics
@@ -465,7 +467,7 @@ def test_o14_what_is_asked_of_a_topic_is_answered_in_one_place(world: GroupWorld
     ] == [("topic", [0, 1]), ("other", [0])]
 
 
-def test_o06_partitions_that_do_not_exist_have_their_own_code(world: GroupWorld) -> None:
+def test_o06_offset_delete_has_an_error_for_each_missing_partition(world: GroupWorld) -> None:
     world.commit(5)
     assert delete_offsets(world, topic=[0, 99], nowhere=[0])[1] == {
         ("topic", 0): E.NONE,
@@ -475,7 +477,7 @@ def test_o06_partitions_that_do_not_exist_have_their_own_code(world: GroupWorld)
     assert world.committed() == -1
 
 
-def test_a16_offset_delete_asks_for_group_and_topics(world: GroupWorld) -> None:
+def test_a16_offset_delete_needs_the_rights_to_group_and_topics(world: GroupWorld) -> None:
     world.commit_later(part(5), part(6, "other"))
     world.authorizer = RuleList(Rule(Operation.READ, ResourceType.GROUP, GROUP))
     assert delete_offsets(world, topic=[0]) == (E.GROUP_AUTHORIZATION_FAILED, {})
@@ -492,7 +494,7 @@ def test_a16_offset_delete_asks_for_group_and_topics(world: GroupWorld) -> None:
 
 @pytest.mark.parametrize("stored", [True, False])
 @pytest.mark.parametrize("restart", [True, False])
-def test_o14_o17_an_offset_that_is_pending_is_deleted_for_good(
+def test_o14_o17_a_deleted_pending_offset_does_not_return_at_the_commit(
     world: GroupWorld, stored: bool, restart: bool
 ) -> None:
     if stored:
@@ -507,7 +509,7 @@ def test_o14_o17_an_offset_that_is_pending_is_deleted_for_good(
     assert (world.committed(), world.committed(partition=1)) == (-1, 8)
 
 
-def test_o17_what_is_committed_after_a_deletion_in_the_same_transaction_counts(
+def test_o17_an_offset_committed_after_a_deletion_in_a_transaction_is_kept(
     world: GroupWorld,
 ) -> None:
     commit_pending(world, 9)
@@ -519,7 +521,7 @@ def test_o17_what_is_committed_after_a_deletion_in_the_same_transaction_counts(
     assert world.committed() == 10
 
 
-def test_d11_many_deleted_offsets_are_written_in_several_batches_and_answered_at_the_end(
+def test_d11_many_offsets_are_deleted_in_several_batches_with_one_answer(
     world: GroupWorld,
 ) -> None:
     count = BATCH_RECORDS_MAX + 5
@@ -533,7 +535,7 @@ def test_d11_many_deleted_offsets_are_written_in_several_batches_and_answered_at
     assert world.groups.group(GROUP) is None
 
 
-def test_g91_when_the_disk_refuses_the_answer_says_so(world: GroupWorld) -> None:
+def test_g91_an_offset_delete_that_cannot_be_written_gets_an_error(world: GroupWorld) -> None:
     world.commit(5)
     world.log.refuse = E.KAFKA_STORAGE_ERROR
     assert delete_offsets(world, topic=[0]) == (E.NOT_COORDINATOR, {})

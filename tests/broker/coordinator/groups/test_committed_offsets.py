@@ -37,7 +37,7 @@ def world() -> GroupWorld:
 # --- Records ---
 
 
-def test_o02_a_commit_as_bytes(world: GroupWorld) -> None:
+def test_o02_an_offset_commit_record_has_kafkas_bytes(world: GroupWorld) -> None:
     """Key: type 1, group, topic, partition. Value: version 3, offset, epoch, metadata, time."""
     world.clock.now_ms = 0
     world.commit_later(part(258, "t", 3, epoch=7, metadata="m"), group="g")
@@ -111,7 +111,7 @@ def test_o03_a_commit_is_answered_when_it_is_durable(world: GroupWorld) -> None:
     assert fetched.result().parts[0].offset == 5
 
 
-def test_o03_a_disk_that_hangs_is_answered_after_five_seconds(world: GroupWorld) -> None:
+def test_o03_a_commit_on_a_hanging_disk_is_answered_after_five_seconds(world: GroupWorld) -> None:
     world.log.hold = True
     later = world.commit_later(part(5), part(6, partition=1))
     world.wait(4_999)
@@ -130,7 +130,7 @@ def test_o03_a_disk_that_hangs_is_answered_after_five_seconds(world: GroupWorld)
         (E.RECORD_LIST_TOO_LARGE, E.INVALID_COMMIT_OFFSET_SIZE),
     ],
 )
-def test_o03_append_errors_of_commits(
+def test_o03_append_errors_become_offset_commit_errors(
     world: GroupWorld, storage: ErrorCode, client: ErrorCode
 ) -> None:
     world.log.refuse = storage
@@ -143,7 +143,9 @@ def test_o03_append_errors_of_commits(
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_o04_a_group_that_is_not_there(world: GroupWorld, version: int) -> None:
+def test_o04_a_commit_to_a_missing_group_must_have_no_generation(
+    world: GroupWorld, version: int
+) -> None:
     expected = E.GROUP_ID_NOT_FOUND if version >= 9 else E.ILLEGAL_GENERATION
     assert world.commit(generation=0, member_id="m", version=version) is expected
     assert world.groups.group(GROUP) is None
@@ -153,7 +155,7 @@ def test_o04_a_group_that_is_not_there(world: GroupWorld, version: int) -> None:
     assert world.committed() == 8
 
 
-def test_o04_an_empty_group_takes_outside_commits_whatever_the_member_id(
+def test_o04_an_empty_group_accepts_commits_without_a_generation(
     world: GroupWorld,
 ) -> None:
     (one,) = world.stable(1)
@@ -176,7 +178,7 @@ def test_o04_a_group_with_members_takes_commits_of_members_only(world: GroupWorl
     assert world.committed() == 4
 
 
-def test_o04_state_by_state(world: GroupWorld) -> None:
+def test_o04_a_commit_is_refused_in_completing_rebalance_and_dead(world: GroupWorld) -> None:
     one, _ = world.enter()
     assert world.state() is S.COMPLETING_REBALANCE
     assert world.commit(1, member_id=one, generation=1) is E.REBALANCE_IN_PROGRESS
@@ -191,14 +193,14 @@ def test_o04_state_by_state(world: GroupWorld) -> None:
     assert world.commit(4, member_id=one, generation=1) is E.COORDINATOR_NOT_AVAILABLE
 
 
-def test_o04_a_commit_is_a_sign_of_life(world: GroupWorld) -> None:
+def test_o04_a_commit_restarts_the_session_of_its_member(world: GroupWorld) -> None:
     (one,) = world.stable(1, session_ms=10_000)
     for _ in range(5):
         world.wait(9_000)
         assert world.commit(member_id=one, generation=1) is E.NONE
 
 
-def test_o05_transactional_commits_are_checked_less(world: GroupWorld) -> None:
+def test_o05_transactional_commits_need_no_member_and_no_stable_group(world: GroupWorld) -> None:
     def call(generation: int = -1, member_id: str = "") -> CommitCall:
         return CommitCall(GROUP, generation, member_id, None, 5, -1, [])
 
@@ -213,7 +215,7 @@ def test_o05_transactional_commits_are_checked_less(world: GroupWorld) -> None:
     assert check_commit(group, call(1, "x"), transactional=True) is E.UNKNOWN_MEMBER_ID
 
 
-def test_o06_bad_partitions_do_not_keep_the_good_ones_back(world: GroupWorld) -> None:
+def test_o06_an_error_of_one_partition_does_not_stop_the_others(world: GroupWorld) -> None:
     later = world.commit_later(
         part(1, metadata="x" * 4096),
         part(2, partition=1, metadata="x" * 4097),
@@ -231,7 +233,7 @@ def test_o07_negative_offsets_and_unknown_epochs_are_stored_as_they_are(world: G
 # --- Fetching ---
 
 
-def test_o08_nothing_committed_is_no_error(world: GroupWorld) -> None:
+def test_o08_a_fetch_without_a_committed_offset_is_no_error(world: GroupWorld) -> None:
     nothing = [FetchedPart("topic", 0, -1, -1, "", E.NONE)]
     assert world.fetch(("topic", 0)).parts == nothing
     world.commit_later(part(5, "other"))
@@ -239,7 +241,7 @@ def test_o08_nothing_committed_is_no_error(world: GroupWorld) -> None:
     assert world.fetch(("topic", 0)).error is E.NONE
 
 
-def test_o08_no_list_means_everything(world: GroupWorld) -> None:
+def test_o08_a_fetch_without_a_topic_list_returns_all_offsets(world: GroupWorld) -> None:
     assert world.fetch(everything=True).parts == []
     world.commit_later(part(1, epoch=4, metadata="m"), part(2, "other", 3))
     assert world.fetch(everything=True).parts == [
@@ -256,7 +258,9 @@ def _undecided(world: GroupWorld, offset: int, producer_id: int = 9) -> OffsetSt
     return store
 
 
-def test_o09_an_undecided_commit_is_unstable_for_those_who_ask(world: GroupWorld) -> None:
+def test_o09_an_undecided_commit_is_unstable_for_a_fetch_that_requires_stable(
+    world: GroupWorld,
+) -> None:
     world.commit_later(part(5), part(6, partition=1))
     _undecided(world, 50)
     places = (("topic", 0), ("topic", 1))
@@ -266,7 +270,7 @@ def test_o09_an_undecided_commit_is_unstable_for_those_who_ask(world: GroupWorld
     assert (stable.error, stable.offset) == (E.NONE, 6)
 
 
-def test_o10_fetching_is_allowed_in_every_state_and_is_no_sign_of_life(world: GroupWorld) -> None:
+def test_o10_an_offset_fetch_works_in_every_state_and_extends_no_session(world: GroupWorld) -> None:
     one, _ = world.enter()
     assert world.committed() == -1
     world.sync(one, 1, {})
@@ -280,7 +284,7 @@ def test_o10_fetching_is_allowed_in_every_state_and_is_no_sign_of_life(world: Gr
 # --- Expiry ---
 
 
-def test_o11_a_simple_groups_offsets_go_a_week_after_their_commit(world: GroupWorld) -> None:
+def test_o11_offsets_of_a_simple_group_expire_a_week_after_their_commit(world: GroupWorld) -> None:
     world.commit_later(part(1))
     world.wait(DAY_MS)
     world.commit_later(part(2, partition=1))
@@ -295,7 +299,9 @@ def test_o11_a_simple_groups_offsets_go_a_week_after_their_commit(world: GroupWo
     assert list(world.groups.groups()) == []
 
 
-def test_o11_an_empty_groups_offsets_go_a_week_after_it_became_empty(world: GroupWorld) -> None:
+def test_o11_offsets_of_an_empty_group_expire_a_week_after_it_became_empty(
+    world: GroupWorld,
+) -> None:
     (one,) = world.stable(1, session_ms=1_800_000)
     world.commit(1, member_id=one, generation=1)
     for _ in range(8 * 24 * 4):
@@ -339,7 +345,7 @@ def _subscribed(*topics: str) -> list[tuple[str, bytes]]:
         ([("range", b"\x00\x01\x00\x00\x00")], [1, 2]),
     ],
 )
-def test_o12_a_stable_consumer_groups_offsets_go_only_for_topics_it_left(
+def test_o12_a_stable_group_loses_only_offsets_of_unsubscribed_topics(
     world: GroupWorld, protocols: list[tuple[str, bytes]], left: list[int]
 ) -> None:
     (one,) = world.stable(1, session_ms=1_800_000, protocols=protocols)
@@ -350,7 +356,7 @@ def test_o12_a_stable_consumer_groups_offsets_go_only_for_topics_it_left(
     assert [world.committed(topic=name) for name in ("topic", "other")] == left
 
 
-def test_o12_what_is_no_consumer_group_is_never_expired_while_stable(world: GroupWorld) -> None:
+def test_o12_offsets_of_a_stable_non_consumer_group_never_expire(world: GroupWorld) -> None:
     (one,) = world.stable(1, session_ms=1_800_000, protocol_type="connect")
     world.commit(1, member_id=one, generation=1)
     for _ in range(7 * 24 * 4 + 1):
@@ -372,7 +378,7 @@ def test_o11_g25_a_group_with_a_pending_member_id_is_not_removed(world: GroupWor
     assert world.groups.group(GROUP) is None
 
 
-def test_o11_nothing_goes_while_a_transaction_is_undecided(world: GroupWorld) -> None:
+def test_o11_no_offset_expires_while_a_transaction_is_undecided(world: GroupWorld) -> None:
     world.commit(1)
     store = _undecided(world, 50)
     world.wait(WEEK_MS + 600_000)
@@ -382,7 +388,7 @@ def test_o11_nothing_goes_while_a_transaction_is_undecided(world: GroupWorld) ->
     assert world.committed() == -1
 
 
-def test_o13_a_retention_of_its_own_beats_the_brokers(world: GroupWorld) -> None:
+def test_o13_the_retention_of_a_commit_overrides_that_of_the_broker(world: GroupWorld) -> None:
     world.commit_later(part(1), version=4, retention_ms=1_000_000)
     world.commit_later(part(2, partition=1), version=4, retention_ms=2 * WEEK_MS)
     world.wait(1_200_000)
@@ -395,7 +401,7 @@ def test_o13_a_retention_of_its_own_beats_the_brokers(world: GroupWorld) -> None
 
 
 @pytest.mark.full
-def test_o11_much_to_remove_is_removed_in_pieces(world: GroupWorld) -> None:
+def test_o11_many_expired_offsets_are_removed_in_several_batches(world: GroupWorld) -> None:
     for group in range(5):
         world.commit_later(*[part(1, partition=index) for index in range(700)], group=f"g{group}")
     before = len(world.log.append_times_ms)
@@ -404,7 +410,7 @@ def test_o11_much_to_remove_is_removed_in_pieces(world: GroupWorld) -> None:
     assert len(world.log.append_times_ms) - before >= 3
 
 
-def test_o15_a_deleted_topics_offsets_go(world: GroupWorld) -> None:
+def test_o15_offsets_of_a_deleted_topic_are_removed(world: GroupWorld) -> None:
     for group in ("a", "b"):
         world.commit_later(part(1), part(2, partition=1), part(3, "other"), group=group)
     assert world.groups.topic_deleted("topic").done
@@ -417,7 +423,9 @@ def test_o15_a_deleted_topics_offsets_go(world: GroupWorld) -> None:
     assert world.committed("b", "other") == 3
 
 
-def test_o15_the_deletion_is_over_when_the_offsets_are_gone_for_good(world: GroupWorld) -> None:
+def test_o15_a_topic_deletion_waits_until_its_offsets_are_durably_removed(
+    world: GroupWorld,
+) -> None:
     world.commit(5)
     world.log.hold = True
     gone = world.groups.topic_deleted("topic")
@@ -428,7 +436,7 @@ def test_o15_the_deletion_is_over_when_the_offsets_are_gone_for_good(world: Grou
 
 
 @pytest.mark.parametrize("refused", [True, False])
-def test_o15_offsets_that_outlived_their_topic_go_at_the_next_start(
+def test_o15_leftover_offsets_of_a_deleted_topic_are_removed_at_the_start(
     world: GroupWorld, refused: bool
 ) -> None:
     """The broker was killed between the removal of the topic and that of its offsets."""
@@ -469,7 +477,7 @@ def test_o15_offsets_of_a_topic_deleted_while_they_were_unreadable_are_deleted(
 # --- Transactions and reload ---
 
 
-def test_o17_a_commit_marker_settles_what_is_younger_than_the_stored_value() -> None:
+def test_o17_a_commit_marker_applies_offsets_newer_than_the_stored_ones() -> None:
     store = OffsetStore()
 
     def write(offset: int, producer_id: int = -1, partition: int = 0) -> None:
@@ -490,7 +498,7 @@ def test_o17_a_commit_marker_settles_what_is_younger_than_the_stored_value() -> 
     }
 
 
-def test_o17_an_abort_marker_drops_them() -> None:
+def test_o17_an_abort_marker_drops_pending_offsets() -> None:
     store = OffsetStore()
     value = OffsetCommitValue(offset=10, metadata="", commit_timestamp=0)
     store.replay(GROUP, ("topic", 0), value, 7)
@@ -514,7 +522,7 @@ def test_o18_offsets_are_the_same_before_and_after_a_restart(world: GroupWorld) 
     assert sorted(world.groups.groups(), key=str) == listed
 
 
-def test_o18_what_was_not_durable_is_not_there_after_a_crash(world: GroupWorld) -> None:
+def test_o18_a_commit_that_was_not_durable_is_gone_after_a_crash(world: GroupWorld) -> None:
     world.commit(1)
     world.log.hold = True
     later = world.commit_later(part(2))

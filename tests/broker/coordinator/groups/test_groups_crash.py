@@ -132,7 +132,7 @@ class Witness:
 
 @pytest.mark.parametrize("durability", ["fsync", "page-cache"])
 @pytest.mark.parametrize("seed", budget.of_which(range(25), range(5)))
-def test_o03_o18_what_was_acknowledged_is_there_after_a_crash_at_any_moment(
+def test_o03_o18_acknowledged_commits_survive_a_crash_at_any_moment(
     seed: int, durability: str
 ) -> None:
     """Power cuts with fsync, kills with the page cache, seven times each."""
@@ -161,7 +161,7 @@ def test_o03_o18_what_was_acknowledged_is_there_after_a_crash_at_any_moment(
         world.flush()
 
 
-def test_o03_a_full_disk_is_an_error_and_loses_nothing(world: GroupsWorld) -> None:
+def test_o03_a_commit_on_a_full_disk_gets_an_error_and_loses_nothing(world: GroupsWorld) -> None:
     assert world.commit("a", 5) is E.NONE
     full = Failure("append", code=errno.ENOSPC, path_part=OFFSETS_TOPIC, for_ever=True)
     world.files.fail(full)
@@ -178,9 +178,7 @@ def test_o03_a_full_disk_is_an_error_and_loses_nothing(world: GroupsWorld) -> No
 
 
 @pytest.mark.parametrize("torn_bytes", [1, 20, 61, 90])
-def test_l08_a_commit_that_is_half_written_is_cut_off_again(
-    world: GroupsWorld, torn_bytes: int
-) -> None:
+def test_l08_a_half_written_commit_is_truncated(world: GroupsWorld, torn_bytes: int) -> None:
     assert world.commit("a", 5) is E.NONE
     world.files.fail(
         Failure("append", code=errno.ENOSPC, path_part=OFFSETS_TOPIC, torn_bytes=torn_bytes)
@@ -192,7 +190,7 @@ def test_l08_a_commit_that_is_half_written_is_cut_off_again(
     assert world.committed("a") == 7
 
 
-def test_o18_a_torn_tail_costs_the_commits_in_it_and_nothing_else(world: GroupsWorld) -> None:
+def test_o18_a_torn_tail_loses_only_the_commits_in_it(world: GroupsWorld) -> None:
     """Truncated at every byte of the last commit, as by a power cut."""
     assert world.commit("a", 5) is E.NONE
     path = world.log_path("a")
@@ -215,7 +213,7 @@ def test_o18_a_torn_tail_costs_the_commits_in_it_and_nothing_else(world: GroupsW
         assert world.committed("a") in (5, 6)
 
 
-def test_d5_after_a_failed_flush_the_group_is_elsewhere_until_the_restart(
+def test_d5_commits_get_not_coordinator_from_a_failed_flush_to_the_restart(
     world: GroupsWorld,
 ) -> None:
     assert world.commit("a", 5) is E.NONE
@@ -231,7 +229,7 @@ def test_d5_after_a_failed_flush_the_group_is_elsewhere_until_the_restart(
     assert world.commit("a", 8) is E.NONE
 
 
-def test_g90_an_assignment_is_durable_before_anybody_has_it(world: GroupsWorld) -> None:
+def test_g90_an_assignment_is_durable_before_a_member_gets_it(world: GroupsWorld) -> None:
     joined = world.join("a")
     assert not joined.done
     world.flush()

@@ -57,7 +57,7 @@ def _join(version: int, member_id: str = "", group: str = GROUP) -> JoinGroupReq
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_g07_any_group_is_coordinated_here(version: int) -> None:
+def test_g07_find_coordinator_returns_this_broker_for_every_group(version: int) -> None:
     world = GroupWorld(topic=False, partitions=50)
     request = FindCoordinatorRequest(key_type=0)
     if version < 4:
@@ -75,7 +75,7 @@ def test_g07_any_group_is_coordinated_here(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_g07_while_no_leader_is_there_it_is_unavailable(version: int) -> None:
+def test_g07_the_coordinator_is_not_available_without_a_partition_leader(version: int) -> None:
     world = GroupWorld()
     world.metadata.leader = 2
     request = FindCoordinatorRequest(key_type=0)
@@ -91,7 +91,7 @@ def test_g07_while_no_leader_is_there_it_is_unavailable(version: int) -> None:
         assert GROUP in found.error_message
 
 
-def test_g07_the_answer_waits_for_the_topic(world: GroupWorld) -> None:
+def test_g07_find_coordinator_waits_until_the_offsets_topic_is_created(world: GroupWorld) -> None:
     made: Deferred[None] = Deferred()
     slow = SimpleNamespace(
         ensure_internal_topic=lambda name: made,
@@ -138,7 +138,7 @@ def test_g61_from_version_5_on_sync_group_names_the_protocol(
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_join_sync_heartbeat_leave_in_every_version(world: GroupWorld, version: int) -> None:
+def test_membership_requests_work_in_every_version(world: GroupWorld, version: int) -> None:
     answer = ask(world, _join(version), version)
     if version >= 4:
         assert answer.error_code == E.MEMBER_ID_REQUIRED
@@ -181,7 +181,9 @@ def test_join_sync_heartbeat_leave_in_every_version(world: GroupWorld, version: 
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_join_errors_in_every_version(world: GroupWorld, version: int) -> None:
+def test_a_join_error_has_the_same_content_in_every_version(
+    world: GroupWorld, version: int
+) -> None:
     request = _join(version, "stranger")
     answer = ask(world, request, version)
     assert (answer.error_code, answer.member_id) == (E.UNKNOWN_MEMBER_ID, "stranger")
@@ -196,7 +198,7 @@ def test_n10_an_abandoned_join_of_an_old_client_reaches_the_coordinator(world: G
     assert [deferred.abandoned for deferred in parked if deferred is not None] == [True]
 
 
-def test_a_client_without_an_id_gets_one_all_the_same(world: GroupWorld) -> None:
+def test_a_client_without_a_client_id_gets_a_member_id(world: GroupWorld) -> None:
     nameless = context(9)
     nameless.client_id = None
     answer = join_group.handle(world, nameless, _join(9)).result()
@@ -228,7 +230,7 @@ def _commit(version: int, *topics: tuple[str, bytes, int]) -> OffsetCommitReques
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_o06_partitions_that_do_not_exist_get_their_own_error(
+def test_o06_a_commit_has_an_error_for_each_missing_partition(
     world: GroupWorld, version: int
 ) -> None:
     request = _commit(
@@ -252,7 +254,7 @@ def test_o06_partitions_that_do_not_exist_get_their_own_error(
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_o06_if_nothing_exists_the_coordinator_is_not_asked(
+def test_o06_a_commit_for_missing_topics_only_creates_no_group(
     world: GroupWorld, version: int
 ) -> None:
     ask(world, _commit(version, ("nowhere", b"N" * 16, 0)), version)
@@ -298,7 +300,7 @@ def _fetch(version: int, *topics: tuple[str, bytes, list[int]]) -> OffsetFetchRe
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-def test_o08_fetch_in_every_version(world: GroupWorld, version: int) -> None:
+def test_o08_offset_fetch_answers_in_every_version(world: GroupWorld, version: int) -> None:
     world.commit_later(part(5, epoch=2, metadata="note"), part(6, "other", 2))
     request = _fetch(version, ("topic", b"T" * 16, [0, 1]), ("other", b"O" * 16, [2]))
     answer = ask(world, request, version)
@@ -312,7 +314,7 @@ def test_o08_fetch_in_every_version(world: GroupWorld, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-def test_o08_a_topic_without_partitions_is_answered_without_partitions(
+def test_o08_offset_fetch_answers_a_topic_without_partitions(
     world: GroupWorld, version: int
 ) -> None:
     world.commit_later(part(5))
@@ -325,7 +327,9 @@ def test_o08_a_topic_without_partitions_is_answered_without_partitions(
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_o06_a_topic_without_partitions_is_not_answered(world: GroupWorld, version: int) -> None:
+def test_o06_offset_commit_omits_a_topic_without_partitions(
+    world: GroupWorld, version: int
+) -> None:
     request = _commit(version, ("topic", b"T" * 16, 1))
     request.topics.append(
         OffsetCommitRequestTopic(
@@ -337,7 +341,9 @@ def test_o06_a_topic_without_partitions_is_not_answered(world: GroupWorld, versi
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_o08_no_list_means_all_topics(world: GroupWorld, version: int) -> None:
+def test_o08_offset_fetch_without_a_topic_list_returns_all_topics(
+    world: GroupWorld, version: int
+) -> None:
     world.commit_later(part(5), part(6, "other", 2))
     request = _fetch(version)
     if version < 8:
@@ -354,7 +360,7 @@ def test_o08_an_unknown_group_has_no_offsets_and_no_error(world: GroupWorld, ver
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-def test_o08_where_the_error_of_a_group_is_said(version: int) -> None:
+def test_o08_a_group_error_is_at_its_place_in_every_version(version: int) -> None:
     world = GroupWorld(topic=False)
     answer = ask(world, _fetch(version, ("topic", b"T" * 16, [0])), version)
     if version == 1:
@@ -366,7 +372,7 @@ def test_o08_where_the_error_of_a_group_is_said(version: int) -> None:
         assert (group.error_code, group.topics) == (E.COORDINATOR_NOT_AVAILABLE, [])
 
 
-def test_o08_many_groups_of_many_partitions_in_one_request() -> None:
+def test_o08_one_offset_fetch_may_ask_for_many_groups() -> None:
     world = GroupWorld(partitions=5)
     names = [f"g{at}" for at in range(8)]
     for at, name in enumerate(names):
@@ -382,7 +388,7 @@ def test_o08_many_groups_of_many_partitions_in_one_request() -> None:
     assert ask(world, OffsetFetchRequest(groups=[]), 9).groups == []
 
 
-def test_o08_version_10_by_topic_id(world: GroupWorld) -> None:
+def test_o08_offset_fetch_version_10_uses_topic_ids(world: GroupWorld) -> None:
     world.commit_later(part(5), part(6, "gone", 0))
     request = _fetch(10, ("", b"T" * 16, [0]), ("", b"N" * 16, [4]))
     assert _positions(ask(world, request, 10), 10) == {

@@ -30,7 +30,7 @@ def world() -> GroupWorld:
     return GroupWorld()
 
 
-def test_d11_the_longest_texts_there_may_be_are_stored_and_loaded(world: GroupWorld) -> None:
+def test_d11_texts_of_the_maximum_length_are_stored_and_loaded(world: GroupWorld) -> None:
     group = WIDE * GROUP_ID_MAX_CHARS
     text = WIDE * TEXT_MAX_CHARS
     answer = world.join(
@@ -81,7 +81,7 @@ def test_d11_a_group_id_that_is_too_long_is_invalid(world: GroupWorld) -> None:
     ids=["instance", "type", "name", "too many", "metadata", "metadata of all"],
 )
 @pytest.mark.parametrize("version", [3, 9])
-def test_d11_what_does_not_fit_into_a_record_is_an_invalid_request(
+def test_d11_a_join_too_large_for_a_record_is_an_invalid_request(
     world: GroupWorld, version: int, how: dict[str, Any]
 ) -> None:
     assert world.join(version=version, **how).result().error_code == E.INVALID_REQUEST
@@ -92,26 +92,26 @@ def test_d11_what_does_not_fit_into_a_record_is_an_invalid_request(
     assert list(world.group().members) == members
 
 
-def test_d11_as_much_as_fits_is_taken(world: GroupWorld) -> None:
+def test_d11_a_join_of_the_maximum_size_is_accepted(world: GroupWorld) -> None:
     protocols = [(f"{number:03}", bytes(10_000)) for number in range(PROTOCOLS_MAX)]
     assert world.join(protocols=protocols, version=3).result().protocol_name == "000"
 
 
-def test_d11_client_ids_are_cut(world: GroupWorld) -> None:
+def test_d11_long_client_ids_are_truncated(world: GroupWorld) -> None:
     member_id = world.new_id(client="c" * 30_000)
     assert len(member_id) == CLIENT_ID_MAX_CHARS + 37
     world.join(member_id, client="c" * 30_000)
     assert world.group().members[member_id].client_id == "c" * CLIENT_ID_MAX_CHARS
 
 
-def test_g50_of_a_protocol_that_is_named_twice_the_first_counts(world: GroupWorld) -> None:
+def test_g50_the_first_metadata_of_a_protocol_named_twice_counts(world: GroupWorld) -> None:
     twice = [("range", b"first"), ("range", b"second")]
     answer = world.join(protocols=twice, version=3).result()
     assert (answer.error_code, answer.protocol_name) == (E.NONE, "range")
     assert answer.members[0].metadata == b"first"
 
 
-def test_g50_a_name_may_be_empty(world: GroupWorld) -> None:
+def test_g50_a_protocol_name_may_be_empty(world: GroupWorld) -> None:
     assert world.join(protocols=[("", b"")], version=3).result().protocol_name == ""
 
 
@@ -128,7 +128,7 @@ def test_g41_any_rebalance_timeout_is_taken(
     assert late.result().error_code == E.NONE
 
 
-def test_d11_groups_without_a_member_are_limited(
+def test_d11_the_number_of_groups_without_members_is_limited(
     world: GroupWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shard, "UNRECORDED_GROUPS_MAX", 2)
@@ -145,7 +145,7 @@ def test_d11_groups_without_a_member_are_limited(
     assert sorted(listing.group_id for listing in world.groups.groups()) == ["a", "c", "d", "e"]
 
 
-def test_d11_metadata_of_offsets_has_to_fit_whatever_the_setting_says() -> None:
+def test_d11_offset_metadata_is_limited_even_if_the_setting_allows_more() -> None:
     world = GroupWorld(offset_metadata_max_bytes=2**31 - 1)
     errors = world.commit_later(
         part(1, metadata=WIDE * METADATA_MAX_CHARS),
@@ -155,7 +155,7 @@ def test_d11_metadata_of_offsets_has_to_fit_whatever_the_setting_says() -> None:
     assert world.committed() == 1
 
 
-def test_g91_an_assignment_that_no_record_can_hold_is_answered_and_the_group_lives_on(
+def test_g91_an_assignment_too_large_for_a_record_gets_an_error_and_a_rebalance(
     world: GroupWorld,
 ) -> None:
     leader, follower = world.stable(2)
@@ -171,7 +171,7 @@ def test_g91_an_assignment_that_no_record_can_hold_is_answered_and_the_group_liv
     world.complete([leader, follower])
 
 
-def test_g20_a_group_with_no_name_takes_offsets_and_no_members(world: GroupWorld) -> None:
+def test_g20_a_group_with_an_empty_id_accepts_offsets_but_no_members(world: GroupWorld) -> None:
     """Kafka accepts it too: consumers without a group used to commit so."""
     assert world.commit(group="") is E.NONE
     assert world.committed(group="") == 5

@@ -74,7 +74,7 @@ def test_h03_a_topic_has_the_hash_that_kafka_computes(
     assert topic_hash(name, ID, partitions, rack) == expected
 
 
-def test_h03_the_hash_of_several_topics_is_in_the_order_of_their_names() -> None:
+def test_h03_topics_are_hashed_in_the_order_of_their_names() -> None:
     topics = Topics({"topic": 1, "orders": 3}, {"topic": ID, "orders": ID})
     assert topics_hash({"topic"}, topics) == 4768104911567865227
     both = xxh3(

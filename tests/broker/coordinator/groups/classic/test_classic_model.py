@@ -380,7 +380,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert len(names) == 1
 
     @invariant()
-    def a_settled_generation_forgets_no_partition(self) -> None:
+    def a_stable_group_assigns_every_partition(self) -> None:
         group = self._shard().groups.get(GROUP)
         if group is None or group.state is not S.STABLE:
             return

@@ -18,7 +18,7 @@ S = GroupState
 CHANGED = [("range", b"changed")]
 
 
-def test_g01_what_a_group_is_at_each_step_of_its_life() -> None:
+def test_g01_a_group_has_state_generation_and_leader_at_each_step() -> None:
     world = GroupWorld()
     pending = world.new_id()
     group = world.group()
@@ -57,7 +57,7 @@ def test_g01_what_a_group_is_at_each_step_of_its_life() -> None:
     assert (group.static_ids, group.pending_syncs) == ({}, set())
 
 
-def test_g05_the_defaults_are_kafkas() -> None:
+def test_g05_group_settings_have_kafkas_defaults() -> None:
     config = default_config()
     assert config.group_min_session_timeout_ms == 6_000
     assert config.group_max_session_timeout_ms == 1_800_000
@@ -120,7 +120,7 @@ def _leader_rejoins(world: GroupWorld, leader: str, follower: str) -> None:
         (_leader_rejoins, True),
     ],
 )
-def test_g10_what_makes_a_settled_group_rebalance(
+def test_g10_a_stable_group_rebalances_on_joins_leaves_and_expiries(
     happens: Callable[[GroupWorld, str, str], None], rebalances: bool
 ) -> None:
     world = GroupWorld()
@@ -130,7 +130,7 @@ def test_g10_what_makes_a_settled_group_rebalance(
     assert world.states == ([S.PREPARING_REBALANCE] if rebalances else [])
 
 
-def test_g10_a_static_member_that_alters_the_selected_protocol_does() -> None:
+def test_g10_a_static_member_that_changes_the_selected_protocol_rebalances() -> None:
     world = GroupWorld()
     both = [("a", b""), ("b", b"")]
     leader = world.join(instance="one", protocols=both).result().member_id
@@ -143,7 +143,7 @@ def test_g10_a_static_member_that_alters_the_selected_protocol_does() -> None:
 
 
 @pytest.mark.parametrize("missed", ["rebalance timeout", "sync deadline"])
-def test_g10_a_member_that_misses_its_deadline_does(missed: str) -> None:
+def test_g10_a_member_that_misses_its_deadline_causes_a_rebalance(missed: str) -> None:
     world = GroupWorld()
     how: dict[str, Any] = {"session_ms": 1_000_000, "rebalance_ms": REBALANCE_MS}
     leader, follower = world.stable(2, **how)

@@ -31,7 +31,7 @@ def test_g02_a_parked_join_does_not_hold_up_the_group(world: GroupWorld) -> None
     assert world.heartbeat(first, 1) is E.REBALANCE_IN_PROGRESS
 
 
-def test_g03_steps_outside_the_table_raise() -> None:
+def test_g03_an_illegal_state_transition_of_a_group_raises() -> None:
     check_transition("g", S.STABLE, S.PREPARING_REBALANCE)
     for source, target in [
         (S.EMPTY, S.STABLE),
@@ -79,7 +79,9 @@ def test_g50_each_member_votes_for_its_first_common_protocol(
     assert len(answer.members) == len(offers)
 
 
-def test_g51_the_first_to_join_leads_and_then_the_next_in_order(world: GroupWorld) -> None:
+def test_g51_the_first_member_leads_and_the_next_in_join_order_succeeds_it(
+    world: GroupWorld,
+) -> None:
     one, two, three = world.stable(3)
     assert world.group().leader_id == one
     world.leave(one)
@@ -109,7 +111,7 @@ def test_g90_a_stable_group_survives_a_restart(world: GroupWorld) -> None:
     assert world.join(two).result().generation_id == 2
 
 
-def test_g90_sessions_begin_anew_at_the_load(world: GroupWorld) -> None:
+def test_g90_sessions_restart_when_the_group_is_loaded(world: GroupWorld) -> None:
     world.stable(1, session_ms=10_000)
     world.wait(9_000)
     world.restart()
@@ -119,7 +121,7 @@ def test_g90_sessions_begin_anew_at_the_load(world: GroupWorld) -> None:
     assert world.state() is S.EMPTY
 
 
-def test_g90_an_empty_group_stays_empty_and_its_generation_goes_on(world: GroupWorld) -> None:
+def test_g90_an_empty_group_keeps_its_generation_over_a_restart(world: GroupWorld) -> None:
     (one,) = world.stable(1)
     world.leave(one)
     world.restart()
@@ -127,7 +129,7 @@ def test_g90_an_empty_group_stays_empty_and_its_generation_goes_on(world: GroupW
     assert world.enter()[1].result().generation_id == 3
 
 
-def test_g90_no_generation_is_given_out_twice(world: GroupWorld) -> None:
+def test_g90_no_generation_number_is_used_twice_after_a_restart(world: GroupWorld) -> None:
     """The broker is killed between the join answers and the leader's sync: the members join
     again."""
     one, _ = world.enter()
@@ -145,7 +147,7 @@ def test_g90_no_generation_is_given_out_twice(world: GroupWorld) -> None:
     world.complete([one, two])
 
 
-def test_g90_members_of_an_unfinished_generation_that_do_not_return_are_out(
+def test_g90_members_of_an_unfinished_generation_must_rejoin_after_a_restart(
     world: GroupWorld,
 ) -> None:
     one, _ = world.enter()
@@ -160,7 +162,7 @@ def test_g90_members_of_an_unfinished_generation_that_do_not_return_are_out(
     assert list(world.group().members) == [two]
 
 
-def test_g90_static_members_keep_their_instances(world: GroupWorld) -> None:
+def test_g90_static_members_keep_their_instance_ids_over_a_restart(world: GroupWorld) -> None:
     leader = world.join(instance="one").result().member_id
     world.sync(leader, 1, {leader: b"1"}, instance="one")
     world.restart()
@@ -169,7 +171,7 @@ def test_g90_static_members_keep_their_instances(world: GroupWorld) -> None:
     assert (answer.generation_id, answer.skip_assignment) == (1, True)
 
 
-def test_g90_during_the_load_everything_is_answered_with_14(world: GroupWorld) -> None:
+def test_g90_requests_during_the_load_get_coordinator_load_in_progress(world: GroupWorld) -> None:
     (one,) = world.stable(1)
     world.groups = world.new_groups()
     world.groups.shards.begin_load()
@@ -185,7 +187,7 @@ def test_g90_during_the_load_everything_is_answered_with_14(world: GroupWorld) -
     assert world.heartbeat(one, 1) is E.NONE
 
 
-def test_a_record_that_cannot_be_read_closes_that_partition_only() -> None:
+def test_an_unreadable_record_closes_only_its_own_offsets_partition() -> None:
     world = GroupWorld(partitions=2)
     for name in ("a", "b"):  # hashes 97 and 98: one group in each partition
         world.commit(group=name)
@@ -198,7 +200,7 @@ def test_a_record_that_cannot_be_read_closes_that_partition_only() -> None:
     assert world.committed("b") == 5
 
 
-def test_n15_closing_answers_all_that_is_parked(world: GroupWorld) -> None:
+def test_n15_closing_the_coordinator_answers_all_parked_requests(world: GroupWorld) -> None:
     (one,) = world.stable(1)
     _, join = world.enter()
     world.enter(group="other")
@@ -214,7 +216,7 @@ def test_n15_closing_answers_all_that_is_parked(world: GroupWorld) -> None:
     assert world.groups.shards.next_deadline_ms() is None
 
 
-def test_the_node_is_asked_to_wake_the_coordinator_in_time(world: GroupWorld) -> None:
+def test_the_coordinator_sets_a_timer_for_its_next_deadline(world: GroupWorld) -> None:
     world.stable(1, session_ms=10_000)
     at_ms, wake = world.timers[-1]
     assert at_ms == world.groups.shards.next_deadline_ms() == world.clock.now_ms + 10_000
@@ -223,7 +225,7 @@ def test_the_node_is_asked_to_wake_the_coordinator_in_time(world: GroupWorld) ->
     assert world.state() is S.EMPTY
 
 
-def test_o02_what_is_written_of_a_group(world: GroupWorld) -> None:
+def test_o02_the_group_metadata_record_has_kafkas_fields(world: GroupWorld) -> None:
     (one,) = world.stable(1, client="app", session_ms=7_000, rebalance_ms=9_000)
     key, value = world.log.records[-1]
     assert key is not None

@@ -15,7 +15,9 @@ def world() -> GroupWorld:
     return GroupWorld()
 
 
-def test_g70_a_member_that_is_not_heard_of_is_removed(world: GroupWorld) -> None:
+def test_g70_a_member_without_heartbeats_is_removed_after_its_session_timeout(
+    world: GroupWorld,
+) -> None:
     one, two = world.stable(2, session_ms=10_000)
     world.wait(9_999)
     assert world.heartbeat(one, 2) is E.NONE
@@ -27,7 +29,7 @@ def test_g70_a_member_that_is_not_heard_of_is_removed(world: GroupWorld) -> None
 
 
 @pytest.mark.parametrize("jump_ms", [-3_600_000, 86_400_000])
-def test_g70_a_wall_clock_that_is_set_ends_no_session_and_keeps_none(
+def test_g70_setting_the_wall_clock_neither_ends_nor_extends_a_session(
     world: GroupWorld, jump_ms: int
 ) -> None:
     """The clock is set an hour back, and a day forward."""
@@ -61,7 +63,7 @@ def test_g70_a_parked_join_keeps_its_member_beyond_the_session(world: GroupWorld
     assert parked.result().generation_id == 3
 
 
-def test_g71_silence_fails_nothing_by_itself(world: GroupWorld) -> None:
+def test_g71_a_missed_heartbeat_fails_no_request_before_the_session_ends(world: GroupWorld) -> None:
     (one,) = world.stable(1, session_ms=10_000)
     world.wait(9_000)
     assert world.commit(member_id=one, generation=1) is E.NONE
@@ -70,13 +72,15 @@ def test_g71_silence_fails_nothing_by_itself(world: GroupWorld) -> None:
 
 
 @pytest.mark.parametrize("generation", [-1, 0, 1, 3])
-def test_g71_another_generation_is_illegal(world: GroupWorld, generation: int) -> None:
+def test_g71_a_request_with_another_generation_gets_illegal_generation(
+    world: GroupWorld, generation: int
+) -> None:
     one, _ = world.stable(2)
     assert world.heartbeat(one, generation) is E.ILLEGAL_GENERATION
     assert world.sync(one, generation).result().error_code == E.ILLEGAL_GENERATION
 
 
-def test_g72_the_poll_interval_is_the_clients_business(world: GroupWorld) -> None:
+def test_g72_the_broker_does_not_enforce_the_poll_interval(world: GroupWorld) -> None:
     """For the broker it only limits the duration of a join phase."""
     (one,) = world.stable(1, rebalance_ms=1_000)
     for _ in range(10):

@@ -22,7 +22,7 @@ def world() -> GroupWorld:
     return GroupWorld()
 
 
-def test_g20_without_the_topic_no_coordinator_is_available() -> None:
+def test_g20_the_coordinator_is_not_available_without_the_offsets_topic() -> None:
     world = GroupWorld(topic=False)
     assert world.join().result().error_code == E.COORDINATOR_NOT_AVAILABLE
     assert world.heartbeat("m", 1) is E.COORDINATOR_NOT_AVAILABLE
@@ -33,7 +33,7 @@ def test_g20_without_the_topic_no_coordinator_is_available() -> None:
     assert world.join().result().error_code == E.MEMBER_ID_REQUIRED
 
 
-def test_g20_another_brokers_group_is_refused() -> None:
+def test_g20_a_group_of_another_broker_gets_not_coordinator() -> None:
     world = GroupWorld()
     world.metadata.leader = 2
     world.groups = world.new_groups()
@@ -41,7 +41,9 @@ def test_g20_another_brokers_group_is_refused() -> None:
     assert world.join().result().error_code == E.NOT_COORDINATOR
 
 
-def test_g20_checks_come_in_order(world: GroupWorld) -> None:
+def test_g20_group_id_and_session_timeout_are_checked_before_the_member_id(
+    world: GroupWorld,
+) -> None:
     assert world.join(group="", session_ms=1).result().error_code == E.INVALID_GROUP_ID
     for session_ms in (5_999, 1_800_001, 0, -1):
         answer = world.join("m", session_ms=session_ms).result()
@@ -54,7 +56,7 @@ def test_g20_checks_come_in_order(world: GroupWorld) -> None:
     assert leave.error_code == E.INVALID_GROUP_ID
 
 
-def test_g21_an_id_that_no_group_knows_is_unknown(world: GroupWorld) -> None:
+def test_g21_a_join_with_an_unknown_member_id_is_refused(world: GroupWorld) -> None:
     answer = world.join("somebody").result()
     assert (answer.error_code, answer.member_id) == (E.UNKNOWN_MEMBER_ID, "somebody")
     assert world.groups.group(GROUP) is None
@@ -72,7 +74,7 @@ def test_g22_a_full_group_accepts_no_more_members() -> None:
     assert world.state() is S.PREPARING_REBALANCE
 
 
-def test_g22_in_the_join_phase_those_who_wait_count_and_the_surplus_is_dropped() -> None:
+def test_g22_parked_joins_count_for_the_maximum_size_in_the_join_phase() -> None:
     world = GroupWorld(group_max_size=2)
     leader, follower = world.stable(2)
     late = world.join(version=3)
@@ -87,7 +89,7 @@ def test_g22_in_the_join_phase_those_who_wait_count_and_the_surplus_is_dropped()
     assert len(world.group().members) == 2
 
 
-def test_g22_an_empty_group_takes_anyone() -> None:
+def test_g22_an_empty_group_gives_ids_to_more_members_than_its_maximum_size() -> None:
     world = GroupWorld(group_max_size=1, group_initial_rebalance_delay_ms=3_000)
     first, second = world.new_id(), world.new_id()
     parked = world.join(first)
@@ -96,7 +98,7 @@ def test_g22_an_empty_group_takes_anyone() -> None:
     assert parked.result().error_code == E.NONE
 
 
-def test_d11_ids_that_are_handed_out_are_limited(
+def test_d11_the_number_of_pending_member_ids_is_limited(
     world: GroupWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(membership, "PENDING_MEMBERS_MAX", 2)
@@ -109,7 +111,7 @@ def test_d11_ids_that_are_handed_out_are_limited(
     ("protocol_type", "protocols"),
     [("", [("range", b"")]), ("consumer", [])],
 )
-def test_g23_the_first_member_names_type_and_protocols(
+def test_g23_the_first_member_must_name_a_protocol_type_and_protocols(
     world: GroupWorld, protocol_type: str, protocols: list[tuple[str, bytes]]
 ) -> None:
     answer = world.join(protocol_type=protocol_type, protocols=protocols).result()
@@ -117,7 +119,9 @@ def test_g23_the_first_member_names_type_and_protocols(
     assert list(world.groups.groups()) == []
 
 
-def test_g23_a_member_must_offer_what_all_others_do(world: GroupWorld) -> None:
+def test_g23_a_member_must_share_protocol_type_and_a_protocol_with_the_group(
+    world: GroupWorld,
+) -> None:
     world.stable(2, protocols=A_AND_B)
     wrong_type = world.join(protocol_type="connect", protocols=A_AND_B).result()
     assert wrong_type.error_code == E.INCONSISTENT_GROUP_PROTOCOL
@@ -133,7 +137,7 @@ def test_g23_an_existing_member_cannot_take_the_common_protocol_away(world: Grou
     assert answer.error_code == E.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_g24_ids_are_client_or_instance_and_a_uuid(world: GroupWorld) -> None:
+def test_g24_a_member_id_is_the_client_or_instance_id_and_a_uuid(world: GroupWorld) -> None:
     assert world.new_id(client="app") == "app-00000000-0000-0000-0000-000000000001"
     static = world.join(instance="i", group="static").result()
     assert static.member_id == "i-00000000-0000-0000-0000-000000000002"
@@ -154,11 +158,11 @@ def test_g25_from_version_4_a_member_first_fetches_its_id(world: GroupWorld, ver
         assert not world.group().pending
 
 
-def test_g25_a_static_member_is_never_asked(world: GroupWorld) -> None:
+def test_g25_a_static_member_joins_without_fetching_an_id_first(world: GroupWorld) -> None:
     assert world.join(instance="i", version=5).result().error_code == E.NONE
 
 
-def test_g25_a_pending_id_does_not_go_with_an_instance(world: GroupWorld) -> None:
+def test_g25_a_join_with_a_pending_id_and_an_instance_id_is_refused(world: GroupWorld) -> None:
     answer = world.join(world.new_id(), instance="i").result()
     assert answer.error_code == E.UNKNOWN_MEMBER_ID
 
@@ -175,7 +179,7 @@ def test_g26_pending_members_hold_up_the_join_phase_until_they_time_out(world: G
     assert not world.group().pending
 
 
-def test_g26_a_group_of_which_only_ids_were_handed_out_vanishes(world: GroupWorld) -> None:
+def test_g26_a_group_with_only_pending_ids_is_removed_when_they_expire(world: GroupWorld) -> None:
     world.new_id()
     assert world.state() is S.EMPTY
     world.wait(10_000)
@@ -183,7 +187,7 @@ def test_g26_a_group_of_which_only_ids_were_handed_out_vanishes(world: GroupWorl
     assert world.log.records == []
 
 
-def test_g27_a_new_parked_member_is_kept_300_seconds_whatever_its_session(
+def test_g27_a_new_parked_member_is_kept_for_300_seconds(
     world: GroupWorld,
 ) -> None:
     (leader,) = world.stable(1, rebalance_ms=1_000_000, session_ms=1_800_000)
@@ -222,7 +226,7 @@ def test_g28_a_static_member_comes_back_to_a_stable_group_without_a_rebalance(
     assert list(world.group().members) == [leader, answer.member_id]
 
 
-def test_g28_the_returned_id_is_durable_before_the_answer(world: GroupWorld) -> None:
+def test_g28_the_new_id_of_a_static_member_is_durable_before_the_answer(world: GroupWorld) -> None:
     static_group(world)
     world.log.hold = True
     answer = world.join(instance="two")
@@ -233,7 +237,9 @@ def test_g28_the_returned_id_is_durable_before_the_answer(world: GroupWorld) -> 
     assert world.sync(member_id, 2, instance="two").result().assignment == b"F"
 
 
-def test_g28_if_it_cannot_be_recorded_the_old_id_stays(world: GroupWorld) -> None:
+def test_g28_a_static_member_keeps_its_old_id_if_the_new_one_cannot_be_stored(
+    world: GroupWorld,
+) -> None:
     _, follower = static_group(world)
     world.log.refuse = E.KAFKA_STORAGE_ERROR
     assert world.join(instance="two").result().error_code == E.NOT_COORDINATOR
@@ -250,7 +256,7 @@ def test_g28_a_returning_leader_is_told_to_skip_the_assignment(world: GroupWorld
     assert world.sync(answer.member_id, 2, instance="one").result().assignment == b"L"
 
 
-def test_g28_an_old_returning_leader_is_not_told_that_it_leads(world: GroupWorld) -> None:
+def test_g28_a_returning_leader_of_version_8_is_not_told_that_it_leads(world: GroupWorld) -> None:
     leader, _ = static_group(world, version=8)
     answer = world.join(instance="one", version=8).result()
     assert answer.leader == leader != answer.member_id
@@ -259,7 +265,9 @@ def test_g28_an_old_returning_leader_is_not_told_that_it_leads(world: GroupWorld
     assert world.group().leader_id == answer.member_id
 
 
-def test_g28_a_changed_selection_of_the_protocol_rebalances(world: GroupWorld) -> None:
+def test_g28_a_returning_member_that_changes_the_protocol_rebalances_the_group(
+    world: GroupWorld,
+) -> None:
     leader = world.join(instance="one", protocols=A_AND_B).result().member_id
     world.sync(leader, 1, {}, instance="one")
     assert world.group().protocol == "a"
@@ -285,7 +293,7 @@ def test_g28_the_parked_requests_of_the_old_id_are_fenced(world: GroupWorld) -> 
     assert third.result().generation_id == 4
 
 
-def test_g28_a_member_that_came_back_is_still_waited_for_to_sync(world: GroupWorld) -> None:
+def test_g28_a_returned_static_member_still_has_to_sync(world: GroupWorld) -> None:
     leader = world.join(instance="one", session_ms=1_000_000).result().member_id
     second = world.join(instance="two", session_ms=1_000_000)
     world.join(leader, instance="one", session_ms=1_000_000)
@@ -297,7 +305,7 @@ def test_g28_a_member_that_came_back_is_still_waited_for_to_sync(world: GroupWor
     assert list(world.group().members) == [leader]
 
 
-def test_g29_instance_ids_are_checked_everywhere(world: GroupWorld) -> None:
+def test_g29_every_request_checks_the_instance_id(world: GroupWorld) -> None:
     leader, follower = static_group(world)
     for instance, expected in [("one", E.FENCED_INSTANCE_ID), ("nobody", E.UNKNOWN_MEMBER_ID)]:
         assert world.heartbeat(follower, 2, instance=instance) is expected
@@ -332,7 +340,7 @@ def test_g31_a_leaders_identical_join_in_completing_is_answered_with_the_members
     assert world.state() is S.COMPLETING_REBALANCE
 
 
-def test_g31_a_leader_that_never_syncs_goes_with_its_session(world: GroupWorld) -> None:
+def test_g31_a_leader_that_never_syncs_is_removed_when_its_session_ends(world: GroupWorld) -> None:
     leader, _ = world.enter(session_ms=6_000)
     follower, _ = world.enter(session_ms=20_000)
     world.join(leader, session_ms=6_000)
@@ -343,7 +351,7 @@ def test_g31_a_leader_that_never_syncs_goes_with_its_session(world: GroupWorld) 
     assert world.join(follower).result().leader == follower
 
 
-def test_g32_a_heartbeat_in_completing_is_fine(world: GroupWorld) -> None:
+def test_g32_a_heartbeat_in_completing_rebalance_is_accepted(world: GroupWorld) -> None:
     leader, _ = world.enter()
     assert world.state() is S.COMPLETING_REBALANCE
     assert world.heartbeat(leader, 1) is E.NONE

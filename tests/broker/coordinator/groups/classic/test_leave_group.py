@@ -19,7 +19,7 @@ def world() -> GroupWorld:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_g80_up_to_version_2_one_member_and_a_top_level_error(
+def test_g80_up_to_version_2_a_leave_has_one_member_and_a_top_level_error(
     world: GroupWorld, version: int
 ) -> None:
     one, two = world.stable(2)
@@ -30,7 +30,7 @@ def test_g80_up_to_version_2_one_member_and_a_top_level_error(
     assert (answer.error_code, answer.members) == (E.UNKNOWN_MEMBER_ID, [])
 
 
-def test_g80_a_batch_causes_one_rebalance(world: GroupWorld) -> None:
+def test_g80_a_batch_of_leaving_members_causes_one_rebalance(world: GroupWorld) -> None:
     one, two, three = world.stable(3)
     world.states.clear()
     assert world.leave(two, "nobody", three) == [E.NONE, E.UNKNOWN_MEMBER_ID, E.NONE]
@@ -64,7 +64,7 @@ def test_g80_a_pending_member_that_leaves_may_complete_the_join_phase(world: Gro
     assert parked.result().generation_id == 3
 
 
-def test_g80_no_group_no_members(world: GroupWorld) -> None:
+def test_g80_leaving_an_unknown_group_gets_unknown_member_id(world: GroupWorld) -> None:
     assert world.leave("a", "b") == [E.UNKNOWN_MEMBER_ID, E.UNKNOWN_MEMBER_ID]
 
 

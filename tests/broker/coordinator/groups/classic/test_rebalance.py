@@ -38,7 +38,7 @@ def test_g40_the_join_phase_ends_when_the_last_one_joins_leaves_or_expires(
         assert {later.result().generation_id for later in parked} == {4}
 
 
-def test_g41_the_deadline_is_the_longest_rebalance_timeout(world: GroupWorld) -> None:
+def test_g41_the_join_phase_ends_after_the_longest_rebalance_timeout(world: GroupWorld) -> None:
     one, _ = world.enter(rebalance_ms=20_000, session_ms=50_000)
     two, _ = world.enter(rebalance_ms=40_000, session_ms=50_000)
     world.join(one, rebalance_ms=20_000, session_ms=50_000)
@@ -51,7 +51,9 @@ def test_g41_the_deadline_is_the_longest_rebalance_timeout(world: GroupWorld) ->
     assert list(world.group().members) == [new]
 
 
-def test_g41_version_0_has_its_session_timeout_for_both(world: GroupWorld) -> None:
+def test_g41_a_version_0_join_uses_its_session_timeout_as_rebalance_timeout(
+    world: GroupWorld,
+) -> None:
     one = world.join(version=0, session_ms=10_000).result().member_id
     two = world.join(version=0, session_ms=6_000)
     world.join(one, version=0, session_ms=10_000)
@@ -59,7 +61,7 @@ def test_g41_version_0_has_its_session_timeout_for_both(world: GroupWorld) -> No
     assert world.group().max_rebalance_timeout_ms == 10_000
 
 
-def test_g42_absent_dynamic_members_are_out_and_the_first_that_came_leads(
+def test_g42_absent_dynamic_members_are_removed_and_the_first_to_rejoin_leads(
     world: GroupWorld,
 ) -> None:
     leader, second, third = world.stable(3, session_ms=1_000_000)
@@ -107,7 +109,7 @@ def test_g42_absent_static_members_are_waited_for_if_no_member_joined(
     assert answer.result().leader == follower
 
 
-def test_g42_a_rebalance_timeout_of_nothing_is_not_waited_for_without_end(
+def test_g42_a_rebalance_timeout_of_zero_does_not_loop_the_join_phase(
     world: GroupWorld,
 ) -> None:
     """Otherwise the phase would start again at the moment in which it ends."""
@@ -141,7 +143,7 @@ def test_g43_only_the_leader_gets_the_members_with_the_selected_protocols_metada
     assert (leader.member_id, follower.member_id) == (one, two)
 
 
-def test_g43_the_answer_waits_until_its_generation_is_durable(world: GroupWorld) -> None:
+def test_g43_a_join_is_answered_when_its_generation_is_durable(world: GroupWorld) -> None:
     """Otherwise a restart could give the same number to another set of members."""
     member_id = world.new_id()
     world.log.hold = True
@@ -153,7 +155,7 @@ def test_g43_the_answer_waits_until_its_generation_is_durable(world: GroupWorld)
     assert world.group().generation == 1
 
 
-def test_g43_a_refused_generation_is_no_generation(world: GroupWorld) -> None:
+def test_g43_a_generation_that_cannot_be_written_is_not_counted(world: GroupWorld) -> None:
     member_id = world.new_id()
     world.log.refuse = E.MESSAGE_TOO_LARGE
     assert world.join(member_id).result().error_code == E.UNKNOWN_SERVER_ERROR
@@ -162,7 +164,7 @@ def test_g43_a_refused_generation_is_no_generation(world: GroupWorld) -> None:
     assert world.join(member_id).result().generation_id == 1
 
 
-def test_g44_an_empty_group_waits_for_more_members_and_never_ends_early() -> None:
+def test_g44_an_empty_group_waits_for_the_whole_initial_rebalance_delay() -> None:
     world = GroupWorld(group_initial_rebalance_delay_ms=3_000)
     _, first = world.enter()
     world.wait(2_999)
@@ -171,7 +173,7 @@ def test_g44_an_empty_group_waits_for_more_members_and_never_ends_early() -> Non
     assert first.result().generation_id == 1
 
 
-def test_g44_a_newcomer_extends_the_wait_up_to_the_rebalance_timeout() -> None:
+def test_g44_a_new_member_extends_the_delay_up_to_the_rebalance_timeout() -> None:
     world = GroupWorld(group_initial_rebalance_delay_ms=3_000)
     _, first = world.enter(rebalance_ms=7_000)
     world.wait(1_000)
@@ -189,7 +191,7 @@ def test_g44_a_newcomer_extends_the_wait_up_to_the_rebalance_timeout() -> None:
     assert len(first.result().members) == 3
 
 
-def test_g44_a_group_that_is_not_empty_does_not_wait() -> None:
+def test_g44_a_group_with_members_has_no_initial_rebalance_delay() -> None:
     world = GroupWorld(group_initial_rebalance_delay_ms=3_000)
     one, first = world.enter()
     world.wait(3_000)
@@ -229,14 +231,14 @@ def test_g46_a_member_that_does_not_sync_in_time_is_removed(
         assert parked.result().error_code == E.REBALANCE_IN_PROGRESS
 
 
-def test_g46_once_everyone_has_synced_nothing_is_waited_for(world: GroupWorld) -> None:
+def test_g46_no_sync_deadline_is_left_once_all_members_have_synced(world: GroupWorld) -> None:
     members = world.stable(2, session_ms=1_000_000)
     world.wait(500_000)
     assert world.state() is S.STABLE
     assert list(world.group().members) == members
 
 
-def test_a_join_that_its_own_member_repeats_is_answered_once_each(world: GroupWorld) -> None:
+def test_a_repeated_join_of_a_member_answers_its_parked_join_at_once(world: GroupWorld) -> None:
     """The first JoinGroup came on a connection that the client has closed; it must not wait for
     ever."""
     one, two = world.stable(2)
@@ -247,7 +249,7 @@ def test_a_join_that_its_own_member_repeats_is_answered_once_each(world: GroupWo
     assert second.result().generation_id == 3
 
 
-def test_g90_the_topics_partition_is_read_when_it_appears() -> None:
+def test_g90_an_offsets_partition_is_loaded_when_its_topic_is_created() -> None:
     world = GroupWorld(topic=False)
     world.ensure_internal_topic(OFFSETS_TOPIC)
     assert isinstance(world.log, ListPartition)

@@ -166,7 +166,7 @@ def _first_alone(stage: Stage) -> Consumer:
     return one
 
 
-def test_g95_three_at_once_are_one_rebalance_to_their_listeners() -> None:
+def test_g95_three_consumers_that_join_at_once_see_one_rebalance_each() -> None:
     stage = Stage()
     three = stage.consumer("3").join()
     two, one = stage.consumer("2").join(), stage.consumer("1").join()
@@ -204,7 +204,7 @@ def test_g95_three_at_once_are_one_rebalance_to_their_listeners() -> None:
     assert stage.generation == 3
 
 
-def test_g98_with_the_initial_delay_three_at_once_join_once_each() -> None:
+def test_g98_three_consumers_join_once_each_within_the_initial_delay() -> None:
     stage = Stage(INITIAL_DELAY_MS)
     consumers = [stage.consumer(name).join() for name in "321"]
     stage.world.wait(INITIAL_DELAY_MS)
@@ -232,7 +232,7 @@ def test_g98_with_the_initial_delay_three_at_once_join_once_each() -> None:
     _all_leave(stage, *consumers)
 
 
-def test_g96_one_then_two_more_are_two_rebalances(stage: Stage) -> None:
+def test_g96_one_consumer_and_then_two_more_cause_two_rebalances(stage: Stage) -> None:
     one = _first_alone(stage)
     stage.world.wait(1_000)
     two, three = stage.consumer("2").join(), stage.consumer("3").join()
@@ -264,7 +264,7 @@ def test_g96_one_then_two_more_are_two_rebalances(stage: Stage) -> None:
     _all_leave(stage, one, two, three)
 
 
-def test_g97_one_after_the_other_are_three_rebalances(stage: Stage) -> None:
+def test_g97_three_consumers_one_after_the_other_cause_three_rebalances(stage: Stage) -> None:
     one = _first_alone(stage)
     stage.world.wait(1_000)
     two = stage.consumer("2").join()
@@ -376,7 +376,7 @@ def test_g99_a_leader_that_lost_its_join_answer_is_waited_for(stage: Stage) -> N
     assert stage.generation == generation
 
 
-def test_g99_syncs_may_come_before_with_and_after_the_leaders(stage: Stage) -> None:
+def test_g99_followers_may_sync_before_or_after_the_leader(stage: Stage) -> None:
     one, two, three = _three_join(stage)
     generation = stage.generation
     two.sync()

@@ -21,7 +21,7 @@ def _records(world: GroupWorld) -> int:
     return len(world.log.records)
 
 
-def test_g60_a_protocol_that_is_named_must_be_the_groups(world: GroupWorld) -> None:
+def test_g60_a_sync_with_another_protocol_than_the_groups_is_refused(world: GroupWorld) -> None:
     leader, _ = world.enter()
     for wrong in ({"protocol_type": "connect"}, {"protocol_name": "roundrobin"}):
         answer = world.sync(leader, 1, {}, **wrong).result()
@@ -31,7 +31,7 @@ def test_g60_a_protocol_that_is_named_must_be_the_groups(world: GroupWorld) -> N
     assert (right.protocol_type, right.protocol_name) == ("consumer", "range")
 
 
-def test_g61_the_assignment_is_one_record_and_durable_before_anyone_has_it(
+def test_g61_the_assignment_is_one_record_and_durable_before_it_is_sent(
     world: GroupWorld,
 ) -> None:
     one, _ = world.enter()
@@ -52,7 +52,7 @@ def test_g61_the_assignment_is_one_record_and_durable_before_anyone_has_it(
     assert parked.result().error_code == E.NONE
 
 
-def test_g61_until_then_the_group_behaves_as_completing(world: GroupWorld) -> None:
+def test_g61_a_group_is_completing_until_its_assignment_is_durable(world: GroupWorld) -> None:
     one, _ = world.enter()
     two, _ = world.enter()
     world.join(one)
@@ -66,7 +66,7 @@ def test_g61_until_then_the_group_behaves_as_completing(world: GroupWorld) -> No
     assert world.state() is S.STABLE
 
 
-def test_g61_a_rebalance_in_between_drops_the_result(world: GroupWorld) -> None:
+def test_g61_a_rebalance_before_the_assignment_is_durable_discards_it(world: GroupWorld) -> None:
     one, _ = world.enter()
     new = world.new_id()
     world.log.hold = True
@@ -89,7 +89,7 @@ def test_g61_a_second_sync_of_the_leader_writes_nothing(world: GroupWorld) -> No
     assert second.result().assignment == b"1"
 
 
-def test_g61_a_write_failure_is_answered_and_rebalances(world: GroupWorld) -> None:
+def test_g61_a_failed_write_of_the_assignment_is_answered_and_rebalances(world: GroupWorld) -> None:
     one, _ = world.enter()
     two, _ = world.enter()
     world.join(one)
@@ -104,7 +104,7 @@ def test_g61_a_write_failure_is_answered_and_rebalances(world: GroupWorld) -> No
     assert world.join(two).result().generation_id == 3
 
 
-def test_g61_when_the_disk_fails_every_request_is_sent_elsewhere(world: GroupWorld) -> None:
+def test_g61_requests_get_not_coordinator_after_the_disk_has_failed(world: GroupWorld) -> None:
     one, _ = world.enter()
     world.log.hold = True
     leaders = world.sync(one, 1, {one: b"1"})
@@ -156,7 +156,7 @@ def test_g65_a_parked_sync_keeps_its_member_and_the_answer_restarts_its_session(
     assert list(world.group().members) == [one]
 
 
-def test_g65_after_a_parked_sync_is_refused_the_session_still_ends(world: GroupWorld) -> None:
+def test_g65_a_member_whose_parked_sync_was_refused_still_has_a_session(world: GroupWorld) -> None:
     one, _ = world.enter(session_ms=50_000)
     two = world.join(instance="two", session_ms=6_000)
     world.join(one, session_ms=50_000)

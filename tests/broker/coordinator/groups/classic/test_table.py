@@ -111,7 +111,7 @@ EXPECTED: dict[tuple[str, Request], tuple[ErrorCode | str, GroupState | None]] =
 }
 
 
-def test_g03_the_tables_are_complete() -> None:
+def test_g03_the_tables_have_a_cell_for_every_state_and_request() -> None:
     assert set(ANSWERS) == {(state, request) for state in S for request in R}
     assert set(PREDECESSORS) == set(S)
     assert set(EXPECTED) == {(state, request) for state in SETUPS for request in R}
@@ -158,7 +158,7 @@ def test_g25_a_pending_id_is_a_new_member_in_every_state(state: str) -> None:
     assert len(world.group().members) == members + 1
 
 
-def test_completing_a_new_member_releases_the_parked_syncs() -> None:
+def test_a_new_member_in_completing_rebalance_answers_the_parked_syncs() -> None:
     world = GroupWorld()
     _, follower, generation = _completing(world)
     parked = world.sync(follower, generation)

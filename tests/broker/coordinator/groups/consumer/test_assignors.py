@@ -137,7 +137,7 @@ def test_g140_uniform_gives_members_with_the_same_topics_the_same_number(
 
 @given(groups())
 @settings(max_examples=budget.examples(40), deadline=None)
-def test_g140_uniform_moves_nothing_in_a_group_that_is_even(
+def test_g140_uniform_moves_no_partition_in_a_balanced_group(
     group: tuple[list[Subscriber], dict[bytes, int]],
 ) -> None:
     members, counts = group
@@ -146,7 +146,7 @@ def test_g140_uniform_moves_nothing_in_a_group_that_is_even(
 
 
 @pytest.mark.parametrize(("before", "moved"), [(2, 4), (3, 3), (5, 2)])
-def test_g140_uniform_moves_no_more_than_it_must(before: int, moved: int) -> None:
+def test_g140_uniform_moves_only_the_partitions_of_a_new_member(before: int, moved: int) -> None:
     """Another member for 12 partitions: only its partitions move."""
     members = [member(f"m{at}", A) for at in range(before)]
     first = assign_uniform(members, {A: 12})
@@ -159,7 +159,7 @@ def test_g140_uniform_moves_no_more_than_it_must(before: int, moved: int) -> Non
     assert all(again[held.member_id][A] <= back[held.member_id][A] for held in members)
 
 
-def test_g140_uniform_hands_over_along_chains() -> None:
+def test_g140_uniform_moves_partitions_along_a_chain_of_members() -> None:
     """b and c subscribe to B; a and b to A. For c, b gives partitions of B and takes some of A from
     a."""
     members = [
@@ -172,8 +172,8 @@ def test_g140_uniform_hands_over_along_chains() -> None:
     assert assignment["c"] == {B: frozenset({0, 1})}
 
 
-def test_g140_a_large_group_is_assigned_without_delay() -> None:
-    """2 members share 10,000 partitions that one had; counted in work, not in time."""
+def test_g140_uniform_divides_ten_thousand_partitions_between_two_members() -> None:
+    """The first member had all 10,000 partitions before the second one joined."""
     counts = {at.to_bytes(16, "big"): 10 for at in range(1_000)}
     everything = {topic: frozenset(range(10)) for topic in counts}
     members = [member("a", *counts, current=everything), member("b", *counts)]
@@ -182,7 +182,7 @@ def test_g140_a_large_group_is_assigned_without_delay() -> None:
 
 @given(groups())
 @settings(max_examples=budget.examples(40), deadline=None)
-def test_g141_range_gives_neighbours_the_first_members_one_more(
+def test_g141_range_gives_members_contiguous_partitions_in_equal_numbers(
     group: tuple[list[Subscriber], dict[bytes, int]],
 ) -> None:
     members, counts = group
@@ -216,7 +216,7 @@ def test_g141_range_orders_static_members_by_their_instance() -> None:
     assert names("z", "y")["y"] == {A: frozenset({0})}, "another id, the same place"
 
 
-def test_g142_members_vote_and_the_first_offered_wins_ties() -> None:
+def test_g142_members_vote_on_the_assignor_and_the_first_offered_wins_ties() -> None:
     def chosen(*wishes: str | None, offered: tuple[str, ...] = ("uniform", "range")) -> str:
         members = {
             str(at): ConsumerMember(member_id=str(at), assignor=wish)
@@ -232,7 +232,7 @@ def test_g142_members_vote_and_the_first_offered_wins_ties() -> None:
     assert chosen("uniform", offered=("range",)) == "range", "it is offered no more"
 
 
-def test_g142_kafkas_class_names_are_names_too() -> None:
+def test_g142_assignors_may_be_configured_by_kafkas_class_names() -> None:
     package = "org.apache.kafka.coordinator.group.assignor."
     config = Settings(group_consumer_assignors=(package + "RangeAssignor", "uniform"))
     assert assignor_names(config) == ["range", "uniform"]

@@ -41,7 +41,7 @@ def test_g152_a_classic_member_joins_a_consumer_group(world: GroupWorld) -> None
     rest(old, new)
 
 
-def test_g91_a_member_that_could_not_join_is_not_waited_for(world: GroupWorld) -> None:
+def test_g91_a_member_whose_join_was_refused_has_no_deadline(world: GroupWorld) -> None:
     (new,) = joined(world, "new")
     before = len(shard(world).timers)
     old = ClassicMember(world)
@@ -52,7 +52,7 @@ def test_g91_a_member_that_could_not_join_is_not_waited_for(world: GroupWorld) -
     assert new.beat().error_code == E.NONE
 
 
-def test_g152_refused_joins(world: GroupWorld) -> None:
+def test_g152_an_invalid_classic_join_to_a_consumer_group_is_refused(world: GroupWorld) -> None:
     joined(world, "new")
     old = ClassicMember(world)
     old.enter()
@@ -66,7 +66,9 @@ def test_g152_refused_joins(world: GroupWorld) -> None:
     assert world.join("x", **how).result().error_code == E.INVALID_SESSION_TIMEOUT
 
 
-def test_g152_static_members_change_the_protocol_and_keep_their_place(world: GroupWorld) -> None:
+def test_g152_a_static_member_keeps_its_instance_when_it_changes_the_protocol(
+    world: GroupWorld,
+) -> None:
     """A rolling restart: the old process has ended without a LeaveGroup."""
     old = classic_group(world, instance="i")
     new = FakeMember(world, "new", instance="i")
@@ -95,7 +97,9 @@ def test_g152_a_member_may_change_the_protocol_under_its_id(world: GroupWorld) -
         assert same.beat().error_code == E.NONE, "it is no more waited for with a SyncGroup"
 
 
-def test_g153_sync_refuses_what_is_not_its_own(world: GroupWorld) -> None:
+def test_g153_a_sync_with_a_wrong_member_generation_or_protocol_is_refused(
+    world: GroupWorld,
+) -> None:
     (new,) = joined(world, "new")
     old = ClassicMember(world)
     old.enter()
@@ -121,7 +125,7 @@ def test_g153_a_member_that_does_not_sync_is_removed(world: GroupWorld) -> None:
     assert old.beat() is E.UNKNOWN_MEMBER_ID
 
 
-def test_g154_a_heartbeat_says_when_to_join_again(world: GroupWorld) -> None:
+def test_g154_a_heartbeat_tells_a_classic_member_when_to_rejoin(world: GroupWorld) -> None:
     (new,) = joined(world, "new")
     old = ClassicMember(world)
     old.enter()
@@ -150,7 +154,7 @@ def test_g154_a_member_that_does_not_join_again_is_removed(world: GroupWorld) ->
     assert len(new.owned) == 10
 
 
-def test_g154_a_classic_member_has_a_session_of_its_own(world: GroupWorld) -> None:
+def test_g154_a_classic_member_keeps_its_own_session_timeout(world: GroupWorld) -> None:
     joined(world, "new")
     old = ClassicMember(world, session_ms=10_000)
     old.enter()
@@ -169,7 +173,7 @@ def test_g154_classic_members_commit_with_their_generation(world: GroupWorld) ->
     assert world.commit(5, generation=2, **how) is E.ILLEGAL_GENERATION
 
 
-def test_g154_classic_members_leave_one_by_one(world: GroupWorld) -> None:
+def test_g154_one_leave_group_request_removes_members_of_both_protocols(world: GroupWorld) -> None:
     joined(world, "new")
     old, static = ClassicMember(world), ClassicMember(world, instance="i")
     old.enter()

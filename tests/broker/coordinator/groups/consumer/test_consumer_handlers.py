@@ -38,7 +38,7 @@ async def test_a_member_is_described_with_its_host_as_java_prints_it(client: Raw
     assert group.members[0].client_host == "/127.0.0.1"
 
 
-async def test_without_consumer_among_the_protocols_its_requests_are_refused(
+async def test_consumer_group_requests_are_refused_if_the_protocol_is_disabled(
     start_broker: StartBroker,
 ) -> None:
     broker = await start_broker(group_coordinator_rebalance_protocols="classic")
@@ -53,6 +53,6 @@ async def test_without_consumer_among_the_protocols_its_requests_are_refused(
 
 
 @pytest.mark.parametrize("given", ["consumer", "", "classic,sometimes"])
-def test_classic_cannot_be_left_out_and_others_are_unknown(given: str) -> None:
+def test_rebalance_protocols_must_be_known_and_include_classic(given: str) -> None:
     with pytest.raises(ConfigError, match=r"rebalance\.protocols"):
         parse_config({PROTOCOLS: given})

@@ -221,7 +221,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         return shard(self.world).consumers.get(GROUP)
 
     @invariant()
-    def g121_nothing_is_owned_twice(self) -> None:
+    def g121_no_partition_has_two_owners(self) -> None:
         if not hasattr(self, "world"):
             return
         now_ms = self.world.clock.now_ms
@@ -242,7 +242,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         assert claimed == set(group.owners)
 
     @invariant()
-    def g103_epochs_only_grow(self) -> None:
+    def g103_epochs_never_decrease(self) -> None:
         group = self._group() if hasattr(self, "world") else None
         if group is None:
             return
@@ -257,7 +257,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         self.epochs = {held: self.epochs[held] for held in group.members if held in self.epochs}
 
     @invariant()
-    def everyone_is_waited_for(self) -> None:
+    def every_member_has_its_deadlines(self) -> None:
         group = self._group() if hasattr(self, "world") else None
         deadlines = shard(self.world).consumers and shard(self.world).consumer.deadlines
         if group is None or not deadlines:

@@ -42,7 +42,9 @@ def world() -> GroupWorld:
 
 
 @pytest.mark.parametrize(("state", "report", "newer"), list(product(M, Report, (False, True))))
-def test_g120_the_table_walked(state: MemberState, report: Report, newer: bool) -> None:
+def test_g120_each_state_and_report_lead_to_the_step_of_the_table(
+    state: MemberState, report: Report, newer: bool
+) -> None:
     """One step from every state with every report, by the table."""
     held: Partitions = {TOPIC: frozenset({0, 1})}
     lost: Partitions = {TOPIC: frozenset({2})}
@@ -76,11 +78,13 @@ def _without_pending(report: Report) -> Report:
     return Report.SILENT if report is Report.SILENT else Report.RELEASED
 
 
-def test_g120_every_case_is_in_the_table() -> None:
+def test_g120_the_table_has_a_step_for_every_state_and_report() -> None:
     assert set(STEPS) == set(product(M, Report, (False, True)))
 
 
-def test_g121_a_partition_is_given_on_only_when_it_was_given_back(world: GroupWorld) -> None:
+def test_g121_a_partition_is_reassigned_only_after_its_owner_has_revoked_it(
+    world: GroupWorld,
+) -> None:
     a = FakeMember(world, "a")
     b = FakeMember(world, "b")
     assert assigned(a.beat()) == ALL
@@ -96,7 +100,9 @@ def test_g121_a_partition_is_given_on_only_when_it_was_given_back(world: GroupWo
     assert stored(world, "b").state is M.STABLE
 
 
-def test_g122_owning_a_part_is_not_giving_back(world: GroupWorld) -> None:
+def test_g122_a_member_that_still_owns_a_revoked_partition_stays_unrevoked(
+    world: GroupWorld,
+) -> None:
     a, b = FakeMember(world, "a"), FakeMember(world, "b")
     a.beat()
     b.beat()
@@ -113,7 +119,7 @@ def test_g122_owning_a_part_is_not_giving_back(world: GroupWorld) -> None:
     assert assigned(b.beat()) == topic_id_partitions(5, 6, 7, 8, 9)
 
 
-def test_g122_a_third_joins_while_one_gives_back(world: GroupWorld) -> None:
+def test_g122_a_member_may_join_while_another_revokes_partitions(world: GroupWorld) -> None:
     a, b, c = (FakeMember(world, name) for name in "abc")
     a.beat()
     b.beat()
@@ -124,7 +130,7 @@ def test_g122_a_third_joins_while_one_gives_back(world: GroupWorld) -> None:
     assert a.owned | b.owned | c.owned == ALL
 
 
-def test_g123_a_member_that_does_not_give_back_in_time_is_removed(world: GroupWorld) -> None:
+def test_g123_a_member_that_does_not_revoke_in_time_is_removed(world: GroupWorld) -> None:
     a, b = FakeMember(world, "a", rebalance_ms=7_000), FakeMember(world, "b")
     a.beat()
     b.beat()
@@ -139,7 +145,7 @@ def test_g123_a_member_that_does_not_give_back_in_time_is_removed(world: GroupWo
     assert assigned(b.beat()) == ALL
 
 
-def test_g123_the_deadline_begins_anew_after_a_restart(world: GroupWorld) -> None:
+def test_g123_the_revocation_deadline_restarts_with_the_broker(world: GroupWorld) -> None:
     a, b = FakeMember(world, "a", rebalance_ms=7_000), FakeMember(world, "b")
     a.beat()
     b.beat()
@@ -151,7 +157,9 @@ def test_g123_the_deadline_begins_anew_after_a_restart(world: GroupWorld) -> Non
     assert list(consumer_group(world).members) == ["b"]
 
 
-def test_g124_silence_ends_a_session(world: GroupWorld) -> None:
+def test_g124_a_member_without_heartbeats_is_removed_after_its_session_timeout(
+    world: GroupWorld,
+) -> None:
     _a, b = joined(world, "a", "b")
     world.wait(44_999)
     b.beat()
@@ -164,7 +172,7 @@ def test_g124_silence_ends_a_session(world: GroupWorld) -> None:
 
 
 @pytest.mark.parametrize("jump_ms", [-3_600_000, 86_400_000])
-def test_g124_a_wall_clock_that_is_set_ends_no_session_and_keeps_none(
+def test_g124_setting_the_wall_clock_neither_ends_nor_extends_a_session(
     world: GroupWorld, jump_ms: int
 ) -> None:
     """The clock is set an hour back, and a day forward."""
@@ -176,7 +184,7 @@ def test_g124_a_wall_clock_that_is_set_ends_no_session_and_keeps_none(
     assert not consumer_group(world).members
 
 
-def test_g124_a_restart_gives_everyone_a_whole_session(world: GroupWorld) -> None:
+def test_g124_a_restart_gives_every_member_a_whole_session(world: GroupWorld) -> None:
     joined(world, "a")
     world.wait(40_000)
     world.restart()
@@ -186,7 +194,7 @@ def test_g124_a_restart_gives_everyone_a_whole_session(world: GroupWorld) -> Non
     assert not consumer_group(world).members
 
 
-def test_g125_a_member_that_leaves_is_gone_at_once(world: GroupWorld) -> None:
+def test_g125_a_leaving_member_is_removed_at_once(world: GroupWorld) -> None:
     a, b = joined(world, "a", "b")
     answer = a.leave()
     assert (answer.error_code, answer.member_id, answer.member_epoch) == (E.NONE, "a", -1)

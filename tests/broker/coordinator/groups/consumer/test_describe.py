@@ -18,7 +18,7 @@ def world() -> GroupWorld:
     return GroupWorld()
 
 
-def test_g160_a_group_is_described_by_the_api_of_its_kind(world: GroupWorld) -> None:
+def test_g160_a_group_is_described_only_by_the_api_of_its_type(world: GroupWorld) -> None:
     joined(world, "a", instance="i", pattern="o.*")
     told = world.groups.describe_consumer_group(GROUP).result()
     assert (told.group_state, told.group_epoch, told.assignment_epoch) == ("Stable", 2, 2)
@@ -40,7 +40,7 @@ def test_g160_a_group_is_described_by_the_api_of_its_kind(world: GroupWorld) -> 
     assert missing.error_code == E.GROUP_ID_NOT_FOUND
 
 
-def test_g161_groups_are_listed_with_their_kind(world: GroupWorld) -> None:
+def test_g161_groups_are_listed_with_their_type(world: GroupWorld) -> None:
     joined(world, "a")
     world.stable(1, group="old")
     _, found = world.groups.list_groups().result()

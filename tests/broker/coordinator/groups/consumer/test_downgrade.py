@@ -32,7 +32,7 @@ def world() -> GroupWorld:
     return GroupWorld()
 
 
-def test_g155_without_its_last_consumer_member_it_is_a_classic_group(world: GroupWorld) -> None:
+def test_g155_a_group_without_consumer_members_becomes_a_classic_group(world: GroupWorld) -> None:
     old, new = mixed(world)
     world.commit(7, member_id="new", generation=new.epoch)
     epoch = consumer_group(world).epoch
@@ -53,7 +53,9 @@ def test_g155_without_its_last_consumer_member_it_is_a_classic_group(world: Grou
     assert (world.state(), old.beat()) == (S.STABLE, E.NONE)
 
 
-def test_g155_a_session_that_ends_does_the_same(world: GroupWorld) -> None:
+def test_g155_the_expiry_of_the_last_consumer_member_downgrades_the_group(
+    world: GroupWorld,
+) -> None:
     old, _ = mixed(world)
     for _ in range(9):
         world.wait(5_000)
@@ -63,7 +65,7 @@ def test_g155_a_session_that_ends_does_the_same(world: GroupWorld) -> None:
 
 
 @pytest.mark.parametrize("policy", ["upgrade", "disabled"])
-def test_g155_the_policy_may_forbid_it(policy: str) -> None:
+def test_g155_the_migration_policy_may_forbid_the_downgrade(policy: str) -> None:
     world = GroupWorld(group_consumer_migration_policy=policy)
     (new,) = joined(world, "new")
     old = ClassicMember(world)
@@ -73,7 +75,9 @@ def test_g155_the_policy_may_forbid_it(policy: str) -> None:
     rest(old)
 
 
-def test_g155_a_static_member_that_goes_back_takes_the_group_with_it(world: GroupWorld) -> None:
+def test_g155_a_static_member_that_returns_to_classic_downgrades_the_group(
+    world: GroupWorld,
+) -> None:
     old = classic_group(world)
     new = FakeMember(world, "new", instance="i")
     new.beat()
@@ -86,7 +90,7 @@ def test_g155_a_static_member_that_goes_back_takes_the_group_with_it(world: Grou
     assert parked.result().error_code == again.result().error_code == E.NONE
 
 
-def test_g155_the_only_member_takes_the_group_with_it(world: GroupWorld) -> None:
+def test_g155_the_only_member_downgrades_the_group_by_a_classic_join(world: GroupWorld) -> None:
     """Otherwise no heartbeat of the consumer protocol would ever resolve the topics again."""
     new = FakeMember(world, "new", instance="i")
     new.beat()
@@ -98,7 +102,7 @@ def test_g155_the_only_member_takes_the_group_with_it(world: GroupWorld) -> None
     assert world.state() is S.STABLE
 
 
-def test_g155_a_refused_append_leaves_the_consumer_group(world: GroupWorld) -> None:
+def test_g155_a_refused_append_leaves_the_consumer_group_unchanged(world: GroupWorld) -> None:
     old, new = mixed(world)
     before = copy.deepcopy(shard(world).consumers)
     world.log.refuse = E.KAFKA_STORAGE_ERROR
@@ -112,8 +116,8 @@ def test_g155_a_refused_append_leaves_the_consumer_group(world: GroupWorld) -> N
     rest(old, new)
 
 
-def test_g155_earlier_deadlines_are_cancelled(world: GroupWorld) -> None:
-    """To the classic protocol, back and there again, within the deadline for the rejoin."""
+def test_g155_a_downgrade_cancels_earlier_rejoin_deadlines(world: GroupWorld) -> None:
+    """The group changes its protocol back and forth within the deadline for the rejoin."""
     old = classic_group(world, session_ms=1_000_000)
     new = FakeMember(world, "new")
     new.beat()
@@ -130,7 +134,7 @@ def test_g155_earlier_deadlines_are_cancelled(world: GroupWorld) -> None:
     assert old.beat() is E.NONE
 
 
-def test_g156_an_id_that_was_handed_out_is_no_member(world: GroupWorld) -> None:
+def test_g156_a_pending_member_id_does_not_count_as_a_member(world: GroupWorld) -> None:
     old = ClassicMember(world)
     old.member_id = world.new_id(**old.how())
     new = FakeMember(world, "new")
@@ -141,7 +145,7 @@ def test_g156_an_id_that_was_handed_out_is_no_member(world: GroupWorld) -> None:
     rest(old, new)
 
 
-def test_g156_an_empty_classic_group_keeps_its_offsets(world: GroupWorld) -> None:
+def test_g156_an_empty_classic_group_keeps_its_offsets_when_converted(world: GroupWorld) -> None:
     old = classic_group(world)
     world.commit(5, member_id=old.member_id, generation=1)
     world.leave(old.member_id)
@@ -155,7 +159,7 @@ def test_g156_an_empty_classic_group_keeps_its_offsets(world: GroupWorld) -> Non
     assert new.beat().error_code == E.NONE
 
 
-def test_g156_offsets_without_a_group_keep_as_well(world: GroupWorld) -> None:
+def test_g156_a_simple_group_keeps_its_offsets_when_converted(world: GroupWorld) -> None:
     world.commit(5)
     assert FakeMember(world, "new").beat().member_epoch == 2
     assert world.committed() == 5
@@ -163,7 +167,7 @@ def test_g156_offsets_without_a_group_keep_as_well(world: GroupWorld) -> None:
     assert list(shard(world).consumers) == [GROUP] and not shard(world).groups
 
 
-def test_g156_an_empty_consumer_group_becomes_a_classic_one(world: GroupWorld) -> None:
+def test_g156_an_empty_consumer_group_becomes_a_classic_group_on_a_join(world: GroupWorld) -> None:
     (new,) = joined(world, "new")
     world.commit(5, member_id="new", generation=2)
     new.leave()
@@ -196,7 +200,7 @@ def test_g155_the_change_of_protocol_is_in_the_history(world: GroupWorld) -> Non
     assert told == ["consumer", "classic"]
 
 
-def test_g161_metrics_see_groups_of_both_kinds(world: GroupWorld) -> None:
+def test_g161_groups_of_both_protocols_are_listed_for_metrics(world: GroupWorld) -> None:
     joined(world, "a", "b")
     world.commit(5, member_id="a", generation=3)
     world.stable(1, group="old")

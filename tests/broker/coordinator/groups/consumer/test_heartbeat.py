@@ -67,14 +67,14 @@ def test_g110_an_invalid_request_says_what_is_wrong(
     assert GROUP not in shard(world).consumers
 
 
-def test_g111_a_first_member_gets_everything_at_epoch_2(world: GroupWorld) -> None:
+def test_g111_the_first_member_gets_all_partitions_at_epoch_2(world: GroupWorld) -> None:
     answer = FakeMember(world, "a").beat()
     assert (answer.error_code, answer.member_epoch, answer.member_id) == (E.NONE, 2, "a")
     assert assigned(answer) == ALL
     assert answer.heartbeat_interval_ms == 5_000
 
 
-def test_g111_version_0_may_leave_the_id_to_the_broker(world: GroupWorld) -> None:
+def test_g111_a_version_0_member_without_an_id_gets_one_from_the_broker(world: GroupWorld) -> None:
     answer = send(world, **(JOIN | {"member_id": "", "version": 0})).result()
     assert answer.error_code == E.NONE
     assert answer.member_id is not None and len(answer.member_id) == 36
@@ -101,7 +101,9 @@ def test_g113_unknown_members_are_refused(world: GroupWorld) -> None:
     assert answer.error_code == E.UNKNOWN_MEMBER_ID
 
 
-def test_g114_another_epoch_is_fenced_and_the_member_lives_on(world: GroupWorld) -> None:
+def test_g114_a_heartbeat_with_another_epoch_is_fenced_and_the_member_stays(
+    world: GroupWorld,
+) -> None:
     a, b = joined(world, "a", "b")
     for epoch in (a.epoch + 1, a.epoch - 2 or 7):
         answer = send(world, member_id="a", member_epoch=epoch).result()
@@ -110,7 +112,7 @@ def test_g114_another_epoch_is_fenced_and_the_member_lives_on(world: GroupWorld)
     assert b.beat().error_code == a.beat().error_code == E.NONE
 
 
-def test_g114_the_epoch_before_is_taken_when_the_answer_was_lost(world: GroupWorld) -> None:
+def test_g114_the_previous_epoch_is_accepted_if_the_answer_was_lost(world: GroupWorld) -> None:
     (a,) = joined(world, "a")
     before, request = a.epoch, a.request(full=True)
     grow(world, "topic", 12)
@@ -135,14 +137,14 @@ def test_g115_a_member_that_joins_again_owns_nothing_and_gets_its_assignment(
     settle(again, b)
 
 
-def test_g116_an_assignor_that_is_not_offered(world: GroupWorld) -> None:
+def test_g116_an_assignor_that_is_not_offered_is_refused(world: GroupWorld) -> None:
     answer = send(world, **(JOIN | {"server_assignor": "sticky"})).result()
     assert answer.error_code == E.UNSUPPORTED_ASSIGNOR
     assert "uniform, range" in (answer.error_message or "")
     assert send(world, **(JOIN | {"server_assignor": "range"})).result().error_code == E.NONE
 
 
-def test_g117_an_expression_that_is_none(world: GroupWorld) -> None:
+def test_g117_an_invalid_regular_expression_is_refused(world: GroupWorld) -> None:
     (a,) = joined(world, "a")
     answer = send(world, **(JOIN | {"member_id": "b", "subscribed_topic_regex": "(a"})).result()
     assert answer.error_code == E.INVALID_REGULAR_EXPRESSION
@@ -175,7 +177,9 @@ def test_g100_a_restart_finds_the_same_group(world: GroupWorld) -> None:
     assert consumer_group(world).epoch == epoch, "nothing has changed, so nobody moves"
 
 
-def test_g101_what_makes_the_group_epoch_grow(world: GroupWorld) -> None:
+def test_g101_changed_subscriptions_topics_and_members_raise_the_group_epoch(
+    world: GroupWorld,
+) -> None:
     a, b = joined(world, "a", "b")
     epoch = consumer_group(world).epoch
 
@@ -203,7 +207,7 @@ def test_g101_what_makes_the_group_epoch_grow(world: GroupWorld) -> None:
     assert grew(), "a was silent"
 
 
-def test_g102_targets_are_computed_at_the_first_heartbeat_after(world: GroupWorld) -> None:
+def test_g102_target_assignments_are_computed_at_the_next_heartbeat(world: GroupWorld) -> None:
     a, b = joined(world, "a", "b")
     b.leave()
     group = consumer_group(world)
@@ -223,7 +227,7 @@ def test_g103_a_member_catches_up_with_the_group(world: GroupWorld) -> None:
     assert (stored(world, "a").epoch, stored(world, "a").previous_epoch) == (4, 3)
 
 
-def test_g104_the_states_of_a_group(world: GroupWorld) -> None:
+def test_g104_a_consumer_group_goes_through_its_states(world: GroupWorld) -> None:
     def state() -> ModernGroupState:
         return consumer_group(world).state
 
@@ -240,7 +244,7 @@ def test_g104_the_states_of_a_group(world: GroupWorld) -> None:
     assert state() is ModernGroupState.EMPTY
 
 
-def test_a_refused_append_is_as_if_nothing_had_come(world: GroupWorld) -> None:
+def test_a_refused_append_leaves_the_consumer_group_unchanged(world: GroupWorld) -> None:
     _a, _b = joined(world, "a", "b")
     before = copy.deepcopy(consumer_group(world))
     world.log.refuse = E.KAFKA_STORAGE_ERROR
@@ -254,7 +258,7 @@ def test_a_refused_append_is_as_if_nothing_had_come(world: GroupWorld) -> None:
     assert not consumer_group(world).members, "b is still waited for"
 
 
-def test_no_answer_before_its_records_are_durable(world: GroupWorld) -> None:
+def test_a_heartbeat_is_answered_when_its_records_are_durable(world: GroupWorld) -> None:
     world.log.hold = True
     answer = send(world, **JOIN)
     assert not answer.done
@@ -262,7 +266,7 @@ def test_no_answer_before_its_records_are_durable(world: GroupWorld) -> None:
     assert answer.result().error_code == E.NONE
 
 
-def test_a_group_has_timeouts_of_its_own(world: GroupWorld) -> None:
+def test_a_group_may_have_its_own_session_timeout_and_heartbeat_interval(world: GroupWorld) -> None:
     world.metadata.group_settings = {
         (GROUP, "consumer.session.timeout.ms"): 50_000,
         (GROUP, "consumer.heartbeat.interval.ms"): 9_000,
@@ -275,6 +279,8 @@ def test_a_group_has_timeouts_of_its_own(world: GroupWorld) -> None:
     assert "a" not in consumer_group(world).members
 
 
-def test_another_group_has_those_of_the_broker(world: GroupWorld) -> None:
+def test_a_group_without_own_settings_has_the_heartbeat_interval_of_the_broker(
+    world: GroupWorld,
+) -> None:
     world.metadata.group_settings = {("other", "consumer.heartbeat.interval.ms"): 9_000}
     assert send(world, **JOIN).result().heartbeat_interval_ms == 5_000

@@ -153,7 +153,7 @@ class MigrationMachine(RuleBasedStateMachine):
         self.new[who].act()
 
     @rule(classic=st.integers(0, 4), consumer=st.integers(0, 4), rounds=st.integers(1, 6))
-    def the_first_act(self, classic: int, consumer: int, rounds: int) -> None:
+    def several_clients_act(self, classic: int, consumer: int, rounds: int) -> None:
         for _ in range(rounds):
             some: list[EagerClient | NewClient] = [*self.old[:classic], *self.new[:consumer]]
             for member in some:
@@ -173,7 +173,7 @@ class MigrationMachine(RuleBasedStateMachine):
         self.new[who].alive_ms = 0
 
     @rule(who=WHO, which=st.booleans())
-    def one_dies(self, who: int, which: bool) -> None:
+    def a_client_dies(self, who: int, which: bool) -> None:
         """A client ends without a leave; another one is started instead."""
         if which:
             self.old[who] = EagerClient(self.world, self.old[who].instance)
@@ -217,12 +217,12 @@ class MigrationMachine(RuleBasedStateMachine):
         return consumers, classic
 
     @invariant()
-    def a_name_is_one_group(self) -> None:
+    def a_group_id_belongs_to_one_group(self) -> None:
         if hasattr(self, "world"):
             assert not set(shard(self.world).groups) & set(shard(self.world).consumers)
 
     @invariant()
-    def g156_numbers_never_go_back(self) -> None:
+    def g156_epochs_and_generations_never_decrease(self) -> None:
         if not hasattr(self, "world"):
             return
         held = shard(self.world)
@@ -235,7 +235,7 @@ class MigrationMachine(RuleBasedStateMachine):
         self.number = number
 
     @invariant()
-    def g121_nothing_is_owned_twice(self) -> None:
+    def g121_no_partition_has_two_owners(self) -> None:
         if not hasattr(self, "world"):
             return
         now_ms = self.world.clock.now_ms

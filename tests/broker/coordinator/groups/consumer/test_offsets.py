@@ -48,7 +48,9 @@ def test_o21_a_member_fetches_with_its_epoch(world: GroupWorld) -> None:
     assert fetch("b", 1) is E.UNKNOWN_MEMBER_ID
 
 
-def test_o22_a_transaction_knows_no_stale_epoch(world: GroupWorld) -> None:
+def test_o22_a_transactional_commit_with_a_wrong_epoch_gets_illegal_generation(
+    world: GroupWorld,
+) -> None:
     joined(world, "a")
 
     def commit(member_id: str, epoch: int) -> ErrorCode:

@@ -26,14 +26,16 @@ def world() -> GroupWorld:
     return GroupWorld()
 
 
-def test_g130_an_instance_id_in_use_is_not_given_away(world: GroupWorld) -> None:
+def test_g130_an_instance_id_in_use_is_refused_to_another_member(world: GroupWorld) -> None:
     (a,) = joined(world, "a", instance="i")
     other = FakeMember(world, "b", instance="i")
     assert other.beat().error_code == E.UNRELEASED_INSTANCE_ID
     assert a.beat().error_code == E.NONE
 
 
-def test_g131_its_successor_gets_the_same_without_a_rebalance(world: GroupWorld) -> None:
+def test_g131_a_returning_static_member_gets_its_partitions_without_a_rebalance(
+    world: GroupWorld,
+) -> None:
     a, b = joined(world, "a", "b", instance=None)
     s = FakeMember(world, "s1", instance="i")
     s.beat()
@@ -50,7 +52,9 @@ def test_g131_its_successor_gets_the_same_without_a_rebalance(world: GroupWorld)
     settle(a, b, successor)
 
 
-def test_g132_one_that_does_not_come_back_is_out_when_its_session_is(world: GroupWorld) -> None:
+def test_g132_a_static_member_that_does_not_return_is_removed_after_its_session(
+    world: GroupWorld,
+) -> None:
     (s,) = joined(world, "s", instance="i")
     s.leave(-2)
     world.wait(44_999)
@@ -59,7 +63,7 @@ def test_g132_one_that_does_not_come_back_is_out_when_its_session_is(world: Grou
     assert not consumer_group(world).members
 
 
-def test_g132_it_may_come_back_under_its_own_id(world: GroupWorld) -> None:
+def test_g132_a_static_member_may_return_under_its_old_id(world: GroupWorld) -> None:
     (s,) = joined(world, "s", instance="i")
     s.leave(-2)
     again = FakeMember(world, "s", instance="i")
@@ -67,7 +71,7 @@ def test_g132_it_may_come_back_under_its_own_id(world: GroupWorld) -> None:
     assert again.epoch == 2
 
 
-def test_g133_the_one_before_is_fenced(world: GroupWorld) -> None:
+def test_g133_the_replaced_static_member_is_fenced(world: GroupWorld) -> None:
     (a,) = joined(world, "a", instance="i")
     a.leave(-2)
     FakeMember(world, "b", instance="i").beat()

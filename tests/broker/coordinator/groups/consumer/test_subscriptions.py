@@ -29,7 +29,9 @@ def world() -> GroupWorld:
     return GroupWorld()
 
 
-def test_g145_topics_that_come_grow_and_go(world: GroupWorld) -> None:
+def test_g145_assignments_follow_topics_that_are_created_grown_and_deleted(
+    world: GroupWorld,
+) -> None:
     (a,) = joined(world, "a", topics=["later"])
     assert a.owned == frozenset()
     world.metadata.ids["later"] = b"L" * 16
@@ -45,7 +47,7 @@ def test_g145_topics_that_come_grow_and_go(world: GroupWorld) -> None:
     assert a.owned == frozenset()
 
 
-def test_g146_an_expression_follows_the_topics(world: GroupWorld) -> None:
+def test_g146_a_regular_expression_matches_topics_that_are_created_later(world: GroupWorld) -> None:
     a, b = joined(world, "a", "b", topics=None, pattern="t.*|n.*")
     assert consumer_group(world).patterns == {"t.*|n.*": frozenset({"topic"})}
     world.metadata.ids["new"] = b"N" * 16
@@ -58,7 +60,9 @@ def test_g146_an_expression_follows_the_topics(world: GroupWorld) -> None:
     assert consumer_group(world).patterns == {}
 
 
-def test_g146_an_expression_that_only_others_can_read_matches_nothing(world: GroupWorld) -> None:
+def test_g146_a_stored_expression_that_cannot_be_compiled_matches_no_topic(
+    world: GroupWorld,
+) -> None:
     """Kafka may have written such an expression to the log."""
     a, b = joined(world, "a", "b")
     foreign = replace(stored(world, "b"), pattern=r"\p{Lu}.*", topics=frozenset())
@@ -69,7 +73,7 @@ def test_g146_an_expression_that_only_others_can_read_matches_nothing(world: Gro
     assert a.owned == topic_id_partitions(*range(11))
 
 
-def test_g100_a_record_with_an_unknown_state_is_not_taken(world: GroupWorld) -> None:
+def test_g100_a_member_record_with_an_unknown_state_is_refused(world: GroupWorld) -> None:
     joined(world, "a")
     value = ConsumerGroupCurrentMemberAssignmentValue(member_epoch=1, state=99)
     with pytest.raises(DecodeError, match="99"):

@@ -50,7 +50,7 @@ def test_g150_a_classic_group_takes_a_member_of_the_consumer_protocol(
     assert sorted(member.member_type for member in told.members) == [0, 1]
 
 
-def test_g150_a_restart_in_the_middle_changes_nothing(world: GroupWorld) -> None:
+def test_g150_a_restart_during_an_upgrade_restores_the_same_group(world: GroupWorld) -> None:
     old = classic_group(world)
     new = FakeMember(world, "new")
     new.beat()
@@ -63,7 +63,7 @@ def test_g150_a_restart_in_the_middle_changes_nothing(world: GroupWorld) -> None
 
 
 @pytest.mark.parametrize("policy", ["disabled", "downgrade"])
-def test_g150_the_policy_may_forbid_it(policy: str) -> None:
+def test_g150_the_migration_policy_may_forbid_the_upgrade(policy: str) -> None:
     world = GroupWorld(group_consumer_migration_policy=policy)
     old = classic_group(world)
     assert FakeMember(world, "new").beat().error_code == E.GROUP_ID_NOT_FOUND
@@ -71,7 +71,9 @@ def test_g150_the_policy_may_forbid_it(policy: str) -> None:
     assert old.beat() is E.NONE
 
 
-def test_g150_a_group_that_is_no_consumers_stays_what_it_is(world: GroupWorld) -> None:
+def test_g150_a_classic_group_without_consumer_subscriptions_is_not_upgraded(
+    world: GroupWorld,
+) -> None:
     (connect,) = world.stable(1, protocol_type="connect")
     assert FakeMember(world, "new").beat().error_code == E.GROUP_ID_NOT_FOUND
     world.leave(connect)
@@ -99,7 +101,7 @@ def test_g151_members_in_a_join_phase_have_to_join_again(world: GroupWorld) -> N
     rest(first, second, new)
 
 
-def test_g151_an_assignment_that_is_being_written_reaches_no_member(world: GroupWorld) -> None:
+def test_g151_an_upgrade_discards_an_assignment_that_is_being_written(world: GroupWorld) -> None:
     old = ClassicMember(world)
     old.enter()
     world.log.hold = True
@@ -115,7 +117,7 @@ def test_g151_an_assignment_that_is_being_written_reaches_no_member(world: Group
     rest(old, new)
 
 
-def test_g151_what_a_cooperative_member_still_holds_is_given_back_first(world: GroupWorld) -> None:
+def test_g151_a_cooperative_member_revokes_its_old_partitions_first(world: GroupWorld) -> None:
     first = classic_group(world)
     second = ClassicMember(world)
     second.member_id = world.new_id(**second.how())
@@ -133,7 +135,7 @@ def test_g151_what_a_cooperative_member_still_holds_is_given_back_first(world: G
     rest(first, second, new)
 
 
-def test_g151_partitions_on_their_way_are_assigned_though_no_member_is_added(
+def test_g151_revoked_partitions_are_assigned_when_a_static_member_is_replaced(
     world: GroupWorld,
 ) -> None:
     """The member replaces a static one, for which alone there is no new assignment."""

@@ -97,7 +97,7 @@ def test_h31_while_the_feature_is_off_every_request_is_refused(
     assert not world.log.records
 
 
-def test_h10_a_member_joins_by_its_request(world: ShareGroupWorld) -> None:
+def test_h10_a_heartbeat_request_makes_a_member_join(world: ShareGroupWorld) -> None:
     answer = ask(world, beat(), 1)
     assert (answer.error_code, answer.member_id, answer.member_epoch) == (E.NONE, "m", 2)
     assert ask(world, beat(member_id="x" * 37), 1).error_code == E.INVALID_REQUEST
@@ -123,7 +123,7 @@ def test_h05_list_groups_filters_share_groups(world: ShareGroupWorld) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_h24_offsets_are_described(world: ShareGroupWorld, version: int) -> None:
+def test_h24_share_group_offsets_are_described(world: ShareGroupWorld, version: int) -> None:
     world.share_join("m", ["topic"])
     world.share_states.states[ShareKey(GROUP, T, 1)] = ShareState(0, 2, 7, 40, 3)
     world.end_offsets["topic", 1] = 50
@@ -143,7 +143,7 @@ def test_h24_offsets_are_described(world: ShareGroupWorld, version: int) -> None
     assert (nothing.topics, nothing.error_code) == ([], E.NONE)
 
 
-def test_h25_offsets_are_altered(world: ShareGroupWorld) -> None:
+def test_h25_share_group_offsets_are_altered(world: ShareGroupWorld) -> None:
     answer = ask(world, alter(("topic", {0: 5, 10: 6}), ("none", {0: 1})), 0)
     assert answer.error_code == E.NONE
     found = {
@@ -160,7 +160,7 @@ def test_h25_offsets_are_altered(world: ShareGroupWorld) -> None:
     assert (refused.error_code, refused.responses) == (E.NON_EMPTY_GROUP, [])
 
 
-def test_h26_offsets_are_deleted(world: ShareGroupWorld) -> None:
+def test_h26_share_group_offsets_are_deleted(world: ShareGroupWorld) -> None:
     ask(world, alter(("topic", {0: 5})), 0)
     answer = ask(world, delete("none", "topic"), 0)
     assert [(topic.topic_name, topic.topic_id, topic.error_code) for topic in answer.responses] == [

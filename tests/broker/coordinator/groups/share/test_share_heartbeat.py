@@ -95,7 +95,7 @@ def test_h02_records_that_cannot_be_written_leave_the_group_as_it_was(
     assert world.beat("m", epoch).member_epoch == epoch + 1
 
 
-def test_h03_another_topic_changes_nothing(world: ShareGroupWorld) -> None:
+def test_h03_a_change_of_an_unsubscribed_topic_changes_nothing(world: ShareGroupWorld) -> None:
     world.share_join("m", ["topic"])
     before = len(world.log.records)
     world.metadata.counts["other"] = 20
@@ -129,7 +129,7 @@ def test_h04_a_restart_brings_the_group_back(world: ShareGroupWorld) -> None:
     assert (answer.error_code, len(world.log.records)) == (E.NONE, written)
 
 
-def test_h04_the_records_of_a_join_are_kafkas(world: ShareGroupWorld) -> None:
+def test_h04_a_join_writes_the_records_that_kafka_writes(world: ShareGroupWorld) -> None:
     world.beat("m", 0, topics=["topic"])
     kinds = [
         ShareRecordType(int.from_bytes((key or b"")[:2], "big")) for key, _ in world.log.records
@@ -195,7 +195,7 @@ def test_h05_a_description_has_members_with_their_assignments(world: ShareGroupW
     assert (described.group_epoch, described.assignment_epoch) == (3, 3)
 
 
-def test_h07_partitions_that_have_just_got_a_state_are_assigned(world: ShareGroupWorld) -> None:
+def test_h07_partitions_are_assigned_once_they_have_a_share_state(world: ShareGroupWorld) -> None:
     world.share_states.hold = True
     world.beat("m", 0, topics=["topic"])
     for _ in range(3):
@@ -205,7 +205,7 @@ def test_h07_partitions_that_have_just_got_a_state_are_assigned(world: ShareGrou
     assert world.assigned(world.beat("m", 2)) == {T: list(range(10))}
 
 
-def test_h08_several_members_share_what_there_is(world: ShareGroupWorld) -> None:
+def test_h08_members_share_partitions_if_there_are_more_members(world: ShareGroupWorld) -> None:
     world.metadata.counts["topic"] = 2
     for member_id in "abcd":
         world.share_join(member_id, ["topic"])
@@ -216,7 +216,7 @@ def test_h08_several_members_share_what_there_is(world: ShareGroupWorld) -> None
     assert sorted(map(sorted, assigned)) == [[0], [0], [1], [1]]
 
 
-def test_h09_assignments_are_an_interval_apart(world: ShareGroupWorld) -> None:
+def test_h09_assignments_are_at_least_the_assignment_interval_apart(world: ShareGroupWorld) -> None:
     world.share_join("m", ["topic"])
     assigned = world.share_group().assignment_epoch
     world.beat("n", 0, topics=["topic"])
@@ -230,7 +230,7 @@ def test_h09_assignments_are_an_interval_apart(world: ShareGroupWorld) -> None:
     assert world.beat("n", assigned).member_epoch == assigned + 1
 
 
-def test_h09_a_clock_that_is_set_back_holds_no_assignment_up(world: ShareGroupWorld) -> None:
+def test_h09_a_clock_that_is_set_back_delays_no_assignment(world: ShareGroupWorld) -> None:
     world.share_join("m", ["topic"])
     world.clock.jump(-3_600_000)
     world.beat("n", 0, topics=["topic"])
@@ -257,7 +257,7 @@ def test_h09_a_group_may_have_its_own_interval(world: ShareGroupWorld) -> None:
         {"epoch": -2},
     ],
 )
-def test_h10_a_request_that_is_not_valid_is_refused(
+def test_h10_an_invalid_heartbeat_is_refused(
     world: ShareGroupWorld, request_: dict[str, Any]
 ) -> None:
     asked = {"member_id": "m", "epoch": 0, "topics": ["topic"], **request_}
@@ -281,7 +281,7 @@ def test_h12_an_unknown_member_is_refused(world: ShareGroupWorld) -> None:
     assert world.beat("n", -1).error_code == E.UNKNOWN_MEMBER_ID
 
 
-def test_h13_epochs_of_the_member_are_checked(world: ShareGroupWorld) -> None:
+def test_h13_a_heartbeat_with_a_wrong_member_epoch_is_fenced(world: ShareGroupWorld) -> None:
     world.share_join("m", ["topic"])
     epoch = world.epoch("m")
     assert world.beat("m", epoch + 1).error_code == E.FENCED_MEMBER_EPOCH
@@ -291,7 +291,7 @@ def test_h13_epochs_of_the_member_are_checked(world: ShareGroupWorld) -> None:
     assert (again.error_code, again.member_epoch) == (E.NONE, epoch)
 
 
-def test_h15_a_member_leaves(world: ShareGroupWorld) -> None:
+def test_h15_a_leaving_member_is_removed_from_the_group(world: ShareGroupWorld) -> None:
     world.share_join("m", ["topic"])
     world.share_join("n", ["topic"])
     epoch = world.share_group().epoch
@@ -312,7 +312,7 @@ def test_h16_a_silent_member_is_removed(world: ShareGroupWorld) -> None:
     assert any("m of client client at 127.0.0.1 was removed" in text for text in world.history())
 
 
-def test_h16_sessions_begin_anew_after_a_restart(world: ShareGroupWorld) -> None:
+def test_h16_sessions_restart_with_the_broker(world: ShareGroupWorld) -> None:
     world.share_join("m", ["topic"])
     world.wait(40_000)
     world.restart()
@@ -322,7 +322,9 @@ def test_h16_sessions_begin_anew_after_a_restart(world: ShareGroupWorld) -> None
     assert not world.share_group().members
 
 
-def test_h16_a_refused_member_keeps_no_other_in_the_group(world: ShareGroupWorld) -> None:
+def test_h16_a_refused_join_does_not_extend_the_session_of_another_member(
+    world: ShareGroupWorld,
+) -> None:
     world.share_join("silent", ["topic"])
     for _ in range(5):
         world.log.refuse = E.MESSAGE_TOO_LARGE
@@ -350,7 +352,7 @@ def test_h16_sessions_can_be_ended_at_once(world: ShareGroupWorld) -> None:
     assert world.described().group_state == "Empty"
 
 
-def test_h16_an_append_that_fails_removes_nobody(world: ShareGroupWorld) -> None:
+def test_h16_a_failed_append_removes_no_member(world: ShareGroupWorld) -> None:
     world.share_join("m", ["topic"])
     world.log.refuse = E.MESSAGE_TOO_LARGE
     assert world.beat("m", -1).error_code == E.UNKNOWN_SERVER_ERROR
@@ -361,7 +363,7 @@ def test_h16_an_append_that_fails_removes_nobody(world: ShareGroupWorld) -> None
     assert not world.share_group().members
 
 
-def test_h10_events_tell_who_came_and_went(world: ShareGroupWorld) -> None:
+def test_h10_the_history_tells_which_members_joined_and_left(world: ShareGroupWorld) -> None:
     world.share_join("m", ["topic"])
     world.beat("m", 99)
     world.beat("m", -1)

@@ -30,7 +30,7 @@ def stored(world: ShareGroupWorld) -> set[tuple[bytes, int]]:
     return {(key.topic_id, key.partition) for key in world.share_states.states}
 
 
-def test_h20_h21_subscribed_partitions_get_a_state_from_the_start_that_their_leader_finds(
+def test_h20_h21_subscribed_partitions_get_an_initial_share_state(
     world: ShareGroupWorld,
 ) -> None:
     world.share_states.hold = True
@@ -44,12 +44,16 @@ def test_h20_h21_subscribed_partitions_get_a_state_from_the_start_that_their_lea
     }
 
 
-def test_h21_the_answer_does_not_wait_for_the_states(world: ShareGroupWorld) -> None:
+def test_h21_a_heartbeat_is_answered_before_the_states_are_initialized(
+    world: ShareGroupWorld,
+) -> None:
     world.share_states.hold = True
     assert world.beat("m", 0, topics=["topic"]).error_code == E.NONE
 
 
-def test_h21_no_state_is_requested_before_the_note_is_durable(world: ShareGroupWorld) -> None:
+def test_h21_no_state_is_requested_before_its_initializing_record_is_durable(
+    world: ShareGroupWorld,
+) -> None:
     world.log.hold = True
     waiting = world.ask("m", 0, topics=["topic"])
     assert (waiting.done, stored(world)) == (False, set())
@@ -66,7 +70,7 @@ def test_h21_only_new_partitions_of_a_topic_get_a_state(world: ShareGroupWorld) 
     assert stored(world) == {(T, 10), (T, 11)}
 
 
-def test_h22_states_that_are_being_made_are_requested_again_after_a_while(
+def test_h22_states_that_stay_uninitialized_are_requested_again_after_30_seconds(
     world: ShareGroupWorld,
 ) -> None:
     world.share_states.hold = True
@@ -79,7 +83,7 @@ def test_h22_states_that_are_being_made_are_requested_again_after_a_while(
     assert len(world.share_states.waiting) == 20
 
 
-def test_h22_a_restart_begins_that_time_anew(world: ShareGroupWorld) -> None:
+def test_h22_a_restart_restarts_the_wait_for_uninitialized_states(world: ShareGroupWorld) -> None:
     world.share_states.hold = True
     world.beat("m", 0, topics=["topic"])
     world.restart()
@@ -102,7 +106,7 @@ def test_h23_after_an_error_the_next_heartbeat_requests_the_states_again(
     assert states(world).initialized == {T: StateTopic("topic", ALL)}
 
 
-def test_h23_states_of_a_group_that_is_gone_are_noted_nowhere(world: ShareGroupWorld) -> None:
+def test_h23_states_of_a_deleted_group_are_not_recorded(world: ShareGroupWorld) -> None:
     world.share_states.hold = True
     world.beat("m", 0, topics=["topic"])
     world.beat("m", -1)
@@ -128,7 +132,9 @@ def test_h24_offsets_of_share_partitions_are_described(world: ShareGroupWorld) -
     assert world.groups.share.initialized_partitions("none").result() == (E.NONE, {})
 
 
-def test_h24_without_the_end_of_the_partition_there_is_its_error(world: ShareGroupWorld) -> None:
+def test_h24_a_partition_without_a_readable_end_offset_has_its_error(
+    world: ShareGroupWorld,
+) -> None:
     world.share_states.states[ShareKey(GROUP, T, 0)] = ShareState(0, 2, 7, 40, 3)
     world.end_offsets["topic", 0] = E.KAFKA_STORAGE_ERROR
     found = world.groups.share.describe_offsets(GROUP, [(T, 0)]).result()
@@ -151,7 +157,7 @@ def test_h25_start_offsets_of_a_group_without_members_are_altered(world: ShareGr
     assert states(world) == StatePartitions(initialized={T: StateTopic("topic", ALL)})
 
 
-def test_h25_altered_offsets_make_a_group(world: ShareGroupWorld) -> None:
+def test_h25_altering_offsets_creates_the_group(world: ShareGroupWorld) -> None:
     assert world.groups.share.alter_offsets(GROUP, {"topic": {0: 5}}).result().error is E.NONE
     assert world.described().group_state == "Empty"
     assert states(world).initialized == {T: StateTopic("topic", frozenset({0}))}
@@ -164,7 +170,7 @@ def test_h25_partitions_that_cannot_be_altered_have_an_error(world: ShareGroupWo
     assert states(world) == StatePartitions()
 
 
-def test_h25_an_error_of_one_partition_keeps_no_other_from_its_offset(
+def test_h25_an_error_of_one_partition_does_not_affect_the_others(
     world: ShareGroupWorld,
 ) -> None:
     world.share_states.refused.add(ShareKey(GROUP, T, 1))
@@ -203,7 +209,7 @@ def test_h26_a_deletion_that_failed_can_be_requested_again(world: ShareGroupWorl
     assert (states(world), stored(world)) == (StatePartitions(), set())
 
 
-def test_h26_a_topic_that_is_used_again_is_not_deleted_any_more(world: ShareGroupWorld) -> None:
+def test_h26_a_topic_that_is_subscribed_again_keeps_its_share_state(world: ShareGroupWorld) -> None:
     world.share_join("m", ["topic"])
     world.beat("m", -1)
     world.share_states.refuse = E.COORDINATOR_NOT_AVAILABLE
@@ -213,12 +219,12 @@ def test_h26_a_topic_that_is_used_again_is_not_deleted_any_more(world: ShareGrou
     assert states(world) == StatePartitions(initialized={T: StateTopic("topic", ALL)})
 
 
-def test_h26_a_group_that_is_missing_has_no_offsets(world: ShareGroupWorld) -> None:
+def test_h26_deleting_offsets_of_a_missing_group_is_an_error(world: ShareGroupWorld) -> None:
     missing = world.groups.share.delete_offsets(GROUP, ["topic"]).result()
     assert missing.error is E.GROUP_ID_NOT_FOUND
 
 
-def test_h27_a_deleted_topic_is_forgotten(world: ShareGroupWorld) -> None:
+def test_h27_a_deleted_topic_is_removed_from_the_share_group(world: ShareGroupWorld) -> None:
     world.share_join("m", ["topic", "other"])
     del world.metadata.counts["topic"], world.metadata.ids["topic"]
     world.log.hold = True
@@ -229,7 +235,7 @@ def test_h27_a_deleted_topic_is_forgotten(world: ShareGroupWorld) -> None:
     assert states(world) == StatePartitions(initialized={O: StateTopic("other", ALL)})
 
 
-def test_h27_a_topic_that_is_deleted_while_its_states_are_made_is_not_noted_again(
+def test_h27_a_topic_deleted_during_initialization_is_not_recorded_again(
     world: ShareGroupWorld,
 ) -> None:
     world.share_states.hold = True
@@ -240,7 +246,7 @@ def test_h27_a_topic_that_is_deleted_while_its_states_are_made_is_not_noted_agai
     assert states(world) == StatePartitions(initialized={O: StateTopic("other", ALL)})
 
 
-def test_h27_a_topic_that_was_deleted_before_a_crash_is_forgotten_at_the_start(
+def test_h27_a_topic_deleted_before_a_crash_is_removed_at_the_start(
     world: ShareGroupWorld,
 ) -> None:
     world.share_join("m", ["topic", "other"])
@@ -249,7 +255,7 @@ def test_h27_a_topic_that_was_deleted_before_a_crash_is_forgotten_at_the_start(
     assert states(world) == StatePartitions(initialized={O: StateTopic("other", ALL)})
 
 
-def test_h28_a_deleted_group_takes_its_states_with_it(world: ShareGroupWorld) -> None:
+def test_h28_deleting_a_group_deletes_its_share_states(world: ShareGroupWorld) -> None:
     world.share_join("m", ["topic"])
     assert world.groups.delete_group(GROUP).result() is E.NON_EMPTY_GROUP
     assert len(stored(world)) == 10
@@ -272,14 +278,14 @@ def test_h28_a_group_stays_while_its_states_cannot_be_deleted(world: ShareGroupW
     assert (world.listed(), stored(world)) == ([], set())
 
 
-def test_h29_an_empty_share_group_stays(world: ShareGroupWorld) -> None:
+def test_h29_an_empty_share_group_never_expires(world: ShareGroupWorld) -> None:
     world.share_join("m", ["topic"])
     world.beat("m", -1)
     world.wait(2 * 10_080 * 60_000)
     assert [each.group_id for each in world.listed()] == [GROUP]
 
 
-def test_h30_other_groups_and_share_groups_do_not_share_an_id(world: ShareGroupWorld) -> None:
+def test_h30_a_share_group_cannot_have_the_id_of_a_classic_group(world: ShareGroupWorld) -> None:
     world.enter(group="classic")
     assert world.beat("m", 0, group="classic", topics=["topic"]).error_code == E.GROUP_ID_NOT_FOUND
     assert world.beat("m", -1, group="classic").error_code == E.GROUP_ID_NOT_FOUND
@@ -290,7 +296,9 @@ def test_h30_other_groups_and_share_groups_do_not_share_an_id(world: ShareGroupW
     assert deleted.error is E.GROUP_ID_NOT_FOUND
 
 
-def test_h30_a_share_group_takes_no_other_members_or_offsets(world: ShareGroupWorld) -> None:
+def test_h30_a_share_group_refuses_members_and_offsets_of_other_protocols(
+    world: ShareGroupWorld,
+) -> None:
     world.share_join("m", ["topic"])
     assert world.join("x").result().error_code == E.INCONSISTENT_GROUP_PROTOCOL
     assert world.heartbeat("m", 3) is E.UNKNOWN_MEMBER_ID

@@ -62,7 +62,7 @@ def test_h06_each_partition_goes_to_subscribers_only_and_to_at_least_one(
 
 @given(groups())
 @settings(max_examples=budget.examples(300))
-def test_h06_what_was_assigned_stays(
+def test_h06_an_unchanged_group_keeps_its_assignment(
     group: tuple[Subscriptions, dict[str, Partitions], Partitions],
 ) -> None:
     subscriptions, current, available = group

@@ -17,7 +17,7 @@ from streams_histories import case_of, histories, printed, subtopology
 RECORDED = Path(__file__).with_name("sticky_assignments.txt").read_text("utf-8").splitlines()
 
 
-def test_j40_every_task_goes_where_kafka_gives_it() -> None:
+def test_j40_tasks_are_assigned_as_kafka_assigns_them() -> None:
     assert len(RECORDED) > 100
     for line in RECORDED:
         case, answer = line.split("\t")
@@ -25,7 +25,7 @@ def test_j40_every_task_goes_where_kafka_gives_it() -> None:
 
 
 @given(st.integers(min_value=0, max_value=1 << 32))
-def test_j40_every_active_task_is_assigned_once_and_standbys_are_elsewhere(seed: int) -> None:
+def test_j40_active_tasks_are_assigned_once_and_standbys_to_other_processes(seed: int) -> None:
     for case in histories(seed, 5):
         targets = case.assigned()
         active = [task for each in targets.values() for task in each_partition(each.active)]
@@ -56,7 +56,7 @@ def test_j40_a_member_that_joins_takes_no_more_than_its_share() -> None:
     assert both["a"].active["0"] <= alone["a"].active["0"]
 
 
-def test_j40_a_standby_becomes_active_when_its_process_goes() -> None:
+def test_j40_a_standby_becomes_active_when_the_active_member_leaves() -> None:
     parts = {"0": subtopology(4, stateful=True)}
     both = assign_sticky(parts, _members({}, "a", "b"), 1)
     assert both["a"].standby == both["b"].active
@@ -64,5 +64,5 @@ def test_j40_a_standby_becomes_active_when_its_process_goes() -> None:
     assert alone["b"] == TaskSet({"0": frozenset(range(4))})
 
 
-def test_without_members_there_are_no_targets() -> None:
+def test_a_streams_group_without_members_has_no_target_assignments() -> None:
     assert assign_sticky({"0": subtopology(1, stateful=False)}, {}, 1) == {}

@@ -110,7 +110,7 @@ def test_j24_internal_topics_are_created_after_the_heartbeat(world: StreamsNode)
     assert [each.partitions for each in answer.active_tasks] == [[0, 1]]
 
 
-def test_j24_a_missing_right_to_create_is_told(world: StreamsNode) -> None:
+def test_j24_a_missing_right_to_create_topics_is_reported(world: StreamsNode) -> None:
     world.allow(READ, *SEE)
     (status,) = world.join().status
     assert status.status_detail.endswith("; Unauthorized to CREATE on topics changes.")
@@ -120,7 +120,7 @@ def test_j24_a_missing_right_to_create_is_told(world: StreamsNode) -> None:
     assert world.node.metadata.partition_count("changes") == 2
 
 
-def test_j24_another_reason_against_the_creation_is_told(world: StreamsNode) -> None:
+def test_j24_a_failed_topic_creation_is_reported_with_its_reason(world: StreamsNode) -> None:
     broken = internal("changes")
     broken.topic_configs = [StreamsProperty(key="cleanup.policy", value="none")]
     answer = world.join(topology(subtopology("0", ["in"], changelogs=[broken])))
@@ -138,7 +138,9 @@ def test_j24_another_reason_against_the_creation_is_told(world: StreamsNode) -> 
         ("a b", "Topic names a b are not valid topic names."),
     ],
 )
-def test_j25_names_that_no_topic_may_have(world: StreamsNode, name: str, message: str) -> None:
+def test_j25_a_topology_with_invalid_topic_names_is_refused(
+    world: StreamsNode, name: str, message: str
+) -> None:
     answer = world.join(topology(subtopology("0", ["in"], sinks=[name])))
     assert answer.error_code == E.STREAMS_INVALID_TOPOLOGY
     assert answer.error_message.startswith(message)
@@ -157,7 +159,7 @@ def test_j53_a_heartbeat_needs_rights_to_the_group_and_the_topics(world: Streams
     assert world.join(epoch=answer.member_epoch).error_code == E.NONE
 
 
-def test_j50_groups_are_described_and_listed(world: StreamsNode) -> None:
+def test_j50_streams_groups_are_described_and_listed(world: StreamsNode) -> None:
     world.join()
     world.join(epoch=2)
     found, none, unnamed = world.describe("g", "none", "", "g")

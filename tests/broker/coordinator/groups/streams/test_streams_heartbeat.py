@@ -41,7 +41,9 @@ def test_j03_j20_the_first_member_gets_every_task(world: StreamsGroupWorld) -> N
     assert world.beat("a", 2).active_tasks is None
 
 
-def test_j30_tasks_go_from_member_to_member(world: StreamsGroupWorld) -> None:
+def test_j30_tasks_move_to_a_new_member_after_their_owner_revokes_them(
+    world: StreamsGroupWorld,
+) -> None:
     world.beat("a")
     assert world.active(world.beat("b")) == {}
     assert world.streams_group().state is ModernGroupState.RECONCILING
@@ -94,7 +96,7 @@ def test_j06_nothing_is_assigned_when_the_members_are_gone() -> None:
     assert world.streams_group().targets == {}
 
 
-def test_j07_assignments_have_an_interval() -> None:
+def test_j07_assignments_are_at_least_the_assignment_interval_apart() -> None:
     world = StreamsGroupWorld(interval_ms=1_000)
     world.beat("a")
     answer = world.beat("b")
@@ -105,14 +107,16 @@ def test_j07_assignments_have_an_interval() -> None:
     assert world.streams_group().assignment_epoch == 3
 
 
-def test_j07_a_clock_that_is_set_back_holds_no_assignment_up() -> None:
+def test_j07_a_clock_that_is_set_back_delays_no_assignment() -> None:
     world = StreamsGroupWorld(interval_ms=1_000)
     world.beat("a")
     world.clock.jump(-3_600_000)
     assert world.statuses(world.beat("b")) == []
 
 
-def test_j14_the_previous_epoch_counts_if_the_answer_was_lost(world: StreamsGroupWorld) -> None:
+def test_j14_the_previous_epoch_is_accepted_if_the_answer_was_lost(
+    world: StreamsGroupWorld,
+) -> None:
     world.beat("a")
     world.beat("b")
     kept = world.active(world.beat("a", 2))["0"]
@@ -140,7 +144,9 @@ def test_j19_a_silent_member_is_removed(world: StreamsGroupWorld) -> None:
     assert error(world, "b", 3) is E.UNKNOWN_MEMBER_ID
 
 
-def test_j19_a_member_that_keeps_its_tasks_is_removed(world: StreamsGroupWorld) -> None:
+def test_j19_a_member_that_does_not_revoke_its_tasks_in_time_is_removed(
+    world: StreamsGroupWorld,
+) -> None:
     world.beat("a", rebalance_timeout_ms=20_000)
     world.beat("b")
     world.beat("a", 2)
@@ -153,7 +159,9 @@ def test_j19_a_member_that_keeps_its_tasks_is_removed(world: StreamsGroupWorld) 
     assert world.streams_group().members["b"].assigned.tasks.active == {"0": frozenset(ALL)}
 
 
-def test_j05_j22_tasks_wait_for_the_topics(world: StreamsGroupWorld) -> None:
+def test_j05_j22_tasks_are_assigned_when_their_source_topics_exist(
+    world: StreamsGroupWorld,
+) -> None:
     answer = world.beat("a", topology=topology(subtopology(sources=["topic", "new"])))
     assert world.statuses(answer) == [StreamsStatusCode.MISSING_SOURCE_TOPICS]
     assert (world.active(answer), answer.member_epoch) == ({}, 2)
@@ -174,7 +182,7 @@ def test_j24_the_answer_names_the_internal_topics_to_create(world: StreamsGroupW
     assert not after.missing and world.active(after.response) == {"0": ALL}
 
 
-def test_j18_addresses_are_told_when_they_change(world: StreamsGroupWorld) -> None:
+def test_j18_user_endpoints_are_sent_when_they_change(world: StreamsGroupWorld) -> None:
     first = world.beat("a", user_endpoint=UserEndpoint(host="a", port=1))
     assert first.partitions_by_user_endpoint is not None
     (only,) = first.partitions_by_user_endpoint
@@ -186,7 +194,9 @@ def test_j18_addresses_are_told_when_they_change(world: StreamsGroupWorld) -> No
     assert told is not None and [each.user_endpoint.host for each in told] == ["b", "a"]
 
 
-def test_j26_a_shutdown_is_told_to_all_until_the_group_is_empty(world: StreamsGroupWorld) -> None:
+def test_j26_a_shutdown_request_reaches_all_members_until_the_group_is_empty(
+    world: StreamsGroupWorld,
+) -> None:
     world.beat("a")
     world.beat("b")
     world.beat("a", 2, shutdown_application=True)
@@ -197,7 +207,7 @@ def test_j26_a_shutdown_is_told_to_all_until_the_group_is_empty(world: StreamsGr
     assert world.statuses(world.beat("b")) == []
 
 
-def test_j16_j51_a_group_without_members_changes_its_type(world: StreamsGroupWorld) -> None:
+def test_j16_j51_a_group_without_members_may_change_its_type(world: StreamsGroupWorld) -> None:
     assert world.commit(7) is E.NONE
     world.beat("a")
     assert world.join().result().error_code == E.INCONSISTENT_GROUP_PROTOCOL
@@ -289,7 +299,7 @@ def message(
     return answer.error_message or ""
 
 
-def test_j10_what_no_member_may_send(world: StreamsGroupWorld) -> None:
+def test_j10_an_invalid_heartbeat_is_refused_with_its_reason(world: StreamsGroupWorld) -> None:
     assert message(world, group="") == "GroupId can't be empty."
     assert message(world, rack_id=" ") == "RackId can't be empty."
     assert "RebalanceTimeoutMs" in message(world, rebalance_timeout_ms=-1)
@@ -304,7 +314,7 @@ def test_j10_what_no_member_may_send(world: StreamsGroupWorld) -> None:
     assert not world.log.records
 
 
-def test_j11_what_is_in_the_message_and_not_served(world: StreamsGroupWorld) -> None:
+def test_j11_fields_that_are_not_supported_are_refused(world: StreamsGroupWorld) -> None:
     expression = subtopology()
     expression.source_topic_regex = [".*"]
     for name, value in (
@@ -318,7 +328,9 @@ def test_j11_what_is_in_the_message_and_not_served(world: StreamsGroupWorld) -> 
         assert "not supported yet" in told or "not yet supported" in told
 
 
-def test_j12_j13_j17_members_and_groups_that_are_not_there(world: StreamsGroupWorld) -> None:
+def test_j12_j13_j17_heartbeats_of_missing_groups_and_members_are_refused(
+    world: StreamsGroupWorld,
+) -> None:
     for epoch in (1, -1):
         assert error(world, "a", epoch) is E.GROUP_ID_NOT_FOUND
     world.beat("a")
@@ -329,7 +341,7 @@ def test_j12_j13_j17_members_and_groups_that_are_not_there(world: StreamsGroupWo
     assert error(world, "a", -1) is E.UNKNOWN_MEMBER_ID
 
 
-def test_j21_the_topology_is_that_of_the_first_member(world: StreamsGroupWorld) -> None:
+def test_j21_a_group_keeps_the_topology_of_its_first_member(world: StreamsGroupWorld) -> None:
     world.beat("a", topology=topology(epoch=3))
     answer = world.beat("b", topology=topology(subtopology("1"), epoch=2))
     assert world.statuses(answer) == [StreamsStatusCode.STALE_TOPOLOGY]

@@ -1,4 +1,4 @@
-"""The way of members of streams groups to their targets (J-30 to J-32)."""
+"""The reconciliation of members of streams groups with their targets (J-30 to J-32)."""
 
 from __future__ import annotations
 
@@ -60,48 +60,50 @@ def step(
     return reconcile(before, epoch, target, owned, lambda: holders)
 
 
-def test_j30_at_its_target_a_member_stays_as_it_is() -> None:
+def test_j30_a_member_at_its_target_stays_unchanged() -> None:
     before = member(assigned=held(0))
     assert step(before, active(0), epoch=5) is before
 
 
-def test_j30_tasks_that_nobody_has_are_given_out_at_once() -> None:
+def test_j30_tasks_without_an_owner_are_assigned_at_once() -> None:
     after = step(member(assigned=held(0)), active(0, 1))
     assert (after.state, after.epoch, after.previous_epoch) == (S.STABLE, 7, 5)
     assert after.assigned == HeldTasks(active(0, 1), {("0", 0): 5, ("0", 1): 7})
 
 
-def test_j30_tasks_are_given_back_first() -> None:
+def test_j30_a_member_revokes_tasks_before_it_gets_new_ones() -> None:
     after = step(member(assigned=held(0, 1)), active(0, 2))
     assert (after.state, after.epoch, after.previous_epoch) == (S.UNREVOKED_TASKS, 5, 5)
     assert (after.assigned, after.pending) == (held(0), held(1))
 
 
-def test_j32_a_member_that_owns_the_tasks_no_more_need_not_give_them_back() -> None:
+def test_j32_a_member_that_no_longer_owns_tasks_need_not_revoke_them() -> None:
     after = step(member(assigned=held(0, 1)), active(0), owned=active(0))
     assert (after.state, after.epoch, after.pending) == (S.STABLE, 7, NOTHING_HELD)
 
 
 @pytest.mark.parametrize("owned", [None, active(0, 1), active(1)])
-def test_j32_the_broker_waits_until_the_tasks_are_back(owned: TaskSet | None) -> None:
+def test_j32_a_member_stays_unrevoked_until_it_reports_its_tasks_revoked(
+    owned: TaskSet | None,
+) -> None:
     before = member(S.UNREVOKED_TASKS, held(0), held(1))
     assert step(before, active(0, 2), owned) is before
 
 
-def test_j30_when_they_are_back_the_member_goes_on() -> None:
+def test_j30_a_member_reaches_its_target_once_its_tasks_are_revoked() -> None:
     before = member(S.UNREVOKED_TASKS, held(0), held(1))
     after = step(before, active(0, 2), active(0))
     assert (after.state, after.epoch, after.previous_epoch) == (S.STABLE, 7, 5)
     assert after.assigned.tasks == active(0, 2)
 
 
-def test_j30_a_new_target_in_between_may_ask_for_more() -> None:
+def test_j30_a_new_target_may_make_a_member_revoke_more_tasks() -> None:
     before = member(S.UNREVOKED_TASKS, held(0), held(1))
     after = step(before, active(2), active(0))
     assert (after.state, after.epoch, after.pending) == (S.UNREVOKED_TASKS, 6, held(0))
 
 
-def test_j31_a_task_of_another_process_is_waited_for() -> None:
+def test_j31_a_member_waits_for_a_task_that_another_process_holds() -> None:
     taken = Holders({("0", 1): "q"}, {})
     after = step(member(), active(0, 1), holders=taken)
     assert (after.state, after.epoch) == (S.UNRELEASED_TASKS, 7)
@@ -110,7 +112,7 @@ def test_j31_a_task_of_another_process_is_waited_for() -> None:
     assert step(after, active(0, 1)).state is S.STABLE
 
 
-def test_j31_a_copy_in_another_process_is_no_hindrance() -> None:
+def test_j31_a_standby_task_in_another_process_delays_no_member() -> None:
     copies = Holders({}, {("0", 0): frozenset({"q"})})
     assert step(member(), active(0), holders=copies).state is S.STABLE
     standby = step(member(), active(standby=[0]), holders=Holders({("0", 0): "q"}, copies.copies))
@@ -118,13 +120,13 @@ def test_j31_a_copy_in_another_process_is_no_hindrance() -> None:
 
 
 @pytest.mark.parametrize("target", [active(0), active(standby=[0])])
-def test_j31_the_own_process_must_not_have_the_task_twice(target: TaskSet) -> None:
+def test_j31_a_process_never_holds_the_same_task_twice(target: TaskSet) -> None:
     for holders in (Holders({("0", 0): "p"}, {}), Holders({}, {("0", 0): frozenset({"p"})})):
         after = step(member(), target, holders=holders)
         assert after.state is S.UNRELEASED_TASKS and after.assigned.tasks.is_empty
 
 
-def test_an_unknown_state_makes_the_member_join_anew() -> None:
+def test_a_member_in_an_unknown_state_must_join_again() -> None:
     before = member(S.UNKNOWN, held(0))
     for owned in (None, active(0)):
         with pytest.raises(Refusal) as refusal:
@@ -134,8 +136,7 @@ def test_an_unknown_state_makes_the_member_join_anew() -> None:
 
 
 @pytest.mark.parametrize(("state", "waits"), list(product(S, (False, True))))
-def test_j30_no_step_gives_a_member_what_it_must_not_have(state: S, waits: bool) -> None:
-    """Whatever the state, a member is given no task outside of its target."""
+def test_j30_no_step_assigns_a_task_outside_of_the_target(state: S, waits: bool) -> None:
     holders = Holders({("0", 3): "q"}, {}) if waits else FREE
     target = active(0, 3)
     after = step(member(state, held(0, 1), held(2)), target, NO_TASK_SET, holders)

@@ -1,4 +1,4 @@
-"""Topologies of streams groups, and what follows from them and the topics (J-21 to J-25)."""
+"""Topologies of streams groups, and the tasks and internal topics of each (J-21 to J-25)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def together(sources: list[int], repartitioned: list[int]) -> CopartitionGroup:
     return CopartitionGroup(source_topics=sources, repartition_source_topics=repartitioned)
 
 
-def test_j22_missing_sources_are_named() -> None:
+def test_j22_missing_source_topics_are_named() -> None:
     made = configured(subtopology(sources=["two", "e", "d", "c", "b", "a"]))
     detail = "Source topics a, b, c and 2 additional topics are missing."
     assert made.problem == TopicProblem(S.MISSING_SOURCE_TOPICS, detail)
@@ -49,7 +49,7 @@ def test_a_subtopology_has_a_task_for_each_partition_of_its_largest_input() -> N
     assert made.is_ready and made.subtopologies["0"].tasks == 3
 
 
-def test_j23_repartition_topics_follow_the_writer_and_changelogs_the_tasks() -> None:
+def test_j23_internal_topics_get_their_partition_counts_from_the_inputs() -> None:
     made = configured(
         subtopology("0", ["two"], sinks=["r"]),
         subtopology(
@@ -63,7 +63,7 @@ def test_j23_repartition_topics_follow_the_writer_and_changelogs_the_tasks() -> 
     assert made.problem.detail == "Internal topics are missing: c, d, r and 1 additional topics"
 
 
-def test_j23_the_application_may_ask_for_a_number() -> None:
+def test_j23_an_application_may_set_the_partition_count_of_an_internal_topic() -> None:
     made = configured(
         subtopology("0", ["two"], sinks=["r"]),
         subtopology("1", [], repartitioned=[internal("r", 7)], changelogs=[internal("c")]),
@@ -71,7 +71,7 @@ def test_j23_the_application_may_ask_for_a_number() -> None:
     assert counts(made) == {"r": 7, "c": 7}
 
 
-def test_j23_copartitioned_repartition_topics_follow_the_others() -> None:
+def test_j23_copartitioned_repartition_topics_get_the_count_of_the_sources() -> None:
     made = configured(
         subtopology("0", ["two"], sinks=["r"]),
         subtopology("1", ["three"], repartitioned=[internal("r")], together=[together([0], [0])]),
@@ -79,7 +79,7 @@ def test_j23_copartitioned_repartition_topics_follow_the_others() -> None:
     assert counts(made) == {"r": 3}
 
 
-def test_j23_alone_they_get_the_largest_number() -> None:
+def test_j23_copartitioned_repartition_topics_get_the_largest_count() -> None:
     made = configured(
         subtopology("0", ["two"], sinks=["r"]),
         subtopology("1", ["three"], sinks=["s"]),
@@ -127,7 +127,9 @@ def test_j23_alone_they_get_the_largest_number() -> None:
         ),
     ],
 )
-def test_j23_numbers_that_do_not_agree(parts: list[StreamsSubtopology], detail: str) -> None:
+def test_j23_topics_with_different_partition_counts_are_reported(
+    parts: list[StreamsSubtopology], detail: str
+) -> None:
     made = configured(*parts)
     assert made.problem == TopicProblem(S.INCORRECTLY_PARTITIONED_TOPICS, detail)
     assert not made.missing
@@ -161,7 +163,7 @@ def test_existing_internal_topics_are_not_missing() -> None:
         ),
     ],
 )
-def test_j25_a_topology_that_no_topics_could_fit(
+def test_j25_an_inconsistent_topology_is_refused(
     parts: list[StreamsSubtopology], message: str
 ) -> None:
     with pytest.raises(Refusal) as refusal:
@@ -210,7 +212,7 @@ def test_j23_repartition_topics_are_counted_in_the_order_of_passes_over_all_sink
 
 
 @pytest.mark.full
-def test_j23_a_long_chain_of_repartition_topics_is_no_long_work() -> None:
+def test_j23_a_long_chain_of_repartition_topics_is_counted_in_linear_work() -> None:
     length = 20_000
     chain = [
         subtopology(
@@ -230,7 +232,7 @@ def test_j23_a_long_chain_of_repartition_topics_is_no_long_work() -> None:
     assert len(asked) < 10 * length
 
 
-def test_j23_many_copartition_groups_are_no_long_work() -> None:
+def test_j23_many_copartition_groups_are_counted_in_linear_work() -> None:
     names = [f"r{at}" for at in range(2_000)]
     asked: list[str] = []
     made = topology_of(
