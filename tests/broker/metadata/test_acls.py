@@ -122,7 +122,9 @@ def test_a70_a73_acls_are_created_described_and_deleted(version: int) -> None:
         (acl(principal=""), "no colon"),
     ],
 )
-def test_a70_what_is_no_acl_is_refused_and_the_others_are_made(bad: AclCreation, says: str) -> None:
+def test_a70_an_invalid_acl_is_refused_and_the_others_are_created(
+    bad: AclCreation, says: str
+) -> None:
     node = SecuredNode()
     answer = ask(node, CreateAclsRequest(creations=[acl("a"), bad, acl("b")]), 3)
     assert [result.error_code for result in answer.results] == [E.NONE, E.INVALID_REQUEST, E.NONE]
@@ -131,7 +133,7 @@ def test_a70_what_is_no_acl_is_refused_and_the_others_are_made(bad: AclCreation,
 
 
 @pytest.mark.parametrize("field", ["resource_type", "resource_pattern_type", "operation"])
-def test_a70_something_unknown_closes_the_connection(field: str) -> None:
+def test_a70_an_unknown_type_or_operation_closes_the_connection(field: str) -> None:
     node = SecuredNode()
     with pytest.raises(CloseConnection):
         created(node, acl(), acl("b", **{field: 0}))
@@ -143,21 +145,23 @@ def test_a70_something_unknown_closes_the_connection(field: str) -> None:
         ask(node, DeleteAclsRequest(filters=[unknown]), 3)
 
 
-def test_a71_what_is_there_is_not_recorded_again() -> None:
+def test_a71_an_existing_acl_is_not_recorded_again() -> None:
     node = SecuredNode()
     assert created(node, acl(), acl()) == [E.NONE] * 2
     assert created(node, acl()) == [E.NONE]
     assert len(node.recorded) == 1
 
 
-def test_a72_acls_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a72_the_number_of_acls_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acls, "_ACLS_MAX", 2)
     node = SecuredNode()
     assert created(node, *map(acl, "abc")) == [E.NONE, E.NONE, E.POLICY_VIOLATION]
     assert created(node, acl("a")) == [E.NONE]
 
 
-def test_a72_one_request_makes_and_removes_so_many_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a72_a_request_over_the_limit_creates_and_deletes_no_acl(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(acls, "_NEW_MAX", 2)
     monkeypatch.setattr(acls, "_GONE_MAX", 2)
     node = SecuredNode()
@@ -190,7 +194,7 @@ def test_a72_one_request_makes_and_removes_so_many_or_none(monkeypatch: pytest.M
         (filter_of(resource_type_filter=TOPIC), {"orders", "ord", "pay", "*"}),
     ],
 )
-def test_a73_filters(wanted: dict[str, Any], found: set[str]) -> None:
+def test_a73_a_filter_finds_the_acls_that_match(wanted: dict[str, Any], found: set[str]) -> None:
     node = SecuredNode()
     created(
         node,
@@ -211,7 +215,7 @@ def test_a73_an_acl_that_two_filters_match_is_answered_twice_and_removed_once() 
     assert not len(node.metadata.acls)
 
 
-def test_a19_without_an_authorizer_there_are_no_acls() -> None:
+def test_a19_acl_requests_without_an_authorizer_are_refused() -> None:
     node = FakeNode()
     assert node.authorizer is ALLOW_EVERYTHING
     answer = ask(node, DescribeAclsRequest(**filter_of()), 3)
@@ -221,7 +225,7 @@ def test_a19_without_an_authorizer_there_are_no_acls() -> None:
     assert deleted.filter_results[0].error_code == E.SECURITY_DISABLED
 
 
-def test_a68_acls_hold_after_a_crash_and_what_is_deleted_does_not() -> None:
+def test_a68_a_crash_keeps_acls_and_does_not_restore_deleted_ones() -> None:
     world = NodeWorld(authorizer_class_name=CLASS, super_users="User:ANONYMOUS")
     request = CreateAclsRequest(creations=[acl(), acl("pay", PREFIXED)])
     deferred = send(world.node, request, 3)
@@ -244,6 +248,6 @@ def test_a68_acls_hold_after_a_crash_and_what_is_deleted_does_not() -> None:
         RemoveAccessControlEntryRecord(id=b"2" * 16),
     ],
 )
-def test_d4_a_record_of_another_log_is_no_acl(record: Any) -> None:
+def test_d4_the_replay_of_an_impossible_acl_record_is_refused(record: Any) -> None:
     with pytest.raises(MetadataError, match="ACL"):
         FakeNode().metadata.replay(record)

@@ -79,14 +79,14 @@ def test_q03_entities_are_users_and_client_ids(
     ("name", "taken"),
     [("192.0.2.1", True), ("2001:db8::1", True), (None, True), ("localhost", False), ("x", False)],
 )
-def test_q03_addresses_are_numbers(name: str | None, taken: bool) -> None:
+def test_q03_an_ip_quota_takes_addresses_and_no_host_names(name: str | None, taken: bool) -> None:
     error = ErrorCode.NONE if taken else ErrorCode.INVALID_REQUEST
     wanted = changes(quota_entity([("ip", name)]), connection_creation_rate=10)
     assert altered(FakeNode(), wanted) == [error]
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5, nan, inf, 2.0**64])
-def test_q03_bytes_are_whole_numbers_above_0(limit: float) -> None:
+def test_q03_a_byte_rate_must_be_a_whole_number_above_0(limit: float) -> None:
     node = FakeNode()
     assert altered(node, changes(USER, consumer_byte_rate=limit)) == [ErrorCode.INVALID_REQUEST]
     assert not node.metadata.client_quotas
@@ -102,7 +102,7 @@ def test_q03_all_changes_of_an_entity_are_made_or_none() -> None:
     assert node.metadata.client_quotas == {(("user", "v"),): {"producer_byte_rate": 6}}
 
 
-def test_q03_an_entity_that_is_given_twice_stays_as_it_is() -> None:
+def test_q03_an_entity_given_twice_in_a_request_is_refused() -> None:
     node = FakeNode()
     twice = [changes(USER, producer_byte_rate=5), changes(USER, consumer_byte_rate=6)]
     assert altered(node, *twice) == [ErrorCode.INVALID_REQUEST]
@@ -111,14 +111,14 @@ def test_q03_an_entity_that_is_given_twice_stays_as_it_is() -> None:
     assert not node.metadata.client_quotas
 
 
-def test_what_is_there_already_is_not_recorded_again() -> None:
+def test_an_unchanged_quota_is_not_recorded_again() -> None:
     node = FakeNode()
     altered(node, changes(USER, producer_byte_rate=5))
     altered(node, changes(USER, producer_byte_rate=5, consumer_byte_rate=None))
     assert len(node.recorded) == 1
 
 
-def test_entities_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_quota_entities_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_quotas, "_ENTITIES_MAX", 2)
     node = FakeNode()
     wanted = [changes(quota_entity([("user", name)]), producer_byte_rate=1) for name in "abc"]
@@ -166,14 +166,14 @@ def test_q03_q04_quotas_are_altered_described_and_removed(version: int) -> None:
         ([("user", 0, "u"), ("ip", 2, None)], ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_q04_filters_that_cannot_be(components: list[Any], error: ErrorCode) -> None:
+def test_q04_impossible_quota_filters_are_refused(components: list[Any], error: ErrorCode) -> None:
     parts = [ComponentData(entity_type=t, match_type=m, match=n) for t, m, n in components]
     answer = ask(FakeNode(), DescribeClientQuotasRequest(components=parts), 1)
     assert (answer.error_code, answer.entries) == (error, None)
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_q04_strict_leaves_out_entities_with_more_types(strict: bool) -> None:
+def test_q04_a_strict_filter_leaves_out_entities_with_more_types(strict: bool) -> None:
     node = FakeNode()
     for pairs in ([("user", "u")], [("user", "u"), ("client-id", "c")], [("client-id", "c")]):
         altered(node, changes(quota_entity(pairs), producer_byte_rate=1))

@@ -99,7 +99,7 @@ def test_records_survive_a_round_trip(record: Any) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "01", "0002", "020200", "017f00", "010201", "010200ff"])
-def test_a_record_that_cannot_be_read_is_never_guessed(value: str) -> None:
+def test_an_unreadable_metadata_record_is_refused(value: str) -> None:
     with pytest.raises(DecodeError):
         decode_record(bytes.fromhex(value))
 
@@ -135,7 +135,7 @@ def test_d4_a_restart_replays_to_the_same_state() -> None:
     assert node.metadata.log_config("a").retention_ms == 99
 
 
-def test_replay_refuses_what_contradicts_the_state() -> None:
+def test_replay_refuses_a_record_that_contradicts_the_state() -> None:
     metadata = ClusterMetadata(default_config(), CountingRandomness())
     metadata.replay(RECORDS[0])
     for record in (
@@ -148,7 +148,7 @@ def test_replay_refuses_what_contradicts_the_state() -> None:
             metadata.replay(record)
 
 
-def test_d8_leaders_are_looked_up() -> None:
+def test_d8_the_leader_of_every_partition_is_this_node() -> None:
     node = FakeNode(node_id="7")
     node.create("t", 2)
     assert node.metadata.leader_of("t", 1) == 7
@@ -156,7 +156,7 @@ def test_d8_leaders_are_looked_up() -> None:
     assert node.metadata.leader_of("u", 0) is None
 
 
-def test_topic_ids_avoid_reserved_ones_and_dashes() -> None:
+def test_a_new_topic_id_is_not_reserved_and_begins_with_no_dash() -> None:
     class Biased(CountingRandomness):
         ids = (bytes(16), bytes(15) + b"\x01", b"\xf8" + bytes(15), b"\x05" * 16)
 
@@ -170,7 +170,7 @@ def test_topic_ids_avoid_reserved_ones_and_dashes() -> None:
 # --- Producer ids ---------------------------------------------------------------------------------
 
 
-def test_p29_no_id_before_its_block_is_durable() -> None:
+def test_p29_no_producer_id_is_taken_before_its_block_is_durable() -> None:
     node = FakeNode()
     metadata = node.metadata
     assert metadata.take_producer_id() is None
@@ -180,7 +180,7 @@ def test_p29_no_id_before_its_block_is_durable() -> None:
     assert [metadata.take_producer_id() for _ in range(3)] == [0, 1, 2]
 
 
-def test_p29_blocks_of_a_thousand_follow_each_other() -> None:
+def test_p29_producer_id_blocks_of_a_thousand_are_consecutive() -> None:
     node = FakeNode()
     taken = []
     for _ in range(2):
@@ -191,7 +191,7 @@ def test_p29_blocks_of_a_thousand_follow_each_other() -> None:
     assert taken == list(range(2 * PRODUCER_ID_BLOCK))
 
 
-def test_p29_a_restart_skips_the_rest_of_a_block() -> None:
+def test_p29_a_restart_skips_the_rest_of_a_producer_id_block() -> None:
     node = FakeNode()
     node.metadata_log.commit(node.metadata.producer_id_block())
     node.metadata.use_producer_id_block()
@@ -227,7 +227,7 @@ def create(node: FakeNode, *wanted: NewTopic, **more: Any) -> list[ErrorCode]:
     return [result.error for result in results]
 
 
-def test_create_with_defaults_and_numbers() -> None:
+def test_create_topics_takes_default_and_given_partition_counts() -> None:
     node = FakeNode(num_partitions="3")
     assert create(node, NewTopic("a"), NewTopic("b", 2, 1)) == [ErrorCode.NONE] * 2
     assert node.metadata.partition_count("a") == 3
@@ -260,7 +260,7 @@ def test_create_with_defaults_and_numbers() -> None:
     ],
     ids=lambda value: str(value)[:60],
 )
-def test_topics_that_are_refused(wanted: NewTopic, error: ErrorCode) -> None:
+def test_invalid_topics_are_refused_and_others_created(wanted: NewTopic, error: ErrorCode) -> None:
     node = FakeNode(max_partitions="50")
     node.create("there")
     node.create("a_b")
@@ -302,7 +302,7 @@ def test_the_replication_factor_is_looked_at_before_the_partitions() -> None:
     ]
 
 
-def test_the_same_name_twice_is_answered_once() -> None:
+def test_a_topic_name_given_twice_is_refused_once() -> None:
     node = FakeNode()
     assert create(node, NewTopic("a"), NewTopic("b"), NewTopic("a")) == [
         ErrorCode.INVALID_REQUEST,
@@ -311,7 +311,7 @@ def test_the_same_name_twice_is_answered_once() -> None:
     assert list(node.metadata.topics) == ["b"]
 
 
-def test_a_name_collides_with_a_topic_that_exists_and_not_within_one_request() -> None:
+def test_topic_names_collide_with_existing_topics_and_not_within_a_request() -> None:
     node = FakeNode()
     assert create(node, NewTopic("a.b"), NewTopic("a_b")) == [ErrorCode.NONE] * 2
     assert create(node, NewTopic("a.b"), NewTopic("a.b_c")) == [
@@ -321,7 +321,7 @@ def test_a_name_collides_with_a_topic_that_exists_and_not_within_one_request() -
     assert create(node, NewTopic("a_b.c")) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
 
 
-def test_replication_factor_accepted_by_policy_keeps_one_copy_and_says_so() -> None:
+def test_a_replication_factor_accepted_by_policy_gives_one_replica() -> None:
     node = FakeNode(replication_factor_policy="accept")
     records, results = create_topics(node.metadata, [NewTopic("t", 1, 3)])
     assert (results[0].error, results[0].replication_factor) == (ErrorCode.NONE, 1)
@@ -329,13 +329,13 @@ def test_replication_factor_accepted_by_policy_keeps_one_copy_and_says_so() -> N
     assert any(isinstance(record, PartitionRecord) and record.replicas == [1] for record in records)
 
 
-def test_manual_assignment_on_this_node() -> None:
+def test_a_manual_assignment_to_this_node_creates_the_topic() -> None:
     node = FakeNode()
     assert create(node, NewTopic("t", assignments={1: [1], 0: [1]})) == [ErrorCode.NONE]
     assert node.metadata.partition_count("t") == 2
 
 
-def test_delete_by_name_and_id() -> None:
+def test_topics_are_deleted_by_name_and_by_id() -> None:
     node = FakeNode()
     node.create("a")
     topic_id = node.create("b")
@@ -362,7 +362,7 @@ def test_delete_by_name_and_id() -> None:
     assert node.metadata.topics == {}
 
 
-def test_one_topic_by_name_and_by_id_is_refused_once() -> None:
+def test_deleting_a_topic_by_name_and_by_id_is_refused_once() -> None:
     node = FakeNode()
     topic_id = node.create("a")
     records, results = delete_topics(node.metadata, [TopicRef("a"), TopicRef(None, topic_id)])
@@ -372,7 +372,7 @@ def test_one_topic_by_name_and_by_id_is_refused_once() -> None:
     ]
 
 
-def test_every_topic_to_be_deleted_is_answered_also_if_given_twice_and_the_other_way() -> None:
+def test_delete_topics_answers_every_topic_even_if_given_twice() -> None:
     node = FakeNode()
     first, second = node.create("a"), node.create("b")
     refs = [TopicRef("a"), TopicRef("a"), TopicRef(None, first)]
@@ -397,7 +397,7 @@ class _CountedName(str):
     __hash__ = str.__hash__
 
 
-def test_topics_by_name_and_by_id_cost_no_search_through_all_the_others() -> None:
+def test_delete_topics_by_name_and_by_id_does_not_compare_all_names() -> None:
     node = FakeNode()
     refs = []
     for number in range(200):
@@ -408,7 +408,7 @@ def test_topics_by_name_and_by_id_cost_no_search_through_all_the_others() -> Non
     assert _CountedName.compared < 20 * len(refs)
 
 
-def test_a_refusal_of_too_many_partitions_keeps_nothing_of_the_request() -> None:
+def test_a_refusal_of_too_many_partitions_keeps_no_reference_to_the_request() -> None:
     """An exception that is raised repeatedly would collect the frames of all raises."""
     node = FakeNode()
     node.create("t")
@@ -419,7 +419,7 @@ def test_a_refusal_of_too_many_partitions_keeps_nothing_of_the_request() -> None
     assert len(gc.get_referrers(more)) <= 1
 
 
-def test_internal_topics_stay() -> None:
+def test_internal_topics_are_neither_deleted_nor_grown() -> None:
     node = FakeNode()
     node.metadata_log.commit(node.metadata.internal_topic_records(OFFSETS_TOPIC))
     records, results = delete_topics(node.metadata, [TopicRef(OFFSETS_TOPIC)])
@@ -453,7 +453,9 @@ def test_f14_a_recreated_topic_has_a_new_id_and_none_of_the_old_settings() -> No
     ],
     ids=str,
 )
-def test_more_partitions(more: NewPartitions, error: ErrorCode) -> None:
+def test_create_partitions_adds_partitions_or_refuses(
+    more: NewPartitions, error: ErrorCode
+) -> None:
     node = FakeNode(max_partitions="50")
     node.create("t", 3)
     records, results = create_partitions(node.metadata, [more])
@@ -481,7 +483,7 @@ def test_internal_topics_are_made_on_demand_with_kafkas_settings(name: str) -> N
     assert node.metadata.internal_topic_records(name) == []
 
 
-def test_o01_h101_fifty_partitions_by_default() -> None:
+def test_o01_h101_internal_topics_have_fifty_partitions_by_default() -> None:
     node = FakeNode()
     for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_STATE_TOPIC):
         node.metadata_log.commit(node.metadata.internal_topic_records(name))
@@ -500,7 +502,7 @@ def alter(
     return results[0].error, results[0].message
 
 
-def test_set_append_subtract_delete() -> None:
+def test_a_list_setting_is_set_appended_subtracted_and_deleted() -> None:
     node = FakeNode()
     node.create("t")
     key = "cleanup.policy"
@@ -565,7 +567,7 @@ def test_a_change_to_the_same_value_makes_no_record() -> None:
     ],
     ids=str,
 )
-def test_changes_that_are_refused(
+def test_a_refused_change_of_a_resource_stops_its_other_changes(
     resource_type: int, name: str, change: Change, error: ErrorCode
 ) -> None:
     node = FakeNode()
@@ -583,7 +585,7 @@ def test_changes_that_are_refused(
     assert len(node.recorded) == before, "all changes of a resource are made or none"
 
 
-def test_duplicates_in_a_request_are_refused() -> None:
+def test_duplicate_resources_and_keys_are_refused() -> None:
     node = FakeNode()
     node.create("t")
     change = Change("retention.ms", Operation.SET, "1")
@@ -605,7 +607,7 @@ def test_duplicates_in_a_request_are_refused() -> None:
         (16, "s", "interval.ms"),
     ],
 )
-def test_what_is_not_set_may_be_deleted_known_or_not(
+def test_a_setting_that_is_not_set_may_be_deleted_known_or_unknown(
     resource_type: int, name: str, key: str
 ) -> None:
     node = FakeNode()
@@ -653,7 +655,7 @@ def test_settings_that_fit_together_may_change_together_in_either_direction() ->
     assert again.metadata.config == node.metadata.config
 
 
-def test_dynamic_settings_that_fit_no_more_do_not_keep_the_broker_from_starting() -> None:
+def test_dynamic_settings_that_no_longer_fit_do_not_stop_a_start() -> None:
     least, most = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
     node = FakeNode()
     assert alter(node, RESOURCE_BROKER, "", Change(least, Operation.SET, "5000"))[0] == 0
@@ -664,7 +666,7 @@ def test_dynamic_settings_that_fit_no_more_do_not_keep_the_broker_from_starting(
     assert again.metadata.config.log_cleaner_min_compaction_lag_ms == 0
 
 
-def test_so_many_groups_may_have_settings_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_groups_with_settings_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config_resources, "_NAMES_MAX", 2)
     node = FakeNode()
     change = Change("consumer.session.timeout.ms", Operation.SET, "50000")
@@ -678,7 +680,7 @@ def test_so_many_groups_may_have_settings_and_no_more(monkeypatch: pytest.Monkey
     assert alter(node, RESOURCE_CLIENT_METRICS, "s", metrics)[0] is ErrorCode.NONE
 
 
-def test_the_groups_of_one_request_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_groups_of_a_request_count_towards_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config_resources, "_NAMES_MAX", 2)
     node = FakeNode()
     change = Change("consumer.session.timeout.ms", Operation.SET, "50000")
@@ -699,7 +701,7 @@ def test_the_interval_of_client_metrics_has_bounds(value: str, error: ErrorCode)
     assert alter(FakeNode(), RESOURCE_CLIENT_METRICS, "s", change)[0] is error
 
 
-def test_a_heartbeat_must_fit_into_the_session_of_a_group() -> None:
+def test_a_group_heartbeat_interval_must_fit_its_session_timeout() -> None:
     node = FakeNode(
         group_consumer_max_heartbeat_interval_ms="50000",
         group_consumer_max_session_timeout_ms="60000",
@@ -746,7 +748,7 @@ def test_n45_min_insync_replicas_is_changed_for_all_brokers_and_never_removed(
         assert replayed(node).config == node.metadata.config
 
 
-def test_a_brokers_dynamic_setting_lies_under_that_of_every_topic() -> None:
+def test_a_topic_setting_overrides_the_brokers_dynamic_setting() -> None:
     node = FakeNode(log_retention_ms="1")
     node.create("a")
     node.create("b", retention_ms="7")
@@ -772,7 +774,7 @@ def test_a_brokers_dynamic_setting_lies_under_that_of_every_topic() -> None:
     [("1", ErrorCode.NONE), ("", ErrorCode.INVALID_REQUEST)],
     ids=["one broker", "all"],
 )
-def test_a80_kerberos_is_taken_for_one_broker_and_has_no_effect(
+def test_a80_a_kerberos_setting_is_accepted_for_a_single_broker_only(
     name: str, error: ErrorCode
 ) -> None:
     node = FakeNode()

@@ -144,7 +144,7 @@ IMPOSSIBLE = [
 ]
 
 
-def test_every_type_of_record_that_can_be_impossible_is_tried() -> None:
+def test_the_impossible_records_cover_every_record_type() -> None:
     assert {type(record) for record in IMPOSSIBLE} | {DelegationTokenRecord} == set(
         RECORD_TYPES.values()
     )
@@ -201,7 +201,7 @@ def test_d4_an_impossible_record_changes_neither_log_nor_memory(
     assert world.node.metadata.topics.keys() == {"t", "after"}
 
 
-def test_few_of_many_refusals_are_reported(world: NodeWorld) -> None:
+def test_at_most_ten_refusals_are_reported(world: NodeWorld) -> None:
     for _ in range(50):
         with pytest.raises(StorageError):
             world.node.metadata_log.commit([topic()])
@@ -223,7 +223,9 @@ def test_few_of_many_refusals_are_reported(world: NodeWorld) -> None:
     ],
     ids=lambda batch: type(batch[0]).__name__,
 )
-def test_records_may_build_on_those_before_them(world: NodeWorld, batch: list[Any]) -> None:
+def test_records_may_depend_on_earlier_records_of_their_batch(
+    world: NodeWorld, batch: list[Any]
+) -> None:
     world.node.metadata_log.commit(batch)
     world.flush()
     world.crash()
@@ -245,7 +247,9 @@ def test_records_may_build_on_those_before_them(world: NodeWorld, batch: list[An
     ],
     ids=lambda batch: type(batch[0]).__name__,
 )
-def test_records_must_not_contradict_those_before_them(world: NodeWorld, batch: list[Any]) -> None:
+def test_records_must_not_contradict_earlier_records_of_their_batch(
+    world: NodeWorld, batch: list[Any]
+) -> None:
     before = stored(world)
     with pytest.raises(StorageError):
         world.node.metadata_log.commit(batch)
@@ -272,7 +276,7 @@ ANY_RECORD = st.one_of(
 
 @settings(max_examples=budget.examples(500))
 @given(first=st.lists(ANY_RECORD, max_size=12), then=st.lists(ANY_RECORD, min_size=1, max_size=6))
-def test_the_check_of_a_batch_says_what_its_replay_would(
+def test_the_check_of_a_batch_finds_the_same_problem_as_its_replay(
     first: list[MetadataRecord], then: list[MetadataRecord]
 ) -> None:
     metadata = ClusterMetadata(default_config(), CountingRandomness())

@@ -96,7 +96,7 @@ def test_a41_credentials_are_set_replaced_and_removed() -> None:
         ([], [upsertion("u", salted_password=b"short")], ErrorCode.UNACCEPTABLE_CREDENTIAL),
     ],
 )
-def test_a41_what_is_refused_changes_nothing(
+def test_a41_a_refused_alteration_changes_no_credential(
     deletions: Any, upsertions: Any, error: ErrorCode
 ) -> None:
     node = FakeNode()
@@ -108,7 +108,9 @@ def test_a41_what_is_refused_changes_nothing(
     assert node.metadata.scram_credentials["u"] == before
 
 
-def test_a41_names_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a41_the_length_and_the_number_of_user_names_are_limited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     node = FakeNode()
     refused = ErrorCode.UNACCEPTABLE_CREDENTIAL
     assert altered(node, upsertions=[upsertion("")]) == {"": refused}
@@ -119,7 +121,7 @@ def test_a41_names_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert altered(node, upsertions=[upsertion("a", 2)]) == {"a": ErrorCode.NONE}
 
 
-def test_a40_a_user_is_described_once() -> None:
+def test_a40_a_user_given_twice_is_answered_once() -> None:
     node = FakeNode()
     altered(node, upsertions=[upsertion("u"), upsertion("v", 2, 5000)])
     found = describe_scram_credentials(node.metadata, ["v", "w", "u", "u"])
@@ -136,7 +138,7 @@ def test_a40_a_user_is_described_once() -> None:
     assert told == {"u": [(1, 4096)], "v": [(2, 5000)]}
 
 
-def test_a40_a41_both_want_a_right_on_the_cluster() -> None:
+def test_a40_a41_scram_requests_need_a_right_on_the_cluster() -> None:
     node = FakeNode()
     altered(node, upsertions=[upsertion("u")])
     node.authorizer = _Denies()
@@ -168,7 +170,7 @@ def test_a42_a_restart_keeps_credentials() -> None:
     }
 
 
-def test_a42_tools_do_not_tell_keys() -> None:
+def test_a42_tools_hide_salts_and_keys() -> None:
     credential = new_credential(SHA_256, "secret", SALT)
     record = credential_record("u", SHA_256, credential)
     _, value = decode_record("__cluster_metadata", None, encode_record(record))
@@ -185,7 +187,7 @@ def test_a42_tools_do_not_tell_keys() -> None:
         assert repr(SALT) not in shown
 
 
-def test_n24_there_is_nothing_to_authenticate() -> None:
+def test_n24_sasl_requests_on_a_plaintext_connection_are_refused() -> None:
     for request, versions in ((SaslHandshakeRequest(), 2), (SaslAuthenticateRequest(), 3)):
         for version in range(versions):
             answer: Any = ask(FakeNode(), request, version)

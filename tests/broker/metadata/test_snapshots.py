@@ -108,7 +108,7 @@ def _encode(values: list[bytes]) -> bytes:
 
 
 @pytest.mark.parametrize("count", [0, 1, RECORDS_PER_BATCH, RECORDS_PER_BATCH + 1])
-def test_a_file_is_read_back(count: int) -> None:
+def test_a_snapshot_file_is_read_back(count: int) -> None:
     values = [b"%d" % number for number in range(count)]
     data = _encode(values)
     assert decode_snapshot(data) == Snapshot(NOW_MS, values)
@@ -124,7 +124,7 @@ def test_a_file_is_read_back(count: int) -> None:
         offset = header.next_offset
 
 
-def test_no_damage_goes_unnoticed() -> None:
+def test_every_damage_of_a_snapshot_is_found() -> None:
     values = [b"one", b"two", b"three"]
     data = _encode(values)
     for size in range(len(data)):
@@ -145,7 +145,7 @@ def test_no_damage_goes_unnoticed() -> None:
         decode_snapshot(data + data)
 
 
-def test_names_are_kafkas() -> None:
+def test_snapshot_file_names_are_kafkas() -> None:
     snapshot = SnapshotId(10, 1)
     assert snapshot.file_name == "00000000000000000010-0000000001.checkpoint"
     assert parse_file_name(snapshot.file_name) == snapshot
@@ -249,11 +249,11 @@ def test_d4_an_image_replays_to_the_same_metadata(seed: int) -> None:
     assert partitions == metadata.total_partitions, "nothing is kept that was replaced"
 
 
-def test_d4_an_image_knows_every_record() -> None:
+def test_d4_an_image_knows_every_record_type() -> None:
     assert image_module._REPLAY.keys() == set(RECORD_TYPES.values())
 
 
-def test_d4_what_comes_later_is_not_in_an_image() -> None:
+def test_d4_an_image_being_read_leaves_out_later_records() -> None:
     metadata = ClusterMetadata(default_config(), RealRandomness())
     image = MetadataImage()
 
@@ -273,7 +273,7 @@ def test_d4_what_comes_later_is_not_in_an_image() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_d4_an_image_that_changes_while_it_is_read(seed: int) -> None:
+def test_d4_a_slow_read_of_an_image_ignores_later_changes(seed: int) -> None:
     """Each snapshot replays to the metadata at its beginning, however slowly it is read."""
     rng = random.Random(seed)
     metadata = ClusterMetadata(default_config(), RealRandomness())
@@ -332,7 +332,7 @@ def test_l39_a_snapshot_begins_without_a_copy() -> None:
 # --- The time of snapshots ------------------------------------------------------------------------
 
 
-def test_l39_by_size() -> None:
+def test_l39_a_snapshot_is_taken_after_enough_bytes() -> None:
     world = NodeWorld(metadata_log_max_record_bytes_between_snapshots="1000")
     make_topics(world, "a")
     take_snapshot(world)
@@ -344,7 +344,7 @@ def test_l39_by_size() -> None:
     assert checkpoints(world) == [SnapshotId(end.log_end_offset, 0).file_name]
 
 
-def test_l39_by_time_if_anything_has_changed() -> None:
+def test_l39_a_snapshot_is_taken_after_its_interval_if_records_came() -> None:
     world = NodeWorld(metadata_log_max_snapshot_interval_ms="300000")
     make_topics(world, "a")
     take_snapshot(world)  # After two minutes, and after four.
@@ -360,7 +360,7 @@ def test_l39_by_time_if_anything_has_changed() -> None:
     assert len(checkpoints(world)) == 2
 
 
-def test_0_ms_is_never() -> None:
+def test_a_snapshot_interval_of_0_ms_takes_no_snapshots() -> None:
     world = NodeWorld(metadata_log_max_snapshot_interval_ms="0")
     make_topics(world, "a")
     world.clock.now_ms += 10 * 3_600_000
@@ -368,7 +368,7 @@ def test_0_ms_is_never() -> None:
     assert checkpoints(world) == []
 
 
-def test_one_batch_a_turn_and_no_wait_for_the_disk() -> None:
+def test_a_snapshot_encodes_one_batch_per_turn_and_waits_for_no_disk() -> None:
     world = NodeWorld(**EAGER)
     make_topics(world, "a")
     world.create("wide", 3 * RECORDS_PER_BATCH)
@@ -419,7 +419,7 @@ def _names(world: NodeWorld) -> set[str]:
     return set(world.node.metadata.topics)
 
 
-def test_l39_a_start_takes_the_newest_snapshot_and_the_tail() -> None:
+def test_l39_a_start_replays_the_newest_snapshot_and_the_later_records() -> None:
     world = _world_with_history()
     before = state_of(world.node.metadata)
     log = world.logs.get(METADATA_TOPIC, 0)
@@ -455,7 +455,7 @@ def test_l39_a_damaged_snapshot_is_passed_over_for_an_older_one(damage: bytes) -
     assert state_of(world.node.metadata) == before, "the whole log is still there"
 
 
-def test_a_snapshot_that_cannot_be_read_stays_for_the_next_start() -> None:
+def test_an_unreadable_snapshot_is_kept_for_the_next_start() -> None:
     world = _world_with_history(metadata_max_retention_bytes="-1")
     before = state_of(world.node.metadata)
     newest = checkpoints(world)[-1]
@@ -466,7 +466,7 @@ def test_a_snapshot_that_cannot_be_read_stays_for_the_next_start() -> None:
     assert newest in checkpoints(world)
 
 
-def test_l39_without_the_snapshot_that_its_log_needs_it_does_not_start() -> None:
+def test_l39_a_broker_without_the_snapshot_of_its_log_does_not_start() -> None:
     """Without it every log would have no topic, and would be renamed."""
     world = _world_with_history()
     (only,) = checkpoints(world)
@@ -477,7 +477,7 @@ def test_l39_without_the_snapshot_that_its_log_needs_it_does_not_start() -> None
     assert not [name for name in world.files.list("data") if name.endswith("-stray")]
 
 
-def test_a_log_that_ends_before_its_snapshot_begins_there() -> None:
+def test_a_log_that_ends_before_the_snapshot_restarts_at_its_offset() -> None:
     """With page-cache durability a power cut loses unsynced data; the snapshot was synced."""
     world = NodeWorld(**EAGER, log_durability="page-cache")
     make_topics(world, "a", "b")
@@ -498,7 +498,7 @@ def test_a_log_that_ends_before_its_snapshot_begins_there() -> None:
     assert _names(world) == {"a", "b", "c", "d"}
 
 
-def test_l39_old_snapshots_go_by_age_and_the_newest_stays() -> None:
+def test_l39_snapshots_are_deleted_by_age_and_the_newest_is_kept() -> None:
     world = _world_with_history(
         metadata_max_retention_bytes="-1", metadata_max_retention_ms=str(3_600_000)
     )
@@ -518,7 +518,7 @@ def test_l39_old_snapshots_go_by_age_and_the_newest_stays() -> None:
 
 
 @pytest.mark.parametrize("kind", ["append", "sync", "rename", "sync_dir"])
-def test_a_snapshot_that_cannot_be_written_is_written_later(kind: str) -> None:
+def test_a_snapshot_that_failed_is_written_at_a_later_maintenance(kind: str) -> None:
     world = NodeWorld(**EAGER)
     make_topics(world, "a")
     path = "" if kind == "sync_dir" else ".checkpoint"
@@ -534,7 +534,7 @@ def test_a_snapshot_that_cannot_be_written_is_written_later(kind: str) -> None:
     assert _names(world) == {"a"}
 
 
-def test_l39_no_snapshot_forgets_a_removal_that_is_not_finished() -> None:
+def test_l39_no_snapshot_is_taken_before_a_topic_removal_is_finished() -> None:
     """The record tells a start which files to delete; otherwise they would only be renamed."""
     world = NodeWorld(**EAGER)
     make_topics(world, "a", "b")
@@ -580,7 +580,7 @@ def _operations() -> int:
 
 
 @pytest.mark.parametrize("power_cut", budget.of_which([False, True], [True]))
-def test_d4_a_crash_at_any_operation_of_the_disk_loses_nothing(power_cut: bool) -> None:
+def test_d4_a_crash_at_any_disk_operation_loses_no_change(power_cut: bool) -> None:
     for crash_at in range(_operations()):
         done: set[str] = set()
         gone: set[str] = set()
@@ -628,7 +628,7 @@ def test_a_full_disk_while_a_snapshot_is_due_refuses_changes_and_loses_none(code
 @pytest.mark.parametrize("content", [b"", b"not an index", bytes(24), None])
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
-def test_l33_a_start_makes_indexes_of_closed_metadata_segments_anew(
+def test_l33_a_start_rebuilds_indexes_of_closed_metadata_segments(
     monkeypatch: pytest.MonkeyPatch, suffix: str, content: bytes | None, *, clean: bool
 ) -> None:
     """A start cannot try again, so it waits for no worker. Records before the snapshot are not
