@@ -31,7 +31,7 @@ def parsed(**settings: str) -> BrokerConfig:
     return parse_config({key.replace("_", "."): value for key, value in settings.items()})[0]
 
 
-def test_nothing_given_is_every_default() -> None:
+def test_an_empty_configuration_has_every_default() -> None:
     config = default_config()
     for row in SETTINGS.values():
         assert getattr(config, row.attribute) == row.default
@@ -54,7 +54,7 @@ def test_defaults_are_those_of_kafka() -> None:
     assert config.log_message_timestamp_after_max_ms == 3_600_000
 
 
-def test_a_file_in_kafkas_syntax() -> None:
+def test_a_file_in_kafkas_properties_syntax_is_read() -> None:
     text = (
         "# a comment\nnum.partitions = 3\nlog.dirs=/tmp/a\\\n  b\nlisteners: PLAINTEXT://h\\:1:7\n"
     )
@@ -68,7 +68,7 @@ def test_a_broken_escape_in_a_file_is_an_error() -> None:
         parse_properties("a=\\u00g1\n")
 
 
-def test_the_server_properties_that_kafka_ships_for_kraft_are_taken() -> None:
+def test_kafkas_server_properties_for_kraft_are_accepted() -> None:
     text = """
 process.roles=broker,controller
 node.id=1
@@ -112,12 +112,12 @@ def test_an_unknown_key_names_the_nearest_known_one() -> None:
     assert "num.partitons" in notices[0].text and "num.partitions" in notices[0].text
 
 
-def test_a_topic_setting_names_the_brokers_one() -> None:
+def test_the_warning_for_a_topic_setting_names_the_brokers_setting() -> None:
     _, notices = parse_config({"retention.ms": "3"})
     assert "log.retention.ms" in notices[0].text
 
 
-def test_a_setting_that_promises_protection_is_a_warning() -> None:
+def test_an_ignored_security_setting_is_a_warning() -> None:
     for key in ("ssl.engine.factory.class", "client.quota.callback.class"):
         _, notices = parse_config({key: "x"})
         assert [notice.level for notice in notices] == ["warning"]
@@ -172,12 +172,12 @@ def test_a_bad_value_names_key_value_and_what_is_allowed(key: str, value: str) -
     assert error.value is not None and repr(error.value) in str(error)
 
 
-def test_a_losing_synonym_is_checked_too() -> None:
+def test_an_overridden_synonym_is_checked_too() -> None:
     with pytest.raises(ConfigError, match=r"log\.retention\.hours"):
         parse_config({"log.retention.ms": "5", "log.retention.hours": "soon"})
 
 
-def test_synonyms_in_kafkas_order() -> None:
+def test_synonyms_override_each_other_in_kafkas_order() -> None:
     assert parsed(log_retention_hours="1").log_retention_ms == 3_600_000
     assert parsed(log_retention_hours="1", log_retention_minutes="2").log_retention_ms == 120_000
     assert (
@@ -196,20 +196,20 @@ def test_synonyms_in_kafkas_order() -> None:
     assert parsed(log_dirs="/a,/b", metadata_log_dir="/b").data_dir == "/b"
 
 
-def test_blanks_around_values_do_not_count() -> None:
+def test_blanks_around_values_are_ignored() -> None:
     config = parsed(num_partitions=" 3 ", log_cleanup_policy=" compact , delete ")
     assert config.num_partitions == 3
     assert config.log_cleanup_policy == ("compact", "delete")
 
 
-def test_assignments() -> None:
+def test_set_assignments_are_parsed_and_the_last_one_counts() -> None:
     assert parse_assignments(["a=1", "b=x=y", "a=2"]) == {"a": "2", "b": "x=y"}
     for bad in ("a", "=1", ""):
         with pytest.raises(ConfigError, match="--set"):
             parse_assignments([bad])
 
 
-def test_addresses() -> None:
+def test_addresses_are_parsed_with_ipv6_and_empty_hosts() -> None:
     assert parse_address("k", "[::1]:9092") == ("::1", 9092)
     assert parse_address("k", ":0") == ("", 0)
     assert parse_address("k", "a.b:1") == ("a.b", 1)
@@ -238,7 +238,7 @@ def test_any_text_is_a_value_or_a_config_error(key: str, text: str) -> None:
         assert isinstance(config, BrokerConfig)
 
 
-def test_dynamic_settings_lie_over_the_file() -> None:
+def test_dynamic_settings_override_the_settings_file() -> None:
     static = parsed(log_retention_ms="100", message_max_bytes="2000")
     both = with_dynamic(
         static, {"message.max.bytes": "3000"}, {"message.max.bytes": "4000", "log.roll.ms": "7"}
@@ -254,12 +254,12 @@ def test_dynamic_settings_lie_over_the_file() -> None:
     assert with_dynamic(both, {}, {}) == with_dynamic(static, {}, {})
 
 
-def test_a_stronger_layer_beats_a_stronger_synonym() -> None:
+def test_a_dynamic_synonym_overrides_a_static_setting() -> None:
     static = parsed(log_retention_ms="100")
     assert with_dynamic(static, {}, {"log.retention.hours": "1"}).log_retention_ms == 3_600_000
 
 
-def test_settings_that_may_change_are_those_that_running_logs_follow() -> None:
+def test_only_settings_that_take_effect_at_once_are_dynamic() -> None:
     """A dynamic setting must take effect at once: through LogConfig, or because it is read at each
     use."""
     followed = {row.broker_key for row in TOPIC_SETTINGS.values()} - NO_EFFECT_SETTINGS.keys()
@@ -288,7 +288,7 @@ def test_settings_that_may_change_are_those_that_running_logs_follow() -> None:
 
 
 @looped("row", NO_EFFECT_SETTINGS.values(), ids=lambda row: row.name)
-def test_what_kafka_lets_change_and_means_nothing_here_is_checked_and_kept(row: Setting) -> None:
+def test_dynamic_settings_without_effect_are_checked_and_kept(row: Setting) -> None:
     assert row.dynamic and not row.effective and row.read(write_value(row.default)) is not None
     config, notices = parse_config({row.name: write_value(row.default)})
     assert [notice.level for notice in notices] == ["debug"], "it is said to have no effect"
@@ -299,7 +299,7 @@ def test_what_kafka_lets_change_and_means_nothing_here_is_checked_and_kept(row: 
             parse_config({row.name: "x"})
 
 
-def test_every_setting_that_claims_an_effect_is_read_somewhere() -> None:
+def test_every_effective_setting_is_read_in_the_code() -> None:
     root = Path(__file__).parents[3]
     sources = [*(root / "broker").rglob("*.py"), root / "client/odradek/cli/serving.py"]
     code = "".join(path.read_text("utf-8") for path in sources if path.name != "broker_settings.py")
@@ -313,14 +313,14 @@ def test_every_setting_that_claims_an_effect_is_read_somewhere() -> None:
     assert unread == []
 
 
-def test_the_page_about_settings_is_made_from_the_rows() -> None:
+def test_the_configuration_page_is_generated_from_the_settings() -> None:
     page = Path(__file__).parents[3] / "docs" / "operate" / "configuration.md"
     assert page.read_text("utf-8") == configuration_page(), (
         "run: python -m odradek_broker.config.page > docs/operate/configuration.md"
     )
 
 
-def test_kinds_have_the_numbers_of_describe_configs() -> None:
+def test_setting_types_have_the_numbers_of_describe_configs() -> None:
     assert {kind.name: int(kind) for kind in Kind} == {
         "BOOLEAN": 1,
         "STRING": 2,

@@ -51,7 +51,7 @@ def parsed(settings: dict[str, str]) -> BrokerConfig:
 
 
 @looped("case", CASES)
-def test_n17_combinations_of_listeners_are_taken_and_refused_as_by_kafka(
+def test_n17_listener_settings_are_accepted_and_refused_as_by_kafka(
     case: dict[str, Any],
 ) -> None:
     settings = case["settings"]
@@ -65,7 +65,7 @@ def test_n17_combinations_of_listeners_are_taken_and_refused_as_by_kafka(
         assert _differs(settings), f"Kafka: {case['kafka']}; we: {refused or 'OK'}"
 
 
-def test_n17_names_count_in_any_case_and_addresses_come_by_listener() -> None:
+def test_n17_listener_names_are_case_insensitive() -> None:
     config = parsed(
         {
             "listeners": "internal://:9092, HOST://127.0.0.1:29092,CONTROLLER://:9093",
@@ -95,14 +95,16 @@ def test_n17_names_count_in_any_case_and_addresses_come_by_listener() -> None:
         ({"process.roles": "controller"}, "process.roles", "with broker"),
     ],
 )
-def test_n17_a_refusal_says_what_to_change(settings: dict[str, str], key: str, words: str) -> None:
+def test_n17_a_refusal_of_listener_settings_names_the_remedy(
+    settings: dict[str, str], key: str, words: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         parsed(settings)
     assert caught.value.key == key and words in caught.value.allowed
 
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]", "192.0.2.7", "db.example"])
-def test_n18_other_machines_are_served_only_if_that_is_said(host: str) -> None:
+def test_n18_a_public_plaintext_listener_needs_insecure_listeners(host: str) -> None:
     given = {"listeners": f"PLAINTEXT://127.0.0.1:1,SSL://{host}:2"}
     given["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,SSL:PLAINTEXT"
     with pytest.raises(ConfigError) as caught:
@@ -113,11 +115,11 @@ def test_n18_other_machines_are_served_only_if_that_is_said(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "[::1]", "localhost"])
-def test_n18_this_machine_is_always_served(host: str) -> None:
+def test_n18_a_loopback_plaintext_listener_is_accepted(host: str) -> None:
     parse_config({"listeners": f"PLAINTEXT://{host}:9092"})
 
 
-def test_what_kafka_needs_for_its_quorum_is_named_in_one_line() -> None:
+def test_settings_of_kafkas_quorum_are_reported_in_a_single_notice() -> None:
     _, notices = parse_config(
         {
             "process.roles": "broker,controller",
@@ -132,7 +134,7 @@ def test_what_kafka_needs_for_its_quorum_is_named_in_one_line() -> None:
         assert text in notice.text
 
 
-def test_a_setting_for_a_listener_that_is_not_there_is_a_warning() -> None:
+def test_a_setting_of_an_unknown_listener_is_a_warning() -> None:
     config, notices = parse_config(
         {"listener.name.host.max.connections": "5", "listener.name.plaintext.max.connections": "6"}
     )
@@ -143,7 +145,7 @@ def test_a_setting_for_a_listener_that_is_not_there_is_a_warning() -> None:
     assert config.listener_int("OTHER", "max.connections") == 2**31 - 1
 
 
-def test_listen_moves_the_plaintext_listener_and_no_other() -> None:
+def test_the_listen_option_changes_the_plaintext_listener_only() -> None:
     assert with_plaintext_address(None, "h:1") == "PLAINTEXT://h:1"
     both = "SSL://a:2,plaintext://b:3"
     assert with_plaintext_address(both, "h:1") == "SSL://a:2,PLAINTEXT://h:1"
@@ -153,7 +155,7 @@ def test_listen_moves_the_plaintext_listener_and_no_other() -> None:
         with_plaintext_address(None, "h")
 
 
-def test_n35_http_is_for_this_machine_or_has_tls_and_a_token() -> None:
+def test_n35_a_public_http_endpoint_needs_tls_and_a_token() -> None:
     given = {"http.listen": "0.0.0.0:8080"}
     both = {"http.security.protocol": "SSL", "http.token": "s3cret"}
     for less in ({}, {"http.token": "s3cret"}, {"http.security.protocol": "SSL"}):

@@ -35,13 +35,13 @@ RULES = (
         ("RULE:^CN=(\\w+)(,.*)?$/$1/ ,\n DEFAULT", "O=b", "O=b"),
     ],
 )
-def test_n21_the_first_rule_that_is_for_a_name_makes_the_principal(
+def test_n21_the_first_matching_rule_makes_the_principal(
     rules: str, name: str, principal: str
 ) -> None:
     assert principal_of(parse_rules(rules), name) == principal
 
 
-def test_n21_a_name_without_a_rule_has_no_principal() -> None:
+def test_n21_a_subject_without_a_matching_rule_has_no_principal() -> None:
     rules = parse_rules("RULE:^CN=(.*?),O=Sun$/$1/")
     for name in ("CN=a,O=Moon", "CN=" + "a" * NAME_CHARACTERS_MAX + ",O=Sun"):
         with pytest.raises(NoRuleError):
@@ -51,6 +51,6 @@ def test_n21_a_name_without_a_rule_has_no_principal() -> None:
 @pytest.mark.parametrize(
     "rules", ["RULE:a", "RULE:(/x/", "RULE:a/$1/", "RULE:a/b/X", "NONE", "DEFAULT DEFAULT"]
 )
-def test_n21_rules_that_are_none_are_refused(rules: str) -> None:
+def test_n21_invalid_mapping_rules_are_refused(rules: str) -> None:
     with pytest.raises(ConfigError, match=r"ssl\.principal\.mapping\.rules"):
         parse_config({"ssl.principal.mapping.rules": rules})

@@ -25,7 +25,7 @@ def given(*mechanisms: str) -> dict[str, str]:
     return {"listeners": "SASL_SSL://127.0.0.1:1", "sasl.enabled.mechanisms": ",".join(mechanisms)}
 
 
-def test_a43_kafkas_lines_are_taken() -> None:
+def test_a43_kafkas_sasl_settings_are_accepted() -> None:
     config, notices = parse_config(
         {
             "listeners": "CLIENTS://:9092,REST://127.0.0.1:9093",
@@ -74,7 +74,7 @@ def test_a43_kafkas_lines_are_taken() -> None:
         ),
     ],
 )
-def test_a43_what_is_missing_or_wrong_is_named(
+def test_a43_the_error_names_the_missing_or_invalid_sasl_setting(
     settings: dict[str, str], key: str, words: str
 ) -> None:
     with pytest.raises(ConfigError) as raised:
@@ -84,7 +84,7 @@ def test_a43_what_is_missing_or_wrong_is_named(
     assert 'a"b' not in str(raised.value) and 'a\\"b' not in str(raised.value)
 
 
-def test_a43_passwords_may_be_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a43_passwords_may_come_from_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAAS_OF_PLAIN", PLAIN)
     config = parsed("PLAIN", **{PLAIN_KEY: "${env:JAAS_OF_PLAIN}"})
     assert list(sasl_settings(config, "SASL_SSL", resolve).plain_users) == ["alice"]
@@ -98,14 +98,14 @@ def test_a43_passwords_may_be_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None
         sasl_settings(config, "SASL_SSL", resolve)
 
 
-def test_a43_a_certificate_is_asked_for_only_by_the_listeners_own_setting() -> None:
+def test_a43_only_a_listeners_own_setting_requests_certificates_with_sasl() -> None:
     config = parsed("SCRAM-SHA-256", **{"ssl.client.auth": "required"})
     assert config.tls_settings("SASL_SSL").client_auth == "none"
     own = {"listener.name.sasl_ssl.ssl.client.auth": "required"}
     assert parsed("SCRAM-SHA-256", **own).tls_settings("SASL_SSL").client_auth == "required"
 
 
-def test_a46_tokens_without_a_signature_want_to_be_asked_for() -> None:
+def test_a46_unsecured_tokens_are_accepted_only_if_configured() -> None:
     unsecured = f'{OAUTH} unsecuredValidatorPrincipalClaimName="name";'
     config, notices = parse_config(given("OAUTHBEARER") | {OAUTH_KEY: unsecured})
     assert sasl_settings(config, "SASL_SSL").tokens == UnsecuredTokens("name")
@@ -117,7 +117,7 @@ def test_a46_tokens_without_a_signature_want_to_be_asked_for() -> None:
     assert isinstance(sasl_settings(config, "SASL_SSL").tokens, SignedTokens)
 
 
-def test_n18_a_listener_of_sasl_may_be_reached_by_others() -> None:
+def test_n18_a_sasl_listener_may_bind_public_addresses() -> None:
     settings = {"listeners": "SASL_SSL://:9093", "sasl.enabled.mechanisms": "SCRAM-SHA-256"}
     assert parse_config(settings)[1] == []
     settings = {"listeners": "SASL_PLAINTEXT://:9093", "sasl.enabled.mechanisms": "PLAIN"}

@@ -31,7 +31,7 @@ def test_every_field_of_a_log_config_has_a_setting() -> None:
     }
 
 
-def test_the_topic_comes_before_the_broker() -> None:
+def test_a_topic_setting_overrides_the_brokers_setting() -> None:
     config = topics(log_retention_ms="1000", log_durability="page-cache", record_validation="full")
     log_config = config.to_log_config({"segment.bytes": "4096", "cleanup.policy": "compact,delete"})
     assert log_config.retention_ms == 1000
@@ -54,7 +54,7 @@ def test_the_topic_comes_before_the_broker() -> None:
         ("min.compaction.lag.ms", "9223372036854775807", "64-bit"),
     ],
 )
-def test_a_bad_topic_setting_is_named(name: str, value: str | None, hint: str) -> None:
+def test_the_error_names_the_invalid_topic_setting(name: str, value: str | None, hint: str) -> None:
     config = topics(log_cleaner_max_compaction_lag_ms="5")
     hint = "max.compaction.lag.ms" if name.startswith("min.comp") else hint
     with pytest.raises(ConfigError) as caught:
@@ -62,12 +62,12 @@ def test_a_bad_topic_setting_is_named(name: str, value: str | None, hint: str) -
     assert name in str(caught.value) and hint in str(caught.value)
 
 
-def test_validation_writes_values_as_kafka_does() -> None:
+def test_validation_normalizes_values_as_kafka_does() -> None:
     checked = topics().validate({"preallocate": " TRUE ", "cleanup.policy": " compact, delete"})
     assert checked == {"preallocate": "true", "cleanup.policy": "compact,delete"}
 
 
-def test_sources_and_synonyms_of_a_topic_setting() -> None:
+def test_a_topic_setting_is_described_with_source_and_synonyms() -> None:
     static, _ = parse_config({"log.retention.hours": "2"})
     config = with_dynamic(static, {"log.retention.ms": "50"}, {})
     entry = TopicConfigs(config).describe({"retention.ms": "10"}, ["retention.ms"])[0]
@@ -88,14 +88,14 @@ def test_sources_and_synonyms_of_a_topic_setting() -> None:
     )
 
 
-def test_describe_tells_every_topic_setting() -> None:
+def test_every_topic_setting_is_described() -> None:
     entries = topics().describe({})
     assert [entry.name for entry in entries] == list(TOPIC_SETTINGS) == sorted(TOPIC_SETTINGS)
     assert all(entry.doc for entry in entries)
     assert {entry.name: entry.value for entry in entries}["max.message.bytes"] == "1048588"
 
 
-def test_describe_broker_tells_synonyms_too() -> None:
+def test_every_synonym_of_a_broker_setting_is_described() -> None:
     config, _ = parse_config({"log.retention.minutes": "3"})
     entries = {entry.name: entry for entry in describe_broker(config)}
     assert entries["log.retention.ms"].value is None, "as in Kafka: each key has its own value"
@@ -112,14 +112,14 @@ def test_describe_broker_tells_synonyms_too() -> None:
     assert entries["num.io.threads"].value == "8" and not entries["num.io.threads"].read_only
 
 
-def test_another_name_for_the_same_thing_has_its_value() -> None:
+def test_an_alias_of_a_broker_setting_is_described_with_its_value() -> None:
     config, _ = parse_config({"node.id": "7", "log.dirs": "/x"})
     entries = {entry.name: entry for entry in describe_broker(config)}
     for key, value in (("broker.id", "7"), ("log.dir", "/x"), ("node.id", "7")):
         assert (entries[key].value, entries[key].source) == (value, ConfigSource.STATIC_BROKER)
 
 
-def test_settings_that_mean_nothing_here_are_taken_and_shown() -> None:
+def test_topic_settings_without_effect_are_accepted_and_described() -> None:
     given = {
         "compression.gzip.level": "5",
         "compression.zstd.level": "-7",
@@ -147,12 +147,12 @@ def test_settings_that_mean_nothing_here_are_taken_and_shown() -> None:
         ("follower.replication.throttled.replicas", "x"),
     ],
 )
-def test_settings_that_mean_nothing_here_are_checked_all_the_same(name: str, value: str) -> None:
+def test_topic_settings_without_effect_are_validated(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(name)):
         topics().validate({name: value})
 
 
-def test_a_topic_may_have_no_cleanup_policy_and_keeps_everything() -> None:
+def test_a_topic_may_have_an_empty_cleanup_policy() -> None:
     checked = topics().validate({"cleanup.policy": ""})
     assert checked == {"cleanup.policy": ""}
     config = topics().to_log_config(checked)

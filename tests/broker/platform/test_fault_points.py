@@ -23,7 +23,7 @@ from odradek_broker.platform.fault_points import (
 BROKER = Path(__file__).resolve().parents[3] / "broker" / "odradek_broker"
 
 
-def test_only_the_armed_point_strikes_and_only_the_nth_time() -> None:
+def test_an_armed_fault_point_fires_at_its_nth_occurrence_only() -> None:
     struck: list[FaultPoint] = []
     fault_points = FaultPoints(FaultPoint.MARKER_WRITTEN, 2, struck.append)
     for point in FaultPoint:
@@ -35,19 +35,19 @@ def test_only_the_armed_point_strikes_and_only_the_nth_time() -> None:
     assert len(struck) == 1
 
 
-def test_nothing_happens_in_a_broker_that_is_not_armed() -> None:
+def test_unarmed_fault_points_have_no_effect() -> None:
     for point in FaultPoint:
         NO_FAULT_POINTS.reach(point)
 
 
 @pytest.mark.full
-def test_an_armed_point_without_a_deed_is_refused() -> None:
+def test_an_armed_fault_point_without_an_action_is_refused() -> None:
     with pytest.raises(ValueError, match="something that happens"):
         FaultPoints(FaultPoint.MARKER_WRITTEN)
 
 
 @pytest.mark.parametrize("point", FaultPoint)
-def test_points_are_armed_by_name(point: FaultPoint) -> None:
+def test_a_fault_point_is_parsed_by_name_and_count(point: FaultPoint) -> None:
     assert parse_fault_point(point.value) == (point, 1)
     assert parse_fault_point(f"{point.value}:3") == (point, 3)
 
@@ -55,12 +55,12 @@ def test_points_are_armed_by_name(point: FaultPoint) -> None:
 @pytest.mark.parametrize(
     "text", ["", "marker", "marker-written:", "marker-written:0", "marker-written:-1", "x:1", ":2"]
 )
-def test_an_unknown_name_is_an_error_that_says_what_there_is(text: str) -> None:
+def test_the_error_for_an_unknown_fault_point_lists_the_known_ones(text: str) -> None:
     with pytest.raises(UnknownFaultPoint, match=r"marker-written|:2"):
         parse_fault_point(text)
 
 
-def test_every_point_is_reached_somewhere_in_the_broker() -> None:
+def test_every_fault_point_is_used_in_the_broker() -> None:
     sources = [path.read_text() for path in BROKER.rglob("*.py") if path.name != "fault_points.py"]
     unreached = [
         point.name
@@ -70,7 +70,7 @@ def test_every_point_is_reached_somewhere_in_the_broker() -> None:
     assert unreached == []
 
 
-def test_without_the_variable_nothing_is_armed() -> None:
+def test_no_fault_point_is_armed_without_the_environment_variable() -> None:
     assert injection_from_environment({}).fault_points is NO_FAULT_POINTS
     assert injection_from_environment({FAULT_POINT_VARIABLE: ""}).fault_points is NO_FAULT_POINTS
     assert (
@@ -80,7 +80,7 @@ def test_without_the_variable_nothing_is_armed() -> None:
 
 
 @pytest.mark.full
-def test_a_broker_with_an_unknown_point_does_not_start(tmp_path: Path) -> None:
+def test_a_broker_with_an_unknown_fault_point_does_not_start(tmp_path: Path) -> None:
     done = subprocess.run(
         [
             *(sys.executable, "-m", "odradek", "serve", "--listen", "127.0.0.1:0"),
@@ -97,7 +97,7 @@ def test_a_broker_with_an_unknown_point_does_not_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_an_armed_broker_says_so_loudly(tmp_path: Path) -> None:
+def test_a_broker_with_an_armed_fault_point_logs_a_warning(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path)
     broker.start({FAULT_POINT_VARIABLE: "prepare-torn"})
     broker.stop()

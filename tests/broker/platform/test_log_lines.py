@@ -35,7 +35,7 @@ def restore_logging() -> Iterator[None]:
     structlog.reset_defaults()
 
 
-def test_json_lines_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_json_format_writes_a_json_object_per_line(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging("json", "info")
     log = structlog.get_logger("odradek.test")
     log.info("hello", count=3)
@@ -55,7 +55,7 @@ def test_json_lines_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
     assert "ValueError: broken" in lines[2]["exception"]
 
 
-def test_console_lines_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_console_format_writes_readable_lines(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging("console", "warning")
     log = structlog.get_logger("odradek.test")
     log.info("hidden")
@@ -66,13 +66,15 @@ def test_console_lines_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         json.loads(line)
 
 
-def test_auto_is_json_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_auto_format_is_json_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging("auto")
     structlog.get_logger("odradek.test").info("hello")
     assert json.loads(capsys.readouterr().err)["event"] == "hello"
 
 
-def test_the_last_configuration_counts_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_configuration_of_logging_replaces_the_first(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     configure_logging("json")
     configure_logging("json")
     structlog.get_logger("odradek.test").info("hello")
@@ -90,7 +92,9 @@ def test_a_log_file_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert all(file.stat().st_size <= 1000 for file in files)
 
 
-def test_a79_a_level_decides_on_the_next_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a79_a_changed_log_level_applies_to_the_next_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     configure_logging("json", "info")
     log, other = structlog.get_logger("odradek.groups"), structlog.get_logger("odradek.tls")
 
@@ -120,7 +124,7 @@ def test_a79_a_level_decides_on_the_next_line(capsys: pytest.CaptureFixture[str]
         PROCESS_LOG_LEVELS.set_level("no.such", "DEBUG")
 
 
-def test_a79_levels_are_described_by_kafkas_names() -> None:
+def test_a79_log_levels_have_kafkas_names() -> None:
     assert not PROCESS_LOG_LEVELS.changeable
     configure_logging("json", "warning")
     assert PROCESS_LOG_LEVELS.changeable
@@ -134,7 +138,7 @@ def test_a79_levels_are_described_by_kafkas_names() -> None:
     assert PROCESS_LOG_LEVELS.levels()["odradek"] == "INFO", "a start forgets"
 
 
-def test_a79_every_logger_of_the_broker_is_named(repository: Path) -> None:
+def test_a79_every_logger_of_the_broker_is_in_the_list(repository: Path) -> None:
     named = re.compile(r'get_logger\("([a-z.]+)"\)')
     found = {
         name

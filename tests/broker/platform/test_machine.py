@@ -26,7 +26,7 @@ def files(tmp_path: Path) -> RealFiles:
     return RealFiles(str(tmp_path))
 
 
-def test_bodies_fit_their_seams(tmp_path: Path) -> None:
+def test_real_clock_randomness_and_files_fit_their_protocols(tmp_path: Path) -> None:
     clock: Clock = RealClock()
     randomness: Randomness = RealRandomness()
     files: Files = RealFiles(str(tmp_path))
@@ -50,7 +50,9 @@ def test_open_without_create_needs_the_file(files: RealFiles) -> None:
     assert files.exists("missing")
 
 
-def test_append_gathers_and_read_at_stops_at_the_end(files: RealFiles, tmp_path: Path) -> None:
+def test_append_joins_buffers_and_read_at_stops_at_the_end(
+    files: RealFiles, tmp_path: Path
+) -> None:
     file = files.open("log", create=True)
     assert file.append([b"abc", bytearray(b"de"), memoryview(b"xfgx")[1:3]]) == 7
     assert file.append([]) == 0
@@ -76,7 +78,7 @@ def test_reopened_file_appends_behind_its_content(files: RealFiles) -> None:
     file.close()
 
 
-def test_more_buffers_than_one_write_takes(files: RealFiles) -> None:
+def test_append_splits_more_buffers_than_a_write_takes(files: RealFiles) -> None:
     file = files.open("log", create=True)
     parts = [bytes([number % 251]) * (number % 5) for number in range(3 * machine._IOV_MAX + 7)]
     assert file.append(parts) == sum(map(len, parts))
@@ -84,7 +86,7 @@ def test_more_buffers_than_one_write_takes(files: RealFiles) -> None:
     file.close()
 
 
-def test_wide_memoryviews_count_bytes(files: RealFiles) -> None:
+def test_append_counts_the_bytes_of_wide_memoryviews(files: RealFiles) -> None:
     file = files.open("log", create=True)
     wide = memoryview(b"12345678").cast("I")
     assert file.append([wide]) == 8
@@ -140,7 +142,7 @@ def test_l08_failed_append_can_be_truncated_and_repeated(
     file.close()
 
 
-def test_l08_without_truncation_the_next_append_covers_the_tear(
+def test_l08_an_append_overwrites_the_torn_end_without_truncation(
     files: RealFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = files.open("log", create=True)
@@ -153,9 +155,7 @@ def test_l08_without_truncation_the_next_append_covers_the_tear(
     file.close()
 
 
-def test_a_write_that_takes_nothing_is_an_error(
-    files: RealFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_of_no_bytes_is_an_error(files: RealFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     file = files.open("log", create=True)
     _short_writes(monkeypatch, [2, 0])
     with pytest.raises(OSError, match="2 of 4 bytes"):
@@ -163,7 +163,7 @@ def test_a_write_that_takes_nothing_is_an_error(
     file.close()
 
 
-def test_disk_full_for_real() -> None:
+def test_an_append_to_a_full_device_raises_os_error() -> None:
     if not os.path.exists("/dev/full"):
         pytest.skip("only Linux has a device that is always full")
     file = RealFile(os.open("/dev/full", os.O_RDWR))
@@ -183,7 +183,7 @@ def test_short_reads_are_continued(files: RealFiles, monkeypatch: pytest.MonkeyP
     file.close()
 
 
-def test_truncate_moves_the_end(files: RealFiles) -> None:
+def test_an_append_after_truncate_begins_at_the_new_end(files: RealFiles) -> None:
     file = files.open("log", create=True)
     file.append([b"abcdef"])
     file.truncate(2)
@@ -237,7 +237,7 @@ def test_close_waits_for_a_running_sync(files: RealFiles, monkeypatch: pytest.Mo
     assert order == ["synced", "closed"]
 
 
-def test_sync_error_passes(files: RealFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_sync_is_raised(files: RealFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     file = files.open("log", create=True)
 
     def broken(fd: int) -> None:
@@ -258,7 +258,7 @@ def test_sync_error_passes(files: RealFiles, monkeypatch: pytest.MonkeyPatch) ->
         (errno.EIO, ["full", "error"]),
     ],
 )
-def test_full_sync_falls_back_only_where_it_is_unknown(
+def test_full_fsync_falls_back_to_fsync_only_if_unsupported(
     monkeypatch: pytest.MonkeyPatch, raised: int | None, outcome: list[str]
 ) -> None:
     seen: list[str] = []
@@ -280,7 +280,7 @@ def test_full_sync_falls_back_only_where_it_is_unknown(
     assert seen == outcome
 
 
-def test_write_at_without_pwritev(monkeypatch: pytest.MonkeyPatch, files: RealFiles) -> None:
+def test_append_works_without_pwritev(monkeypatch: pytest.MonkeyPatch, files: RealFiles) -> None:
     file = files.open("log", create=True)
     monkeypatch.delattr(os, "pwritev", raising=False)
     file.append([b"ab", b"cd"])
@@ -290,7 +290,7 @@ def test_write_at_without_pwritev(monkeypatch: pytest.MonkeyPatch, files: RealFi
     file.close()
 
 
-def test_tree(files: RealFiles, tmp_path: Path) -> None:
+def test_directories_are_made_listed_renamed_and_removed(files: RealFiles, tmp_path: Path) -> None:
     files.make_dirs("a/b")
     files.make_dirs("a/b")
     for name in ("2", "10", "1"):
@@ -312,7 +312,7 @@ def test_tree(files: RealFiles, tmp_path: Path) -> None:
     assert files.list(str(tmp_path)) == []
 
 
-def test_errors_of_the_tree_pass(files: RealFiles) -> None:
+def test_errors_of_directory_operations_are_raised(files: RealFiles) -> None:
     files.make_dirs("d")
     with pytest.raises(IsADirectoryError):
         files.open("d", create=True)
@@ -326,13 +326,15 @@ def test_errors_of_the_tree_pass(files: RealFiles) -> None:
         files.remove("d")
 
 
-def test_l21_modified_ms(files: RealFiles, tmp_path: Path) -> None:
+def test_l21_the_modification_time_is_in_whole_milliseconds(
+    files: RealFiles, tmp_path: Path
+) -> None:
     files.open("x", create=True).close()
     os.utime(tmp_path / "x", ns=(0, 1_234_567_890_123_999_999))
     assert files.modified_ms("x") == 1_234_567_890_123
 
 
-def test_a_volume_has_an_absolute_path_and_room(files: RealFiles, tmp_path: Path) -> None:
+def test_a_volume_has_an_absolute_path_and_its_free_space(files: RealFiles, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     volume = files.volume("data")
     assert volume.directory == str(tmp_path / "data")
@@ -349,7 +351,7 @@ def test_l35_write_atomically_replaces(files: RealFiles, tmp_path: Path) -> None
     assert files.list("") == ["checkpoint"]
 
 
-def test_lock_excludes_and_releases(files: RealFiles) -> None:
+def test_a_lock_excludes_others_until_it_is_released(files: RealFiles) -> None:
     release = files.lock(".lock")
     with pytest.raises(BlockingIOError):
         files.lock(".lock")
@@ -358,7 +360,7 @@ def test_lock_excludes_and_releases(files: RealFiles) -> None:
     files.lock(".lock")()
 
 
-def test_lock_of_a_dead_process_is_free(files: RealFiles, tmp_path: Path) -> None:
+def test_the_lock_of_a_dead_process_is_free(files: RealFiles, tmp_path: Path) -> None:
     program = (
         "import sys; from odradek_broker.platform.machine import RealFiles\n"
         "RealFiles(sys.argv[1]).lock('.lock'); print('held', flush=True); sys.stdin.read()"

@@ -63,7 +63,7 @@ def test_p23_an_ended_waiter_does_not_time_out() -> None:
     world.timeouts.end(second, 10)
 
 
-def test_p23_a_time_out_may_end_others_and_wait_again() -> None:
+def test_p23_a_timeout_callback_may_end_waiters_and_wait_again() -> None:
     world = World()
     later = Waiting()
 
@@ -84,7 +84,7 @@ def test_p23_a_time_out_may_end_others_and_wait_again() -> None:
     assert len(world.timeouts) == 0
 
 
-def test_p23_one_that_fails_does_not_keep_others_waiting() -> None:
+def test_p23_a_failing_timeout_callback_does_not_stop_other_waiters() -> None:
     class Failing(Waiting):
         def timed_out(self) -> None:
             super().timed_out()

@@ -47,7 +47,7 @@ class World:
         return self.all.check_push(instance, pushed, BYTES_MAX, self.now_ms)
 
 
-def test_m06_a_client_asks_once_in_an_interval() -> None:
+def test_m06_a_client_gets_its_subscription_once_in_an_interval() -> None:
     world = World()
     assert world.get() is E.NONE
     world.now_ms = 999
@@ -56,7 +56,7 @@ def test_m06_a_client_asks_once_in_an_interval() -> None:
     assert world.get() is E.NONE
 
 
-def test_m06_a_client_asks_at_once_after_a_change_or_an_unknown_subscription() -> None:
+def test_m06_a_client_gets_a_changed_subscription_at_once() -> None:
     world = World()
     world.get()
     world.subscriptions.update("s", {"interval.ms": "2000"})
@@ -67,7 +67,7 @@ def test_m06_a_client_asks_at_once_after_a_change_or_an_unknown_subscription() -
     assert world.get() is E.THROTTLING_QUOTA_EXCEEDED
 
 
-def test_m10_the_first_push_may_come_at_once_and_the_next_after_the_interval() -> None:
+def test_m10_a_second_push_before_the_interval_is_throttled() -> None:
     world = World()
     world.get()
     world.now_ms = 1
@@ -79,7 +79,7 @@ def test_m10_the_first_push_may_come_at_once_and_the_next_after_the_interval() -
     assert world.all.counts.throttled == 1
 
 
-def test_m10_a_push_is_checked_in_this_order() -> None:
+def test_m10_a_push_is_checked_for_its_subscription_codec_and_size() -> None:
     world = World()
     assert world.push(subscription=1, codec=9, size=BYTES_MAX + 1) is E.UNKNOWN_SUBSCRIPTION_ID
     world.now_ms += 1000
@@ -91,7 +91,7 @@ def test_m10_a_push_is_checked_in_this_order() -> None:
     assert world.all.counts.unknown_subscription == 1
 
 
-def test_m11_the_last_push_may_come_early_and_nothing_after_it() -> None:
+def test_m11_a_terminating_push_may_come_early_and_none_after_it() -> None:
     world = World()
     assert world.push() is E.NONE
     assert world.push(last=True) is E.NONE
@@ -101,7 +101,7 @@ def test_m11_the_last_push_may_come_early_and_nothing_after_it() -> None:
     assert world.push() is E.NONE
 
 
-def test_m14_an_instance_ends_with_its_connection() -> None:
+def test_m14_a_client_instance_ends_with_its_connection() -> None:
     world = World()
     world.instance(ID, connection=1)
     world.instance(OTHER, connection=2)
@@ -115,7 +115,7 @@ def test_m14_an_instance_ends_with_its_connection() -> None:
 
 
 @pytest.mark.parametrize(("interval_ms", "kept_ms"), [(1000, KEPT_MS_MIN), (30_000, 90_000)])
-def test_m14_an_instance_ends_some_time_after_its_last_request(
+def test_m14_a_client_instance_ends_some_time_after_its_last_request(
     interval_ms: int, kept_ms: int
 ) -> None:
     world = World(interval_ms)
@@ -126,14 +126,14 @@ def test_m14_an_instance_ends_some_time_after_its_last_request(
     assert world.ended == [ID] and world.all.get(ID) is None
 
 
-def test_m14_an_instance_that_ended_is_made_again_with_the_same_subscription() -> None:
+def test_m14_an_ended_client_instance_returns_with_the_same_subscription() -> None:
     world = World()
     before = world.instance().subscription_id
     world.all.connection_closed(1)
     assert world.push(subscription=before) is E.NONE
 
 
-def test_m15_the_instance_that_was_silent_for_longest_makes_room(
+def test_m15_the_longest_idle_client_instance_is_dropped_at_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "INSTANCES_MAX", 2)
@@ -144,7 +144,9 @@ def test_m15_the_instance_that_was_silent_for_longest_makes_room(
     assert world.ended == [OTHER]
 
 
-def test_m15_one_connection_has_few_instances(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_m15_the_client_instances_of_a_connection_are_limited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "INSTANCES_PER_CONNECTION_MAX", 3)
     world = World()
     world.instance(OTHER, connection=2)
@@ -154,7 +156,7 @@ def test_m15_one_connection_has_few_instances(monkeypatch: pytest.MonkeyPatch) -
     assert world.ended == ids[:3] and world.all.get(OTHER) is not None
 
 
-def test_m03_subscriptions_are_joined() -> None:
+def test_m03_matching_subscriptions_are_merged() -> None:
     subscriptions = Subscriptions()
     assert subscriptions.of(CLIENT) == Wanted((), DEFAULT_INTERVAL_MS)
     subscriptions.update("a", {"metrics": "b.,a.", "interval.ms": "5000"})
@@ -183,7 +185,7 @@ def test_m03_subscriptions_are_joined() -> None:
         (" client_id = orders-1 ", True),
     ],
 )
-def test_m04_every_pattern_matches_a_whole_attribute(match: str, matches: bool) -> None:
+def test_m04_a_match_pattern_must_match_the_whole_attribute(match: str, matches: bool) -> None:
     subscriptions = Subscriptions()
     subscriptions.update("s", {"metrics": "*", "match": match})
     assert (subscriptions.of(CLIENT).metrics == ("*",)) is matches
@@ -201,7 +203,7 @@ def test_m04_an_empty_attribute_may_match_and_a_very_long_one_matches_nothing() 
         assert (subscriptions.of(client).metrics == ("*",)) is matches
 
 
-def test_m05_the_id_of_a_subscription_depends_on_all_of_it() -> None:
+def test_m05_the_subscription_id_depends_on_metrics_interval_and_client() -> None:
     ids = {
         Wanted(metrics, interval_ms).subscription_id(client)
         for metrics in ((), ("*",), ("a.",), ("a.", "b."))

@@ -33,12 +33,12 @@ def read(data: bytes, codec: Codec = Codec.NONE, points_max: int = 1000) -> Poin
 
 
 @looped("codec", list(Codec))
-def test_m12_every_compression_is_read(codec: Codec) -> None:
+def test_m12_metrics_of_every_compression_are_read(codec: Codec) -> None:
     data = otlp.metrics_data([otlp.gauge("org.apache.kafka.a.b", otlp.point(1.5))] * 3)
     assert [each.value for each in read(data, codec).points] == [1.5] * 3
 
 
-def test_m20_a_name_and_labels_as_prometheus_wants_them() -> None:
+def test_m20_names_and_labels_are_made_valid_for_prometheus() -> None:
     attributes: dict[str, str | bool | int | float] = {
         "topic": "orders",
         "node.id": 7,
@@ -85,7 +85,7 @@ def test_m20_names_of_counters_end_with_total() -> None:
     assert (second.name, second.kind, second.delta) == ("kafka_client_b_size", Kind.GAUGE, True)
 
 
-def test_m20_of_a_histogram_the_number_and_the_sum_are_kept() -> None:
+def test_m20_the_count_and_sum_of_a_histogram_are_kept() -> None:
     data = otlp.metrics_data([otlp.histogram("latency", 4, 2.5)])
     assert [(each.name, each.value) for each in read(data).points] == [
         ("kafka_client_latency_count_total", 4.0),
@@ -93,7 +93,7 @@ def test_m20_of_a_histogram_the_number_and_the_sum_are_kept() -> None:
     ]
 
 
-def test_m20_the_order_of_fields_does_not_matter() -> None:
+def test_m20_a_metric_is_read_with_its_fields_in_any_order() -> None:
     data_first = otlp.message(5, otlp.message(1, otlp.point(1.0))) + otlp.message(1, b"late.name")
     assert read(otlp.metrics_data([data_first])).points[0].name == "kafka_client_late_name"
 
@@ -106,7 +106,7 @@ def test_unknown_fields_are_skipped_and_points_without_a_value_left_out() -> Non
     assert read(unrecorded).points == []
 
 
-def test_control_characters_and_bytes_that_are_no_text_are_replaced() -> None:
+def test_control_characters_and_invalid_utf8_are_replaced() -> None:
     data = otlp.metrics_data(
         [otlp.gauge("a\x1b[31m", otlp.point(1.0, {"k\x00": "v\x1b\n", "s": "\ud800"}))]
     )
@@ -116,7 +116,7 @@ def test_control_characters_and_bytes_that_are_no_text_are_replaced() -> None:
     assert dict(point.labels)["k"] == "v\ufffd\ufffd"
 
 
-def test_m13_texts_and_attributes_have_limits() -> None:
+def test_m13_the_length_of_texts_and_number_of_attributes_are_limited() -> None:
     many = {f"k{number:03}": "v" * 1000 for number in range(200)}
     data = otlp.metrics_data(
         [
@@ -146,13 +146,13 @@ def test_m13_a_push_with_very_many_fields_is_refused() -> None:
 
 
 @looped("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD, Codec.SNAPPY])
-def test_m13_a_bomb_is_refused(codec: Codec) -> None:
+def test_m13_a_decompression_bomb_is_refused(codec: Codec) -> None:
     bomb = compress(codec, bytes(DECOMPRESSED_BYTES_MAX + 1))
     with pytest.raises(MetricsError, match="limit"):
         read_metrics(codec, bomb, 10)
 
 
-def test_m12_nesting_is_not_followed() -> None:
+def test_m12_deeply_nested_attribute_values_are_skipped() -> None:
     value = otlp.message(1, b"text")
     for _ in range(5000):
         value = otlp.message(5, otlp.message(1, value))
@@ -177,17 +177,17 @@ def test_m12_nesting_is_not_followed() -> None:
         otlp.message(1, otlp.message(2, b"\x12\x7f\x00")),
     ],
 )
-def test_m12_bytes_that_are_no_metrics_are_refused(data: bytes) -> None:
+def test_m12_invalid_metrics_data_is_refused(data: bytes) -> None:
     with pytest.raises(MetricsError):
         read(data)
 
 
-def test_m12_compressed_bytes_that_are_damaged_are_refused() -> None:
+def test_m12_damaged_compressed_metrics_are_refused() -> None:
     with pytest.raises(MetricsError, match="gzip"):
         read_metrics(Codec.GZIP, b"\x1f\x8bnothing", 10)
 
 
-def test_numbers_are_those_that_were_pushed() -> None:
+def test_values_are_read_exactly_as_pushed() -> None:
     values = [math.inf, -math.inf, math.nan, 1e300, -0.0, 2**62, -(2**63), 0]
     data = otlp.metrics_data([otlp.gauge("a", *map(otlp.point, values))])
     for found, value in zip(read(data).points, values, strict=True):

@@ -45,7 +45,7 @@ def point(
     return Point(name, (), kind, delta, value, time_ns, name)
 
 
-def test_m21_changes_are_added_up_and_values_replaced() -> None:
+def test_m21_deltas_are_added_up_and_other_values_replaced() -> None:
     world = World()
     world.push(A, point("c", 3), point("g", 5, kind=Kind.GAUGE, delta=False))
     world.push(A, point("c", 4), point("g", 2, kind=Kind.GAUGE, delta=False))
@@ -54,7 +54,7 @@ def test_m21_changes_are_added_up_and_values_replaced() -> None:
     assert world.values()["c"] == 100
 
 
-def test_m21_a_repeated_push_and_impossible_changes_do_not_count() -> None:
+def test_m21_repeated_pushes_and_impossible_deltas_are_ignored() -> None:
     world = World()
     world.push(A, point("c", 3, time_ns=1))
     world.push(A, point("c", 3, time_ns=1))
@@ -65,7 +65,7 @@ def test_m21_a_repeated_push_and_impossible_changes_do_not_count() -> None:
     assert world.values()["up_down"] == -2
 
 
-def test_m24_a_series_ends_when_it_is_not_pushed_for_a_few_times() -> None:
+def test_m24_a_series_ends_after_a_few_pushes_without_it() -> None:
     world = World()
     world.push(A, point("a", 1), point("b", 1))
     for _ in range(PUSHES_WITHOUT_MAX - 1):
@@ -75,7 +75,7 @@ def test_m24_a_series_ends_when_it_is_not_pushed_for_a_few_times() -> None:
     assert list(world.values()) == ["b"] and world.all.series == 1
 
 
-def test_m24_series_stay_for_a_while_after_their_client() -> None:
+def test_m24_the_series_of_a_gone_client_are_kept_for_a_while() -> None:
     world = World()
     world.push(A, point("a", 1))
     world.all.gone(A, 1000)
@@ -85,7 +85,7 @@ def test_m24_series_stay_for_a_while_after_their_client() -> None:
     assert len(world.all) == 0 and world.all.series == 0
 
 
-def test_m24_a_client_that_comes_back_goes_on() -> None:
+def test_m24_a_returning_client_continues_its_series() -> None:
     world = World()
     world.push(A, point("a", 1))
     world.all.gone(A, 0)
@@ -94,7 +94,7 @@ def test_m24_a_client_that_comes_back_goes_on() -> None:
     assert world.values() == {"a": 2}
 
 
-def test_m23_each_client_has_a_limit_and_all_together() -> None:
+def test_m23_the_series_of_a_client_and_of_all_clients_are_limited() -> None:
     world = World(series=5, per_client=3)
     assert world.push(A, *[point(f"a{number}", 1) for number in range(4)], left_out=2) == 3
     assert world.push(B, *[point(f"b{number}", 1) for number in range(3)]) == 1
@@ -105,7 +105,7 @@ def test_m23_each_client_has_a_limit_and_all_together() -> None:
     assert world.values()["a0"] == 2
 
 
-def test_m23_clients_that_are_gone_make_room() -> None:
+def test_m23_the_series_of_gone_clients_are_dropped_at_the_limit() -> None:
     world = World(series=4)
     for client in (A, B):
         world.push(client, point("x", 1), point("y", 1))
@@ -115,7 +115,9 @@ def test_m23_clients_that_are_gone_make_room() -> None:
     assert world.all.get(B) is None and world.all.get(A) is not None
 
 
-def test_m23_names_and_labels_have_a_limit_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_m23_the_characters_of_names_and_labels_are_limited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "CHARACTERS_MAX", 10)
     world = World()
     assert world.push(A, point("x" * 6, 1), point("y" * 6, 1)) == 1
