@@ -66,7 +66,7 @@ def codes_in(value: Any) -> Iterator[int]:
     ],
     ids=lambda value: value.name if isinstance(value, Api) else f"v{value}",
 )
-def test_every_api_can_fail_in_every_version(api: Api, version: int) -> None:
+def test_every_api_has_an_error_answer_in_every_version(api: Api, version: int) -> None:
     request = full(api.request, version)
     if (api.key, version) in WITHOUT_CODE:
         with pytest.raises(CloseConnection):
@@ -83,7 +83,7 @@ def test_every_api_can_fail_in_every_version(api: Api, version: int) -> None:
         assert len(getattr(answer, refused.parts)) == many
 
 
-def test_what_is_not_chosen_stays_in_the_request() -> None:
+def test_partitions_that_the_fault_does_not_match_stay_in_the_request() -> None:
     request = ProduceRequest(
         acks=-1,
         topic_data=[
@@ -111,14 +111,14 @@ def test_what_is_not_chosen_stays_in_the_request() -> None:
     ] == [("b", [(1, CODE)])]
 
 
-def test_a_produce_that_wants_no_answer_ends_its_connection() -> None:
+def test_a_refused_produce_with_acks_0_closes_the_connection() -> None:
     with pytest.raises(CloseConnection):
         refuse(
             APIS[ApiKey.PRODUCE], 9, ProduceRequest(acks=0), CODE, "ordered", everything, no_name
         )
 
 
-def test_answers_that_are_spoilt() -> None:
+def test_an_error_replaces_the_matching_parts_of_an_answer() -> None:
     fetched = FetchResponse(
         responses=[
             FetchableTopicResponse(

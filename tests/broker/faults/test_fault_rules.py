@@ -58,7 +58,7 @@ def one(**order: Any) -> Rules:
     return rules
 
 
-def test_a_rule_is_met_once_unless_it_says_otherwise() -> None:
+def test_a_fault_rule_applies_once_by_default() -> None:
     rules = one(fault="drop_reply", api="Produce")
     assert not meets(rules, ApiKey.FETCH)
     assert [meets(rules, ApiKey.PRODUCE) for _ in range(3)] == [True, False, False]
@@ -66,17 +66,17 @@ def test_a_rule_is_met_once_unless_it_says_otherwise() -> None:
     assert (held.met, held.left, held.is_over(NOW_MS)) == (1, 0, True)
 
 
-def test_times_null_is_for_ever() -> None:
+def test_a_fault_rule_with_times_null_applies_always() -> None:
     rules = one(fault="cut", api="*", times=None)
     assert all(meets(rules, api) for api in (ApiKey.FETCH, ApiKey.HEARTBEAT) * 5)
 
 
-def test_skip_lets_the_first_ones_pass() -> None:
+def test_a_fault_rule_with_skip_lets_the_first_requests_pass() -> None:
     rules = one(fault="cut", api="fetch", skip=2, times=2)
     assert [meets(rules, ApiKey.FETCH) for _ in range(5)] == [False, False, True, True, False]
 
 
-def test_for_ms_ends_it() -> None:
+def test_a_fault_rule_ends_after_for_ms() -> None:
     rules = one(fault="delay", api="Fetch", ms=5, times=None, for_ms=50)
     assert rules.meet(ApiKey.FETCH, NOTHING, None, NOW_MS + 49)
     assert not rules.meet(ApiKey.FETCH, NOTHING, None, NOW_MS + 50)
@@ -98,11 +98,13 @@ def test_for_ms_ends_it() -> None:
         ({"client_id": "d"}, NOTHING, False),
     ],
 )
-def test_what_a_rule_is_about(match: dict[str, Any], named: Named, fits: bool) -> None:
+def test_a_fault_rule_applies_to_requests_that_name_its_subject(
+    match: dict[str, Any], named: Named, fits: bool
+) -> None:
     assert meets(one(fault="cut", api="*", **match), ApiKey.PRODUCE, named) is fits
 
 
-def test_the_first_rule_that_fits_counts() -> None:
+def test_the_first_matching_fault_rule_applies() -> None:
     rules = one(fault="cut", api="Fetch")
     rules.add(rule(fault="delay", api="*", ms=1), NOW_MS)
     actions = []
@@ -111,7 +113,7 @@ def test_the_first_rule_that_fits_counts() -> None:
     assert actions == [Action.CUT, Action.DELAY]
 
 
-def test_rules_of_the_disk_are_not_met_by_requests() -> None:
+def test_requests_do_not_match_fault_rules_of_the_disk() -> None:
     rules = one(fault="full_disk", for_ms=10)
     assert not meets(rules, ApiKey.PRODUCE)
     assert rules.meet_disk(Action.FULL_DISK, NOW_MS + 9)
@@ -119,7 +121,7 @@ def test_rules_of_the_disk_are_not_met_by_requests() -> None:
     assert not rules.meet_disk(Action.SLOW_DISK, NOW_MS)
 
 
-def test_rules_of_the_disk_are_counted_as_others_are() -> None:
+def test_fault_rules_of_the_disk_count_times_and_skip() -> None:
     for_ever = one(fault="full_disk")
     assert all(for_ever.meet_disk(Action.FULL_DISK, NOW_MS) for _ in range(9))
     (held,) = for_ever.all()
@@ -131,7 +133,7 @@ def test_rules_of_the_disk_are_counted_as_others_are() -> None:
     assert (held.met, held.left, held.is_over(NOW_MS)) == (2, 0, True)
 
 
-def test_there_are_so_many_rules_and_no_more() -> None:
+def test_the_number_of_fault_rules_is_limited() -> None:
     rules = Rules()
     for _ in range(RULES_MAX):
         rules.add(rule(fault="cut", api="Fetch"), NOW_MS)
@@ -147,7 +149,7 @@ def test_there_are_so_many_rules_and_no_more() -> None:
     assert not rules
 
 
-def test_orders_that_stand_for_others() -> None:
+def test_lose_leader_and_move_coordinator_are_rules_of_fail() -> None:
     lost = rule(fault="lose_leader", topic="t", partition=0, times=4)
     assert (lost.action, lost.code, lost.left) == (
         Action.FAIL,
@@ -166,7 +168,7 @@ def test_orders_that_stand_for_others() -> None:
     assert ApiKey.OFFSET_COMMIT not in moved.apis
 
 
-def test_orders_that_are_carried_out_at_once() -> None:
+def test_orders_to_expire_or_abort_are_no_rules() -> None:
     assert parse_order({"fault": "expire_session", "group": "g"}, 0) == ExpireSession("g", None)
     assert parse_order({"fault": "abort_transaction", "transactional_id": "x"}, 0) == (
         AbortTransaction("x")
@@ -176,7 +178,7 @@ def test_orders_that_are_carried_out_at_once() -> None:
     assert parse_order(order, 0) == ExpireLock("g", "t", 2)
 
 
-def test_a_lost_acknowledgement_is_one_of_a_share_consumer() -> None:
+def test_lose_acknowledgement_matches_acknowledgements_of_a_share_group() -> None:
     lost = rule(fault="lose_acknowledgement", group="g", topic="t", partition=1)
     assert (lost.action, lost.handled, lost.left) == (Action.CUT, True, 1)
     assert not rule(fault="lose_acknowledgement", group="g", handled=False).handled
@@ -196,7 +198,7 @@ def test_a_lost_acknowledgement_is_one_of_a_share_consumer() -> None:
     )
 
 
-def test_the_partitions_that_a_share_consumer_acknowledges_are_named() -> None:
+def test_acknowledged_partitions_of_a_share_fetch_are_found() -> None:
     batch = AcknowledgementBatch(first_offset=0, last_offset=4, acknowledge_types=[1])
     partitions = [
         ShareFetchPartition(partition_index=0),
@@ -255,7 +257,7 @@ def test_the_partitions_that_a_share_consumer_acknowledges_are_named() -> None:
         ({"fault": "lose_acknowledgement", "group": "g", "handled": 1}, "handled must be"),
     ],
 )
-def test_orders_that_are_refused(order: Any, says: str) -> None:
+def test_invalid_fault_orders_are_refused(order: Any, says: str) -> None:
     with pytest.raises(BadOrder, match=says):
         parse_order(order, NOW_MS)
 
@@ -264,7 +266,7 @@ def no_topic(_: bytes) -> str | None:
     return None
 
 
-def test_what_requests_name() -> None:
+def test_topics_groups_and_transactional_ids_of_a_request_are_found() -> None:
     topics = {b"0" * 16: "t"}
     produce = ProduceRequest(
         transactional_id="x",

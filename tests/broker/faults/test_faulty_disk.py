@@ -23,7 +23,7 @@ class StandingClock:
         return self.now_ms
 
 
-def test_a_full_and_a_slow_disk(tmp_path: Path) -> None:
+def test_full_and_slow_disk_faults_affect_files(tmp_path: Path) -> None:
     rules, slept, clock = Rules(), list[float](), StandingClock()
     disk = DiskFaults(rules, clock, slept.append, Lock())
     file = RealFiles(str(tmp_path)).with_files(disk.wrap, disk.wrap_blocks).open("f", create=True)
@@ -46,7 +46,7 @@ def test_a_full_and_a_slow_disk(tmp_path: Path) -> None:
     file.close()
 
 
-def test_a_slow_disk_slows_writes_of_blocks_and_a_full_one_has_room_for_them(
+def test_a_slow_disk_fault_delays_block_writes_and_a_full_disk_fault_does_not(
     tmp_path: Path,
 ) -> None:
     rules, slept = Rules(), list[float]()

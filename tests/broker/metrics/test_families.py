@@ -28,7 +28,7 @@ def read(family: Family) -> tuple[str, str, dict[tuple[str, str], float]]:
     return found.type, found.documentation, samples
 
 
-def test_each_kind_is_read_as_it_was_written() -> None:
+def test_prometheus_parser_reads_each_kind_of_family() -> None:
     gauge = Gauge("a", "Text.", ["x", "y"])
     gauge.add_metric(["1", "2"], 3)
     assert read(gauge) == ("gauge", "Text.", {("a", "x=1,y=2"): 3})
@@ -49,7 +49,7 @@ def test_each_kind_is_read_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize("value", ['a"b', "a\\b", "a\nb", "\\n", "ä€", ""])
-def test_labels_and_helps_have_any_text(value: str) -> None:
+def test_labels_and_help_texts_are_escaped(value: str) -> None:
     gauge = Gauge("a", f"About {value}.", ["x"])
     gauge.add_metric([value], 1)
     _, about, samples = read(gauge)
@@ -58,12 +58,12 @@ def test_labels_and_helps_have_any_text(value: str) -> None:
         assert about == f"About {value}."
 
 
-def test_a_family_refuses_labels_that_it_does_not_have() -> None:
+def test_a_family_refuses_too_many_label_values() -> None:
     with pytest.raises(ValueError, match="zip"):
         Gauge("a", "", ["x"]).add_metric(["1", "2"], 1)
 
 
-def test_a_large_family_comes_in_parts() -> None:
+def test_a_large_family_is_rendered_in_parts() -> None:
     gauge = Gauge("a", "", ["x"])
     for number in range(2_500):
         gauge.add_metric([str(number)], number)
@@ -74,7 +74,7 @@ def test_a_large_family_comes_in_parts() -> None:
     assert gauge.encoded() == b""
 
 
-def test_keys_are_sorted_in_steps() -> None:
+def test_keys_are_sorted_with_pauses() -> None:
     keys = random.Random(5).sample(range(100_000), 5_500)
     steps = in_order(keys)
     pauses = 0

@@ -91,7 +91,9 @@ async def test_the_lag_is_the_age_of_the_first_unread_record(
     assert world.values(LEFT_OUT) == {"": 0}
 
 
-async def test_a_position_below_the_start_of_the_log_counts_from_there(world: World) -> None:
+async def test_the_lag_of_a_position_below_the_log_start_begins_at_the_log_start(
+    world: World,
+) -> None:
     await world.fill()
     await world.commit("g", 1)
     async with Admin(bootstrap_servers=world.bootstrap) as admin:
@@ -99,7 +101,7 @@ async def test_a_position_below_the_start_of_the_log_counts_from_there(world: Wo
     assert world.values(SECONDS) == {"g": AGES_S[6]}
 
 
-async def test_times_of_appends_count_where_the_topic_has_these(world: World) -> None:
+async def test_the_lag_uses_append_times_if_the_topic_has_them(world: World) -> None:
     world.node.clock._wall_ms += 3_600_000
     await world.fill(**{"message.timestamp.type": "LogAppendTime"})
     await world.commit("g", 3)
@@ -109,7 +111,7 @@ async def test_times_of_appends_count_where_the_topic_has_these(world: World) ->
     assert header.is_log_append_time and world.values(SECONDS) == {"g": expected}
 
 
-async def test_markers_are_no_unread_records(world: World) -> None:
+async def test_transaction_markers_do_not_count_as_unread_records(world: World) -> None:
     """A group that read all records stands before the marker of the transaction."""
     await world.fill()
     async with Producer(bootstrap_servers=world.bootstrap, transactional_id="x") as producer:
@@ -125,7 +127,9 @@ async def test_markers_are_no_unread_records(world: World) -> None:
     assert world.values(LEFT_OUT) == {"": 0}
 
 
-async def test_an_offset_is_looked_up_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_age_of_an_offset_is_looked_up_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await world.fill()
     await world.commit("start", 0)
     await world.commit("middle", 3)
@@ -138,7 +142,7 @@ async def test_an_offset_is_looked_up_once(world: World, monkeypatch: pytest.Mon
     assert world.values(SECONDS) == {"start": AGES_S[5], "middle": AGES_S[3]}
 
 
-async def test_what_one_scrape_has_no_work_left_for_is_done_by_the_next(
+async def test_lookups_over_the_limit_of_a_scrape_are_left_to_the_next_scrape(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.fill()
@@ -152,7 +156,7 @@ async def test_what_one_scrape_has_no_work_left_for_is_done_by_the_next(
 
 
 @pytest.mark.full
-async def test_nothing_is_rebuilt_or_scanned_for_it(
+async def test_the_lag_neither_rebuilds_indexes_nor_scans_segments(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the index does not lead to the batch the sample is left out."""
@@ -169,7 +173,7 @@ async def test_nothing_is_rebuilt_or_scanned_for_it(
     assert world.values(LONGEST) == {}
 
 
-async def test_the_index_of_a_closed_segment_is_not_loaded_for_it(world: World) -> None:
+async def test_the_lag_does_not_load_the_index_of_a_closed_segment(world: World) -> None:
     await world.fill(**{"index.interval.bytes": "0"})
     world.log.roll(0)
     segment = world.log.segments[0]
@@ -180,7 +184,7 @@ async def test_the_index_of_a_closed_segment_is_not_loaded_for_it(world: World) 
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-async def test_the_labels_name_the_member(world: World, protocol: str) -> None:
+async def test_the_labels_of_the_lag_name_the_member(world: World, protocol: str) -> None:
     await world.fill()
     settings: Any = {"bootstrap_servers": world.bootstrap, "auto_offset_reset": "earliest"}
     given: Any = {"group_protocol": protocol, "client_id": "reader", "enable_auto_commit": False}
@@ -204,7 +208,7 @@ async def _told(world: World, group: str) -> tuple[str, int]:
     return state.text, int(state.details["age_ms"])
 
 
-async def test_the_history_of_a_group_tells_the_age_of_the_oldest_unread_record(
+async def test_the_history_of_a_group_has_the_age_of_the_oldest_unread_record(
     world: World,
 ) -> None:
     """In the middle of a batch the newest record of it is the least age that is known."""

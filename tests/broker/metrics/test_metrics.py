@@ -55,7 +55,7 @@ def labelled(**labels: str) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(labels.items()))
 
 
-def test_requests_by_api_and_version_with_times() -> None:
+def test_requests_are_counted_by_api_and_version_and_timed() -> None:
     clock = Clock()
     metrics = BrokerMetrics(clock)
     for time_us in (60, 60, 40_000_000):
@@ -72,13 +72,13 @@ def test_requests_by_api_and_version_with_times() -> None:
     assert found[f"{duration}_sum", labelled(api="Metadata")] == 40.00012
 
 
-def test_a_bucket_holds_its_upper_bound() -> None:
+def test_a_histogram_bucket_includes_its_upper_bound() -> None:
     histogram = Histogram()
     histogram.observe(50)
     assert histogram.buckets()[0] == ("5e-05", 1.0)
 
 
-def test_errors_are_found_where_an_answer_has_them() -> None:
+def test_errors_are_counted_from_the_fields_of_answers() -> None:
     metrics = BrokerMetrics(Clock())
 
     def finish(key: ApiKey, reply: Any) -> None:
@@ -106,7 +106,7 @@ def test_errors_are_found_where_an_answer_has_them() -> None:
     }
 
 
-def test_bytes_flushes_and_connections() -> None:
+def test_bytes_flushes_and_connections_are_metrics() -> None:
     metrics = BrokerMetrics(Clock())
     metrics.received_bytes(10)
     metrics.received_bytes(5)
@@ -165,7 +165,7 @@ class FakeGroups:
         """None: there are no classic groups."""
 
 
-def test_kafka_exporters_names_and_labels() -> None:
+def test_topics_and_groups_have_kafka_exporters_names_and_labels() -> None:
     node: Any = FakeNode()
     node.groups = FakeGroups()
     node.create("t", 2)
@@ -202,7 +202,7 @@ def test_kafka_exporters_names_and_labels() -> None:
     assert statuses == [labelled(consumergroup="g", status="OK")]
 
 
-def test_partitions_of_internal_topics_are_shown_if_they_are_offline_or_asked_for() -> None:
+def test_partitions_of_internal_topics_are_shown_if_offline_or_enabled() -> None:
     place = labelled(topic="__consumer_offsets", partition="3")
     for asked in ("false", "true"):
         node: Any = FakeNode(metrics_internal_topics_enable=asked)
@@ -221,7 +221,7 @@ def test_partitions_of_internal_topics_are_shown_if_they_are_offline_or_asked_fo
         assert found["kafka_topic_partition_leader", labelled(topic="t", partition="0")] == 1
 
 
-def test_the_cleaner_has_kafkas_names() -> None:
+def test_the_metrics_of_the_cleaner_have_kafkas_names() -> None:
     node: Any = FakeNode()
     node.groups = FakeGroups()
     statistics = node.cleaner.statistics
@@ -244,7 +244,7 @@ def test_the_cleaner_has_kafkas_names() -> None:
     assert found["odradek_compaction_failures_total", ()] == 1
 
 
-def test_the_share_coordinator_has_kafkas_names() -> None:
+def test_the_metrics_of_the_share_coordinator_have_kafkas_names() -> None:
     node: Any = FakeNode()
     node.groups = FakeGroups()
     stored = {
@@ -261,7 +261,7 @@ def test_the_share_coordinator_has_kafkas_names() -> None:
     assert found["kafka_server_share_coordinator_metrics_last_pruned_offset", pruned] == 40
 
 
-def test_t70_open_and_prepared_transactions_have_an_age() -> None:
+def test_t70_the_age_of_each_open_transaction_is_a_metric() -> None:
     node: Any = FakeNode()
     node.groups = FakeGroups()
     now_ms = node.clock.wall_ms()
@@ -290,7 +290,7 @@ def test_t70_open_and_prepared_transactions_have_an_age() -> None:
     assert found["odradek_transactional_ids", labelled(state="PrepareAbort")] == 0
 
 
-def test_i13_the_lag_of_mirror_topics() -> None:
+def test_i13_the_lag_of_mirror_topics_is_a_metric() -> None:
     world, source = MirrorWorld(), SourceLog()
     world.mirror_topic(partitions=3)
     world.create("plain")

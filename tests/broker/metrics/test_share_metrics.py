@@ -76,7 +76,7 @@ async def polled(consumer: ShareConsumer, count: int) -> list[Any]:
 
 
 @pytest.mark.full
-async def test_h250_h252_h253_metrics_of_what_a_consumer_has_done(
+async def test_h250_h252_h253_acquired_and_acknowledged_records_are_metrics(
     start_broker: StartBroker,
 ) -> None:
     jobs = Jobs(await start_broker())
@@ -120,7 +120,7 @@ async def test_h250_h252_h253_metrics_of_what_a_consumer_has_done(
 
 
 @pytest.mark.full
-async def test_h250_requests_loads_and_batches(start_broker: StartBroker) -> None:
+async def test_h250_share_requests_loads_and_batches_are_metrics(start_broker: StartBroker) -> None:
     jobs = Jobs(await start_broker())
     value = jobs.value
     requests = "kafka_server_brokertopicmetrics_{}requests_total"
@@ -146,7 +146,9 @@ async def test_h250_requests_loads_and_batches(start_broker: StartBroker) -> Non
 
 
 @pytest.mark.full
-async def test_h241_fetches_that_wait_for_the_locks_of_others(start_broker: StartBroker) -> None:
+async def test_h241_empty_fetches_because_of_other_members_locks_are_counted(
+    start_broker: StartBroker,
+) -> None:
     jobs = Jobs(await start_broker())
     async with asyncio.timeout(DEADLINE_S):
         await jobs.prepare()
@@ -158,7 +160,7 @@ async def test_h241_fetches_that_wait_for_the_locks_of_others(start_broker: Star
 
 
 @pytest.mark.full
-async def test_h250_refused_acknowledgements_are_failed_requests(
+async def test_h250_refused_acknowledgements_count_as_failed_requests(
     start_broker: StartBroker,
 ) -> None:
     jobs = Jobs(await start_broker())
@@ -176,7 +178,7 @@ async def test_h250_refused_acknowledgements_are_failed_requests(
             assert (jobs.value(failed, topic="jobs") or 0) >= 1
 
 
-def test_h250_h253_expired_locks_and_what_is_not_there_any_more() -> None:
+def test_h250_h253_expired_locks_count_only_for_existing_groups_and_topics() -> None:
     node: Any = FakeNode()
     listed = SimpleNamespace(
         group_id=GROUP, protocol_type="share", members=0, state=None, offsets=0

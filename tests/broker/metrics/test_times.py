@@ -9,7 +9,7 @@ from odradek import Admin, NewTopic, Producer
 from waiting import until
 
 
-async def test_writes_to_the_journal_and_delays_of_the_loop(start_broker: StartBroker) -> None:
+async def test_journal_writes_and_event_loop_delays_are_measured(start_broker: StartBroker) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -26,7 +26,9 @@ async def test_writes_to_the_journal_and_delays_of_the_loop(start_broker: StartB
     await until(lambda: sum(metrics.loop_delays.counts) > 2)
 
 
-async def test_nobody_measures_the_loop_for_nobody(start_broker: StartBroker) -> None:
+async def test_the_event_loop_delay_is_not_measured_without_the_http_endpoint(
+    start_broker: StartBroker,
+) -> None:
     """Without the endpoint the broker sleeps while it has nothing to do."""
     broker = await start_broker()
     async with Admin(bootstrap_servers=f"{broker.host}:{broker.port}") as admin:

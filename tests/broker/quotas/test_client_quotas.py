@@ -38,7 +38,7 @@ def asks(client_id: str | None, user: str = "u") -> RequestContext:
     return RequestContext(9, client_id, "host", 1, user=user)
 
 
-def test_q01_the_most_special_quota_holds() -> None:
+def test_q01_the_most_specific_quota_applies() -> None:
     held = quotas()
     for limit, entity in enumerate(ORDER, 1):
         held.update(entity, limit)
@@ -74,7 +74,7 @@ def test_clients_above_their_quota_are_throttled() -> None:
         )
     ),
 )
-def test_q02_usage_is_that_of_all_that_share_the_quota(
+def test_q02_clients_that_share_a_quota_share_its_usage(
     entity: QuotaEntity, user: str, client_id: str
 ) -> None:
     held = quotas()
@@ -84,7 +84,7 @@ def test_q02_usage_is_that_of_all_that_share_the_quota(
     assert (found.user, found.client_id) == (user, client_id)
 
 
-def test_q01_others_are_not_meant() -> None:
+def test_q01_a_quota_does_not_apply_to_other_users_and_clients() -> None:
     held = quotas()
     held.update(quota_entity([("user", "u"), ("client-id", "c")]), 5)
     held.update(quota_entity([("client-id", "c")]), 6)
@@ -95,7 +95,7 @@ def test_q01_others_are_not_meant() -> None:
     assert other.limit == 6
 
 
-def test_q01_a_client_without_an_id_has_the_defaults() -> None:
+def test_q01_the_default_client_quota_applies_to_an_empty_client_id() -> None:
     held = quotas()
     held.update(quota_entity([("client-id", "c")]), 5)
     assert held.find("u", "") is None
@@ -116,7 +116,9 @@ def test_usage_is_kept_for_a_bounded_number_of_clients(monkeypatch: pytest.Monke
     assert [client_id for _, client_id, _ in held.usages()] == ["c", "a", "d"]
 
 
-def test_usage_is_kept_for_bounded_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_characters_of_names_with_kept_usage_are_limited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("odradek_broker.quotas.client_quotas._CHARACTERS_MAX", 50)
     held = quotas()
     held.update(quota_entity([("client-id", None)]), 5)
@@ -142,7 +144,7 @@ def managers() -> tuple[QuotaManagers, SimulatedClock]:
     return QuotaManagers(clock, WINDOWS, WINDOWS), clock
 
 
-def test_without_quotas_there_is_no_manager() -> None:
+def test_quota_managers_exist_only_while_quotas_are_set() -> None:
     held, _ = managers()
     assert [held.produce, held.fetch, held.request] == [None] * 3
     assert held.controller_mutation is None
@@ -162,7 +164,7 @@ def test_without_quotas_there_is_no_manager() -> None:
         ([("user", "other"), ("client-id", "x")], [("user", "u"), ("client-id", "c")]),
     ],
 )
-def test_q02_usage_before_the_own_quota_counts_if_others_have_one(
+def test_q02_usage_before_a_clients_quota_counts_if_other_quotas_exist(
     others: list[tuple[str, str | None]], own: list[tuple[str, str | None]]
 ) -> None:
     held, _ = managers()
@@ -187,7 +189,7 @@ def test_q02_usage_survives_the_end_of_the_last_quota() -> None:
 
 
 @pytest.mark.parametrize("others", [False, True])
-def test_q10_a_bucket_is_full_behind_a_time_without_a_quota_if_others_had_one(others: bool) -> None:
+def test_q10_a_bucket_refills_without_a_quota_only_if_other_quotas_exist(others: bool) -> None:
     held, clock = managers()
     entity = quota_entity([("client-id", "c")])
     if others:
@@ -204,7 +206,7 @@ def test_q10_a_bucket_is_full_behind_a_time_without_a_quota_if_others_had_one(ot
     assert held.mutations(context, 6)(1) is others
 
 
-def test_q06_of_several_quotas_the_longest_wait_counts() -> None:
+def test_q06_the_longest_throttle_time_of_several_quotas_applies() -> None:
     held, _ = managers()
     held.update(quota_entity([("user", "u")]), QuotaKey.PRODUCER_BYTE_RATE, 10)
     held.update(quota_entity([("client-id", "c")]), QuotaKey.CONSUMER_BYTE_RATE, 20)
@@ -216,7 +218,7 @@ def test_q06_of_several_quotas_the_longest_wait_counts() -> None:
     assert (context.throttle_ms, context.throttled_by) == (10_000, "Produce")
 
 
-def test_q09_time_throttles_for_one_window_at_most() -> None:
+def test_q09_a_request_quota_throttles_for_at_most_a_window() -> None:
     held, clock = managers()
     held.update(quota_entity([("user", "u")]), QuotaKey.REQUEST_PERCENTAGE, 1)
     assert held.request is not None
@@ -244,6 +246,6 @@ def test_q10_old_clients_are_throttled_without_an_error(version: int, allowed: l
     assert held.mutations(later, 6)(1)
 
 
-def test_q10_without_a_quota_everything_may_be_made() -> None:
+def test_q10_controller_mutations_are_unlimited_without_a_quota() -> None:
     held, _ = managers()
     assert held.mutations(asks("c"), 6)(1_000_000)

@@ -29,13 +29,13 @@ class World:
         return [not self.quotas.admit(host).reason for host in hosts]
 
 
-def test_without_limits_everybody_may_come() -> None:
+def test_connections_are_unlimited_by_default() -> None:
     world = World()
     assert all(world.admitted(*["192.0.2.1"] * 1000))
     assert world.quotas.pause_ms() == 0
 
 
-def test_q12_each_address_has_its_limit() -> None:
+def test_q12_the_connections_of_each_address_are_limited() -> None:
     world = World(max_connections_per_ip=2, max_connections_per_ip_overrides="192.0.2.9:1")
     assert world.admitted("192.0.2.1", "192.0.2.1", "192.0.2.1") == [True, True, False]
     assert world.admitted("192.0.2.9", "192.0.2.9") == [True, False]
@@ -53,7 +53,7 @@ def test_q12_addresses_without_connections_are_dropped() -> None:
     assert world.quotas._counts == {}
 
 
-def test_q12_the_limit_changes_while_connections_stand() -> None:
+def test_q12_a_changed_limit_counts_open_connections() -> None:
     world = World(max_connections_per_ip=1)
     assert world.admitted("192.0.2.1", "192.0.2.1") == [True, False]
     world.set(max_connections_per_ip=3)
@@ -61,7 +61,7 @@ def test_q12_the_limit_changes_while_connections_stand() -> None:
 
 
 @pytest.mark.parametrize("text", ["192.0.2.1", "host:1", "192.0.2.1:-1", "192.0.2.1:x", ":5"])
-def test_q12_overrides_are_addresses_and_numbers(text: str) -> None:
+def test_q12_invalid_overrides_of_the_limit_per_ip_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="ADDRESS:COUNT"):
         parse_config({"max.connections.per.ip.overrides": text})
 
@@ -74,7 +74,7 @@ def test_q12_overrides_may_be_ipv6() -> None:
     }
 
 
-def test_q13_too_many_connections_wait_at_most_one_window_to_be_accepted() -> None:
+def test_q13_connections_over_the_rate_are_delayed_by_at_most_a_window() -> None:
     world = World(max_connection_creation_rate=1)
     assert all(world.admitted(*["192.0.2.1"] * 10))
     assert world.quotas.pause_ms() == 0
@@ -87,13 +87,13 @@ def test_q13_too_many_connections_wait_at_most_one_window_to_be_accepted() -> No
     assert world.quotas.pause_ms() == 0
 
 
-def test_q13_a_rate_of_0_lets_one_connection_pass_in_each_window() -> None:
+def test_q13_a_rate_of_0_accepts_one_connection_in_each_window() -> None:
     world = World(max_connection_creation_rate=0)
     assert world.admitted("192.0.2.1") == [True]
     assert world.quotas.pause_ms() == 1000
 
 
-def test_q14_an_address_that_comes_too_often_is_held_and_closed() -> None:
+def test_q14_connections_over_the_rate_of_an_address_are_held_and_closed() -> None:
     world = World()
     world.quotas.update("192.0.2.1", 0.5)
     assert all(world.admitted(*["192.0.2.1"] * 5))
@@ -111,7 +111,7 @@ def test_q14_an_address_that_comes_too_often_is_held_and_closed() -> None:
     assert all(world.admitted(*["192.0.2.1"] * 50))
 
 
-def test_q14_the_default_is_of_each_address() -> None:
+def test_q14_the_default_rate_applies_to_each_address_separately() -> None:
     world = World()
     world.quotas.update(None, 0.1)
     world.quotas.update("192.0.2.9", 100)

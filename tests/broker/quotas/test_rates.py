@@ -12,14 +12,14 @@ from odradek_broker.quotas.rates import SampledRate, TokenBucket, Windows
 WINDOWS = Windows(11, 1000)
 
 
-def test_q05_the_first_amount_is_taken_over_all_whole_windows() -> None:
+def test_q05_the_first_rate_is_computed_over_all_full_windows() -> None:
     rate = SampledRate(WINDOWS)
     rate.record(1000, 0)
     assert rate.per_second(0) == 100
     assert rate.per_second(400) == pytest.approx(1000 / 10.4)
 
 
-def test_q06_the_wait_brings_the_rate_down_to_the_quota() -> None:
+def test_q06_the_throttle_time_brings_the_rate_down_to_the_quota() -> None:
     rate = SampledRate(WINDOWS)
     rate.record(3000, 0)
     # 300 a second over ten seconds, where 100 are allowed.
@@ -37,13 +37,13 @@ def test_q06_the_wait_brings_the_rate_down_to_the_quota() -> None:
         (250, 2592, 368),
     ],
 )
-def test_q06_waits_are_those_of_kafka(limit: float, recorded: float, wait_ms: int) -> None:
+def test_q06_throttle_times_equal_kafkas(limit: float, recorded: float, wait_ms: int) -> None:
     rate = SampledRate(WINDOWS)
     rate.record(recorded, 5)
     assert rate.throttle_ms(limit, 5) == wait_ms
 
 
-def test_q05_windows_drop_out_as_a_whole() -> None:
+def test_q05_samples_expire_by_whole_windows() -> None:
     rate = SampledRate(WINDOWS)
     rate.record(500, 0)
     rate.record(500, 999)
@@ -54,7 +54,7 @@ def test_q05_windows_drop_out_as_a_whole() -> None:
     assert rate.per_second(12_000) == 0
 
 
-def test_q08_what_is_taken_back_does_not_count() -> None:
+def test_q08_an_amount_taken_back_does_not_count() -> None:
     rate = SampledRate(WINDOWS)
     rate.record(200, 0)
     rate.record(900, 10)
@@ -62,7 +62,7 @@ def test_q08_what_is_taken_back_does_not_count() -> None:
     assert rate.per_second(0) == 20
 
 
-def test_one_window_has_no_whole_ones() -> None:
+def test_a_rate_over_a_single_window_has_no_full_windows() -> None:
     rate = SampledRate(Windows(1, 1000))
     rate.record(10, 0)
     assert rate.per_second(0) == 10 / 0.001
@@ -73,7 +73,9 @@ def test_one_window_has_no_whole_ones() -> None:
 
 @example([(0, 1), (0, 4999), (0, 10_000), (0, 1000), (0, 7001), (0, 1)])
 @given(st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 10_000)), min_size=1, max_size=60))
-def test_q06_a_client_that_waits_stays_at_its_quota(steps: list[tuple[int, int]]) -> None:
+def test_q06_a_client_that_waits_for_its_throttle_time_stays_within_its_quota(
+    steps: list[tuple[int, int]],
+) -> None:
     """Over any time, except for the initial burst, the last request, and the half millisecond by
     which each wait is rounded, as in Kafka."""
     rate, now_ms, used, limit = SampledRate(WINDOWS), 0, 0, 1000
@@ -85,7 +87,7 @@ def test_q06_a_client_that_waits_stays_at_its_quota(steps: list[tuple[int, int]]
         now_ms += rate.throttle_ms(limit, now_ms)
 
 
-def test_q10_a_bucket_begins_full_and_is_overdrawn_once() -> None:
+def test_q10_a_token_bucket_begins_full_and_may_be_overdrawn() -> None:
     bucket = TokenBucket(WINDOWS)
     assert bucket.throttle_ms(2, 0) == 0
     # The bucket has 22 tokens.
@@ -97,7 +99,7 @@ def test_q10_a_bucket_begins_full_and_is_overdrawn_once() -> None:
     assert bucket.throttle_ms(2, 5000) == 0
 
 
-def test_q10_a_bucket_holds_no_more_than_its_windows_bring() -> None:
+def test_q10_a_token_bucket_holds_the_tokens_of_its_windows_at_most() -> None:
     bucket = TokenBucket(Windows(2, 1000))
     bucket.take(1, 5, 0)
     bucket.take(11, 5, 3_600_000)

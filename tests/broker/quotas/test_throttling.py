@@ -142,7 +142,7 @@ def fetch(offset: int = 0, session: tuple[int, int] = (0, -1)) -> FetchRequest:
     )
 
 
-def test_n11_a_throttled_connection_is_answered_at_once_and_waits() -> None:
+def test_n11_a_throttled_request_is_answered_at_once_and_the_next_one_waits() -> None:
     async def story(broker: Broker, peer: Peer) -> None:
         # Half of the amount that one request may use at once: the wait is as long.
         broker.quota(QuotaKey.PRODUCER_BYTE_RATE, body_bytes(produce(), 9) / 20)
@@ -160,7 +160,7 @@ def test_n11_a_throttled_connection_is_answered_at_once_and_waits() -> None:
     played(story)
 
 
-def test_n11_produce_without_an_answer_waits_too() -> None:
+def test_n11_a_produce_with_acks_0_throttles_its_connection() -> None:
     async def story(broker: Broker, peer: Peer) -> None:
         broker.quota(QuotaKey.PRODUCER_BYTE_RATE, body_bytes(produce(0), 9) / 20)
         start_s = asyncio.get_running_loop().time()
@@ -173,7 +173,7 @@ def test_n11_produce_without_an_answer_waits_too() -> None:
     played(story)
 
 
-def test_q07_requests_that_are_here_already_wait_for_the_first_too_many() -> None:
+def test_q07_requests_behind_a_throttled_request_are_handled_after_its_wait() -> None:
     """The broker works ahead, but not beyond a quota."""
 
     async def story(broker: Broker, peer: Peer) -> None:
@@ -193,7 +193,7 @@ def test_q07_requests_that_are_here_already_wait_for_the_first_too_many() -> Non
     played(story)
 
 
-def test_n11_other_clients_do_not_wait() -> None:
+def test_n11_a_throttled_client_does_not_delay_other_clients() -> None:
     async def story(broker: Broker, peer: Peer) -> None:
         broker.quota(QuotaKey.PRODUCER_BYTE_RATE, 1)
         other = await broker.peer()
@@ -225,7 +225,7 @@ def test_n11_a_throttled_connection_is_not_read() -> None:
     played(story)
 
 
-def test_n11_a_throttled_connection_may_end() -> None:
+def test_n11_a_stop_answers_the_requests_of_a_throttled_connection() -> None:
     async def story(broker: Broker, peer: Peer) -> None:
         broker.quota(QuotaKey.PRODUCER_BYTE_RATE, 1)
         both = peer.frame(produce(), 9) + peer.frame(MetadataRequest(topics=None), 9)
@@ -242,7 +242,7 @@ def test_n11_a_throttled_connection_may_end() -> None:
     played(story)
 
 
-def test_n11_the_throttling_of_a_cut_connection_ends() -> None:
+def test_n11_an_aborted_connection_is_no_longer_throttled() -> None:
     async def story(broker: Broker, peer: Peer) -> None:
         broker.quota(QuotaKey.PRODUCER_BYTE_RATE, 1)
         peer.send(produce(), 9)
@@ -257,7 +257,7 @@ def test_n11_the_throttling_of_a_cut_connection_ends() -> None:
 
 
 @pytest.mark.parametrize("version", [4, 7, 12])
-def test_q08_an_answer_that_is_too_much_is_withheld_and_does_not_count(version: int) -> None:
+def test_q08_a_fetch_answer_over_the_quota_is_withheld_and_not_counted(version: int) -> None:
     async def story(broker: Broker, peer: Peer) -> None:
         broker.world.produce("orders", 100)
         peer.send(fetch(), version)
@@ -279,7 +279,7 @@ def test_q08_an_answer_that_is_too_much_is_withheld_and_does_not_count(version: 
     played(story)
 
 
-def test_q08_a_session_stays_as_it_was_when_its_answer_is_withheld() -> None:
+def test_q08_a_withheld_answer_leaves_its_fetch_session_unchanged() -> None:
     async def story(broker: Broker, peer: Peer) -> None:
         peer.send(fetch(session=(0, 0)), 11)
         await asyncio.sleep(1)
@@ -305,7 +305,7 @@ def test_q08_a_session_stays_as_it_was_when_its_answer_is_withheld() -> None:
     played(story)
 
 
-def test_q08_a_new_session_does_not_begin_with_a_withheld_answer() -> None:
+def test_q08_a_withheld_answer_begins_no_fetch_session() -> None:
     async def story(broker: Broker, peer: Peer) -> None:
         broker.world.produce("orders", 100)
         broker.quota(QuotaKey.CONSUMER_BYTE_RATE, 20)
@@ -317,7 +317,7 @@ def test_q08_a_new_session_does_not_begin_with_a_withheld_answer() -> None:
     played(story)
 
 
-def test_q08_no_fetch_is_asked_for_more_than_can_be_answered() -> None:
+def test_q08_a_fetch_reads_no_more_than_the_quota_allows() -> None:
     async def story(broker: Broker, peer: Peer) -> None:
         for _ in range(10):
             broker.world.produce("orders", 100)
@@ -335,7 +335,7 @@ def test_q08_no_fetch_is_asked_for_more_than_can_be_answered() -> None:
     played(story)
 
 
-def test_q09_time_is_counted_for_all_requests() -> None:
+def test_q09_the_request_quota_counts_the_time_of_all_requests() -> None:
     async def story(broker: Broker, peer: Peer) -> None:
         ticks = iter(range(0, 10**12, 300_000))
         broker.node.metrics.now_us = lambda: next(ticks)
@@ -349,7 +349,7 @@ def test_q09_time_is_counted_for_all_requests() -> None:
     played(story)
 
 
-def test_q09_the_appends_of_a_mirror_are_exempt() -> None:
+def test_q09_append_mirror_records_is_exempt_from_quotas() -> None:
     """A follower's requests are exempt in Kafka; `odradek mirror` has a limit of its own."""
 
     async def story(broker: Broker, peer: Peer) -> None:
@@ -367,7 +367,7 @@ def test_q09_the_appends_of_a_mirror_are_exempt() -> None:
     played(story)
 
 
-def test_q10_topics_that_metadata_creates_count_and_are_created() -> None:
+def test_q10_topics_auto_created_by_metadata_count_towards_the_quota() -> None:
     async def story(broker: Broker, peer: Peer) -> None:
         # The bucket has 0.55 of a partition, and is overdrawn by 0.45.
         broker.quota(QuotaKey.CONTROLLER_MUTATION_RATE, 0.05)
