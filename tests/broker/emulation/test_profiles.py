@@ -17,7 +17,7 @@ EVERY_PROFILE = pytest.mark.parametrize("name", PROFILES)
 
 
 @EVERY_PROFILE
-def test_every_profile_answers_some_version_of_all_that_it_advertises(name: str) -> None:
+def test_every_profile_serves_the_newest_version_that_it_advertises(name: str) -> None:
     served = served_apis(PROFILES[name], two_phase_commit=True)
     assert not PRIVATE_KEYS & served.keys()
     assert {ApiKey.API_VERSIONS, ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA} <= served.keys()
@@ -33,14 +33,14 @@ def test_every_profile_answers_some_version_of_all_that_it_advertises(name: str)
             assert each.versions.last == each.advertised.last, each.api.name
 
 
-def test_a_broker_that_emulates_none_serves_and_advertises_everything() -> None:
+def test_a_broker_without_a_profile_serves_and_advertises_every_version() -> None:
     served = served_apis(None, two_phase_commit=True)
     assert {key: (each.api, each.versions, each.advertised) for key, each in served.items()} == {
         key: (api, api.versions, api.advertised) for key, api in APIS.items()
     }
 
 
-def test_prepared_transactions_are_not_advertised_if_they_are_off() -> None:
+def test_two_phase_commit_is_not_advertised_if_it_is_disabled() -> None:
     served = served_apis(None, two_phase_commit=False)[ApiKey.INIT_PRODUCER_ID]
     assert served.advertised == Versions(0, 5)
 
@@ -57,18 +57,18 @@ def test_the_settings_of_a_profile_are_defaults(name: str) -> None:
     assert any(PROFILES[name].title in notice.text for notice in notices)
 
 
-def test_a_synonym_of_a_setting_counts_as_given() -> None:
+def test_the_event_hubs_profile_lowers_the_idle_limit_of_connections() -> None:
     given = {"odradek.emulate": "event-hubs"}
     assert parse_config(given)[0].connections_max_idle_ms == 240_000
     assert parse_config({})[0].connections_max_idle_ms == 600_000
 
 
-def test_an_unknown_broker_is_refused_with_the_known_ones() -> None:
+def test_the_error_for_an_unknown_profile_lists_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=r"kafka-3\.9.*event-hubs"):
         parse_config({"odradek.emulate": "kafka-0.8"})
 
 
 @EVERY_PROFILE
-def test_every_rule_of_topics_has_a_source(name: str) -> None:
+def test_every_topic_rule_of_a_profile_has_a_source(name: str) -> None:
     for rule in PROFILES[name].topic_rules:
         assert "." in rule.source and "/" in rule.source

@@ -44,7 +44,9 @@ async def clean(broker: RunningBroker) -> None:
     await until(lambda: not cleaner.busy)
 
 
-async def test_l25_what_was_cleaned_and_what_is_left_for_later(start_broker: StartBroker) -> None:
+async def test_l25_a_partition_shows_its_clean_offset_and_its_last_compaction(
+    start_broker: StartBroker,
+) -> None:
     broker = await start_broker(log_cleaner_backoff_ms="3600000")
     client = await broker.client()
     await client.create_topic("t", cleanup_policy="compact", segment_bytes="1000")
@@ -70,7 +72,9 @@ async def test_l25_what_was_cleaned_and_what_is_left_for_later(start_broker: Sta
     )
 
 
-async def test_l25_why_what_is_new_is_not_cleaned_yet(start_broker: StartBroker) -> None:
+async def test_l25_a_partition_shows_the_reason_why_it_is_not_compacted_yet(
+    start_broker: StartBroker,
+) -> None:
     broker = await start_broker(log_cleaner_backoff_ms="3600000")
     client = await broker.client()
     small: dict[str, Any] = {"cleanup_policy": "compact", "segment_bytes": "1000"}
@@ -94,7 +98,7 @@ async def test_l25_why_what_is_new_is_not_cleaned_yet(start_broker: StartBroker)
     )
 
 
-async def test_what_is_not_compacted_says_so(start_broker: StartBroker) -> None:
+async def test_a_partition_without_compaction_says_so(start_broker: StartBroker) -> None:
     broker = await start_broker(log_cleaner_enable="false")
     client = await broker.client()
     await client.create_topic("t", cleanup_policy="compact")
@@ -103,7 +107,7 @@ async def test_what_is_not_compacted_says_so(start_broker: StartBroker) -> None:
     assert await now(client, "plain-0") == "it is not compacted: cleanup.policy is delete"
 
 
-async def test_l25_a_log_that_cannot_be_cleaned_is_told_with_its_error(
+async def test_l25_a_log_that_cannot_be_compacted_is_shown_with_its_error(
     start_broker: StartBroker,
 ) -> None:
     broker = await start_broker(log_cleaner_backoff_ms="3600000")
@@ -122,7 +126,9 @@ async def test_l25_a_log_that_cannot_be_cleaned_is_told_with_its_error(
     assert await now(client) == event.text
 
 
-async def test_a18_it_takes_the_right_to_describe_the_topic(start_broker: StartBroker) -> None:
+async def test_a18_the_compaction_of_a_partition_needs_describe_on_the_topic(
+    start_broker: StartBroker,
+) -> None:
     broker = await start_broker()
     client = await broker.client()
     await client.create_topic("t", cleanup_policy="compact")

@@ -28,7 +28,7 @@ E = ErrorCode
 _LEFT = "left (closed, or did not poll within max.poll.interval.ms = 1.0 min: it did not say which)"
 
 
-def test_g40_a_rebalance_says_why_it_began_whom_it_waited_for_and_what_came_out() -> None:
+def test_g40_a_rebalance_is_shown_with_its_cause_its_waits_and_its_result() -> None:
     world = GroupWorld()
     first, _ = world.enter(client="one")
     world.complete([first])
@@ -65,7 +65,7 @@ def test_g40_a_rebalance_says_why_it_began_whom_it_waited_for_and_what_came_out(
     ]
 
 
-def test_g70_removed_members_with_the_reason() -> None:
+def test_g70_a_removed_member_is_shown_with_the_reason() -> None:
     world = GroupWorld()
     first, second = world.stable()
     world.wait(6_000)
@@ -87,7 +87,7 @@ def test_g70_removed_members_with_the_reason() -> None:
     assert sentences(world)[-1].endswith("ILLEGAL_GENERATION: expected generation 2, got 1")
 
 
-def test_g42_members_that_joined_too_late_and_g46_members_that_did_not_sync() -> None:
+def test_g42_members_removed_for_a_missing_join_or_sync_are_shown() -> None:
     world = GroupWorld()
     first, second = world.stable(session_ms=100_000)
     third, _ = world.enter(session_ms=100_000)
@@ -106,7 +106,7 @@ def test_g42_members_that_joined_too_late_and_g46_members_that_did_not_sync() ->
     assert f"because {third} did not fetch the assignment of generation 3" in told[-1]
 
 
-def test_g80_members_that_left_g28_were_replaced_or_were_removed_by_name() -> None:
+def test_g80_members_that_left_or_were_replaced_or_removed_are_shown() -> None:
     world = GroupWorld()
     first, second = world.stable()
     world.leave(second)
@@ -175,7 +175,7 @@ def test_g80_the_reason_of_an_administrator_is_shown() -> None:
     )
 
 
-def test_joins_and_commits_that_are_refused() -> None:
+def test_refused_joins_and_commits_are_shown_with_the_reason() -> None:
     world = GroupWorld(group_max_size=1)
     world.join(session_ms=1)
     assert "its session timeout is 1 ms; from 6000 to 1800000 are taken" in sentences(world)[-1]
@@ -190,7 +190,7 @@ def test_joins_and_commits_that_are_refused() -> None:
     assert sentences(world)[-1].endswith("it speaks sticky; all members of the group speak range")
 
 
-def test_g90_a_restart_tells_which_groups_it_found() -> None:
+def test_g90_a_group_found_at_the_start_is_shown() -> None:
     world = GroupWorld()
     first, second = world.stable()
     world.restart()
@@ -201,7 +201,7 @@ def test_g90_a_restart_tells_which_groups_it_found() -> None:
     )
 
 
-def test_o11_o15_offsets_that_went_and_a_group_that_is_gone() -> None:
+def test_o11_o15_deleted_offsets_and_a_deleted_group_are_shown() -> None:
     world = GroupWorld(offsets_retention_minutes=1)
     assert world.commit() is E.NONE
     # The group has never had another state.

@@ -28,7 +28,7 @@ def told(history: History, subject: str = "g") -> list[str]:
 # --- The ring ---
 
 
-def test_events_are_kept_by_subject_oldest_first_with_their_time() -> None:
+def test_events_are_kept_by_subject_in_order_with_their_times() -> None:
     clock = SimulatedClock(wall_start_ms=0, now_ms=1_000)
     history = History(clock.wall_ms)
     for number in range(3):
@@ -43,7 +43,7 @@ def test_events_are_kept_by_subject_oldest_first_with_their_time() -> None:
     assert history.about("unknown") == ([], 1_000, 0)
 
 
-def test_a_busy_subject_pushes_out_its_own_past_first() -> None:
+def test_a_busy_subject_drops_its_own_oldest_events_first() -> None:
     clock = SimulatedClock(wall_start_ms=0, now_ms=1_000)
     history = History(clock.wall_ms, events_max=100, subject_events_max=10)
     left(history, "quiet", "quiet")
@@ -58,7 +58,7 @@ def test_a_busy_subject_pushes_out_its_own_past_first() -> None:
     assert len(history) == 11
 
 
-def test_d11_all_subjects_together_are_limited_too_and_it_is_said_from_when_on() -> None:
+def test_d11_the_events_of_all_subjects_are_limited() -> None:
     clock = SimulatedClock(wall_start_ms=0, now_ms=1_000)
     history = History(clock.wall_ms, events_max=50)
     for number in range(200):
@@ -70,7 +70,7 @@ def test_d11_all_subjects_together_are_limited_too_and_it_is_said_from_when_on()
     assert history.about("g0") == ([], 1_150, 0)
 
 
-def test_d11_the_bytes_are_limited() -> None:
+def test_d11_the_bytes_of_a_history_are_limited() -> None:
     history = History(
         SimulatedClock(wall_start_ms=0, now_ms=1_000).wall_ms,
         bytes_max=100_000,
@@ -90,7 +90,9 @@ def test_d11_the_bytes_are_limited() -> None:
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2), st.integers(0, 300)), max_size=80)
 )
-def test_d11_limits_hold_and_the_books_are_right(steps: list[tuple[str, int, int]]) -> None:
+def test_d11_the_limits_of_a_history_hold_for_random_events(
+    steps: list[tuple[str, int, int]],
+) -> None:
     clock = SimulatedClock(wall_start_ms=0, now_ms=1_000)
     history = History(clock.wall_ms, events_max=12, subject_events_max=5, bytes_max=8_000)
     kept: dict[str, list[tuple[int, str]]] = {"a": [], "b": [], "c": []}
@@ -112,7 +114,7 @@ def test_d11_limits_hold_and_the_books_are_right(steps: list[tuple[str, int, int
         assert history.size_bytes == 0
 
 
-def test_d11_long_names_of_topics_count() -> None:
+def test_d11_long_topic_names_count_towards_the_bytes_of_a_history() -> None:
     history = History(SimulatedClock(wall_start_ms=0, now_ms=1_000).wall_ms, bytes_max=100_000)
     for number in range(100):
         places = [(f"{number}-{index}" + "t" * 240, index) for index in range(LIST_MAX)]
@@ -121,7 +123,7 @@ def test_d11_long_names_of_topics_count() -> None:
     assert 0 < sum(map(sys.getsizeof, held)) <= history.size_bytes <= 100_000
 
 
-def test_the_same_thing_again_is_counted() -> None:
+def test_a_repeated_event_is_counted() -> None:
     clock = SimulatedClock(wall_start_ms=0, now_ms=1_000)
     history = History(clock.wall_ms)
     for number in range(5):
@@ -135,7 +137,7 @@ def test_the_same_thing_again_is_counted() -> None:
     assert [each.times for each in history.about("p").events] == [5, 1, 1]
 
 
-def test_d11_what_is_recorded_is_cut() -> None:
+def test_d11_long_texts_and_lists_of_an_event_are_shortened() -> None:
     history = History(SimulatedClock(wall_start_ms=0, now_ms=1_000).wall_ms)
     history.record(
         "g",
@@ -160,7 +162,7 @@ def test_d11_what_is_recorded_is_cut() -> None:
 # --- The sentences ---
 
 
-def test_optional_parts_are_left_out_and_missing_fields_are_seen() -> None:
+def test_a_sentence_omits_optional_parts_and_marks_missing_fields() -> None:
     assert sentence(EventKind.MEMBER_LEFT, {"member": "m"}) == "m left"
     assert sentence(EventKind.MEMBER_LEFT, {"member": "m", "instance": "i"}) == "m (static: i) left"
     everything = {"member": "m", "instance": "i", "client": describe_client("c", "h")}
@@ -170,13 +172,13 @@ def test_optional_parts_are_left_out_and_missing_fields_are_seen() -> None:
     assert "epoch 0" in sentence(EventKind.PRODUCER_GIVEN, {"client": "c", "epoch": 0})
 
 
-def test_what_a_field_says_is_not_taken_for_a_part_of_the_sentence() -> None:
+def test_brackets_in_a_field_are_not_taken_for_placeholders() -> None:
     hostile = "[{member}] {error} ]["
     assert sentence(EventKind.MEMBER_LEFT, {"member": hostile}) == f"{hostile} left"
     assert sentence(EventKind.MEMBER_LEFT, {"member": "m", "instance": hostile}).count(hostile) == 1
 
 
-def test_what_a_client_calls_itself_cannot_steer_a_terminal_or_forge_a_line() -> None:
+def test_control_characters_of_clients_are_escaped_in_sentences() -> None:
     client = describe_client("x\n2026-01-01 00:00:00.000  all is well\x1b[2J\u202e", "\u00e9\u4e2d")
     said = sentence(EventKind.PRODUCER_GIVEN, {"client": client, "epoch": 0})
     assert said.isprintable()
@@ -187,7 +189,7 @@ def test_what_a_client_calls_itself_cannot_steer_a_terminal_or_forge_a_line() ->
 
 
 @pytest.mark.parametrize("what", EventKind, ids=lambda what: what.name)
-def test_every_sentence_can_be_said(what: EventKind) -> None:
+def test_every_kind_of_event_has_a_complete_sentence(what: EventKind) -> None:
     names = re.findall(r"\{(\w+)\}", what.value)
     assert names
     said = sentence(what, {name: f"<{name}>" for name in names})
@@ -197,14 +199,14 @@ def test_every_sentence_can_be_said(what: EventKind) -> None:
     assert "  " not in said and said == said.strip()
 
 
-def test_spans_are_for_people() -> None:
+def test_durations_are_written_with_readable_units() -> None:
     told = [
         duration_text(each) for each in (-5, 0, 999, 1_000, 59_900, 90_000, 5_400_000, 259_200_000)
     ]
     assert told == ["0 ms", "0 ms", "999 ms", "1.0 s", "59.9 s", "1.5 min", "1.5 h", "3.0 d"]
 
 
-def test_a_state_is_cut_like_an_event() -> None:
+def test_a_state_is_shortened_like_an_event() -> None:
     now = CurrentState.of(
         EventKind.NOW_NOTHING, {"reason": "x" * 1_000, "other": None}, [("b", 1), ("a", 0)]
     )

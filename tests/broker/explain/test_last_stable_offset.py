@@ -37,7 +37,7 @@ def producer(broker: RunningBroker, transactional_id: str, **settings: Any) -> P
     )
 
 
-async def test_t45_the_open_transaction_is_named_with_its_age_and_the_way_to_end_it(
+async def test_t45_the_blocking_transaction_is_shown_with_its_age_and_the_command(
     start_broker: StartBroker,
 ) -> None:
     broker, client = await broker_with_topic(start_broker)

@@ -40,7 +40,9 @@ async def produce(client: RawClient, who: int, epoch: int, sequence: int, record
     return int(response.responses[0].partition_responses[0].error_code)
 
 
-async def test_p13_which_sequence_was_expected_and_which_came(client: RawClient) -> None:
+async def test_p13_a_refused_batch_is_shown_with_expected_and_received_sequence(
+    client: RawClient,
+) -> None:
     await client.create_topic("t")
     who = await new_id(client)
     assert await produce(client, who, 0, 0, 3) == E.NONE
@@ -71,7 +73,7 @@ async def test_p13_which_sequence_was_expected_and_which_came(client: RawClient)
     )
 
 
-async def test_p12_epochs_that_came_and_one_that_is_fenced(client: RawClient) -> None:
+async def test_p12_new_and_fenced_epochs_of_a_producer_are_shown(client: RawClient) -> None:
     await client.create_topic("t")
     who = await new_id(client)
     for epoch in (0, 1):
@@ -92,7 +94,7 @@ async def test_accepted_batches_leave_no_event(broker: RunningBroker, client: Ra
     assert len(broker.node.producer_history) == before
 
 
-async def test_p24_expiry_is_in_the_history(start_broker: StartBroker) -> None:
+async def test_p24_the_expiry_of_a_producer_id_is_in_the_history(start_broker: StartBroker) -> None:
     broker = await start_broker(producer_id_expiration_ms="1000")
     client = await broker.client()
     await client.create_topic("t")
@@ -108,7 +110,7 @@ async def test_p24_expiry_is_in_the_history(start_broker: StartBroker) -> None:
     ]
 
 
-async def test_p24_how_long_producers_are_remembered_may_be_changed_at_any_time(
+async def test_p24_the_expiration_of_producer_ids_may_be_changed_at_run_time(
     start_broker: StartBroker,
 ) -> None:
     broker = await start_broker(producer_id_expiration_check_interval_ms="1")
@@ -130,7 +132,7 @@ async def test_p24_how_long_producers_are_remembered_may_be_changed_at_any_time(
     )
 
 
-async def test_p28_after_a_restart_the_state_is_shown_without_earlier_events(
+async def test_p28_the_state_of_a_producer_is_shown_after_a_restart(
     start_broker: StartBroker,
 ) -> None:
     first = await start_broker()
@@ -186,7 +188,9 @@ async def test_the_transactional_id_of_a_producer_id_is_shown(client: RawClient)
     )
 
 
-async def test_nothing_known_and_the_private_key_is_advertised(client: RawClient) -> None:
+async def test_an_unknown_producer_id_is_refused_and_describe_history_is_advertised(
+    client: RawClient,
+) -> None:
     answer = await ask(client, 10**15)
     assert answer.error_code == E.UNKNOWN_PRODUCER_ID
     assert "nothing is known of producer id" in answer.error_message

@@ -65,7 +65,7 @@ class Told(ShareWorld):
         return sentence(state.kind, state.fields)
 
 
-def test_h243_who_had_a_record_and_why_it_came_again() -> None:
+def test_h243_the_deliveries_of_a_record_are_shown_with_members_and_reasons() -> None:
     world = Told()
     world.began("a")
     world.began("b")
@@ -86,7 +86,7 @@ def test_h243_who_had_a_record_and_why_it_came_again() -> None:
     assert world.now(4) == "a has it, and its lock lasts 30.0 s more, delivery 1"
 
 
-def test_h243_an_expired_lock_and_the_answer_that_came_too_late() -> None:
+def test_h243_an_expired_lock_and_a_late_acknowledgement_are_shown() -> None:
     world = Told()
     world.began("a")
     world.acquired("a")
@@ -101,7 +101,7 @@ def test_h243_an_expired_lock_and_the_answer_that_came_too_late() -> None:
     )
 
 
-def test_h243_sessions_that_end() -> None:
+def test_h243_the_end_of_a_members_session_is_shown() -> None:
     world = Told()
     for member, connection in (("a", 1), ("b", 2)):
         world.sessions.plan(GROUP, member, 0, [ASKED], [], connection, acknowledges=False)
@@ -121,7 +121,7 @@ def test_h243_sessions_that_end() -> None:
     )
 
 
-def test_h243_an_acknowledgement_that_could_not_be_stored() -> None:
+def test_h243_an_acknowledgement_that_could_not_be_stored_is_shown() -> None:
     world = Told()
     world.acquired()
     world.states.error = E.COORDINATOR_NOT_AVAILABLE
@@ -131,7 +131,7 @@ def test_h243_an_acknowledgement_that_could_not_be_stored() -> None:
     )
 
 
-def test_h244_the_ends_of_records() -> None:
+def test_h244_archived_records_are_shown_with_the_reason() -> None:
     world = Told()
     world.settings = world.settings._replace(delivery_count_limit=2)
     world.acquired()
@@ -151,7 +151,7 @@ def test_h244_the_ends_of_records() -> None:
     assert world.now(0) == "the group is done with it: its start offset is 4"
 
 
-def test_h244_records_that_are_not_there_any_more() -> None:
+def test_h244_aborted_and_deleted_records_are_shown_as_archived() -> None:
     world = Told()
     world.settings = world.settings._replace(committed=True)
     world.produce(10, producer_id=7, transactional=True)
@@ -173,7 +173,7 @@ def test_h244_records_that_are_not_there_any_more() -> None:
     assert world.now(4).endswith("; it is not in the log any more, which begins at 5")
 
 
-def test_h244_dead_letters() -> None:
+def test_h244_dead_letters_of_a_record_are_shown() -> None:
     world = Told()
     reason = GivenUpBecause.REJECTED
     world.acquired()
@@ -190,7 +190,7 @@ def test_h244_dead_letters() -> None:
     assert world.story(6)[-1] == "it has no dead letter: there is no topic dlq"
 
 
-def test_h244_offsets_that_were_reset() -> None:
+def test_h244_a_reset_of_the_groups_offsets_is_shown() -> None:
     world = Told()
     world.acquired()
     world.note()
@@ -210,7 +210,7 @@ def test_h244_offsets_that_were_reset() -> None:
     assert world.story(5)[-1].startswith(again)
 
 
-def test_h244_a_load_says_what_is_stored() -> None:
+def test_h244_the_stored_state_of_a_record_is_shown_after_a_load() -> None:
     world = Told()
     world.acquired()
     world.acknowledge(0, 1, ACCEPT)
@@ -233,7 +233,7 @@ def test_h244_a_load_says_what_is_stored() -> None:
     )
 
 
-def test_h242_a_full_history_drops_the_oldest_and_says_so() -> None:
+def test_h242_a_full_history_drops_the_oldest_events_and_counts_them() -> None:
     world = Told(partition_events_max=5)
     for _ in range(4):
         world.acquired()
@@ -246,7 +246,7 @@ def test_h242_a_full_history_drops_the_oldest_and_says_so() -> None:
     assert world.story(0)[0].startswith("a released it")
 
 
-def test_h242_bytes_are_limited_for_all_share_partitions() -> None:
+def test_h242_the_bytes_of_all_share_partitions_events_are_limited() -> None:
     clock = ShareWorld().clock
     history = ShareHistory(clock.wall_ms, bytes_max=100_000)
     runs = [Acquired(2 * number, 2 * number, 1) for number in range(100)]
@@ -258,7 +258,7 @@ def test_h242_bytes_are_limited_for_all_share_partitions() -> None:
     assert history.about(ShareKey("g", bytes(16), 49)).events != []
 
 
-def test_h242_a_load_of_many_batches_leaves_the_rest_of_the_history() -> None:
+def test_h242_a_load_of_many_batches_does_not_drop_other_events() -> None:
     world = Told()
     world.acquired()
     world.note()
@@ -279,7 +279,7 @@ def test_h242_equal_empty_fetches_are_one_event() -> None:
     assert entry.times == 3
 
 
-def test_h242_types_of_single_offsets_are_kept_in_a_byte_each() -> None:
+def test_h242_acknowledge_types_are_kept_in_a_byte_for_each_offset() -> None:
     world = Told()
     world.acquired()
     types = [ACCEPT, REJECT, RELEASE, *[ACCEPT] * 7]
@@ -291,7 +291,7 @@ def test_h242_types_of_single_offsets_are_kept_in_a_byte_each() -> None:
     assert kept.acknowledgements[0].types == bytes(types)  # type: ignore[union-attr]
 
 
-def test_h245_records_that_were_not_delivered_yet() -> None:
+def test_h245_an_undelivered_record_is_shown_with_the_reason() -> None:
     world = Told()
     world.settings = world.settings._replace(max_record_locks=10)
     assert world.now(3) == "no member has fetched from this partition yet"
@@ -307,7 +307,7 @@ def test_h245_records_that_were_not_delivered_yet() -> None:
     assert world.now(0) == "it is available in 5.0 s, after a pause, delivery 1"
 
 
-def test_h245_a_share_partition_says_why_fetches_bring_nothing() -> None:
+def test_h245_a_share_partition_shows_why_fetches_acquire_no_records() -> None:
     world = Told()
     world.acquired()
     world.acquired("b")

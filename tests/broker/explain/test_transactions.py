@@ -39,7 +39,7 @@ def test_the_history_has_a_transaction_from_beginning_to_end(world: TransactionW
     assert now(world) == ["CompleteCommit, producer id 1001, epoch 0; last change 0 ms ago"]
 
 
-def test_only_added_partitions_are_shown_and_the_group_of_offsets(world: TransactionWorld) -> None:
+def test_newly_added_partitions_and_the_group_of_offsets_are_shown(world: TransactionWorld) -> None:
     who = init(world, "a")
     world.add(who, T0)
     offsets = frozenset({("__consumer_offsets", 3)})
@@ -52,7 +52,9 @@ def test_only_added_partitions_are_shown_and_the_group_of_offsets(world: Transac
     assert "partitions __consumer_offsets-3, topic-0" in now(world)[0]
 
 
-def test_t56_a_fenced_producer_is_shown_with_its_successor(world: TransactionWorld) -> None:
+def test_t56_a_fenced_producer_is_shown_with_the_producer_that_fenced_it(
+    world: TransactionWorld,
+) -> None:
     zombie = init(world, "zombie")
     world.add(zombie)
     assert init(world, "successor") == (-1, -1)  # told to retry
@@ -73,7 +75,9 @@ def test_t56_a_fenced_producer_is_shown_with_its_successor(world: TransactionWor
     assert "fences client successor at host (producer id 1001, epoch 2)" in sentences(world)[-1]
 
 
-def test_kip360_a_producer_that_bumps_its_epoch_fences_no_other(world: TransactionWorld) -> None:
+def test_kip360_a_producer_that_bumps_its_epoch_is_not_shown_as_fencing(
+    world: TransactionWorld,
+) -> None:
     producer_id, epoch = init(world, "a")
     init(world, "a", producer_id=producer_id, epoch=epoch)
     assert sentences(world)[-1] == (
@@ -84,7 +88,9 @@ def test_kip360_a_producer_that_bumps_its_epoch_fences_no_other(world: Transacti
     assert "the answer was lost" in sentences(world)[-1]
 
 
-def test_t55_a_timeout_says_how_long_and_whom(world: TransactionWorld) -> None:
+def test_t55_a_timeout_is_shown_with_its_duration_and_the_fenced_client(
+    world: TransactionWorld,
+) -> None:
     who = init(world, "slow")
     world.add(who)
     world.wait(75_000)
@@ -96,7 +102,7 @@ def test_t55_a_timeout_says_how_long_and_whom(world: TransactionWorld) -> None:
     assert "ABORT markers with epoch 1 go to topic-0" in sentences(world)
 
 
-def test_t43_markers_that_are_not_taken(world: TransactionWorld) -> None:
+def test_t43_a_refused_transaction_marker_is_shown_with_its_error(world: TransactionWorld) -> None:
     who = init(world, "a")
     world.add(who, T0, O0)
     world.markers.codes[O0] = E.NOT_LEADER_OR_FOLLOWER
@@ -113,7 +119,7 @@ def test_t43_markers_that_are_not_taken(world: TransactionWorld) -> None:
     assert now(world)[0].startswith("PrepareCommit, producer id 1001, epoch 0; open for 1.0 min")
 
 
-def test_t50e_a_restart_tells_what_it_found_and_forgets_the_rest(world: TransactionWorld) -> None:
+def test_t50e_a_transaction_found_at_the_start_is_shown(world: TransactionWorld) -> None:
     who = init(world, "a")
     world.add(who)
     world.markers.hold = True
@@ -130,7 +136,7 @@ def test_t50e_a_restart_tells_what_it_found_and_forgets_the_rest(world: Transact
     assert ask(world, wire.TRANSACTIONAL_ID, ID).started_ms == world.clock.wall_ms()
 
 
-def test_t06_expiry_is_remembered_when_the_id_is_not(world: TransactionWorld) -> None:
+def test_t06_the_expiry_of_a_transactional_id_is_shown(world: TransactionWorld) -> None:
     init(world, "a")
     world.wait(8 * 86_400_000)
     assert sentences(world)[-1].startswith("expired, unused for 7.")
@@ -174,7 +180,7 @@ REFUSALS = [
     REFUSALS,
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_refusal_says_what_was_expected(
+def test_a_refused_request_is_shown_with_expected_and_received_values(
     world: TransactionWorld, stored: dict[str, Any], call: Any, error: ErrorCode, reason: str
 ) -> None:
     world.markers.hold = True
@@ -191,7 +197,7 @@ def test_a_refusal_says_what_was_expected(
     assert (event.error, event.fields["reason"]) == (error, reason)
 
 
-def test_what_is_not_known_is_said(world: TransactionWorld) -> None:
+def test_refusals_of_unknown_ids_and_missing_partitions_are_shown(world: TransactionWorld) -> None:
     world.transactions.end(EndCall(ID, 7, 5, True, 1))
     assert sentences(world)[-1].endswith("never initialised, or expired")
     who = init(world, "a")

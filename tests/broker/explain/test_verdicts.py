@@ -81,7 +81,7 @@ def run(world: World, samples: int, consumed: int, produced: int, every: int = 1
     return found
 
 
-def test_a_group_that_reads_what_comes_is_ok(world: World) -> None:
+def test_a_group_that_keeps_up_with_its_producers_is_ok(world: World) -> None:
     world.ends[T0] = 100
     assert set(run(world, 40, 100, 100)) == {Verdict.OK}
     assert world.text() == "OK: it keeps up"
@@ -150,7 +150,7 @@ def test_a_group_that_commits_seldom_is_not_stopped(world: World) -> None:
 
 
 @pytest.mark.parametrize(("members", "samples"), [(0, WINDOW), (3, SLOW_SAMPLES)])
-def test_after_a_start_the_last_commit_is_all_that_is_known(
+def test_a_group_without_commits_since_the_start_is_stopped_after_a_while(
     world: World, members: int, samples: int
 ) -> None:
     world.members = members
@@ -192,7 +192,7 @@ def test_the_worst_partition_decides(world: World) -> None:
     assert run(world, 1, 50, 100)[-1] is Verdict.WARNING
 
 
-def test_groups_and_partitions_that_go_are_forgotten(world: World) -> None:
+def test_verdicts_of_deleted_groups_and_partitions_are_dropped(world: World) -> None:
     world.members = 0
     world.commits["other"] = {}
     world.ends[T0] = 100
@@ -209,7 +209,9 @@ def test_groups_and_partitions_that_go_are_forgotten(world: World) -> None:
     assert world.verdict("nobody") is Verdict.OK
 
 
-def test_a_round_is_taken_in_steps(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_offsets_of_a_sample_are_read_in_steps(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(verdicts, "STEP_OFFSETS", 3)
     asked: list[int] = []
     world.verdicts._end_offset = lambda topic, index: asked.append(index)
@@ -222,7 +224,7 @@ def test_a_round_is_taken_in_steps(world: World, monkeypatch: pytest.MonkeyPatch
     assert len(asked) == 10
 
 
-def test_windows_have_a_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_windows_is_limited(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdicts, "WINDOWS_MAX", 2)
     for index in range(5):
         world.commit(1, ("t", index))

@@ -79,7 +79,7 @@ def forged(content: bytes, **fields: int) -> bytes:
 # --- The topic ---
 
 
-def test_i01_the_source_is_set_at_the_creation_only(world: MirrorWorld) -> None:
+def test_i01_the_mirror_source_can_be_set_at_the_creation_only(world: MirrorWorld) -> None:
     metadata = world.node.metadata
     assert metadata.topic_overrides("t")["mirror.source"] == SOURCE
     other = "kafka:BBBBBBBBBBBBBBBBBBBBBB"
@@ -111,7 +111,7 @@ def test_i01_an_ordinary_topic_does_not_become_a_mirror(world: MirrorWorld) -> N
 @pytest.mark.parametrize(
     "source", ["kafka", "kafka:short", ":AAAAAAAAAAAAAAAAAAAAAA", "a b:" + "A" * 22]
 )
-def test_i01_a_source_that_is_none_is_refused(world: MirrorWorld, source: str) -> None:
+def test_i01_an_invalid_mirror_source_is_refused(world: MirrorWorld, source: str) -> None:
     wanted = NewTopic("u", 1, configs={"mirror.source": source})
     _, (result,) = create_topics(world.node.metadata, [wanted])
     assert result.error is E.INVALID_CONFIG and "CLUSTER_ID:TOPIC_ID" in (result.message or "")
@@ -119,13 +119,13 @@ def test_i01_a_source_that_is_none_is_refused(world: MirrorWorld, source: str) -
         world.node.metadata.topic_configs.validate({"mirror.source": source})
 
 
-def test_i01_a_restart_and_a_snapshot_know_the_source(world: MirrorWorld) -> None:
+def test_i01_a_restart_keeps_the_mirror_source(world: MirrorWorld) -> None:
     world.crash(keep_page_cache=False)
     assert world.node.metadata.mirror_sources == {"t": SOURCE}
     assert world.node.metadata.is_mirror("t")
 
 
-def test_i01_a_deleted_topic_is_no_mirror(world: MirrorWorld) -> None:
+def test_i01_a_recreated_topic_is_no_mirror(world: MirrorWorld) -> None:
     world.append(batch(), high_watermark=1)
     topic_id = world.node.metadata.topic_id("t")
     world.delete("t")
@@ -142,7 +142,7 @@ def test_i01_a_deleted_topic_is_no_mirror(world: MirrorWorld) -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_i03_batches_are_stored_as_they_came(
+def test_i03_mirrored_batches_are_stored_unchanged(
     world: MirrorWorld, source: SourceLog, codec: Codec
 ) -> None:
     source.data(3, codec)
@@ -153,7 +153,7 @@ def test_i03_batches_are_stored_as_they_came(
     same_state(world, source)
 
 
-def test_i03_a_batch_without_records_is_what_compaction_leaves(world: MirrorWorld) -> None:
+def test_i03_a_batch_without_records_is_accepted(world: MirrorWorld) -> None:
     content = batch(0, 1, producer_id=5)
     empty = forged(
         content[:HEADER_BYTES],
@@ -165,7 +165,7 @@ def test_i03_a_batch_without_records_is_what_compaction_leaves(world: MirrorWorl
     assert world.stored() == empty
 
 
-def test_i03_the_limits_of_the_topic_do_not_apply() -> None:
+def test_i03_the_settings_of_the_topic_do_not_limit_mirrored_batches() -> None:
     world = MirrorWorld()
     world.mirror_topic(
         max_message_bytes="100",
@@ -208,7 +208,7 @@ LIES: dict[str, dict[str, int]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_i03_a_lie_in_a_header_is_refused_and_what_came_before_it_stays(
+def test_i03_a_batch_with_a_false_header_is_refused_and_earlier_ones_stay(
     world: MirrorWorld, lie: str
 ) -> None:
     sound = batch(0, 3)
@@ -229,7 +229,7 @@ def test_i03_a_lie_in_a_header_is_refused_and_what_came_before_it_stays(
     assert world.append(batch(3)).error_code == E.NONE
 
 
-def test_i03_random_bytes_never_break_the_log(world: MirrorWorld) -> None:
+def test_i03_random_bytes_never_damage_the_log(world: MirrorWorld) -> None:
     chance = random.Random(5)
     content = batch(0, 3)
     for _ in range(300):
@@ -244,7 +244,9 @@ def test_i03_random_bytes_never_break_the_log(world: MirrorWorld) -> None:
     assert not world.log_of().offline
 
 
-def test_i04_the_expected_end_must_be_the_end(world: MirrorWorld, source: SourceLog) -> None:
+def test_i04_an_append_with_another_expected_end_is_refused(
+    world: MirrorWorld, source: SourceLog
+) -> None:
     source.data(5)
     content = source.read()
     assert world.append(content, end=0).log_end_offset == 5
@@ -255,7 +257,9 @@ def test_i04_the_expected_end_must_be_the_end(world: MirrorWorld, source: Source
     assert world.stored() == content
 
 
-def test_i04_of_two_mirrors_one_fails(world: MirrorWorld, source: SourceLog) -> None:
+def test_i04_an_append_of_a_second_mirror_at_the_same_offset_is_refused(
+    world: MirrorWorld, source: SourceLog
+) -> None:
     source.data(2)
     first, second = world.send(source.read(), end=0), world.send(source.read(), end=0)
     world.flush_all()
@@ -264,7 +268,7 @@ def test_i04_of_two_mirrors_one_fails(world: MirrorWorld, source: SourceLog) -> 
     assert world.stored() == source.read()
 
 
-def test_i04_base_offsets_rise(world: MirrorWorld) -> None:
+def test_i04_batches_without_rising_base_offsets_are_refused(world: MirrorWorld) -> None:
     for bad in (batch(3, 2) + batch(4), batch(3) + batch(3), batch(3) + batch(0)):
         begin = world.log_of().log_end_offset
         shifted = [batch(begin)] if begin else []
@@ -274,13 +278,13 @@ def test_i04_base_offsets_rise(world: MirrorWorld) -> None:
             assert result.log_end_offset in (4, 5)
 
 
-def test_i04_the_last_batch_must_be_whole(world: MirrorWorld) -> None:
+def test_i04_an_incomplete_last_batch_is_refused(world: MirrorWorld) -> None:
     result = world.append(batch(0) + batch(1)[:-1])
     assert (result.error_code, result.log_end_offset) == (E.CORRUPT_MESSAGE, 1)
     assert "incomplete" in (result.error_message or "")
 
 
-def test_i04_batches_that_were_fetched_behind_the_log_end_are_refused(
+def test_i04_batches_fetched_at_another_offset_than_the_log_end_are_refused(
     world: MirrorWorld, source: SourceLog
 ) -> None:
     """They are what follows batches whose append failed: there would be a gap."""
@@ -300,7 +304,7 @@ def test_i04_batches_that_were_fetched_behind_the_log_end_are_refused(
     same_state(world, source)
 
 
-def test_i04_the_records_between_may_have_been_deleted_at_the_source(
+def test_i04_a_gap_of_records_deleted_at_the_source_is_accepted(
     world: MirrorWorld, source: SourceLog
 ) -> None:
     source.data(5)
@@ -314,7 +318,7 @@ def test_i04_the_records_between_may_have_been_deleted_at_the_source(
 
 
 @pytest.mark.full
-def test_i04_a_request_whose_batches_inflate_to_too_much_is_taken_in_part(
+def test_i04_a_request_that_decompresses_to_too_much_is_taken_in_part(
     world: MirrorWorld,
 ) -> None:
     zeros = b"x" * 40_000_000
@@ -326,7 +330,7 @@ def test_i04_a_request_whose_batches_inflate_to_too_much_is_taken_in_part(
     assert world.stored() == b"".join(batches)
 
 
-def test_i04_a_batch_that_inflates_to_too_much_is_refused_with_the_remedy(
+def test_i04_a_batch_that_decompresses_to_too_much_is_refused(
     world: MirrorWorld,
 ) -> None:
     larger = batch(0, 4, codec=Codec.GZIP, value=b"x" * 40_000_000)
@@ -338,7 +342,9 @@ def test_i04_a_batch_that_inflates_to_too_much_is_refused_with_the_remedy(
 # --- Transactions, producers ---
 
 
-def test_i05_transactions_are_those_of_the_source(world: MirrorWorld, source: SourceLog) -> None:
+def test_i05_a_mirror_has_the_transactions_of_the_source(
+    world: MirrorWorld, source: SourceLog
+) -> None:
     source.data(2, producer_id=1, transactional=True)
     source.data(3, producer_id=2, transactional=True)
     source.data(1)
@@ -357,7 +363,7 @@ def test_i05_transactions_are_those_of_the_source(world: MirrorWorld, source: So
         same_state(world, source)
 
 
-def test_i05_producers_are_not_checked(world: MirrorWorld) -> None:
+def test_i05_sequences_of_mirrored_batches_are_not_checked(world: MirrorWorld) -> None:
     """Compaction and retention remove batches between those of a producer."""
     content = batch(0, producer_id=3, epoch=4, sequence=9) + batch(
         1, producer_id=3, epoch=4, sequence=2
@@ -366,7 +372,7 @@ def test_i05_producers_are_not_checked(world: MirrorWorld) -> None:
     assert world.stored() == content
 
 
-def test_i06_no_mirrored_producer_id_is_given_out(world: MirrorWorld) -> None:
+def test_i06_no_mirrored_producer_id_is_assigned_to_a_producer(world: MirrorWorld) -> None:
     first = world.node.producer_ids.next()
     world.flush_all()
     assert first.result() == 0
@@ -385,7 +391,7 @@ def test_i06_no_mirrored_producer_id_is_given_out(world: MirrorWorld) -> None:
     assert (again.result() or 0) > 123_456
 
 
-def test_i06_a_block_that_is_being_recorded_is_left_out_too(world: MirrorWorld) -> None:
+def test_i06_a_producer_id_block_being_recorded_skips_mirrored_ids(world: MirrorWorld) -> None:
     given = world.node.producer_ids.next()
     answer = world.send(batch(0, producer_id=400))
     world.flush_all()
@@ -394,7 +400,7 @@ def test_i06_a_block_that_is_being_recorded_is_left_out_too(world: MirrorWorld) 
 
 
 @pytest.mark.parametrize("ids", [(5_000, 5_001), (7_000, 5_000), (5_000, 7_000)])
-def test_i06_i07_ids_and_epochs_of_one_request_never_go_back(
+def test_i06_i07_producer_ids_and_epochs_of_a_request_never_decrease(
     world: MirrorWorld, ids: tuple[int, int]
 ) -> None:
     """Two partitions with new producers, and one of them named twice with a lower epoch."""
@@ -414,7 +420,7 @@ def test_i06_i07_ids_and_epochs_of_one_request_never_go_back(
     assert (given.result() or 0) > max(ids)
 
 
-def test_i07_a_partition_that_is_named_often_has_its_epoch_raised_once(world: MirrorWorld) -> None:
+def test_i07_the_epoch_of_a_partition_named_often_is_raised_once(world: MirrorWorld) -> None:
     """Among topics and partitions that do not exist; the highest of the epochs counts."""
     epochs = random.Random(1).sample(range(1, 50_000), 5_000)
     request = [
@@ -435,7 +441,7 @@ def test_i07_a_partition_that_is_named_often_has_its_epoch_raised_once(world: Mi
     assert world.node.metadata.producer_ids_end > max(epochs)
 
 
-def test_i07_an_epoch_that_could_not_be_recorded_is_not_told_as_raised(world: MirrorWorld) -> None:
+def test_i07_a_leader_epoch_that_was_not_recorded_is_not_in_the_history(world: MirrorWorld) -> None:
     world.files.fail(Failure("append", code=errno.ENOSPC, for_ever=True))
     for _ in range(3):
         assert world.send(batch(0), epoch=7).result()[0].error_code == E.KAFKA_STORAGE_ERROR
@@ -446,7 +452,7 @@ def test_i07_an_epoch_that_could_not_be_recorded_is_not_told_as_raised(world: Mi
     assert kinds.count(EventKind.MIRROR_EPOCH_RAISED) == 1
 
 
-def test_i06_a_damaged_batch_takes_no_producer_ids(world: MirrorWorld) -> None:
+def test_i06_a_damaged_batch_reserves_no_producer_ids(world: MirrorWorld) -> None:
     before = world.node.metadata.producer_ids_end
     world.append(forged(batch(0, producer_id=10**9), crc=5))
     assert world.node.metadata.producer_ids_end == before
@@ -473,7 +479,7 @@ def test_i07_the_leader_epoch_is_durable_before_the_batch_can_be_read(
     assert partition.log.leader_epochs.entries == [(6, 0)]
 
 
-def test_i07_epochs_do_not_go_back(world: MirrorWorld) -> None:
+def test_i07_the_leader_epoch_of_a_mirror_does_not_decrease(world: MirrorWorld) -> None:
     assert world.append(batch(0, leader_epoch=5), epoch=5).error_code == E.NONE
     result = world.append(batch(1, leader_epoch=4), epoch=5)
     assert result.error_code == E.INVALID_RECORD and "older" in (result.error_message or "")
@@ -485,7 +491,7 @@ def test_i07_epochs_do_not_go_back(world: MirrorWorld) -> None:
 # --- Log start ---
 
 
-def test_i08_an_empty_log_begins_where_the_source_begins(world: MirrorWorld) -> None:
+def test_i08_an_empty_mirror_log_begins_at_the_sources_log_start(world: MirrorWorld) -> None:
     source = SourceLog(1_000)
     source.data(2)
     world.follow(source)
@@ -495,7 +501,7 @@ def test_i08_an_empty_log_begins_where_the_source_begins(world: MirrorWorld) -> 
         same_state(world, source)
 
 
-def test_i08_an_empty_source_that_began_later(world: MirrorWorld) -> None:
+def test_i08_an_empty_mirror_log_begins_at_the_start_of_an_empty_source(world: MirrorWorld) -> None:
     source = SourceLog(77)
     world.follow(source)
     assert (world.log_of().log_start_offset, world.log_of().log_end_offset) == (77, 77)
@@ -504,7 +510,7 @@ def test_i08_an_empty_source_that_began_later(world: MirrorWorld) -> None:
     same_state(world, source)
 
 
-def test_i08_i09_the_new_beginning_is_durable_with_the_answer(world: MirrorWorld) -> None:
+def test_i08_i09_the_new_log_start_is_durable_with_the_answer(world: MirrorWorld) -> None:
     assert world.append(None, start=77, high_watermark=77).log_end_offset == 77
     world.asked.clear()
     world.crash(keep_page_cache=False)
@@ -527,7 +533,7 @@ def test_i08_the_first_batch_may_begin_before_the_log_start(world: MirrorWorld) 
 
 
 @pytest.mark.parametrize("start", [0, 40])
-def test_i08_a_gap_at_the_beginning_stays_part_of_the_log(world: MirrorWorld, start: int) -> None:
+def test_i08_a_gap_at_the_log_start_stays_part_of_the_log(world: MirrorWorld, start: int) -> None:
     """A group that is there must not find its offset out of range."""
     source = SourceLog(start)
     source.leader_epoch = 3
@@ -540,7 +546,7 @@ def test_i08_a_gap_at_the_beginning_stays_part_of_the_log(world: MirrorWorld, st
         same_state(world, source)
 
 
-def test_i08_the_log_start_of_a_partition_that_is_named_twice_does_not_go_back(
+def test_i08_the_log_start_of_a_partition_named_twice_does_not_decrease(
     world: MirrorWorld,
 ) -> None:
     assert world.append(batch(0, 2) + batch(2, 2)).error_code == E.NONE
@@ -551,7 +557,9 @@ def test_i08_the_log_start_of_a_partition_that_is_named_twice_does_not_go_back(
     assert world.log_of().log_start_offset == 3
 
 
-def test_i08_a_question_does_not_begin_the_log_behind_the_first_batch(world: MirrorWorld) -> None:
+def test_i08_an_append_without_records_sets_no_log_start_if_records_follow(
+    world: MirrorWorld,
+) -> None:
     source = SourceLog(100)
     source.data(10)
     source.log.trimming.delete_records(104)
@@ -561,7 +569,9 @@ def test_i08_a_question_does_not_begin_the_log_behind_the_first_batch(world: Mir
     same_state(world, source)
 
 
-def test_i08_the_log_start_follows_the_source(world: MirrorWorld, source: SourceLog) -> None:
+def test_i08_the_log_start_of_a_mirror_follows_the_source(
+    world: MirrorWorld, source: SourceLog
+) -> None:
     for _ in range(4):
         source.data(5)
     world.follow(source)
@@ -572,7 +582,7 @@ def test_i08_the_log_start_follows_the_source(world: MirrorWorld, source: Source
     assert world.log_of().log_start_offset == 7
 
 
-def test_i08_the_log_start_follows_whatever_the_policy() -> None:
+def test_i08_the_log_start_of_a_compacted_mirror_follows_the_source() -> None:
     world, source = MirrorWorld(), SourceLog()
     world.mirror_topic(cleanup_policy="compact")
     source.data(5)
@@ -582,7 +592,9 @@ def test_i08_the_log_start_follows_whatever_the_policy() -> None:
     assert world.log_of().log_start_offset == 3
 
 
-def test_i08_a_mirror_that_is_too_late_begins_anew(world: MirrorWorld, source: SourceLog) -> None:
+def test_i08_a_mirror_behind_the_sources_log_start_begins_anew(
+    world: MirrorWorld, source: SourceLog
+) -> None:
     source.data(3, producer_id=1, transactional=True)
     world.follow(source)
     source.marker(True, 1)
@@ -600,7 +612,9 @@ def test_i08_a_mirror_that_is_too_late_begins_anew(world: MirrorWorld, source: S
         same_state(world, late)
 
 
-def test_i08_bytes_that_are_no_batch_drop_nothing(world: MirrorWorld, source: SourceLog) -> None:
+def test_i08_invalid_batches_with_a_later_log_start_delete_no_records(
+    world: MirrorWorld, source: SourceLog
+) -> None:
     source.data(3)
     world.follow(source)
     assert world.append(b"x" * 100, start=30).error_code == E.CORRUPT_MESSAGE
@@ -610,7 +624,7 @@ def test_i08_bytes_that_are_no_batch_drop_nothing(world: MirrorWorld, source: So
 # --- Durability, gaps ---
 
 
-def test_i09_the_answer_comes_when_the_batches_are_durable(
+def test_i09_an_append_is_answered_when_its_batches_are_durable(
     world: MirrorWorld, source: SourceLog
 ) -> None:
     source.data(2)
@@ -621,7 +635,9 @@ def test_i09_the_answer_comes_when_the_batches_are_durable(
     assert (result.log_start_offset, result.log_end_offset, result.last_leader_epoch) == (0, 2, 0)
 
 
-def test_i09_a_question_waits_for_what_is_under_way(world: MirrorWorld, source: SourceLog) -> None:
+def test_i09_an_append_without_records_waits_for_earlier_appends(
+    world: MirrorWorld, source: SourceLog
+) -> None:
     source.data(2)
     world.send(source.read())
     answer = world.send(None, end=-1)
@@ -629,7 +645,7 @@ def test_i09_a_question_waits_for_what_is_under_way(world: MirrorWorld, source: 
     assert answer.result()[0].log_end_offset == 2
 
 
-def test_i09_a_log_that_cannot_be_opened_tells_no_end(
+def test_i09_an_offline_log_is_answered_without_its_end_offset(
     world: MirrorWorld, source: SourceLog
 ) -> None:
     source.data(2)
@@ -645,7 +661,9 @@ def test_i09_a_log_that_cannot_be_opened_tells_no_end(
     assert (result.log_start_offset, result.log_end_offset) == (-1, -1)
 
 
-def test_i09_a_power_cut_before_the_answer(world: MirrorWorld, source: SourceLog) -> None:
+def test_i09_a_mirror_continues_after_a_power_cut_before_the_answer(
+    world: MirrorWorld, source: SourceLog
+) -> None:
     """The mirror asks, and goes on at the end that is left."""
     for seed in range(20):
         source.data(2, producer_id=3, sequence=2 * seed, transactional=True)
@@ -657,7 +675,7 @@ def test_i09_a_power_cut_before_the_answer(world: MirrorWorld, source: SourceLog
         same_state(world, source)
 
 
-def test_i10_what_is_behind_a_gap_survives_a_power_cut() -> None:
+def test_i10_batches_behind_a_gap_survive_a_power_cut() -> None:
     """The journal restores successive batches only, and a segment behind a gap looks as if the one
     before it had lost its end."""
     world, source = MirrorWorld(), SourceLog()
@@ -675,7 +693,7 @@ def test_i10_what_is_behind_a_gap_survives_a_power_cut() -> None:
     same_state(world, source)
 
 
-def test_i10_a_gap_that_no_segment_can_have(world: MirrorWorld) -> None:
+def test_i10_a_gap_too_large_for_a_segment_is_refused(world: MirrorWorld) -> None:
     far = 2**33
     assert world.append(batch(far)).log_end_offset == far + 1
     assert world.log_of().log_start_offset == far
@@ -685,7 +703,7 @@ def test_i10_a_gap_that_no_segment_can_have(world: MirrorWorld) -> None:
     assert base_offsets(world.stored()) == [far]
 
 
-def test_several_partitions_of_a_request_fail_by_themselves() -> None:
+def test_partitions_of_a_mirror_topic_fail_independently() -> None:
     world = MirrorWorld()
     world.mirror_topic(partitions=2)
     first = world.send(batch(0), index=0)

@@ -65,7 +65,7 @@ def _operations(durability: str) -> int:
     [("fsync", False), ("fsync", True), ("page-cache", True)],
     ids=["power-cut", "kill", "kill-page-cache"],
 )
-def test_i09_a_crash_at_any_operation_of_the_disk_loses_nothing(
+def test_i09_a_crash_at_any_disk_operation_loses_no_answered_records(
     durability: str, keep_page_cache: bool
 ) -> None:
     operations = _operations(durability)
@@ -92,7 +92,7 @@ def test_i09_a_crash_at_any_operation_of_the_disk_loses_nothing(
         assert world.node.metadata.leader_epoch_of("t", 0) >= newest
 
 
-def test_i08_a_gap_at_the_beginning_outlives_crashes_that_read_the_epochs_anew(
+def test_i08_a_gap_at_the_log_start_survives_crashes_without_epoch_checkpoint(
     world: MirrorWorld,
 ) -> None:
     """A start without a checkpoint of log starts goes by the first leader epoch."""
@@ -117,7 +117,7 @@ def world() -> MirrorWorld:
     return made
 
 
-def test_i02_a_snapshot_of_the_metadata_in_the_middle() -> None:
+def test_i02_a_mirror_continues_after_metadata_snapshots() -> None:
     world = MirrorWorld(
         metadata_log_max_record_bytes_between_snapshots="1", metadata_max_retention_bytes="0"
     )
@@ -148,7 +148,7 @@ def test_i02_a_snapshot_of_the_metadata_in_the_middle() -> None:
 
 
 @pytest.mark.parametrize("kind", ["append", "sync"])
-def test_i09_a_full_disk_refuses_and_the_mirror_goes_on_when_there_is_room(
+def test_i09_a_mirror_continues_after_a_full_disk_has_room_again(
     world: MirrorWorld, kind: str
 ) -> None:
     source = SourceLog()
@@ -173,7 +173,7 @@ def test_i09_a_full_disk_refuses_and_the_mirror_goes_on_when_there_is_room(
     same_state(world, source)
 
 
-def test_i02_retention_takes_old_segments_while_the_mirror_goes_on() -> None:
+def test_i02_retention_deletes_old_segments_while_a_mirror_appends() -> None:
     world, source = MirrorWorld(), SourceLog()
     world.mirror_topic(segment_bytes="600", retention_bytes="900")
     starts = []
@@ -195,7 +195,7 @@ def test_i02_retention_takes_old_segments_while_the_mirror_goes_on() -> None:
     assert 0 < starts[-1] < source.end and starts == sorted(starts)
 
 
-def test_i03_compaction_at_the_mirror_while_it_is_filled() -> None:
+def test_i03_a_mirror_topic_is_compacted_while_a_mirror_appends() -> None:
     world, source = MirrorWorld(), SourceLog()
     world.mirror_topic(segment_bytes="400", cleanup_policy="compact")
     cleaned_to: int | None = None

@@ -65,7 +65,7 @@ def assert_takes_our_producers(world: MirrorWorld, index: int = 0) -> None:
     assert log.last_stable_offset == log.log_end_offset
 
 
-def test_i11_a_mirror_becomes_an_ordinary_topic(world: MirrorWorld) -> None:
+def test_i11_a_promoted_mirror_is_an_ordinary_topic(world: MirrorWorld) -> None:
     source = mirrored(world)
     assert world.log_of().last_stable_offset == 0
     assert world.promote() == Promoted(aborted=2)
@@ -77,7 +77,7 @@ def test_i11_a_mirror_becomes_an_ordinary_topic(world: MirrorWorld) -> None:
 
 
 @pytest.mark.parametrize("keep_page_cache", [True, False])
-def test_i11_a_restart_does_not_find_the_producers_of_the_source_again(
+def test_i11_a_crash_does_not_restore_the_producers_of_the_source(
     world: MirrorWorld, keep_page_cache: bool
 ) -> None:
     source = mirrored(world)
@@ -89,7 +89,7 @@ def test_i11_a_restart_does_not_find_the_producers_of_the_source_again(
     assert {entry.producer_id for entry in world.log_of().producers.entries()} == {1, 2, 3, 4}
 
 
-def test_i11_a_clean_stop_does_not_either(world: MirrorWorld) -> None:
+def test_i11_a_clean_stop_does_not_restore_the_producers_of_the_source(world: MirrorWorld) -> None:
     source = mirrored(world)
     world.promote()
     world.node.close()
@@ -99,7 +99,7 @@ def test_i11_a_clean_stop_does_not_either(world: MirrorWorld) -> None:
     assert_takes_our_producers(world)
 
 
-def test_i11_an_ordinary_topic_needs_nothing(world: MirrorWorld) -> None:
+def test_i11_the_promotion_of_an_ordinary_topic_has_no_effect(world: MirrorWorld) -> None:
     mirrored(world)
     world.promote()
     end = world.log_of().log_end_offset
@@ -109,7 +109,7 @@ def test_i11_an_ordinary_topic_needs_nothing(world: MirrorWorld) -> None:
 
 
 @pytest.mark.parametrize("opened", [0, 100])
-def test_i11_an_empty_mirror(world: MirrorWorld, opened: int) -> None:
+def test_i11_an_empty_mirror_is_promoted(world: MirrorWorld, opened: int) -> None:
     source = SourceLog(opened)
     world.follow(source)
     assert world.promote() == Promoted()
@@ -119,7 +119,7 @@ def test_i11_an_empty_mirror(world: MirrorWorld, opened: int) -> None:
     assert (log.log_start_offset, log.log_end_offset) == (opened, opened)
 
 
-def test_i11_a_log_whose_active_segment_is_empty(world: MirrorWorld) -> None:
+def test_i11_a_mirror_with_an_empty_active_segment_is_promoted(world: MirrorWorld) -> None:
     """A promotion replaces a snapshot that is there already, with the producers of the source."""
     source = SourceLog()
     source.data(2, producer_id=3, epoch=9)
@@ -132,7 +132,7 @@ def test_i11_a_log_whose_active_segment_is_empty(world: MirrorWorld) -> None:
     append(world.log_of(), make_batch(1, producer_id=3), leader_epoch=6)
 
 
-def test_i11_all_partitions_together() -> None:
+def test_i11_all_partitions_of_a_mirror_are_promoted_together() -> None:
     world = MirrorWorld()
     world.mirror_topic(partitions=3)
     sources = [mirrored(world, index) for index in range(3)]
@@ -187,7 +187,7 @@ def test_i12_a_crash_after_every_step_leaves_a_mirror_or_an_ordinary_topic() -> 
     assert ended >= {(False, True), (True, False)}
 
 
-def test_i12_nothing_is_taken_before_the_end_is_durable(world: MirrorWorld) -> None:
+def test_i12_a_promotion_is_recorded_after_its_markers_are_durable(world: MirrorWorld) -> None:
     source = mirrored(world)
     outcome = world.node.promotions.promote("t")
     step = steps(world)
@@ -202,7 +202,7 @@ def test_i12_nothing_is_taken_before_the_end_is_durable(world: MirrorWorld) -> N
     assert_promoted(world, source)
 
 
-def test_i12_a_second_request_waits_for_the_same_end(world: MirrorWorld) -> None:
+def test_i12_a_second_promotion_waits_for_the_first(world: MirrorWorld) -> None:
     mirrored(world)
     first, second = world.node.promotions.promote("t"), world.node.promotions.promote("t")
     assert not first.done and not second.done
@@ -210,7 +210,7 @@ def test_i12_a_second_request_waits_for_the_same_end(world: MirrorWorld) -> None
     assert first.result() == second.result() == Promoted(aborted=2)
 
 
-def test_i12_the_mirror_cannot_go_on_behind_the_markers(world: MirrorWorld) -> None:
+def test_i12_a_mirror_cannot_append_behind_the_markers_of_a_promotion(world: MirrorWorld) -> None:
     """After a crash in the middle there are records that the source does not have."""
     source = mirrored(world)
     world.node.promotions.promote("t")
@@ -223,7 +223,7 @@ def test_i12_the_mirror_cannot_go_on_behind_the_markers(world: MirrorWorld) -> N
     assert world.promote().error is E.NONE
 
 
-def test_i12_a_topic_that_is_deleted_meanwhile(world: MirrorWorld) -> None:
+def test_i12_the_deletion_of_a_topic_ends_its_promotion(world: MirrorWorld) -> None:
     mirrored(world)
     for flushes in range(3):
         outcome = world.node.promotions.promote("t")
@@ -239,7 +239,7 @@ def test_i12_a_topic_that_is_deleted_meanwhile(world: MirrorWorld) -> None:
         mirrored(world)
 
 
-def test_i12_partitions_that_are_added_meanwhile(world: MirrorWorld) -> None:
+def test_i12_a_partition_added_during_a_promotion_is_promoted_too(world: MirrorWorld) -> None:
     source = mirrored(world)
     outcome = world.node.promotions.promote("t")
     records = world.node.metadata.partition_records(
@@ -252,7 +252,7 @@ def test_i12_partitions_that_are_added_meanwhile(world: MirrorWorld) -> None:
     assert world.node.metadata.leader_epoch_of("t", 1) == 1
 
 
-def test_i12_a_failing_disk_ends_it(world: MirrorWorld) -> None:
+def test_i12_an_offline_partition_fails_the_promotion(world: MirrorWorld) -> None:
     mirrored(world)
     outcome = world.node.promotions.promote("t")
     world.log_of().go_offline("its disk fails")
@@ -261,7 +261,7 @@ def test_i12_a_failing_disk_ends_it(world: MirrorWorld) -> None:
     assert world.promote().error is E.KAFKA_STORAGE_ERROR
 
 
-def test_producers_of_the_source_stay_until_the_promotion(world: MirrorWorld) -> None:
+def test_the_producers_of_the_source_are_kept_until_the_promotion(world: MirrorWorld) -> None:
     mirrored(world)
     with pytest.raises(ValueError, match="open transactions"):
         world.log_of().forget_producers(0)
@@ -269,7 +269,7 @@ def test_producers_of_the_source_stay_until_the_promotion(world: MirrorWorld) ->
         append(world.log_of(), make_batch(1, producer_id=3), leader_epoch=6)
 
 
-def test_the_marker_is_an_abort(world: MirrorWorld) -> None:
+def test_the_markers_of_a_promotion_are_aborts(world: MirrorWorld) -> None:
     mirrored(world)
     events: list[MirrorEvent] = []
     world.node.promotions._observer = lambda decision: events.append(decision.event)

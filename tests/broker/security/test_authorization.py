@@ -127,7 +127,7 @@ def fetched(response: Any) -> dict[str, tuple[int, bool]]:
     }
 
 
-async def test_a09_fetch_wants_read_on_each_topic_before_it_looks(
+async def test_a09_fetch_needs_read_on_each_topic_existing_or_not(
     client: RawClient, rules: RuleList
 ) -> None:
     allow(rules, O.READ, TOPIC, "seen")
@@ -149,7 +149,7 @@ async def test_a09_a_denied_partition_is_answered_at_once(
     assert fetched(await client.call(request, 11)) == {"hidden": (DENIED, False)}
 
 
-async def test_a09_rights_are_asked_for_with_every_fetch_of_a_session(
+async def test_a09_rights_are_checked_with_every_fetch_of_a_session(
     client: RawClient, rules: RuleList
 ) -> None:
     first = fetch("seen", session_epoch=0)
@@ -164,7 +164,7 @@ async def test_a09_rights_are_asked_for_with_every_fetch_of_a_session(
     assert fetched(await client.call(again, 11)) == {"seen": (E.NONE, True)}
 
 
-async def test_a09_an_id_without_a_topic_is_unknown_and_one_with_it_is_denied(
+async def test_a09_a_fetch_by_unknown_or_denied_topic_id_is_refused(
     client: RawClient, broker: RunningBroker, rules: RuleList
 ) -> None:
     request = fetch("", "")
@@ -176,7 +176,7 @@ async def test_a09_an_id_without_a_topic_is_unknown_and_one_with_it_is_denied(
 
 
 @pytest.mark.parametrize("version", [11, 15])
-async def test_a09_a_follower_wants_cluster_action(
+async def test_a09_a_fetch_of_a_follower_needs_cluster_action(
     client: RawClient, broker: RunningBroker, rules: RuleList, version: int
 ) -> None:
     allow(rules, O.READ, TOPIC)
@@ -197,7 +197,7 @@ async def test_a09_a_follower_wants_cluster_action(
 # --- ListOffsets, Metadata ---
 
 
-async def test_a10_list_offsets_wants_describe_on_each_topic(
+async def test_a10_list_offsets_needs_describe_on_each_topic(
     client: RawClient, rules: RuleList
 ) -> None:
     allow(rules, O.DESCRIBE, TOPIC, "seen")
@@ -220,7 +220,7 @@ def metadata(*names: str, **fields: Any) -> MetadataRequest:
 
 
 @pytest.mark.parametrize("version", [0, 1, 9, 12])
-async def test_a10_metadata_of_all_topics_leaves_out_what_may_not_be_described(
+async def test_a10_metadata_of_all_topics_leaves_out_topics_without_describe(
     client: RawClient, rules: RuleList, version: int
 ) -> None:
     allow(rules, O.DESCRIBE, TOPIC, "seen")
@@ -229,7 +229,7 @@ async def test_a10_metadata_of_all_topics_leaves_out_what_may_not_be_described(
     assert [topic.name for topic in answer.topics] == ["seen"]
 
 
-async def test_a10_metadata_by_name_is_denied_without_an_id_whether_there_is_such_a_topic_or_not(
+async def test_a10_metadata_denies_existing_and_unknown_topics_alike(
     client: RawClient, rules: RuleList
 ) -> None:
     allow(rules, O.DESCRIBE, TOPIC, "seen")
@@ -242,7 +242,7 @@ async def test_a10_metadata_by_name_is_denied_without_an_id_whether_there_is_suc
     assert (hidden.name, absent.name) == ("hidden", "absent")
 
 
-async def test_a10_metadata_by_id_does_not_tell_the_name(
+async def test_a10_metadata_by_id_without_describe_hides_the_topic_name(
     client: RawClient, broker: RunningBroker, rules: RuleList
 ) -> None:
     asked = MetadataRequestTopic(topic_id=topic_id(broker, "hidden"), name=None)
@@ -250,7 +250,7 @@ async def test_a10_metadata_by_id_does_not_tell_the_name(
     assert (answer.error_code, answer.name, answer.partitions) == (DENIED, None, [])
 
 
-async def test_a11_creating_wants_create_on_the_cluster_or_the_topic(
+async def test_a11_automatic_creation_needs_create_on_the_cluster_or_the_topic(
     client: RawClient, broker: RunningBroker, rules: RuleList
 ) -> None:
     request = metadata("new-1", "new-2", "new-3", allow_auto_topic_creation=True)
@@ -301,7 +301,7 @@ async def test_a19_authorized_operations_are_a_bit_field(
 
 
 @pytest.mark.parametrize("version", [1, 3, 4, 6])
-async def test_a12_find_coordinator_wants_describe_on_the_group(
+async def test_a12_find_coordinator_needs_describe_on_the_group(
     client: RawClient, rules: RuleList, version: int
 ) -> None:
     async def code() -> int:
@@ -351,7 +351,7 @@ def member_requests() -> list[tuple[Any, int]]:
 
 
 @pytest.mark.full
-async def test_a13_membership_wants_read_on_the_group(
+async def test_a13_group_membership_needs_read_on_the_group(
     client: RawClient, broker: RunningBroker, rules: RuleList
 ) -> None:
     for request, version in member_requests():
@@ -376,7 +376,7 @@ def committed(answer: Any) -> list[int]:
     return [topic.partitions[0].error_code for topic in answer.topics]
 
 
-async def test_a14_offset_commit_wants_read_on_the_group_and_on_each_topic(
+async def test_a14_offset_commit_needs_read_on_the_group_and_on_each_topic(
     client: RawClient, rules: RuleList
 ) -> None:
     request = commit("seen", "hidden", "absent")
@@ -388,7 +388,7 @@ async def test_a14_offset_commit_wants_read_on_the_group_and_on_each_topic(
     assert committed(await client.call(request, 8)) == [E.NONE, DENIED, DENIED]
 
 
-async def test_a14_offset_commit_by_id(
+async def test_a14_offset_commit_by_topic_id_needs_read_on_each_topic(
     client: RawClient, broker: RunningBroker, rules: RuleList
 ) -> None:
     ids = [topic_id(broker, "seen"), topic_id(broker, "hidden"), b"x" * 16]
@@ -408,7 +408,7 @@ async def positions(client: RawClient, broker: RunningBroker, rules: RuleList) -
 
 
 @pytest.mark.parametrize("version", range(1, 8))
-async def test_a15_offset_fetch_wants_describe_on_the_group_and_on_each_topic(
+async def test_a15_offset_fetch_needs_describe_on_the_group_and_on_each_topic(
     client: RawClient, positions: RuleList, version: int
 ) -> None:
     names = ("seen", "hidden", "absent")
@@ -435,7 +435,7 @@ async def test_a15_offset_fetch_wants_describe_on_the_group_and_on_each_topic(
 
 
 @pytest.mark.parametrize("version", [8, 9, 10])
-async def test_a15_offset_fetch_of_many_groups(
+async def test_a15_offset_fetch_of_many_groups_checks_each_group(
     client: RawClient, broker: RunningBroker, positions: RuleList, version: int
 ) -> None:
     allow(positions, O.DESCRIBE, GROUP, "g")
@@ -461,7 +461,7 @@ async def test_a15_offset_fetch_of_many_groups(
 # --- administration ---
 
 
-async def test_a17_creating_topics_wants_create_on_the_cluster_or_the_topic(
+async def test_a17_create_topics_needs_create_on_the_cluster_or_the_topic(
     client: RawClient, broker: RunningBroker, rules: RuleList
 ) -> None:
     request = CreateTopicsRequest(
@@ -491,7 +491,7 @@ async def test_a17_creating_topics_wants_create_on_the_cluster_or_the_topic(
     assert found["newer"].configs
 
 
-async def test_a17_more_partitions_want_alter_on_the_topic(
+async def test_a17_create_partitions_needs_alter_on_the_topic(
     client: RawClient, broker: RunningBroker, rules: RuleList
 ) -> None:
     request = CreatePartitionsRequest(
@@ -508,7 +508,7 @@ async def test_a17_more_partitions_want_alter_on_the_topic(
     assert broker.node.metadata.partition_count("hidden") == 1
 
 
-async def test_a17_deleting_wants_delete_on_the_topic(
+async def test_a17_delete_topics_needs_delete_on_the_topic(
     client: RawClient, broker: RunningBroker, rules: RuleList
 ) -> None:
     by_name = DeleteTopicsRequest(topic_names=["seen", "hidden", "absent"], timeout_ms=5_000)
@@ -534,7 +534,7 @@ async def test_a17_deleting_wants_delete_on_the_topic(
 RESOURCES = [(2, "seen"), (2, "hidden"), (2, "absent"), (4, "")]
 
 
-async def test_a18_describing_settings_wants_describe_configs(
+async def test_a18_describe_configs_needs_describe_configs_on_the_resource(
     client: RawClient, rules: RuleList
 ) -> None:
     request = DescribeConfigsRequest(
@@ -554,7 +554,7 @@ async def test_a18_describing_settings_wants_describe_configs(
     assert await codes() == [E.NONE, DENIED, DENIED, E.NONE], "A-20: implied"
 
 
-async def test_a18_changing_settings_wants_alter_configs(
+async def test_a18_incremental_alter_configs_needs_alter_configs(
     client: RawClient, broker: RunningBroker, rules: RuleList
 ) -> None:
     change = AlterableConfig(name="retention.ms", config_operation=0, value="1000")
@@ -588,7 +588,7 @@ async def test_a18_changing_settings_wants_alter_configs(
     assert (await codes())[4, ""] == E.NONE
 
 
-async def test_a18_replacing_settings_wants_alter_configs(
+async def test_a18_alter_configs_needs_alter_configs_on_the_topic(
     client: RawClient, broker: RunningBroker, rules: RuleList
 ) -> None:
     change = ReplacingConfig(name="retention.ms", value="1000")
@@ -605,7 +605,7 @@ async def test_a18_replacing_settings_wants_alter_configs(
     assert broker.node.metadata.topic_overrides("hidden") == {}
 
 
-async def test_a18_settings_of_a_group_want_rights_on_the_group(
+async def test_a18_settings_of_a_group_need_rights_on_the_group(
     client: RawClient, broker: RunningBroker, rules: RuleList
 ) -> None:
     described = DescribeConfigsRequest(
@@ -643,7 +643,7 @@ def beat(epoch: int, member_id: str = "m", **more: Any) -> ConsumerGroupHeartbea
     )
 
 
-async def test_a67_an_expression_matches_what_the_member_may_describe(
+async def test_a67_a_subscribed_regex_matches_topics_with_describe_only(
     client: RawClient, broker: RunningBroker, rules: RuleList
 ) -> None:
     await client.call(FindCoordinatorRequest(key="cg"), 3)
@@ -665,7 +665,9 @@ async def test_a67_an_expression_matches_what_the_member_may_describe(
     assert assigned(again) == {"seen", "hidden"}
 
 
-async def test_a67_acls_that_change_are_looked_at_anew(broker: RunningBroker) -> None:
+async def test_a67_a_changed_acl_causes_a_new_match_of_subscribed_regexes(
+    broker: RunningBroker,
+) -> None:
     metadata = broker.node.metadata
     before = metadata.topics_version
     acl = AccessControlEntryRecord(
@@ -686,7 +688,7 @@ async def test_a67_acls_that_change_are_looked_at_anew(broker: RunningBroker) ->
 # --- A-19, A-20 ---
 
 
-def test_a19_without_an_authorizer_no_topic_is_checked(
+def test_a19_no_topic_is_checked_without_an_authorizer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def asked(*_: object) -> bool:
@@ -701,7 +703,7 @@ def test_a19_without_an_authorizer_no_topic_is_checked(
     assert denied_topics(ALLOW_EVERYTHING, context, O.READ, names()) == frozenset()
 
 
-def test_a20_each_topic_is_asked_for_once() -> None:
+def test_a20_the_right_to_each_topic_is_checked_once() -> None:
     rules = RuleList(Rule(O.READ, TOPIC, "a*"), Rule(O.READ, TOPIC, "ab", deny=True))
     context = RequestContext(0, None, "host", 1)
     found = denied_topics(rules, context, O.READ, ["a", "ab", "b", "a", "b"])

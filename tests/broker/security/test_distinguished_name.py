@@ -64,12 +64,12 @@ def der(name: Name) -> bytes:
         ),
     ],
 )
-def test_n21_a_name_is_written_as_java_writes_it(name: Name, written: str) -> None:
+def test_n21_a_distinguished_name_is_written_as_in_java(name: Name, written: str) -> None:
     assert subject_name(der(name)) == written
 
 
 @given(st.binary(max_size=200))
-def test_bytes_that_are_no_certificate(data: bytes) -> None:
+def test_bytes_that_are_no_certificate_are_refused(data: bytes) -> None:
     with pytest.raises(CertificateError):
         subject_name(data)
 

@@ -79,7 +79,7 @@ def refusal(found: SignedValidator | UnsecuredValidator, token: str) -> str:
     return str(raised.value)
 
 
-def test_a46_a_signed_token_tells_its_user_and_its_end() -> None:
+def test_a46_a_signed_token_has_a_user_and_an_expiry() -> None:
     expected = Authenticated("alice", expires_at_ms=(NOW_S + 60) * 1000)
     assert validator().validate(signed()) == expected
     assert validator().validate(signed(EC_KEY, "e", "ES256")) == expected
@@ -111,7 +111,7 @@ def test_a46_a_signed_token_tells_its_user_and_its_end() -> None:
         ({"scope": 5}, "scope"),
     ],
 )
-def test_a46_claims_that_are_not_taken(claims: dict[str, Any], problem: str) -> None:
+def test_a46_a_token_with_invalid_claims_is_refused(claims: dict[str, Any], problem: str) -> None:
     # PyJWT refuses to sign some of them.
     header = {"alg": "RS256", "kid": "r", "typ": "JWT"}
     given = {name: value for name, value in (CLAIMS | claims).items() if value is not None}
@@ -119,13 +119,13 @@ def test_a46_claims_that_are_not_taken(claims: dict[str, Any], problem: str) -> 
     assert problem in refusal(validator(), token)
 
 
-def test_a46_clocks_may_be_a_little_apart() -> None:
+def test_a46_times_of_a_token_may_differ_by_the_clock_skew() -> None:
     apart: list[dict[str, Any]] = [{"exp": NOW_S - 29}, {"nbf": NOW_S + 29}, {"iat": NOW_S + 29}]
     for claims in apart:
         assert isinstance(validator().validate(signed(**claims)), Authenticated)
 
 
-def test_a46_signatures_that_are_not_taken() -> None:
+def test_a46_a_token_with_an_invalid_signature_is_refused() -> None:
     good = signed()
     head, payload, signature = good.split(".")
     other = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -157,7 +157,7 @@ def unsigned(header: dict[str, Any] | None = None, signature: str = "", **claims
     return ".".join([*(text.rstrip("=") for text in texts), signature])
 
 
-def test_a46_tokens_without_a_signature_where_they_are_taken() -> None:
+def test_a46_the_unsecured_validator_takes_unsigned_tokens_only() -> None:
     found = UnsecuredValidator(UnsecuredTokens("name", "scp", ("a", "b")), lambda: NOW_S * 1000)
     token = unsigned(name="bob", scp=["b", "a", "c"], iat=None)
     assert found.validate(token) == Authenticated("bob", expires_at_ms=(NOW_S + 60) * 1000)
@@ -173,7 +173,7 @@ def test_a46_tokens_without_a_signature_where_they_are_taken() -> None:
 # --- The exchange ---------------------------------------------------------------------------------
 
 
-def test_a46_a_refusal_is_a_challenge_that_the_client_ends() -> None:
+def test_a46_a_refused_token_is_answered_with_an_error_challenge() -> None:
     exchange = OAuthBearerMechanism(validator()).begin("host")
     told = exchange.step(OAuthBearerMessage(signed(exp=NOW_S - 100)).encode())
     assert told == Challenge(b'{"status":"invalid_token"}')
@@ -181,7 +181,7 @@ def test_a46_a_refusal_is_a_challenge_that_the_client_ends() -> None:
     assert ended == Refused("OAUTHBEARER: it has expired", '{"status":"invalid_token"}')
 
 
-def test_a46_a_token_is_tried_once() -> None:
+def test_a46_an_exchange_accepts_no_second_token() -> None:
     exchange = OAuthBearerMechanism(validator()).begin("host")
     exchange.step(OAuthBearerMessage(signed(exp=NOW_S - 100)).encode())
     assert isinstance(exchange.step(OAuthBearerMessage(signed()).encode()), Refused)
@@ -239,7 +239,7 @@ def key_id(found: Any) -> Any:
     return None if value is None else value.key_id
 
 
-def test_a47_keys_are_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a47_jwks_keys_are_read_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
     source = Source(monkeypatch)
     keys = source.keys()
     waits = keys.key("r")
@@ -258,7 +258,9 @@ def test_a47_keys_are_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> N
     assert key_id(keys.key(None)) == "new", "there is only one"
 
 
-def test_a47_keys_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a47_unreadable_jwks_keys_are_read_again_with_backoff(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     source = Source(monkeypatch)
     source.data = JwksError("away")
     keys = source.keys()
@@ -280,7 +282,7 @@ def test_a47_keys_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert source.readings == 4
 
 
-def test_a47_what_is_no_jwks() -> None:
+def test_a47_an_invalid_jwks_is_refused() -> None:
     secret = {"kty": "oct", "k": base64.urlsafe_b64encode(b"x" * 32).decode(), "kid": "s"}
     encrypting = public(RSA_KEY, "enc") | {"use": "enc"}
     for data in (b"", b"[]", b'{"keys":5}', b'{"keys":[5,{}]}', jwks(secret), jwks(encrypting)):
@@ -290,7 +292,7 @@ def test_a47_what_is_no_jwks() -> None:
     assert [each.key_type for each in found] == ["EC"]
 
 
-def test_a47_a_file_is_there_at_the_start(tmp_path: Any) -> None:
+def test_a47_a_jwks_file_must_exist_at_the_start(tmp_path: Any) -> None:
     path = tmp_path / "jwks.json"
     settings = SignedTokens(**{**vars(SETTINGS), "jwks_url": path.as_uri()})
     with pytest.raises(StartError, match=r"jwks\.json"):

@@ -70,14 +70,14 @@ def acl(
 # --- settings, super users ---
 
 
-def test_a60_other_classes_are_refused_and_the_error_names_the_one_that_there_is() -> None:
+def test_a60_an_authorizer_class_other_than_kafkas_standard_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"StandardAuthorizer.*classes of Java"):
         parse_config({"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"})
     with pytest.raises(ConfigError, match="User:alice;User:bob"):
         parse_config({"super.users": "alice"})
 
 
-def test_a60_settings_that_do_nothing_or_lock_everybody_out_are_a_warning() -> None:
+def test_a60_authorizer_settings_that_lock_out_everybody_are_a_warning() -> None:
     def warnings(**given: str) -> list[str]:
         _, notices = parse_config({key.replace("_", "."): value for key, value in given.items()})
         return [notice.text for notice in notices if notice.level == "warning"]
@@ -90,7 +90,9 @@ def test_a60_settings_that_do_nothing_or_lock_everybody_out_are_a_warning() -> N
     assert ["no effect without authorizer.class.name" in text for text in alone] == [True, True]
 
 
-async def test_a60_the_broker_goes_by_its_settings(start_broker: StartBroker) -> None:
+async def test_a60_a_broker_uses_the_configured_authorizer_and_super_users(
+    start_broker: StartBroker,
+) -> None:
     broker: RunningBroker = await start_broker(
         authorizer_class_name=CLASS, super_users="User:root; User:ANONYMOUS"
     )
@@ -100,7 +102,7 @@ async def test_a60_the_broker_goes_by_its_settings(start_broker: StartBroker) ->
     assert not authorizer.allows(context("alice"), O.DESCRIBE, CLUSTER)
 
 
-def test_a60_no_denial_is_for_a_super_user() -> None:
+def test_a60_a_deny_acl_does_not_apply_to_a_super_user() -> None:
     world = World("User:alice")
     world.add(acl(O.ALL, "*", principal="User:*", deny=True))
     assert world.may(O.WRITE, topic("orders"))
@@ -110,7 +112,7 @@ def test_a60_no_denial_is_for_a_super_user() -> None:
 # --- decisions ---
 
 
-def test_a61_without_an_acl_nothing_is_allowed() -> None:
+def test_a61_every_operation_without_an_acl_is_denied() -> None:
     assert not World().may(O.DESCRIBE, topic("orders"))
 
 
@@ -125,20 +127,22 @@ def test_a61_without_an_acl_nothing_is_allowed() -> None:
         ("User:alice", "10.0.0.2", False),
     ],
 )
-def test_a61_an_acl_is_for_its_principal_and_host(principal: str, host: str, allowed: bool) -> None:
+def test_a61_an_acl_applies_to_its_principal_and_host(
+    principal: str, host: str, allowed: bool
+) -> None:
     world = World()
     world.add(acl(principal=principal, host=host))
     assert world.may(O.READ, topic("orders")) == allowed
 
 
-def test_a61_an_acl_is_for_its_own_type_of_resource() -> None:
+def test_a61_an_acl_applies_to_its_own_resource_type() -> None:
     world = World()
     world.add(acl())
     assert not world.may(O.READ, group("orders"))
 
 
 @pytest.mark.parametrize("operation", [O.READ, O.WRITE, O.DELETE, O.ALTER, O.ALL])
-def test_a61_permissions_imply_describe_and_denials_do_not(operation: Operation) -> None:
+def test_a61_allow_acls_imply_describe_and_deny_acls_do_not(operation: Operation) -> None:
     world = World()
     world.add(acl(operation))
     assert world.may(O.DESCRIBE, topic("orders"))
@@ -167,14 +171,14 @@ def test_a61_alter_configs_implies_describe_configs_and_create_implies_nothing()
     ],
     ids=str,
 )
-def test_a61_a_denial_wins_wherever_it_stands(denied: Acl) -> None:
+def test_a61_a_deny_acl_overrides_every_allow_acl(denied: Acl) -> None:
     for acls in ([denied, acl(O.ALL)], [acl(O.ALL), denied], [acl(O.READ, "*"), denied]):
         world = World()
         world.add(*acls)
         assert not world.may(O.READ, topic("orders"))
 
 
-def test_a62_patterns_are_literal_prefixed_or_for_everything() -> None:
+def test_a62_resource_patterns_are_literal_prefixed_or_wildcard() -> None:
     world = World()
     world.add(acl(O.READ, "pay", PREFIXED), acl(O.WRITE, "*"), acl(O.ALTER, "*", PREFIXED))
     assert world.may(O.READ, topic("pay")) and world.may(O.READ, topic("payments"))
@@ -184,7 +188,7 @@ def test_a62_patterns_are_literal_prefixed_or_for_everything() -> None:
     assert world.may(O.ALTER, topic("*x"))
 
 
-def test_a63_what_has_no_acls_may_be_everybodys() -> None:
+def test_a63_resources_without_acls_may_be_open_to_everybody() -> None:
     world = World(open_without_acls=True)
     assert world.may(O.DELETE, topic("orders"))
     world.add(acl(O.READ, "or", PREFIXED, principal="User:bob"))
@@ -193,14 +197,14 @@ def test_a63_what_has_no_acls_may_be_everybodys() -> None:
     assert world.may(O.ALTER, CLUSTER)
 
 
-def test_a69_hosts_compare_as_addresses() -> None:
+def test_a69_hosts_of_acls_are_compared_as_addresses() -> None:
     world = World()
     world.add(acl(host="0:0:0:0:0:0:0:1"), acl(O.WRITE, host="192.0.2.1"))
     assert world.may(O.READ, topic("orders"), host="::1")
     assert world.may(O.WRITE, topic("orders"), host="::ffff:192.0.2.1")
 
 
-def test_a65_the_next_decision_is_by_the_acls_as_they_are_then() -> None:
+def test_a65_a_changed_acl_applies_to_the_next_decision() -> None:
     world = World()
     assert not world.may(O.READ, topic("orders"))
     world.acls.add(b"1" * 16, acl())
@@ -209,7 +213,7 @@ def test_a65_the_next_decision_is_by_the_acls_as_they_are_then() -> None:
     assert not world.may(O.READ, topic("orders"))
 
 
-def test_a65_kept_decisions_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a65_the_number_of_cached_decisions_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("odradek_broker.security.standard_authorizer._DECISIONS_MAX", 10)
     world = World()
     for number in range(100):
@@ -244,13 +248,13 @@ def test_a65_kept_decisions_are_limited(monkeypatch: pytest.MonkeyPatch) -> None
     ],
     ids=lambda value: "; ".join(map(str, value)) if isinstance(value, list) else str(value),
 )
-def test_a64_some_topic_may_be_written(acls: list[Acl], allowed: bool) -> None:
+def test_a64_acls_decide_whether_any_topic_may_be_written(acls: list[Acl], allowed: bool) -> None:
     world = World()
     world.add(*acls)
     assert world.authorizer.allows_any(context(), O.WRITE, R.TOPIC) == allowed
 
 
-def test_a64_super_users_and_open_resources() -> None:
+def test_a64_super_users_and_open_resources_may_write_any_topic() -> None:
     assert World("User:alice").authorizer.allows_any(context(), O.WRITE, R.TOPIC)
     assert World(open_without_acls=True).authorizer.allows_any(context(), O.WRITE, R.TOPIC)
 
@@ -283,7 +287,7 @@ def _plainly(acls: list[Acl], user: str, operation: Operation, resource: Resourc
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a61_a62_the_index_finds_what_a_list_finds(seed: int) -> None:
+def test_a61_a62_the_acl_index_decides_like_a_loop_over_all_acls(seed: int) -> None:
     rng = random.Random(seed)
     world = World()
     held: dict[bytes, Acl] = {}
@@ -347,7 +351,7 @@ def test_a66_a_denial_is_logged_with_user_operation_and_acl() -> None:
     ), "what an answer leaves out is not told"
 
 
-def test_a66_the_same_denial_is_logged_once_a_minute_with_its_number() -> None:
+def test_a66_a_repeated_denial_is_logged_once_a_minute_with_its_count() -> None:
     world = World()
     assert len(lines_of(lambda: [world.may(O.READ, topic("orders")) for _ in range(50)])) == 1
     world.now_ms += 60_000
@@ -355,7 +359,7 @@ def test_a66_the_same_denial_is_logged_once_a_minute_with_its_number() -> None:
     assert line["repeated"] == 49
 
 
-def test_a66_peers_cannot_fill_the_log() -> None:
+def test_a66_the_number_of_logged_denials_is_limited() -> None:
     world = World()
     many = lines_of(lambda: [world.may(O.READ, topic(f"t{n}")) for n in range(5_000)])
     assert len(many) == 200

@@ -65,7 +65,9 @@ def data(request: pytest.FixtureRequest, written_data: WrittenData) -> Path:
     return path
 
 
-def test_l02_l03_indexes_are_those_that_the_batches_give(written_data: WrittenData) -> None:
+def test_l02_l03_indexes_have_the_entries_computed_from_the_batches(
+    written_data: WrittenData,
+) -> None:
     compared = 0
     for partition in _partitions(written_data.stopped):
         for path in _segments(partition):
@@ -116,7 +118,7 @@ def test_l04_transaction_indexes_hold_the_aborted_transactions(data: Path) -> No
     assert found >= 20
 
 
-def test_p26_snapshots_are_the_state_of_producers_at_their_offset(data: Path) -> None:
+def test_p26_producer_snapshots_equal_the_state_computed_from_the_batches(data: Path) -> None:
     compared = 0
     for partition in _partitions(data):
         batches = _batches(partition)
@@ -161,7 +163,7 @@ def _compare_snapshot(snapshot: own.Snapshot, batches: list[own.Batch]) -> int:
     return len(stored)
 
 
-def test_l01_small_files_agree_with_the_batches(written_data: WrittenData) -> None:
+def test_l01_checkpoints_and_properties_agree_with_the_batches(written_data: WrittenData) -> None:
     data = written_data.stopped
     ends = {path.name: _end(path) for path in _partitions(data)}
     assert own.read_offsets(data / "recovery-point-offset-checkpoint") == ends
@@ -233,7 +235,7 @@ def _dumped(data: Path) -> dict[Path, list[dict[str, Any]]]:
     return files
 
 
-def test_the_dump_of_batches_and_records_is_what_the_reader_sees(data: Path) -> None:
+def test_the_dump_of_batches_and_records_equals_the_readers_result(data: Path) -> None:
     files = _dumped(data)
     for partition in _partitions(data):
         topic = partition.name.rpartition("-")[0]
@@ -327,7 +329,7 @@ def _compare_value(shown: Any, value: Any) -> None:
         assert shown == _plain(value)
 
 
-def test_the_dump_of_other_files_is_what_the_reader_sees(data: Path) -> None:
+def test_the_dump_of_other_files_equals_the_readers_result(data: Path) -> None:
     files = _dumped(data)
 
     def rows(path: Path, *names: str) -> list[tuple[Any, ...]]:
@@ -385,7 +387,7 @@ def _compare_producers(rows: list[dict[str, Any]], snapshot: own.Snapshot) -> No
 # --- The broker's answers -------------------------------------------------------------------------
 
 
-def test_a_broker_on_the_files_answers_what_the_reader_sees(
+def test_a_broker_on_the_files_answers_the_records_of_the_reader(
     written_data: WrittenData, tmp_path: Path
 ) -> None:
     data = tmp_path / "data"

@@ -41,7 +41,7 @@ def damages(topic: str, *records: tuple[bytes | None, bytes | None]) -> list[str
     return [each.problem for each in found if each.severity is Severity.DAMAGED]
 
 
-def test_records_that_are_loaded_are_sound() -> None:
+def test_verify_accepts_records_that_coordinators_can_load() -> None:
     sound = [(KEY, VALUE), tombstone_record(ShareKey("g", bytes(16), 0)), (b"\0\x07new", b"type")]
     assert damages(SHARE_STATE_TOPIC, *sound, (None, b"without a key")) == []
     assert damages(TRANSACTIONS_TOPIC, (ID, None), (b"\0\x07new", b"type")) == []
@@ -56,7 +56,7 @@ def test_records_that_are_loaded_are_sound() -> None:
         (TRANSACTIONS_TOPIC, ID, b"\0\x01short"),
     ],
 )
-def test_the_first_record_that_cannot_be_loaded_is_damage(
+def test_verify_reports_the_first_record_that_cannot_be_loaded(
     topic: str, key: bytes, value: bytes
 ) -> None:
     (problem,) = damages(topic, (None, b"sound"), (key, value), (key, value))
