@@ -106,7 +106,7 @@ def filling(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("lasts", budget.of_which([1, 3, 40], [3]))
-def test_l08_a_disk_that_fills_up_at_any_operation_of_a_broker_stops_nothing(lasts: int) -> None:
+def test_l08_a_broker_survives_a_disk_that_fills_up_at_any_operation(lasts: int) -> None:
     probe = FullWorld(**SETTINGS)
     created = probe.files.operations
     work(probe)

@@ -34,7 +34,7 @@ def _directories(world: NodeWorld, name: str = "many") -> int:
     )
 
 
-def test_l45_others_have_their_turns_while_many_partitions_are_made(world: NodeWorld) -> None:
+def test_l45_other_requests_are_served_while_many_partitions_are_created(world: NodeWorld) -> None:
     created = world.create("many", MANY)
     world.flush()
     assert not created.done
@@ -56,7 +56,7 @@ def test_l45_others_have_their_turns_while_many_partitions_are_made(world: NodeW
     assert _directories(world, "wide") < MANY
 
 
-def test_l45_the_answer_waits_for_the_records_too(world: NodeWorld) -> None:
+def test_l45_a_creation_is_answered_when_its_records_are_durable(world: NodeWorld) -> None:
     created = world.create("many", MANY)
     world.soon.run()
     assert _directories(world) == MANY
@@ -76,7 +76,7 @@ def test_l45_partitions_without_a_directory_have_no_leader(world: NodeWorld) -> 
     assert world.node.partition("many", MANY - 1) is not None
 
 
-def test_l45_others_have_their_turns_while_many_partitions_are_deleted(world: NodeWorld) -> None:
+def test_l45_other_requests_are_served_while_many_partitions_are_deleted(world: NodeWorld) -> None:
     world.create("many", MANY)
     world.soon.run()
     world.flush()
@@ -93,7 +93,7 @@ def test_l45_others_have_their_turns_while_many_partitions_are_deleted(world: No
     assert max(before - after for before, after in pairwise(left)) <= 4
 
 
-def test_l45_a_topic_that_is_deleted_while_it_is_made(world: NodeWorld) -> None:
+def test_l45_a_topic_is_deleted_and_recreated_during_its_creation(world: NodeWorld) -> None:
     created, deleted = world.create("many", MANY), world.delete("many")
     again = world.create("many", 3 * MANY)
     world.flush()
@@ -104,7 +104,7 @@ def test_l45_a_topic_that_is_deleted_while_it_is_made(world: NodeWorld) -> None:
     assert {log.topic_id for log in world.logs if log.topic == "many"} == {topic_id}
 
 
-def test_l45_a_stop_ends_the_work_and_a_start_does_the_rest(world: NodeWorld) -> None:
+def test_l45_a_start_creates_the_partitions_that_a_stop_left_out(world: NodeWorld) -> None:
     created = world.create("many", MANY)
     world.flush()
     world.node.close()
@@ -116,7 +116,7 @@ def test_l45_a_stop_ends_the_work_and_a_start_does_the_rest(world: NodeWorld) ->
     assert _led(world) == _directories(world) == MANY
 
 
-def test_l45_a_disk_that_is_full_makes_the_rest_later(world: NodeWorld) -> None:
+def test_l45_partitions_are_created_when_a_full_disk_has_room_again(world: NodeWorld) -> None:
     created = world.create("many", MANY)
     world.flush()
     world.files.fail(Failure("open", code=errno.ENOSPC, path_part="many-", for_ever=True))
@@ -130,7 +130,7 @@ def test_l45_a_disk_that_is_full_makes_the_rest_later(world: NodeWorld) -> None:
     assert _led(world) == MANY
 
 
-def test_l45_the_metadata_snapshot_waits_for_the_renaming(world: NodeWorld) -> None:
+def test_l45_removals_are_pending_until_all_directories_are_renamed(world: NodeWorld) -> None:
     world.create("many", MANY)
     world.soon.run()
     world.flush()
@@ -142,7 +142,9 @@ def test_l45_the_metadata_snapshot_waits_for_the_renaming(world: NodeWorld) -> N
 
 
 @pytest.mark.parametrize("keep_page_cache", budget.of_which([False, True], [False]))
-def test_l45_d4_a_crash_at_any_step_of_many_partitions(keep_page_cache: bool) -> None:
+def test_l45_d4_a_crash_while_many_partitions_are_made_leaves_all_or_none(
+    keep_page_cache: bool,
+) -> None:
     at = 0
     while True:
         world = NodeWorld()

@@ -41,7 +41,7 @@ def stray_directory(world: NodeWorld, name: str) -> None:
 # --- Deletion -------------------------------------------------------------------------------------
 
 
-def test_d4_a_deletion_that_is_not_durable_takes_nothing_away(world: NodeWorld) -> None:
+def test_d4_a_deletion_that_is_not_durable_deletes_no_records(world: NodeWorld) -> None:
     """The deletion's record and the renamed directory reach the disk separately."""
     created = world.create("t")
     world.flush()
@@ -67,7 +67,7 @@ def test_d4_a_deletion_that_is_not_durable_takes_nothing_away(world: NodeWorld) 
 
 
 @pytest.mark.parametrize("keep_page_cache", [False, True])
-def test_a_topic_comes_back_before_its_deletion_is_durable(
+def test_a_topic_is_recreated_before_its_deletion_is_durable(
     world: NodeWorld, keep_page_cache: bool
 ) -> None:
     world.create("t")
@@ -87,7 +87,7 @@ def test_a_topic_comes_back_before_its_deletion_is_durable(
     assert (world.end("t"), world.end("t", 1)) == (3, 0)
 
 
-def test_a_directory_that_cannot_be_renamed_is_tried_again(world: NodeWorld) -> None:
+def test_a_failed_renaming_of_a_directory_is_tried_again(world: NodeWorld) -> None:
     world.create("t", 2)
     world.flush()
     world.produce("t", 5)
@@ -109,7 +109,7 @@ def test_a_directory_that_cannot_be_renamed_is_tried_again(world: NodeWorld) -> 
     assert world.maintain_later() == []
 
 
-def test_one_failed_removal_does_not_stop_maintenance(world: NodeWorld) -> None:
+def test_a_failed_removal_does_not_stop_maintenance(world: NodeWorld) -> None:
     world.create("a")
     world.create("b")
     world.flush()
@@ -127,7 +127,7 @@ def test_one_failed_removal_does_not_stop_maintenance(world: NodeWorld) -> None:
 # --- Creation -------------------------------------------------------------------------------------
 
 
-def test_a_partition_that_cannot_be_made_is_made_later(world: NodeWorld) -> None:
+def test_a_partition_that_cannot_be_created_is_created_later(world: NodeWorld) -> None:
     """The disk is full: the topic is recorded and has no leader for a while; other topics are
     served."""
     world.files.fail(Failure("open", code=errno.ENOSPC, path_part="data/t-1/", for_ever=True))
@@ -166,7 +166,7 @@ def test_a_partition_that_cannot_be_created_is_reported_once(world: NodeWorld) -
     assert len(world.maintain_later()) == 1, "it is another topic"
 
 
-def test_a_start_on_a_full_disk_serves_what_is_there(world: NodeWorld) -> None:
+def test_a_start_on_a_full_disk_serves_the_existing_partitions(world: NodeWorld) -> None:
     world.create("old")
     world.flush()
     world.produce("old", 3)
@@ -197,7 +197,9 @@ def test_a_missing_partition_of_a_deleted_topic_is_dropped(world: NodeWorld) -> 
 
 
 @pytest.mark.parametrize("records", [0, 4])
-def test_a_directory_of_no_topic_does_not_stand_in_the_way(world: NodeWorld, records: int) -> None:
+def test_a_directory_of_no_topic_does_not_prevent_the_creation_of_a_topic(
+    world: NodeWorld, records: int
+) -> None:
     """A power cut has undone the record of a creation, while its directory stayed: the name is
     free."""
     stray_directory(world, "t-0")
@@ -234,7 +236,7 @@ def test_a_stray_partition_of_a_known_topic_is_set_aside(world: NodeWorld) -> No
     assert world.end("t") == 0
 
 
-def test_d4_a_partition_exists_once_that_is_durable(world: NodeWorld) -> None:
+def test_d4_a_partition_can_be_used_when_its_creation_is_durable(world: NodeWorld) -> None:
     """Otherwise a crash could remove acknowledged records together with their topic."""
     created = world.create("t")
     assert not created.done
@@ -244,7 +246,7 @@ def test_d4_a_partition_exists_once_that_is_durable(world: NodeWorld) -> None:
     assert world.node.partition("t", 0) is not None
 
 
-def test_d4_an_internal_topic_may_be_used_once_it_is_durable(world: NodeWorld) -> None:
+def test_d4_an_internal_topic_can_be_used_when_its_creation_is_durable(world: NodeWorld) -> None:
     first = world.node.ensure_internal_topic(OFFSETS_TOPIC)
     second = world.node.ensure_internal_topic(OFFSETS_TOPIC)
     assert not first.done
@@ -258,7 +260,7 @@ def test_d4_an_internal_topic_may_be_used_once_it_is_durable(world: NodeWorld) -
 # --- The metadata log -----------------------------------------------------------------------------
 
 
-def test_d5_metadata_that_cannot_be_read_is_not_empty_metadata(world: NodeWorld) -> None:
+def test_d5_a_broker_with_unreadable_metadata_does_not_start(world: NodeWorld) -> None:
     """Without it every log would have no topic, and would be renamed."""
     world.create("t")
     world.flush()
@@ -272,7 +274,7 @@ def test_d5_metadata_that_cannot_be_read_is_not_empty_metadata(world: NodeWorld)
     assert world.end("t") == 5
 
 
-def test_d5_groups_and_offsets_that_cannot_be_read_are_not_none(world: NodeWorld) -> None:
+def test_d5_the_coordinator_of_unreadable_groups_fails(world: NodeWorld) -> None:
     world.node.ensure_internal_topic(OFFSETS_TOPIC)
     world.flush()
     found = world.node.partition(OFFSETS_TOPIC, 0)
@@ -302,7 +304,7 @@ def test_d5_groups_and_offsets_that_cannot_be_read_are_not_none(world: NodeWorld
         ),
     ],
 )
-def test_d4_a_metadata_record_that_makes_no_sense_stops_the_start(
+def test_d4_an_impossible_metadata_record_fails_the_start(
     world: NodeWorld, value: bytes, says: str
 ) -> None:
     """The error is a message and not a traceback: the directory may be that of a newer version."""
@@ -318,7 +320,7 @@ def test_d4_a_metadata_record_that_makes_no_sense_stops_the_start(
         world.start()
 
 
-def test_o18_a_damaged_batch_of_groups_stops_their_coordinator_alone(world: NodeWorld) -> None:
+def test_o18_a_damaged_batch_of_groups_fails_their_coordinator_only(world: NodeWorld) -> None:
     """A clean stop has written it, so that it need not be checked before it is loaded."""
     world.node.ensure_internal_topic(OFFSETS_TOPIC)
     world.flush()
@@ -337,7 +339,7 @@ def test_o18_a_damaged_batch_of_groups_stops_their_coordinator_alone(world: Node
     assert {other.state for other in others} == {RuntimeState.ACTIVE}
 
 
-def test_l08_a_full_disk_refuses_changes_and_stops_nothing(world: NodeWorld) -> None:
+def test_l08_changes_are_refused_while_the_metadata_disk_is_full(world: NodeWorld) -> None:
     world.files.fail(Failure("append", code=errno.ENOSPC, path_part=METADATA_TOPIC, for_ever=True))
     with pytest.raises(StorageError):
         world.create("t")
@@ -357,7 +359,7 @@ def test_l08_a_full_disk_refuses_changes_and_stops_nothing(world: NodeWorld) -> 
     assert world.end("t") == 0
 
 
-def test_d5_metadata_that_does_not_become_durable_stops_the_broker(world: NodeWorld) -> None:
+def test_d5_a_failed_flush_of_the_metadata_log_stops_the_broker(world: NodeWorld) -> None:
     world.files.fail(Failure("sync", path_part=METADATA_TOPIC))
     created = world.create("t")
     world.flush()
@@ -426,7 +428,7 @@ _STEPS: list[tuple[str, Any]] = [
 ]
 
 
-def test_l40_trouble_of_the_disk_is_one_partitions(world: NodeWorld) -> None:
+def test_l40_a_partition_with_an_unreadable_log_does_not_affect_others(world: NodeWorld) -> None:
     """The disk of one log is not readable: other logs are served, and this one becomes readable
     later."""
     world.create("t", 2)
@@ -454,7 +456,7 @@ def test_l40_trouble_of_the_disk_is_one_partitions(world: NodeWorld) -> None:
     assert world.end("t", 0) == 4
 
 
-def test_l40_a_failed_fsync_is_not_forgiven_before_a_restart(world: NodeWorld) -> None:
+def test_l40_a_partition_with_a_failed_fsync_is_offline_until_a_restart(world: NodeWorld) -> None:
     world.create("t", 2)
     world.flush()
     world.produce("t", 3, 0)
@@ -484,7 +486,7 @@ def _lowered(world: NodeWorld, level: int) -> Deferred[None]:
     )
 
 
-def test_n53_a_level_is_answered_when_it_is_durable_and_after_a_restart(world: NodeWorld) -> None:
+def test_n53_a_feature_level_is_published_when_it_is_durable(world: NodeWorld) -> None:
     before = world.node.publisher.finalized_features
     assert before.levels["transaction.version"] == 2
     first = _lowered(world, 1)
@@ -503,7 +505,7 @@ def test_n53_a_level_is_answered_when_it_is_durable_and_after_a_restart(world: N
     assert world.node.publisher.finalized_features.epoch > told.epoch
 
 
-def test_n53_two_pending_changes_are_answered_in_their_order(world: NodeWorld) -> None:
+def test_n53_pending_feature_levels_are_published_in_their_order(world: NodeWorld) -> None:
     _lowered(world, 1)
     _lowered(world, 0)
     world.create("t")

@@ -71,7 +71,7 @@ def versions(key: ApiKey) -> list[int]:
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.API_VERSIONS))
-def test_n07_every_api_is_answered_with_its_range(version: int) -> None:
+def test_n07_api_versions_lists_every_api_with_its_versions(version: int) -> None:
     request = ApiVersionsRequest(client_software_name="a-b.c", client_software_version="1.0")
     answer = call(FakeNode(), request, version)
     assert answer.error_code == 0
@@ -98,7 +98,7 @@ def test_n07_every_api_is_answered_with_its_range(version: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a-", ".a", "a.", "a b", "ä", "a\n"])
-def test_n07_bad_software_names_are_an_invalid_request(name: str) -> None:
+def test_n07_invalid_software_names_are_refused(name: str) -> None:
     for request in (
         ApiVersionsRequest(client_software_name=name, client_software_version="1"),
         ApiVersionsRequest(client_software_name="a", client_software_version=name),
@@ -107,7 +107,7 @@ def test_n07_bad_software_names_are_an_invalid_request(name: str) -> None:
         assert call(FakeNode(), request, 2).error_code == 0
 
 
-def test_n07_an_unknown_version_is_answered_with_the_range() -> None:
+def test_n07_an_unknown_version_of_api_versions_is_answered_with_the_known_ones() -> None:
     node: Any = FakeNode()
     answer = api_versions.handle_unsupported_version(node, context(99))
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
@@ -147,13 +147,13 @@ def test_metadata_of_all_topics_in_every_version(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 14))
-def test_an_empty_list_asks_for_no_topic(version: int) -> None:
+def test_metadata_with_an_empty_list_answers_no_topics(version: int) -> None:
     node = FakeNode()
     node.create("t")
     assert call(node, MetadataRequest(topics=[]), version).topics == []
 
 
-def test_a11_a_topic_that_is_asked_for_is_created() -> None:
+def test_a11_metadata_creates_an_unknown_topic() -> None:
     node = FakeNode(num_partitions="2")
     answer = call(node, MetadataRequest(topics=asked("new", "new")))
     assert [(topic.error_code, topic.name, len(topic.partitions)) for topic in answer.topics] == [
@@ -172,7 +172,7 @@ def test_a11_a_topic_that_is_asked_for_is_created() -> None:
         ("false", True, 3, False),
     ],
 )
-def test_a11_creation_needs_the_brokers_and_the_clients_consent(
+def test_a11_automatic_creation_needs_the_consent_of_broker_and_client(
     enabled: str, allowed: bool, version: int, created: bool
 ) -> None:
     node = FakeNode(auto_create_topics_enable=enabled)
@@ -183,7 +183,7 @@ def test_a11_creation_needs_the_brokers_and_the_clients_consent(
     assert answer.topics[0].error_code == expected
 
 
-def test_a11_internal_topics_are_created_with_their_own_settings() -> None:
+def test_a11_metadata_creates_an_internal_topic_with_its_own_settings() -> None:
     node = FakeNode(offsets_topic_num_partitions="5")
     answer = call(node, MetadataRequest(topics=asked("__consumer_offsets")))
     assert (len(answer.topics[0].partitions), answer.topics[0].is_internal) == (5, True)
@@ -191,20 +191,20 @@ def test_a11_internal_topics_are_created_with_their_own_settings() -> None:
 
 
 @pytest.mark.parametrize("enabled", ["true", "false"])
-def test_illegal_names_are_distinguished_from_missing_ones(enabled: str) -> None:
+def test_metadata_of_an_illegal_topic_name_is_an_invalid_topic(enabled: str) -> None:
     node = FakeNode(auto_create_topics_enable=enabled)
     answer = call(node, MetadataRequest(topics=asked("a b")))
     assert answer.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert node.metadata.topics == {}
 
 
-def test_an_impossible_default_replication_factor_is_logged() -> None:
+def test_an_impossible_default_replication_factor_is_refused() -> None:
     node = FakeNode(default_replication_factor="3")
     answer = call(node, MetadataRequest(topics=asked("t")))
     assert answer.topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
-def test_topics_by_id() -> None:
+def test_metadata_finds_topics_by_id_since_version_12() -> None:
     node = FakeNode()
     topic_id = node.create("t")
     request = MetadataRequest(
@@ -227,7 +227,7 @@ def test_topics_by_id() -> None:
 
 
 @pytest.mark.parametrize("version", [12, 13])
-def test_beside_an_id_names_are_passed_over(version: int) -> None:
+def test_metadata_with_topic_ids_ignores_names(version: int) -> None:
     node = FakeNode()
     topic_id = node.create("t")
     both = [
@@ -243,12 +243,12 @@ def test_beside_an_id_names_are_passed_over(version: int) -> None:
     assert "new" not in node.metadata.topics
 
 
-def test_the_metadata_log_is_a_topic_that_clients_do_not_know() -> None:
+def test_the_metadata_log_is_an_unknown_topic_to_clients() -> None:
     (topic,) = call(FakeNode(), MetadataRequest(topics=asked("__cluster_metadata"))).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a19_without_an_authorizer_everything_is_allowed() -> None:
+def test_a19_all_operations_are_authorized_without_an_authorizer() -> None:
     node = FakeNode()
     node.create("t")
     request = MetadataRequest(
@@ -308,7 +308,7 @@ WAITING: list[Message] = [
 
 
 @pytest.mark.parametrize("request_", WAITING, ids=lambda request: type(request).__name__)
-def test_d4_no_answer_before_what_it_tells_is_durable(request_: Message) -> None:
+def test_d4_an_answer_waits_until_its_metadata_is_durable(request_: Message) -> None:
     node = FakeNode()
     node.create("t")
     node.durable = False
@@ -322,7 +322,7 @@ def test_d4_no_answer_before_what_it_tells_is_durable(request_: Message) -> None
 
 
 @pytest.mark.parametrize("request_", WAITING, ids=lambda request: type(request).__name__)
-def test_a_wait_for_the_disk_ends(request_: Message) -> None:
+def test_an_answer_that_waits_for_the_disk_times_out(request_: Message) -> None:
     node = FakeNode()
     node.create("t")
     node.durable = False
@@ -367,7 +367,7 @@ def test_create_topics_in_every_version(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.CREATE_TOPICS))
-def test_minus_one_takes_the_defaults_in_every_version(version: int) -> None:
+def test_create_topics_takes_defaults_for_minus_one_in_every_version(version: int) -> None:
     """kafkajs sends it in version 3."""
     topic = CreatableTopic(name="t", num_partitions=-1, replication_factor=-1)
     node = FakeNode(num_partitions="6")
@@ -394,7 +394,7 @@ def test_a_partition_assigned_twice_is_an_invalid_assignment() -> None:
     assert answer.topics[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_the_accept_policy_says_what_it_did() -> None:
+def test_the_accept_policy_answers_the_replication_factor_of_1() -> None:
     node = FakeNode(replication_factor_policy="accept")
     topic = CreatableTopic(name="t", num_partitions=1, replication_factor=3)
     answer = call(node, CreateTopicsRequest(topics=[topic])).topics[0]
@@ -423,7 +423,7 @@ def test_delete_topics_in_every_version(version: int) -> None:
     assert node.metadata.topics == {}
 
 
-def test_deletion_that_is_switched_off() -> None:
+def test_delete_topics_is_refused_if_it_is_disabled() -> None:
     node = FakeNode(delete_topic_enable="false")
     node.create("t")
     for version in versions(ApiKey.DELETE_TOPICS):
@@ -450,7 +450,7 @@ def test_create_partitions_in_every_version(version: int) -> None:
         assert node.metadata.partition_count("t") == present
 
 
-def test_create_partitions_with_assignments() -> None:
+def test_create_partitions_refuses_an_assignment_to_another_broker() -> None:
     node = FakeNode()
     node.create("t")
     topic = CreatePartitionsTopic(
@@ -497,7 +497,7 @@ def test_describe_configs_in_every_version(version: int) -> None:
     assert [entry.name for entry in some.configs] == ["retention.ms"]
 
 
-def test_describe_leaves_out_what_was_not_asked_for() -> None:
+def test_describe_configs_leaves_out_unrequested_synonyms_and_docs() -> None:
     node = FakeNode()
     node.create("t")
     resource = DescribeConfigsResource(
@@ -577,7 +577,7 @@ def test_alter_configs_refuses_a_resource_that_is_named_twice() -> None:
     assert node.metadata.topic_overrides("t") == {}
 
 
-def test_an_empty_list_of_keys_asks_for_all() -> None:
+def test_describe_configs_with_an_empty_list_of_keys_answers_all_keys() -> None:
     node = FakeNode()
     node.create("t")
     resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=[])
@@ -610,7 +610,7 @@ def count_described(monkeypatch: pytest.MonkeyPatch, slice_size: int) -> list[st
 
 
 @pytest.mark.parametrize("slice_size", [1, 2, 3, 4])
-def test_others_get_their_turn_between_slices_of_described_resources(
+def test_describe_configs_yields_to_other_requests_between_slices(
     monkeypatch: pytest.MonkeyPatch, slice_size: int
 ) -> None:
     described = count_described(monkeypatch, slice_size)
@@ -628,7 +628,7 @@ def test_others_get_their_turn_between_slices_of_described_resources(
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CONFIGS))
-def test_d11_an_answer_that_becomes_too_large_is_given_up_early(
+def test_d11_describe_configs_stops_when_its_answer_is_too_large(
     monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     """When the slices together exceed the limit, and not before."""
@@ -649,7 +649,7 @@ def test_d11_an_answer_that_becomes_too_large_is_given_up_early(
     assert not node.timers
 
 
-def test_n10_describing_stops_when_the_connection_is_closed(
+def test_n10_describe_configs_stops_when_its_connection_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     described = count_described(monkeypatch, 1)
@@ -661,7 +661,7 @@ def test_n10_describing_stops_when_the_connection_is_closed(
     assert described == ["a"] and not node.timers and not answer.done
 
 
-def test_a_stored_value_that_would_be_refused_today_is_shown_and_in_nobodys_way() -> None:
+def test_an_invalid_stored_value_is_described_and_can_be_replaced() -> None:
     """The setting can be replaced and removed, and other settings of the topic can be changed."""
     key = "follower.replication.throttled.replicas"
 
@@ -696,7 +696,7 @@ def test_a_stored_value_that_would_be_refused_today_is_shown_and_in_nobodys_way(
         assert change(topic_with_it(), key, operation, value) == 0
 
 
-def test_the_empty_broker_name_tells_only_what_is_set_for_all() -> None:
+def test_the_empty_broker_name_describes_the_dynamic_defaults_only() -> None:
     node = FakeNode(log_retention_ms="1000")
     resource = AlterConfigsResource(
         resource_type=4,
@@ -760,7 +760,9 @@ def test_settings_of_groups_and_client_metrics_are_described(version: int) -> No
         (0, "t", E.INVALID_REQUEST),
     ],
 )
-def test_what_cannot_be_described(kind: int, name: str, error: ErrorCode) -> None:
+def test_describe_configs_refuses_unknown_and_invalid_resources(
+    kind: int, name: str, error: ErrorCode
+) -> None:
     resource = DescribeConfigsResource(
         resource_type=kind, resource_name=name, configuration_keys=None
     )
@@ -790,7 +792,7 @@ def test_describe_cluster_in_every_version(version: int) -> None:
             assert refused.error_code == error and refused.error_message
 
 
-def test_n12_the_addresses_and_the_protocol_in_force_are_described() -> None:
+def test_n12_the_effective_addresses_and_protocol_are_described() -> None:
     keys = ["advertised.listeners", "security.inter.broker.protocol"]
     resource = DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=keys)
     answer = call(FakeNode(), DescribeConfigsRequest(resources=[resource], include_synonyms=True))

@@ -100,7 +100,7 @@ async def test_a_setting_takes_effect_at_once(start_broker: StartBroker) -> None
     assert await produce(client, "own", 5000) == 0
 
 
-async def test_small_batches_for_producers_do_not_bind_the_broker(
+async def test_message_max_bytes_does_not_limit_the_metadata_log(
     start_broker: StartBroker,
 ) -> None:
     broker = await start_broker(message_max_bytes="300")
@@ -109,7 +109,7 @@ async def test_small_batches_for_producers_do_not_bind_the_broker(
     assert len((await topics_of(client))["t"].partitions) == 100
 
 
-async def test_f14_a_recreated_topic_is_empty_and_another_one(
+async def test_f14_a_recreated_topic_is_empty_and_has_a_new_id(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:
     broker = await start_broker()
@@ -146,7 +146,7 @@ async def test_many_clients_create_the_same_topic_once(start_broker: StartBroker
     assert codes == [0] + [ErrorCode.TOPIC_ALREADY_EXISTS] * 7
 
 
-async def test_describe_tells_what_was_set_where(start_broker: StartBroker) -> None:
+async def test_describe_configs_names_the_source_of_each_value(start_broker: StartBroker) -> None:
     broker = await start_broker(log_retention_ms="11")
     client = await broker.client()
     await client.create_topic("t", segment_bytes="4096")

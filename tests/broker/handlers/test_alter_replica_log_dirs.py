@@ -45,7 +45,7 @@ def moved(world: NodeWorld, *dirs: tuple[str, str, list[int]]) -> dict[tuple[str
     }
 
 
-def test_the_last_directory_that_is_named_counts(world: NodeWorld) -> None:
+def test_the_last_directory_named_for_a_partition_counts(world: NodeWorld) -> None:
     assert moved(world, (HERE, "t", [0, 1, 0]), ("/else", "t", [1]), ("/x", "u", [0])) == {
         ("t", 0): ErrorCode.NONE,
         ("t", 1): ErrorCode.LOG_DIR_NOT_FOUND,
@@ -53,7 +53,7 @@ def test_the_last_directory_that_is_named_counts(world: NodeWorld) -> None:
     }
 
 
-def test_a18_it_wants_alter_on_the_cluster(world: NodeWorld) -> None:
+def test_a18_alter_replica_log_dirs_needs_alter_on_the_cluster(world: NodeWorld) -> None:
     rules = world.node.authorizer = RuleList()
     refused = {("t", 0): ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
     assert moved(world, (HERE, "t", [0])) == refused
@@ -75,7 +75,7 @@ def test_an_offline_partition_and_an_unusable_directory_are_storage_errors(
     assert moved(world, (HERE, "t", [0])) == {("t", 0): ErrorCode.KAFKA_STORAGE_ERROR}
 
 
-def test_a_partition_that_could_not_be_made_is_not_available(world: NodeWorld) -> None:
+def test_a_partition_that_could_not_be_created_is_not_available(world: NodeWorld) -> None:
     world.files.fail(Failure("open", path_part="data/new-0/", for_ever=True))
     world.create("new")
     world.flush()

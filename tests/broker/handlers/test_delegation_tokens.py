@@ -71,7 +71,7 @@ def described(world: NodeWorld, user: str = "alice", *owners: str) -> list[str]:
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)
-def test_a49_without_a_key_there_are_no_tokens(request_: Message) -> None:
+def test_a49_token_requests_without_a_secret_key_are_refused(request_: Message) -> None:
     api = api_of(request_)
     for version in api.versions:
         refused = ask(FakeNode(), request_, version)
@@ -84,7 +84,9 @@ def test_a49_without_a_key_there_are_no_tokens(request_: Message) -> None:
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)
-def test_a49_whom_a_token_has_authenticated_may_not_ask(request_: Message) -> None:
+def test_a49_clients_authenticated_by_token_and_anonymous_ones_are_refused(
+    request_: Message,
+) -> None:
     world = NodeWorld(**KEY)
     for more in ({"by_token": True}, {"user": "ANONYMOUS"}):
         answer = told(world, request_, **more)
@@ -103,7 +105,7 @@ def test_a74_a_token_for_another_owner_needs_create_tokens() -> None:
     assert asked(node, request, "bob").error_code == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
 
 
-def test_a49_the_hmac_is_made_of_the_id_and_the_key_and_told_when_durable() -> None:
+def test_a49_a_token_is_answered_with_its_hmac_when_it_is_durable() -> None:
     world = NodeWorld(**KEY)
     waiting = asked(world.node, create("bob"))
     assert not waiting.done
@@ -118,7 +120,7 @@ def test_a49_the_hmac_is_made_of_the_id_and_the_key_and_told_when_durable() -> N
     assert answer.max_timestamp_ms - answer.issue_timestamp_ms == 7 * 24 * HOUR_MS
 
 
-def test_a49_limits_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a49_tokens_renewers_and_names_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     world = NodeWorld(**KEY)
     for request in (create(*"b" * 1001), create("x" * 1025)):
         assert told(world, request).error_code == ErrorCode.INVALID_REQUEST
@@ -128,7 +130,7 @@ def test_a49_limits_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(world.node.metadata.delegation_tokens) == 1
 
 
-def test_a49_nothing_is_created_on_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a49_no_token_is_created_on_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     world = NodeWorld(**KEY)
 
     def full(_: object) -> None:
@@ -160,7 +162,7 @@ def test_a51_the_owner_and_the_renewers_change_the_expiry() -> None:
     assert told(world, at_once, "bob").error_code == ErrorCode.DELEGATION_TOKEN_NOT_FOUND
 
 
-def test_a52_tokens_are_described_to_whom_they_concern_and_who_has_the_right() -> None:
+def test_a52_owners_renewers_and_authorized_users_see_tokens() -> None:
     world = NodeWorld(**KEY)
     own = told(world, create("bob")).token_id
     bobs = told(world, create(), "bob").token_id
@@ -178,7 +180,7 @@ def test_a52_tokens_are_described_to_whom_they_concern_and_who_has_the_right() -
     assert (nobody.error_code, nobody.tokens) == (ErrorCode.NONE, [])
 
 
-def test_a52_a_description_waits_until_what_it_says_is_durable() -> None:
+def test_a52_a_token_is_described_when_it_is_durable() -> None:
     world = NodeWorld(**KEY)
     asked(world.node, create())
     waiting = asked(world.node, DescribeDelegationTokenRequest(owners=None))
@@ -222,7 +224,7 @@ def test_a50_tokens_survive_a_restart_and_a_snapshot_but_not_another_key() -> No
     assert told(world, renew).error_code == ErrorCode.NONE
 
 
-def test_a50_no_tool_shows_more_than_the_id() -> None:
+def test_a50_tools_show_the_token_id_and_no_key() -> None:
     world = NodeWorld(**KEY)
     made = told(world, create("bob"))
     token = world.node.metadata.delegation_tokens.get(made.token_id)

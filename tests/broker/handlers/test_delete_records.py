@@ -58,7 +58,7 @@ def starts_on_disk(broker: RunningBroker) -> list[str]:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_l11_records_below_the_offset_go(
+async def test_l11_records_below_the_offset_are_deleted(
     client: RawClient, broker: RunningBroker, version: int
 ) -> None:
     assert await delete(client, 4, version=version) == [(E.NONE, 4)]
@@ -67,7 +67,7 @@ async def test_l11_records_below_the_offset_go(
     assert await delete(client, -1, version=version) == [(E.NONE, 6)]
 
 
-async def test_l11_partitions_have_their_own_codes(client: RawClient) -> None:
+async def test_l11_each_partition_has_its_own_error_code(client: RawClient) -> None:
     assert await delete(client, 7, 0, 0) == [
         (E.OFFSET_OUT_OF_RANGE, -1),
         (E.NONE, 0),
@@ -78,7 +78,9 @@ async def test_l11_partitions_have_their_own_codes(client: RawClient) -> None:
     assert await delete(client, 0, topic="__consumer_offsets") == [(E.INVALID_TOPIC_EXCEPTION, -1)]
 
 
-async def test_a17_the_right_to_delete(client: RawClient, broker: RunningBroker) -> None:
+async def test_a17_delete_records_needs_the_right_to_delete(
+    client: RawClient, broker: RunningBroker
+) -> None:
     broker.node.authorizer = RuleList(Rule(Operation.WRITE, ResourceType.TOPIC, "t"))
     assert await delete(client, 4) == [(E.TOPIC_AUTHORIZATION_FAILED, -1)]
     assert log(broker).log_start_offset == 0
@@ -86,7 +88,9 @@ async def test_a17_the_right_to_delete(client: RawClient, broker: RunningBroker)
     assert await delete(client, 4) == [(E.NONE, 4)]
 
 
-async def test_l10_the_new_start_is_on_disk_before_the_answer(start_broker: StartBroker) -> None:
+async def test_l10_the_new_log_start_is_on_disk_before_the_answer(
+    start_broker: StartBroker,
+) -> None:
     broker = await start_broker("other")
     client = await broker.client()
     await client.create_topic("t", partitions=2)
@@ -95,7 +99,7 @@ async def test_l10_the_new_start_is_on_disk_before_the_answer(start_broker: Star
     assert "t 0 2" in starts_on_disk(broker)
 
 
-async def test_l10_a_log_start_that_retention_has_moved_is_on_disk_before_it_is_answered(
+async def test_l10_a_log_start_moved_by_retention_is_on_disk_before_the_answer(
     start_broker: StartBroker,
 ) -> None:
     broker = await start_broker("other")
@@ -110,7 +114,7 @@ async def test_l10_a_log_start_that_retention_has_moved_is_on_disk_before_it_is_
     assert "t 0 3" in starts_on_disk(broker)
 
 
-async def test_l10_one_write_for_all_partitions_and_its_failure_is_told(
+async def test_l10_a_failed_write_of_log_starts_fails_the_request(
     client: RawClient, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await client.call(produce_request("t", batch_of(b"a", b"b"), partition=1), 9)

@@ -77,7 +77,7 @@ async def test_a22_samples_of_the_last_quarter_of_an_hour_are_kept(
     assert 0 < last["requests_total"] <= now["requests_total"]
 
 
-async def test_a22_the_broker_says_where_its_console_is(
+async def test_a22_the_address_of_the_console_is_described(
     admin: Admin, broker: RunningBroker
 ) -> None:
     broker.node.console_url = "http://127.0.0.1:8080/"
@@ -91,7 +91,7 @@ async def test_a22_an_unknown_section_is_refused(broker: RunningBroker) -> None:
     assert answer.error_message == "there is no section 9"
 
 
-async def test_a22_connections_are_filtered_and_given_in_pages(
+async def test_a22_connections_are_filtered_and_answered_in_pages(
     admin: Admin, broker: RunningBroker
 ) -> None:
     address = f"{broker.host}:{broker.port}"
@@ -127,7 +127,7 @@ async def test_a22_a_page_has_at_most_a_thousand_connections(
         del peers[1_000_000 + number]
 
 
-async def test_a22_events_of_all_subjects_follow_each_other_by_number(
+async def test_a22_events_of_all_subjects_are_ordered_by_number(
     admin: Admin, broker: RunningBroker
 ) -> None:
     before = (await admin.describe_broker_status(Section.EVENTS)).next_after
@@ -153,7 +153,7 @@ async def test_a22_events_of_all_subjects_follow_each_other_by_number(
     assert newest.events[-1].number == newest.next_after
 
 
-async def test_a22_the_cluster_right_is_needed_and_events_need_their_own(
+async def test_a22_describe_broker_and_each_event_need_their_rights(
     admin: Admin, broker: RunningBroker
 ) -> None:
     history = broker.node.transaction_history
@@ -171,7 +171,7 @@ async def test_a22_the_cluster_right_is_needed_and_events_need_their_own(
     } == {"mine"}
 
 
-async def test_a22_rights_to_events_of_producers_are_asked_once_for_each_resource(
+async def test_a22_rights_to_producer_events_are_checked_once_per_resource(
     admin: Admin, broker: RunningBroker
 ) -> None:
     history = broker.node.producer_history
@@ -196,7 +196,7 @@ async def test_a22_rights_to_events_of_producers_are_asked_once_for_each_resourc
     assert len(seen) >= 40
 
 
-async def test_a22_a_transaction_that_has_been_open_for_long_is_a_problem(
+async def test_a22_a_transaction_that_is_open_for_long_is_a_problem(
     admin: Admin, broker: RunningBroker
 ) -> None:
     async with Producer(
@@ -218,7 +218,7 @@ async def test_a22_a_transaction_that_has_been_open_for_long_is_a_problem(
         await producer.abort_transaction()
 
 
-async def test_a22_many_problems_of_one_kind_are_summed_up(
+async def test_a22_many_problems_of_a_kind_are_summed_up(
     admin: Admin, broker: RunningBroker
 ) -> None:
     uncleanable = broker.node.cleaner.statistics.uncleanable
@@ -230,7 +230,7 @@ async def test_a22_many_problems_of_one_kind_are_summed_up(
     assert found[-1].text == "7 more partitions are not compacted"
 
 
-async def test_a23_the_history_of_a_client_has_its_connections_and_their_ends(
+async def test_a23_the_history_of_a_client_has_its_connects_and_disconnects(
     admin: Admin, broker: RunningBroker
 ) -> None:
     with pytest.raises(NothingKnown, match="no connection of client id 'worker'"):
@@ -249,7 +249,7 @@ async def test_a23_the_history_of_a_client_has_its_connections_and_their_ends(
         await admin.describe_history(Subject.CLIENT, "worker")
 
 
-async def test_a23_a_connection_that_the_broker_closes_has_the_reason(
+async def test_a23_the_history_has_the_reason_of_a_close_by_the_broker(
     admin: Admin, broker: RunningBroker
 ) -> None:
     client = await broker.client()

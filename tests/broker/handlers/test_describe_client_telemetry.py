@@ -47,7 +47,7 @@ class World:
         return ask(self.node, DescribeClientTelemetryRequest(**fields), 0)
 
 
-def test_m30_the_clients_come_in_pages() -> None:
+def test_m30_clients_are_answered_in_pages() -> None:
     world = World()
     for number in range(5):
         world.push(client_id(number), otlp.gauge("a", otlp.point(1.0)))
@@ -63,7 +63,7 @@ def test_m30_the_clients_come_in_pages() -> None:
     assert world.ask(limit=0).clients == [] and world.ask(limit=-1).more
 
 
-def test_m30_the_metrics_of_a_client_come_in_pages() -> None:
+def test_m30_the_metrics_of_a_client_are_answered_in_pages() -> None:
     world = World()
     points = [otlp.point(float(number), {"n": f"{number:05}"}) for number in range(PAGE_MAX + 5)]
     world.push(client_id(1), otlp.counter("org.apache.kafka.a", *points))
@@ -77,7 +77,7 @@ def test_m30_the_metrics_of_a_client_come_in_pages() -> None:
     assert [(each.name, each.value) for each in metric.labels] == [("n", f"{PAGE_MAX + 4:05}")]
 
 
-def test_m30_what_is_known_of_a_client() -> None:
+def test_m30_attributes_subscription_and_pushes_of_a_client_are_described() -> None:
     world = World()
     world.push(client_id(1), otlp.gauge("a", otlp.point(1.0)), otlp.gauge("", otlp.point(1.0)))
     world.node.clock.advance(700)
@@ -101,14 +101,14 @@ def test_m30_what_is_known_of_a_client() -> None:
     assert client.gone and client.subscribed == [] and client.series == 1
 
 
-def test_m30_a_client_that_has_only_asked_is_known() -> None:
+def test_m30_a_client_without_a_push_is_described() -> None:
     world = World()
     world.node.telemetry.get(world.context, client_id(1))
     answer = world.ask(client_instance_id=client_id(1))
     assert answer.metrics == [] and answer.clients[0].last_push_age_ms == -1
 
 
-def test_m30_a_client_that_is_unknown_is_not_found() -> None:
+def test_m30_an_unknown_client_is_not_found() -> None:
     answer = World().ask(client_instance_id=client_id(1))
     assert answer.error_code == E.RESOURCE_NOT_FOUND
     assert "AAAAAAAAAAAAAAAAAAAAAw" in answer.error_message

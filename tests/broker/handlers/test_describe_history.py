@@ -27,7 +27,9 @@ def world() -> TransactionWorld:
     return TransactionWorld()
 
 
-def test_a12_a20_rights_come_before_anything_else(world: TransactionWorld) -> None:
+def test_a12_a20_a_history_is_refused_without_the_right_to_its_subject(
+    world: TransactionWorld,
+) -> None:
     groups = GroupWorld()
     for node, kind, error in (
         (world, wire.TRANSACTIONAL_ID, E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
@@ -47,13 +49,13 @@ def test_h246_a_record_of_a_share_group_needs_rights_on_the_group_and_the_topic(
 
 
 @looped("subject", ["topic-0", "topic-0:5", "topic-0:x:g", "topic:5:g", "topic-0:5:", ":5:g", ""])
-def test_h246_a_record_has_a_partition_an_offset_and_a_group(subject: str) -> None:
+def test_h246_an_incomplete_name_of_a_share_record_is_refused(subject: str) -> None:
     answer = ask(ShareGroupWorld(), wire.SHARE_RECORD, subject)
     assert answer.error_code == E.INVALID_REQUEST
     assert "TOPIC-NUMBER:OFFSET:GROUP" in (answer.error_message or "")
 
 
-def test_a18_partitions_of_topics_that_one_may_not_describe_are_left_out(
+def test_a18_partitions_of_topics_without_describe_are_left_out(
     world: TransactionWorld,
 ) -> None:
     who = init(world, "a")
@@ -68,7 +70,7 @@ def test_a18_partitions_of_topics_that_one_may_not_describe_are_left_out(
     world.authorizer = AllowEverything()
 
 
-def test_a18_a_group_that_one_may_not_describe_is_left_out(world: TransactionWorld) -> None:
+def test_a18_a_group_without_describe_is_left_out(world: TransactionWorld) -> None:
     who = init(world, "a")
     offsets = frozenset({("__consumer_offsets", 3)})
     world.transactions.add_partitions(AddCall(ID, *who, offsets, 1, "client a at host", "secret"))
@@ -82,7 +84,7 @@ def test_a18_a_group_that_one_may_not_describe_is_left_out(world: TransactionWor
     world.authorizer = AllowEverything()
 
 
-def test_a18_topics_of_a_subscription_that_one_may_not_describe_are_left_out() -> None:
+def test_a18_subscribed_topics_without_describe_are_left_out() -> None:
     """ConsumerGroupDescribe does not name them either."""
     world = GroupWorld()
     subscribed = ("open", "secret", "all that match s.*")
@@ -100,7 +102,7 @@ def test_a18_topics_of_a_subscription_that_one_may_not_describe_are_left_out() -
     assert "secret" not in repr(ask(world, wire.GROUP, GROUP))
 
 
-def test_h05_the_state_of_a_share_group_is_told() -> None:
+def test_h05_the_state_of_a_share_group_is_described() -> None:
     world = ShareGroupWorld()
     world.share_join("m", ["topic"])
     world.share_states.hold = True
@@ -117,7 +119,9 @@ def test_h05_the_state_of_a_share_group_is_told() -> None:
     )
 
 
-def test_d11_an_answer_fits_however_large_what_it_tells_of_is(world: TransactionWorld) -> None:
+def test_d11_a_history_of_large_transactions_and_groups_fits_its_answer(
+    world: TransactionWorld,
+) -> None:
     who = init(world, "a")
     name = "t" * 249
     world.add(who, *((name, index) for index in range(5_000)))
@@ -134,7 +138,9 @@ def test_d11_an_answer_fits_however_large_what_it_tells_of_is(world: Transaction
     assert codec.encode_bytes(ask(groups, wire.GROUP, GROUP), 0)
 
 
-def test_what_is_unknown_loading_or_wrong_has_its_code(world: TransactionWorld) -> None:
+def test_unknown_unloaded_and_invalid_subjects_have_their_error_codes(
+    world: TransactionWorld,
+) -> None:
     groups = GroupWorld()
     assert ask(world, wire.TRANSACTIONAL_ID, "x").error_code == E.TRANSACTIONAL_ID_NOT_FOUND
     assert ask(groups, wire.GROUP, "x").error_code == E.GROUP_ID_NOT_FOUND
@@ -147,7 +153,9 @@ def test_what_is_unknown_loading_or_wrong_has_its_code(world: TransactionWorld) 
         assert ask(world, wire.PRODUCER_ID, name).error_code == E.INVALID_REQUEST
 
 
-def test_the_newest_events_and_what_was_dropped(world: TransactionWorld) -> None:
+def test_the_newest_events_and_the_number_of_dropped_ones_are_answered(
+    world: TransactionWorld,
+) -> None:
     world.transaction_history.subject_events_max = 4
     who = init(world, "a")
     for _ in range(3):
@@ -167,7 +175,7 @@ def test_the_newest_events_and_what_was_dropped(world: TransactionWorld) -> None
     assert ask(world, wire.TRANSACTIONAL_ID, ID, 0).events == []
 
 
-def test_the_verdict_about_a_group_is_told_with_the_partitions_that_one_may_see() -> None:
+def test_the_verdict_about_a_group_names_partitions_with_describe_only() -> None:
     world = GroupWorld()
     world.authorizer = AllowEverything()
     world.commit_later(part(5, partition=1)).result()

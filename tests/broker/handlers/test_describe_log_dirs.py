@@ -56,7 +56,7 @@ def world() -> NodeWorld:
 
 
 @pytest.mark.parametrize("version", list(APIS[ApiKey.DESCRIBE_LOG_DIRS].versions))
-def test_every_version_tells_the_size_of_every_partition(world: NodeWorld, version: int) -> None:
+def test_every_version_answers_the_size_of_every_partition(world: NodeWorld, version: int) -> None:
     answer = call(world, EVERYTHING, version)
     partition = world.node.partition("a", 1)
     assert partition is not None and partition.log.size_bytes > 0
@@ -81,7 +81,7 @@ def test_records_that_are_not_durable_yet_are_the_lag(world: NodeWorld) -> None:
     assert lag == 4 and size_bytes > 0
 
 
-def test_only_requested_directories_are_answered_and_once(world: NodeWorld) -> None:
+def test_requested_partitions_are_answered_once(world: NodeWorld) -> None:
     request = asked(b=[0, 0, 7], nope=[0], a=[])
     request.topics = [*(request.topics or []), *(asked(b=[0]).topics or [])]
     assert list(told(call(world, request))) == [("b", 0)]
@@ -110,14 +110,14 @@ def test_a_partition_that_is_offline_is_left_out(world: NodeWorld) -> None:
     assert list(told(call(world, EVERYTHING))) == [("a", 0), ("b", 0)]
 
 
-def test_a_directory_that_cannot_be_looked_at_is_a_storage_error(world: NodeWorld) -> None:
+def test_an_unreadable_directory_is_a_storage_error(world: NodeWorld) -> None:
     world.files.fail(Failure("volume"))
     (found,) = call(world, EVERYTHING).results
     assert (found.error_code, found.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
     assert (found.total_bytes, found.usable_bytes) == (-1, -1)
 
 
-def test_a18_it_wants_describe_on_the_cluster(world: NodeWorld) -> None:
+def test_a18_describe_log_dirs_needs_describe_on_the_cluster(world: NodeWorld) -> None:
     rules = world.node.authorizer = RuleList()
     denied = call(world, EVERYTHING)
     assert (denied.error_code, denied.results) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
@@ -126,7 +126,7 @@ def test_a18_it_wants_describe_on_the_cluster(world: NodeWorld) -> None:
 
 
 @pytest.mark.parametrize("slice_size", [1, 2, 3, 4])
-def test_others_get_their_turn_between_slices_of_partitions(
+def test_describe_log_dirs_yields_to_other_requests_between_slices(
     world: NodeWorld, monkeypatch: pytest.MonkeyPatch, slice_size: int
 ) -> None:
     monkeypatch.setattr(describe_log_dirs, "_SLICE", slice_size)
@@ -146,7 +146,7 @@ def test_others_get_their_turn_between_slices_of_partitions(
     assert set(told(answer.result())) == {("a", 0), ("a", 1)} | (set() if gone else {("b", 0)})
 
 
-def test_requests_stop_when_no_waiter_is_left(
+def test_describe_log_dirs_stops_when_its_answer_is_abandoned(
     world: NodeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(describe_log_dirs, "_SLICE", 1)
@@ -186,6 +186,6 @@ def test_l42_every_directory_has_an_entry_and_a_failed_one_its_error() -> None:
     assert (failed.total_bytes, failed.usable_bytes) == (-1, -1)
 
 
-def test_l42_the_directory_of_the_metadata_log_alone_is_not_described() -> None:
+def test_l42_a_directory_with_only_the_metadata_log_is_not_described() -> None:
     world = NodeWorld(log_dirs="data", metadata_log_dir="meta")
     assert [each.log_dir for each in call(world, EVERYTHING).results] == ["/data"]

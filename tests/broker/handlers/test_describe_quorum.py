@@ -29,7 +29,7 @@ def _described(
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_n51_the_quorum_is_this_node_alone(version: int) -> None:
+def test_n51_this_node_is_the_only_voter_of_the_quorum(version: int) -> None:
     node = FakeNode()
     node.create("t")
     answer = _described(node, ("__cluster_metadata", [0]), version=version)
@@ -55,7 +55,7 @@ def test_n51_the_quorum_is_this_node_alone(version: int) -> None:
         [("", [-1])],
     ],
 )
-def test_n51_anything_else_is_unknown_and_spoils_the_request(
+def test_n51_a_request_with_another_partition_is_answered_as_unknown(
     topics: list[tuple[str, list[int]]],
 ) -> None:
     answer = _described(FakeNode(), *topics)
@@ -66,7 +66,7 @@ def test_n51_anything_else_is_unknown_and_spoils_the_request(
     assert answer.nodes == [] and answer.error_code == ErrorCode.NONE
 
 
-def test_a77_without_describe_on_the_cluster_there_are_no_topics() -> None:
+def test_a77_describe_quorum_needs_describe_on_the_cluster() -> None:
     node = FakeNode()
     node.authorizer = RuleList()
     answer = _described(node, ("__cluster_metadata", [0]))

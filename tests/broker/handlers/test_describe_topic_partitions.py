@@ -41,7 +41,7 @@ def node() -> FakeNode:
     return node
 
 
-def test_n36_each_topic_once_in_the_order_of_names(node: FakeNode) -> None:
+def test_n36_each_topic_is_answered_once_in_the_order_of_names(node: FakeNode) -> None:
     answer = ask(node, request(*["c", "z", "a", "a b", "b"] * 1_000), 0)
     assert [(topic.name, topic.error_code) for topic in answer.topics] == [
         ("a", E.NONE),
@@ -79,7 +79,7 @@ def test_n36_a_page_has_at_most_2000_partitions(node: FakeNode) -> None:
     assert answer.next_cursor == Cursor(topic_name="large", partition_index=2_000)
 
 
-def test_n36_a_topic_that_is_gone_gives_way_to_the_next_where_all_are_asked_for(
+def test_n36_a_cursor_at_a_deleted_topic_continues_with_the_next_topic(
     node: FakeNode,
 ) -> None:
     cursor = Cursor(topic_name="aa", partition_index=2)
@@ -135,7 +135,7 @@ def test_l42_a_partition_that_is_offline_has_no_leader(node: FakeNode) -> None:
     assert (second.isr_nodes, second.offline_replicas) == ([], [1])
 
 
-def test_d4_nothing_is_shown_before_it_is_durable(node: FakeNode) -> None:
+def test_d4_topics_and_partitions_are_described_when_they_are_durable(node: FakeNode) -> None:
     node.durable = False
     early = send(node, request("a"), 0)
     late = send(node, request(), 0)

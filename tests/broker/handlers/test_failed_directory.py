@@ -59,7 +59,7 @@ def _keys(broker: RunningBroker, shards: Any, *, failed: bool) -> set[str]:
     return {key for key in "abcdefgh" if shards.partition_of(key) in lost}
 
 
-async def test_l42_partitions_answer_with_a_storage_error(
+async def test_l42_partitions_of_a_failed_directory_have_a_storage_error(
     broker: RunningBroker, tmp_path: Path
 ) -> None:
     """The answers of Kafka 4.3.0 after its second directory was removed."""
@@ -102,7 +102,7 @@ async def test_l42_coordinators_in_a_failed_directory_are_not_available(
 
 
 @pytest.mark.parametrize("when", ["while it runs", "at the start"])
-async def test_l42_groups_of_the_other_directories_go_on(
+async def test_l42_groups_in_the_other_directories_are_still_served(
     broker: RunningBroker, start_broker: StartBroker, tmp_path: Path, when: str
 ) -> None:
     shards = broker.node.groups.shards

@@ -78,7 +78,9 @@ async def topic(client: RawClient) -> str:
 
 
 @pytest.mark.parametrize("version", range(4, 13))
-async def test_every_version_by_name(client: RawClient, topic: str, version: int) -> None:
+async def test_every_version_below_13_fetches_by_topic_name(
+    client: RawClient, topic: str, version: int
+) -> None:
     answer = partitions(await client.call(fetch((topic, 0, 2)), version))[topic, 0]
     assert answer.error_code == 0
     assert offsets(answer.records) == [2, 3, 4]
@@ -86,7 +88,7 @@ async def test_every_version_by_name(client: RawClient, topic: str, version: int
 
 
 @pytest.mark.parametrize("version", range(13, 19))
-async def test_f14_versions_by_topic_id(
+async def test_f14_every_version_since_13_fetches_by_topic_id(
     client: RawClient, broker: RunningBroker, topic: str, version: int
 ) -> None:
     request = fetch(("", 0, 0))
@@ -98,14 +100,16 @@ async def test_f14_versions_by_topic_id(
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-async def test_f01_nothing_to_read_waits_for_the_deadline(client: RawClient, topic: str) -> None:
+async def test_f01_a_fetch_without_records_waits_for_max_wait_ms(
+    client: RawClient, topic: str
+) -> None:
     started = asyncio.get_running_loop().time()
     answer = partitions(await client.call(fetch((topic, 0, 5), max_wait_ms=60), 11))[topic, 0]
     assert answer.records == b""
     assert asyncio.get_running_loop().time() - started >= 0.05
 
 
-async def test_f01_a_fetch_of_what_is_there_is_never_parked(
+async def test_f01_a_fetch_of_available_records_is_not_parked(
     client: RawClient, broker: RunningBroker, topic: str
 ) -> None:
     """Consumers with short queues request one batch at a time: the wait for other fetches must not
@@ -121,7 +125,7 @@ async def test_f01_a_fetch_of_what_is_there_is_never_parked(
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-async def test_f01_f03_a_parked_fetch_wakes_with_the_append(
+async def test_f01_f03_a_parked_fetch_is_answered_after_an_append(
     client: RawClient, broker: RunningBroker, topic: str
 ) -> None:
     client.send(fetch((topic, 0, 5), max_wait_ms=60_000), 11)
@@ -134,7 +138,7 @@ async def test_f01_f03_a_parked_fetch_wakes_with_the_append(
     assert not broker.node.partition(topic, 0).data_waiters
 
 
-async def test_f01_min_bytes_holds_until_enough_is_there(
+async def test_f01_a_fetch_waits_for_min_bytes(
     client: RawClient, broker: RunningBroker, topic: str
 ) -> None:
     client.send(fetch((topic, 0, 5), max_wait_ms=60_000, min_bytes=1500), 11)
@@ -161,7 +165,7 @@ async def with_large_batches(client: RawClient) -> None:
     [[("large", 1, 0)], [("large", 0, 0), ("large", 1, 0), ("large", 2, 0)]],
     ids=["alone", "among others"],
 )
-async def test_f04_a_first_batch_beyond_the_limit_counts_whole(
+async def test_f04_a_first_batch_over_the_limit_counts_whole_for_min_bytes(
     client: RawClient, broker: RunningBroker, wanted: list[tuple[str, int, int]]
 ) -> None:
     await with_large_batches(client)
@@ -173,7 +177,7 @@ async def test_f04_a_first_batch_beyond_the_limit_counts_whole(
 @pytest.mark.parametrize(
     "wanted", [[("large", 0, 0)], [("large", 0, 0), ("large", 1, 2)]], ids=["alone", "among others"]
 )
-async def test_f04_a_parked_fetch_counts_a_first_batch_whole(
+async def test_f04_a_parked_fetch_counts_a_first_batch_whole_for_min_bytes(
     client: RawClient, broker: RunningBroker, wanted: list[tuple[str, int, int]]
 ) -> None:
     await with_large_batches(client)
@@ -185,7 +189,7 @@ async def test_f04_a_parked_fetch_counts_a_first_batch_whole(
     assert offsets(partitions(await client.receive())["large", 0].records) == [0]
 
 
-async def test_f04_only_the_first_batch_of_all_counts_beyond_a_limit(
+async def test_f04_only_the_very_first_batch_counts_beyond_its_limit(
     client: RawClient, broker: RunningBroker
 ) -> None:
     await with_large_batches(client)
@@ -197,7 +201,7 @@ async def test_f04_only_the_first_batch_of_all_counts_beyond_a_limit(
     assert len(broker.node.parked_fetches) == 1
 
 
-async def test_f04_a_first_batch_counts_whole_in_a_session(client: RawClient) -> None:
+async def test_f04_a_first_batch_in_a_session_counts_whole_for_min_bytes(client: RawClient) -> None:
     await with_large_batches(client)
     first = await open_session(client, ("large", 1, 2), ("large", 2, 2))
     request = fetch(
@@ -212,7 +216,7 @@ async def test_f04_a_first_batch_counts_whole_in_a_session(client: RawClient) ->
     assert offsets(partitions(answer)["large", 1].records) == [0]
 
 
-async def test_f01_an_error_answers_at_once(client: RawClient, topic: str) -> None:
+async def test_f01_a_fetch_with_an_error_is_answered_at_once(client: RawClient, topic: str) -> None:
     response = await client.call(
         fetch((topic, 0, 5), ("absent", 0, 0), max_wait_ms=60_000, min_bytes=10_000), 11
     )
@@ -221,7 +225,7 @@ async def test_f01_an_error_answers_at_once(client: RawClient, topic: str) -> No
     assert answers[topic, 0].error_code == 0
 
 
-async def test_f05_f06_limits_cut_at_batches_and_later_partitions_get_the_rest(
+async def test_f05_f06_records_are_limited_in_whole_batches_and_partition_order(
     client: RawClient, topic: str
 ) -> None:
     answers = partitions(
@@ -234,7 +238,7 @@ async def test_f05_f06_limits_cut_at_batches_and_later_partitions_get_the_rest(
     assert answers[topic, 1].records == b""
 
 
-async def test_f06_r15_the_first_batch_comes_whole_whatever_its_size(
+async def test_f06_r15_the_first_batch_is_answered_whole_despite_the_limits(
     client: RawClient, topic: str
 ) -> None:
     answers = partitions(
@@ -246,7 +250,7 @@ async def test_f06_r15_the_first_batch_comes_whole_whatever_its_size(
     assert answers[topic, 1].records == b""
 
 
-async def test_f07_offsets_outside_the_log(client: RawClient, topic: str) -> None:
+async def test_f07_offsets_outside_the_log_are_out_of_range(client: RawClient, topic: str) -> None:
     for offset in (-1, 6):
         answer = partitions(await client.call(fetch((topic, 0, offset)), 11))[topic, 0]
         assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -255,7 +259,7 @@ async def test_f07_offsets_outside_the_log(client: RawClient, topic: str) -> Non
     assert (answer.error_code, answer.records) == (0, b"")
 
 
-async def test_f08_aborted_list_is_null_or_empty_by_isolation(
+async def test_f08_the_list_of_aborted_transactions_is_null_or_empty_by_isolation(
     client: RawClient, topic: str
 ) -> None:
     answer = partitions(await client.call(fetch((topic, 0, 0)), 11))[topic, 0]
@@ -265,25 +269,27 @@ async def test_f08_aborted_list_is_null_or_empty_by_isolation(
     assert answer.last_stable_offset == 5
 
 
-async def test_f11_leader_epochs(client: RawClient, topic: str) -> None:
+async def test_f11_an_unknown_leader_epoch_is_refused(client: RawClient, topic: str) -> None:
     request = fetch((topic, 0, 0))
     request.topics[0].partitions[0].current_leader_epoch = 9
     answer = partitions(await client.call(request, 11))[topic, 0]
     assert answer.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-async def test_f15_the_last_of_equal_partitions_wins(client: RawClient, topic: str) -> None:
+async def test_f15_the_last_entry_of_a_repeated_partition_counts(
+    client: RawClient, topic: str
+) -> None:
     response = await client.call(fetch((topic, 0, 0), (topic, 0, 4)), 11)
     (answer,) = response.responses[0].partitions
     assert offsets(answer.records) == [4]
 
 
-async def test_f15_no_partitions_and_min_bytes_answers(client: RawClient) -> None:
+async def test_f15_a_fetch_without_partitions_is_answered_at_once(client: RawClient) -> None:
     response = await client.call(fetch(max_wait_ms=60_000, min_bytes=1), 11)
     assert response.responses == []
 
 
-async def test_n10_a_parked_fetch_goes_with_its_connection(
+async def test_n10_a_parked_fetch_ends_with_its_connection(
     client: RawClient, broker: RunningBroker, topic: str
 ) -> None:
     client.send(fetch((topic, 0, 5), max_wait_ms=600_000), 11)
@@ -303,7 +309,7 @@ async def test_n15_a_stop_answers_parked_fetches(
     await stopping
 
 
-async def test_f14_a_deleted_topic_wakes_its_fetches(
+async def test_f14_the_deletion_of_a_topic_answers_its_parked_fetches(
     client: RawClient, broker: RunningBroker, topic: str
 ) -> None:
     from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest
@@ -325,7 +331,7 @@ async def open_session(client: RawClient, *wanted: tuple[str, int, int]) -> Any:
     return response
 
 
-async def test_f20_f23_f24_incremental_answers_tell_only_what_changed(
+async def test_f20_f23_f24_incremental_answers_have_changed_partitions_only(
     client: RawClient, topic: str
 ) -> None:
     first = await open_session(client, (topic, 0, 5), (topic, 1, 2))
@@ -339,7 +345,7 @@ async def test_f20_f23_f24_incremental_answers_tell_only_what_changed(
     assert offsets(partitions(told)[topic, 1].records) == [2]
 
 
-async def test_f23_forgotten_topics_leave_the_session_and_an_empty_one_closes(
+async def test_f23_forgotten_partitions_leave_a_session_and_close_an_empty_one(
     client: RawClient, topic: str
 ) -> None:
     first = await open_session(client, (topic, 0, 0), (topic, 1, 0))
@@ -354,14 +360,18 @@ async def test_f23_forgotten_topics_leave_the_session_and_an_empty_one_closes(
     assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-async def test_f02_min_bytes_is_no_more_than_max_bytes(client: RawClient, topic: str) -> None:
+async def test_f02_min_bytes_over_max_bytes_is_lowered_to_max_bytes(
+    client: RawClient, topic: str
+) -> None:
     """Otherwise min.bytes could never be reached, and the fetch would wait in vain."""
     request = fetch((topic, 0, 0), max_wait_ms=60_000, min_bytes=1 << 24, max_bytes=1_500)
     answer = partitions(await client.call(request, 11))[topic, 0]
     assert offsets(answer.records) == [0]
 
 
-async def test_f02_the_brokers_own_cap_counts_too(start_broker: StartBroker) -> None:
+async def test_f02_min_bytes_is_limited_by_the_brokers_fetch_max_bytes(
+    start_broker: StartBroker,
+) -> None:
     broker = await start_broker(fetch_max_bytes="2048")
     client = await broker.client()
     await client.create_topic("t")
@@ -372,7 +382,7 @@ async def test_f02_the_brokers_own_cap_counts_too(start_broker: StartBroker) -> 
     assert offsets(answer.records) == [0, 1]
 
 
-async def test_f22_behind_the_last_session_epoch_comes_1(
+async def test_f22_session_epoch_1_follows_the_largest_epoch(
     client: RawClient, broker: RunningBroker, topic: str
 ) -> None:
     first = await client.call(fetch((topic, 0, 5), session_epoch=0), 11)
@@ -400,7 +410,7 @@ async def test_f27_an_error_of_one_partition_leaves_the_others_alone(
     assert offsets(out[topic, 0].records)[0] == 0
 
 
-async def test_f28_what_is_not_there_comes_last(client: RawClient, topic: str) -> None:
+async def test_f28_unknown_partitions_are_answered_last(client: RawClient, topic: str) -> None:
     wanted = (("nobody", 0, 0), (topic, 9, 0), (topic, 1, 99), (topic, 0, 0))
     answer = await client.call(fetch(*wanted, isolation_level=1), 11)
     in_order = [(t.topic, one.partition_index) for t in answer.responses for one in t.partitions]
@@ -409,7 +419,7 @@ async def test_f28_what_is_not_there_comes_last(client: RawClient, topic: str) -
     assert aborted == [None, [], [], []]
 
 
-async def test_f28_unknown_topic_ids_come_before_missing_partitions(
+async def test_f28_unknown_topic_ids_are_answered_before_missing_partitions(
     client: RawClient, broker: RunningBroker, topic: str
 ) -> None:
     request = fetch((topic, 9, 0), ("nobody", 0, 0), (topic, 0, 0))
@@ -421,7 +431,7 @@ async def test_f28_unknown_topic_ids_come_before_missing_partitions(
     assert in_order == [(ids[topic], 0), (ids["nobody"], 0), (ids[topic], 9)]
 
 
-async def test_f14_a_session_tells_deleted_topics_from_those_made_anew(
+async def test_f14_a_session_distinguishes_deleted_and_recreated_topics(
     client: RawClient, broker: RunningBroker
 ) -> None:
     await client.create_topic("passing")
@@ -444,7 +454,9 @@ async def test_f14_a_session_tells_deleted_topics_from_those_made_anew(
         assert await told(epoch) == [(ErrorCode.INCONSISTENT_TOPIC_ID, None)]
 
 
-async def test_f21_session_errors(client: RawClient, topic: str) -> None:
+async def test_f21_invalid_session_ids_and_epochs_are_refused(
+    client: RawClient, topic: str
+) -> None:
     answer = await client.call(fetch((topic, 0, 0), session_id=77, session_epoch=1), 11)
     assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert answer.responses == []
@@ -455,7 +467,9 @@ async def test_f21_session_errors(client: RawClient, topic: str) -> None:
     assert crossed.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
-async def test_f25_a_partition_with_records_goes_to_the_end(client: RawClient, topic: str) -> None:
+async def test_f25_a_partition_with_records_moves_to_the_end_of_its_session(
+    client: RawClient, topic: str
+) -> None:
     """With room for one batch only, the partitions take turns."""
     request = fetch((topic, 0, 0), (topic, 1, 0), max_bytes=1100, session_epoch=0)
     first = await client.call(request, 11)
@@ -466,7 +480,7 @@ async def test_f25_a_partition_with_records_goes_to_the_end(client: RawClient, t
     assert list(partitions(second)) == [(topic, 1)]
 
 
-async def test_f26_a_full_cache_gives_no_session(start_broker: Any) -> None:
+async def test_f26_no_session_begins_if_the_session_cache_is_full(start_broker: Any) -> None:
     broker = await start_broker(max_incremental_fetch_session_cache_slots="1")
     client = await broker.client()
     await client.create_topic("t")
@@ -476,7 +490,7 @@ async def test_f26_a_full_cache_gives_no_session(start_broker: Any) -> None:
     assert ("t", 0) in partitions(refused)
 
 
-def test_f26_d11_sessions_have_a_limit_of_partitions_together() -> None:
+def test_f26_d11_the_partitions_of_all_sessions_are_limited() -> None:
     clock = SimulatedClock(wall_start_ms=0)
     config, _ = parse_config({})
     topics = ClusterMetadata(config, RealRandomness())
@@ -519,18 +533,22 @@ async def test_f12_a_diverging_log_is_answered_at_once_with_the_diverging_epoch(
     assert (answer.high_watermark, answer.log_start_offset) == (5, 0)
 
 
-async def test_f12_an_epoch_that_agrees_is_read_as_ever(client: RawClient, topic: str) -> None:
+async def test_f12_records_are_read_if_the_last_fetched_epoch_agrees(
+    client: RawClient, topic: str
+) -> None:
     answer = partitions(await client.call(after(0, 2), 12))[topic, 0]
     assert offsets(answer.records) == [2, 3, 4]
     assert answer.diverging_epoch.epoch == -1
 
 
-async def test_f12_an_epoch_of_the_future_is_out_of_range(client: RawClient, topic: str) -> None:
+async def test_f12_a_last_fetched_epoch_of_the_future_is_out_of_range(
+    client: RawClient, topic: str
+) -> None:
     answer = partitions(await client.call(after(5, 2), 12))[topic, 0]
     assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-async def test_f24_a_session_tells_of_a_log_that_parts_each_time(
+async def test_f24_a_session_repeats_the_diverging_epoch_in_each_answer(
     client: RawClient, topic: str
 ) -> None:
     opened = await client.call(after(0, 9, session_epoch=0), 12)
@@ -551,7 +569,7 @@ async def test_f24_a_session_tells_of_a_log_that_parts_each_time(
         (("nobody", 0, 0), {}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []),
     ],
 )
-async def test_errors_name_no_offsets_and_no_transactions(
+async def test_an_answer_with_an_error_has_no_offsets_and_transactions(
     client: RawClient,
     topic: str,
     wanted: tuple[str, int, int],

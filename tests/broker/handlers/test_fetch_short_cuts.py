@@ -314,7 +314,7 @@ def play(seed: int, steps: int, **broker_settings: str) -> Pair:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_f24_long_histories_look_the_same(seed: int) -> None:
+def test_f24_long_histories_have_the_same_answers_without_short_cuts(seed: int) -> None:
     play(seed, 400, max_incremental_fetch_session_cache_slots="4")
 
 
@@ -322,7 +322,9 @@ def test_f24_long_histories_look_the_same(seed: int) -> None:
 @settings(
     max_examples=budget.examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-def test_f24_short_histories_look_the_same(seed: int, slots: str) -> None:
+def test_f24_short_histories_have_the_same_answers_without_short_cuts(
+    seed: int, slots: str
+) -> None:
     play(seed, 60, max_incremental_fetch_session_cache_slots=slots)
 
 
@@ -347,7 +349,7 @@ def looked_at(world: FetchWorld, request: FetchRequest, partitions: list[Any]) -
     return number, len(counted)
 
 
-def test_f24_a_fetch_of_a_session_looks_at_no_more_than_has_changed() -> None:
+def test_f24_a_fetch_of_a_session_reads_changed_partitions_only() -> None:
     world = FetchWorld(short_cuts=True)
     world.create("many", 100)
     world.settle_metadata()
@@ -382,7 +384,7 @@ def test_f24_a_fetch_of_a_session_looks_at_no_more_than_has_changed() -> None:
     assert not world.held
 
 
-def test_f20_a_session_has_one_fetch_that_waits() -> None:
+def test_f20_a_session_has_at_most_one_parked_fetch() -> None:
     """The client has continued, so the request before is answered, and first: its session is
     unchanged."""
     world = FetchWorld(short_cuts=True)
@@ -408,7 +410,7 @@ def test_f20_a_session_has_one_fetch_that_waits() -> None:
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_f12_an_older_version_in_a_session_has_no_epochs(waits: bool) -> None:
+def test_f12_an_older_version_in_a_session_has_no_diverging_epochs(waits: bool) -> None:
     """Answers of an older version have no diverging epochs; the client would lose its connection
     because of one."""
     pair = Pair()

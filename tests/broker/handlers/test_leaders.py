@@ -57,7 +57,7 @@ def errors_of(answer: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_n38_no_election_is_needed_of_leaders_in_their_place(
+def test_n38_an_election_of_the_current_leader_is_not_needed(
     world: NodeWorld, version: int
 ) -> None:
     assert errors_of(elected(world, 1, 7, -1, version=version)) == [
@@ -67,7 +67,7 @@ def test_n38_no_election_is_needed_of_leaders_in_their_place(
     ]
 
 
-def test_n38_n39_a_refusal_says_what_is_missing(world: NodeWorld) -> None:
+def test_n38_n39_a_refusal_names_the_missing_topic_or_partition(world: NodeWorld) -> None:
     """Each message is short for any name of the topic, because a request may have many."""
     elections = [TopicPartitions(topic=name, partitions=[7]) for name in ("a", "x" * 30_000)]
     moves = [
@@ -85,7 +85,7 @@ def test_n38_n39_a_refusal_says_what_is_missing(world: NodeWorld) -> None:
     assert [each.partitions[0].error_message for each in moved.responses] == said
 
 
-def test_n38_a_partition_that_is_named_5000_times_is_answered_so_often(world: NodeWorld) -> None:
+def test_n38_a_partition_named_5000_times_is_answered_5000_times(world: NodeWorld) -> None:
     answer = elected(world, *[0] * 5_000)
     assert errors_of(answer) == [ErrorCode.ELECTION_NOT_NEEDED] * 5_000
 
@@ -101,7 +101,7 @@ def test_n38_an_unknown_type_of_election_is_refused(world: NodeWorld, kind: int)
 
 
 @pytest.mark.parametrize("slice_size", [1, 2, 3, 4])
-def test_n38_others_get_their_turn_between_slices_of_all_topics(
+def test_n38_elect_leaders_yields_to_other_requests_between_slices(
     world: NodeWorld, monkeypatch: pytest.MonkeyPatch, slice_size: int
 ) -> None:
     monkeypatch.setattr(elect_leaders, "_SLICE", slice_size)
@@ -125,7 +125,7 @@ def test_n38_others_get_their_turn_between_slices_of_all_topics(
     ]
 
 
-def test_no_topic_is_requested_without_a_waiter(
+def test_elect_leaders_stops_when_its_answer_is_abandoned(
     world: NodeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(elect_leaders, "_SLICE", 1)
@@ -138,7 +138,7 @@ def test_no_topic_is_requested_without_a_waiter(
     assert not due and not answer.done
 
 
-def test_n39_replicas_can_only_stay_where_they_are(world: NodeWorld) -> None:
+def test_n39_a_reassignment_to_other_replicas_is_refused(world: NodeWorld) -> None:
     own = world.node.node_id
     wrong = ErrorCode.INVALID_REPLICA_ASSIGNMENT
     before = world.node.metadata.topics["a"].partitions[0].replicas[:]
@@ -151,7 +151,7 @@ def test_n39_replicas_can_only_stay_where_they_are(world: NodeWorld) -> None:
     assert world.node.metadata.topics["a"].partitions[0].replicas == before
 
 
-def test_n39_no_partition_is_ever_moving(world: NodeWorld) -> None:
+def test_n39_no_reassignments_are_listed(world: NodeWorld) -> None:
     assert moved(world, [world.node.node_id]) == [ErrorCode.NONE]
     named = [ListPartitionReassignmentsTopics(name="a", partition_indexes=[0, 7])]
     for topics in (None, named, []):
@@ -180,7 +180,9 @@ def test_a76_a_refusal_names_each_partition(world: NodeWorld) -> None:
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, -(1 << 31), (1 << 31) - 1])
-def test_n54_no_time_is_too_short_for_an_answer(world: NodeWorld, timeout_ms: int) -> None:
+def test_n54_elections_and_reassignments_ignore_their_timeout(
+    world: NodeWorld, timeout_ms: int
+) -> None:
     elect = ElectLeadersRequest(
         topic_partitions=[TopicPartitions(topic="a", partitions=[0])], timeout_ms=timeout_ms
     )

@@ -44,7 +44,7 @@ def node() -> FakeNode:
     return node
 
 
-def test_a18_what_has_settings_can_be_listed(node: FakeNode) -> None:
+def test_a18_resources_with_settings_are_listed_by_type(node: FakeNode) -> None:
     everything = [(TOPIC, "t"), (BROKER, "1"), (LOGGER, "1"), (METRICS, "m"), (GROUP, "g")]
     assert listed(node) == everything
     assert listed(node, GROUP, TOPIC, *[GROUP] * 5_000) == [(TOPIC, "t"), (GROUP, "g")]
@@ -52,6 +52,6 @@ def test_a18_what_has_settings_can_be_listed(node: FakeNode) -> None:
 
 
 @pytest.mark.parametrize("kinds", [(0,), (3,), (METRICS, 127), (-1,)])
-def test_a18_a_type_that_there_is_not_is_refused(node: FakeNode, kinds: tuple[int, ...]) -> None:
+def test_a18_an_unknown_resource_type_is_refused(node: FakeNode, kinds: tuple[int, ...]) -> None:
     answer = ask(node, ListConfigResourcesRequest(resource_types=list(kinds)), 1)
     assert (answer.error_code, answer.config_resources) == (ErrorCode.UNSUPPORTED_VERSION, [])

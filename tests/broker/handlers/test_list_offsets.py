@@ -65,7 +65,9 @@ async def topic(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 12))
-async def test_the_ends_in_every_version(client: RawClient, version: int) -> None:
+async def test_every_version_answers_the_earliest_and_latest_offset(
+    client: RawClient, version: int
+) -> None:
     latest = await one(client, -1, version)
     assert (latest.error_code, latest.offset, latest.timestamp) == (0, 6, -1)
     earliest = await one(client, -2, version)
@@ -74,7 +76,7 @@ async def test_the_ends_in_every_version(client: RawClient, version: int) -> Non
         assert latest.leader_epoch == 0
 
 
-async def test_l15_a_time_finds_the_record_not_the_batch(client: RawClient) -> None:
+async def test_l15_a_timestamp_finds_the_record_and_not_its_batch(client: RawClient) -> None:
     for since_ms, offset, found_ms in ((0, 0, 0), (1, 1, 1), (3, 3, 10), (11, 4, 11)):
         answer = await one(client, BASE_MS + since_ms, 7)
         assert (answer.offset, answer.timestamp) == (offset, BASE_MS + found_ms)
@@ -82,7 +84,7 @@ async def test_l15_a_time_finds_the_record_not_the_batch(client: RawClient) -> N
     assert (none.error_code, none.offset, none.timestamp) == (0, -1, -1)
 
 
-async def test_max_timestamp_needs_version_7(client: RawClient) -> None:
+async def test_max_timestamp_finds_the_newest_record_since_version_7(client: RawClient) -> None:
     answer = await one(client, -3, 7)
     assert (answer.offset, answer.timestamp) == (5, BASE_MS + 12)
     empty = await client.call(ask(-1, -3), 7)
@@ -92,7 +94,7 @@ async def test_max_timestamp_needs_version_7(client: RawClient) -> None:
 @pytest.mark.parametrize(
     "segment_bytes", ["1073741824", "2000"], ids=["one segment", "a segment each"]
 )
-async def test_l53_the_largest_timestamp_is_of_what_deletion_left(
+async def test_l53_max_timestamp_ignores_deleted_records(
     client: RawClient, segment_bytes: str
 ) -> None:
     configs = {"segment.bytes": segment_bytes}
@@ -111,7 +113,7 @@ async def test_l53_the_largest_timestamp_is_of_what_deletion_left(
     assert found == [(2, 9002), (2, 9002), (8, 52), (8, 52), (8, 52), nothing]
 
 
-async def test_l53_a_batch_that_deletion_cut_counts_with_what_is_left(client: RawClient) -> None:
+async def test_l53_max_timestamp_ignores_deleted_records_within_a_batch(client: RawClient) -> None:
     builder = BatchBuilder()
     for since_ms in (9000, 5, 7):
         builder.append(BASE_MS + since_ms, None, b"x")
@@ -127,26 +129,26 @@ async def test_l53_a_batch_that_deletion_cut_counts_with_what_is_left(client: Ra
 @pytest.mark.parametrize(
     ("timestamp", "version"), [(-3, 6), (-4, 7), (-5, 8), (-6, 10), (-7, 11), (-100, 11)]
 )
-async def test_l16_special_values_beyond_the_version(
+async def test_l16_special_timestamps_of_later_versions_are_refused(
     client: RawClient, timestamp: int, version: int
 ) -> None:
     answer = await one(client, timestamp, version)
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-async def test_l16_local_and_tiered_ends(client: RawClient) -> None:
+async def test_l16_local_and_tiered_offsets_are_answered(client: RawClient) -> None:
     assert (await one(client, -4, 8)).offset == 0
     assert (await one(client, -5, 9)).offset == -1
     assert (await one(client, -6, 11)).offset == -1
 
 
-async def test_l16_a_partition_asked_twice_is_an_invalid_request(client: RawClient) -> None:
+async def test_l16_a_partition_named_twice_is_an_invalid_request(client: RawClient) -> None:
     response = await client.call(ask(-1, -2, partition=0), 7)
     codes = [answer.error_code for answer in response.topics[0].partitions]
     assert codes == [ErrorCode.INVALID_REQUEST]
 
 
-async def test_f11_epoch_and_unknown_partition(client: RawClient) -> None:
+async def test_f11_unknown_leader_epochs_and_partitions_are_refused(client: RawClient) -> None:
     assert (await one(client, -1, 7, epoch=3)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
     unknown = await one(client, -1, 7, partition=9)
     assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -79,7 +79,7 @@ def test_a79_every_logger_is_described_with_its_level() -> None:
 
 
 @pytest.mark.parametrize("level", ["TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"])
-def test_a79_a_level_is_set_and_taken_back(level: str) -> None:
+def test_a79_a_log_level_is_set_and_reset(level: str) -> None:
     node = FakeNode()
     assert _alter(node, ("odradek.groups", SET, level)).error_code == E.NONE
     assert _levels(node)["odradek.groups"] == level
@@ -104,7 +104,7 @@ def test_a79_a_level_is_set_and_taken_back(level: str) -> None:
         (("odradek.groups", SET, "ERROR"), E.INVALID_REQUEST),
     ],
 )
-def test_a79_one_bad_change_keeps_all_levels(
+def test_a79_an_invalid_change_keeps_all_log_levels(
     change: tuple[str, int, str | None], error: ErrorCode
 ) -> None:
     node = FakeNode()
@@ -115,14 +115,14 @@ def test_a79_one_bad_change_keeps_all_levels(
 
 
 @pytest.mark.parametrize("name", ["", "0", "x", "-1", " 1", "99999999999"])
-def test_a79_only_this_broker_has_loggers_here(name: str) -> None:
+def test_a79_loggers_of_another_broker_are_refused(name: str) -> None:
     node = FakeNode()
     assert _described(node, name).error_code == E.INVALID_REQUEST
     assert _alter(node, ("odradek", SET, "DEBUG"), name=name).error_code == E.INVALID_REQUEST
     assert _levels(node)["odradek"] == "INFO"
 
 
-def test_a79_a_check_changes_nothing_nor_does_a_resource_that_comes_twice() -> None:
+def test_a79_validate_only_and_repeated_resources_change_no_log_level() -> None:
     node = FakeNode()
     change = ("odradek", SET, "DEBUG")
     assert _alter(node, change, validate_only=True).error_code == E.NONE
@@ -130,7 +130,7 @@ def test_a79_a_check_changes_nothing_nor_does_a_resource_that_comes_twice() -> N
     assert _levels(node)["odradek"] == "INFO"
 
 
-def test_a79_levels_are_not_replaced_as_a_whole() -> None:
+def test_a79_alter_configs_of_loggers_is_refused() -> None:
     node = FakeNode()
     resource = ReplacedResource(
         resource_type=LOGGERS,
@@ -142,7 +142,7 @@ def test_a79_levels_are_not_replaced_as_a_whole() -> None:
     assert _levels(node)["odradek"] == "INFO"
 
 
-def test_a79_a_broker_inside_another_program_leaves_its_levels_alone() -> None:
+def test_a79_a_broker_inside_another_program_refuses_log_level_changes() -> None:
     node = FakeNode()
     node.log_levels.changeable = False
     assert "program" in _described(node).error_message

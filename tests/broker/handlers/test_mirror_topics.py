@@ -113,7 +113,7 @@ async def fetched(client: RawClient, isolation: int = 0) -> bytes:
     return bytes(part.records or b"")
 
 
-async def test_a24_the_right_to_append_and_to_promote(
+async def test_a24_appends_and_promotions_need_their_rights(
     client: RawClient, broker: RunningBroker
 ) -> None:
     rights = ((Operation.CLUSTER_ACTION, True, False), (Operation.ALTER, False, True))
@@ -126,7 +126,7 @@ async def test_a24_the_right_to_append_and_to_promote(
         assert (result.log_end_offset, result.log_start_offset) == (-1, -1)
 
 
-async def test_an_ordinary_topic_takes_no_records_of_a_mirror(client: RawClient) -> None:
+async def test_mirrored_records_for_an_ordinary_topic_are_refused(client: RawClient) -> None:
     result = await append(client, "t", MirroredPartition(partition_index=0))
     assert result.error_code == E.INVALID_REQUEST
     assert "not a mirror topic" in (result.error_message or "")
@@ -134,16 +134,16 @@ async def test_an_ordinary_topic_takes_no_records_of_a_mirror(client: RawClient)
     assert result.error_code == E.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_an_ordinary_topic_is_promoted_already(client: RawClient) -> None:
+async def test_the_promotion_of_an_ordinary_topic_has_no_effect(client: RawClient) -> None:
     assert await promote(client, "t", "absent") == [E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-async def test_i09_null_records_ask_for_the_end(client: RawClient) -> None:
+async def test_i09_an_append_with_null_records_answers_the_end_offset(client: RawClient) -> None:
     result = await append(client, "m", MirroredPartition(partition_index=0))
     assert (result.error_code, result.log_start_offset, result.log_end_offset) == (0, 0, 5)
 
 
-async def test_fetch_returns_the_batches_of_the_source(
+async def test_a_fetch_from_a_mirror_topic_returns_the_sources_batches(
     client: RawClient, source: SourceLog
 ) -> None:
     assert await fetched(client) == source.read()
@@ -154,7 +154,7 @@ async def test_fetch_returns_the_batches_of_the_source(
 
 
 @pytest.mark.parametrize("version", list(APIS[ApiKey.PRODUCE].versions))
-async def test_i02_produce_is_refused(
+async def test_i02_a_produce_to_a_mirror_topic_is_refused(
     client: RawClient, broker: RunningBroker, source: SourceLog, version: int
 ) -> None:
     topic_id = broker.node.metadata.topic_id("m") if version >= TOPIC_IDS_SINCE else bytes(16)
@@ -177,7 +177,9 @@ async def test_i02_produce_is_refused(
     assert await fetched(again) == source.read()
 
 
-async def test_i02_one_refused_partition_does_not_stop_others(client: RawClient) -> None:
+async def test_i02_a_refused_mirror_partition_does_not_affect_other_topics(
+    client: RawClient,
+) -> None:
     request = produce_request("m", batch_of(b"x"))
     request.topic_data += produce_request("t", batch_of(b"x")).topic_data
     answer = await client.call(request, 9)
@@ -186,7 +188,9 @@ async def test_i02_one_refused_partition_does_not_stop_others(client: RawClient)
 
 
 @pytest.mark.parametrize("version", [0, 3, 4, 5])
-async def test_i02_no_transaction_gets_a_partition(client: RawClient, version: int) -> None:
+async def test_i02_adding_a_mirror_partition_to_a_transaction_is_refused(
+    client: RawClient, version: int
+) -> None:
     given = await client.call(InitProducerIdRequest(transactional_id="tx"), 4)
     topics = [AddPartitionsToTxnTopic(name="m", partitions=[0])]
     if version >= BETWEEN_BROKERS_SINCE:
@@ -210,20 +214,26 @@ async def test_i02_no_transaction_gets_a_partition(client: RawClient, version: i
     assert part.partition_error_code == E.INVALID_REQUEST
 
 
-async def test_i02_markers_are_refused(client: RawClient, source: SourceLog) -> None:
+async def test_i02_transaction_markers_for_a_mirror_topic_are_refused(
+    client: RawClient, source: SourceLog
+) -> None:
     answer = await client.call(marker_request(producer_id=8, topic="m"), 1)
     assert answer.markers[0].topics[0].partitions[0].error_code == E.INVALID_REQUEST
     assert await fetched(client) == source.read()
 
 
-async def test_i02_markers_of_a_deleted_topic_count_as_written(broker: RunningBroker) -> None:
+async def test_i02_a_coordinator_counts_refused_mirror_markers_as_written(
+    broker: RunningBroker,
+) -> None:
     """The coordinator of a transaction would ask for them again until the promotion."""
     marker = MarkerRequest(8, 0, 0, True, 1, [("m", 0)])
     assert broker.node.markers.write(marker).result() == {("m", 0): E.INVALID_REQUEST}
     assert ANSWERS[E.INVALID_REQUEST] is MarkerAnswer.DONE
 
 
-async def test_i02_delete_records_is_refused(client: RawClient, broker: RunningBroker) -> None:
+async def test_i02_delete_records_of_a_mirror_topic_is_refused(
+    client: RawClient, broker: RunningBroker
+) -> None:
     asked = DeleteRecordsTopic(
         name="m", partitions=[DeleteRecordsPartition(partition_index=0, offset=2)]
     )
@@ -233,7 +243,7 @@ async def test_i02_delete_records_is_refused(client: RawClient, broker: RunningB
     assert broker.node.partition("m", 0).log.log_start_offset == 0
 
 
-async def test_i02_share_groups_write_no_dead_letters(
+async def test_i02_share_groups_write_no_dead_letters_to_a_mirror_topic(
     client: RawClient, broker: RunningBroker
 ) -> None:
     await client.create_topic(
@@ -251,7 +261,9 @@ async def test_i02_share_groups_write_no_dead_letters(
     assert isinstance(found, NoTarget) and "mirror" in found.reason
 
 
-async def test_i11_after_the_promotion_everybody_writes(client: RawClient) -> None:
+async def test_i11_a_promoted_topic_takes_producers_and_refuses_mirrored_records(
+    client: RawClient,
+) -> None:
     assert await promote(client, "m") == [E.NONE]
     batch = batch_of(b"x", producer_id=7, producer_epoch=0, base_sequence=0)
     (part,) = (await client.call(produce_request("m", batch), 9)).responses[0].partition_responses
@@ -263,7 +275,9 @@ async def test_i11_after_the_promotion_everybody_writes(client: RawClient) -> No
 # --- History ---
 
 
-async def test_i13_the_history_says_what_happened(client: RawClient, broker: RunningBroker) -> None:
+async def test_i13_the_history_of_a_mirror_topic_has_its_events_and_states(
+    client: RawClient, broker: RunningBroker
+) -> None:
     await client.call(produce_request("m", batch_of(b"x")), 9)
     await append(client, "m", MirroredPartition(partition_index=0, records=b"x" * 99))
     bad = MirroredPartition(
@@ -297,14 +311,14 @@ async def test_i13_the_history_says_what_happened(client: RawClient, broker: Run
     assert (await history(client, ""))[1] == []
 
 
-async def test_i13_the_lag_is_behind_what_the_mirror_told_last(client: RawClient) -> None:
+async def test_i13_the_lag_counts_to_the_last_reported_end_of_the_source(client: RawClient) -> None:
     (_, behind) = (await history(client, "m"))[1]
     assert behind.startswith(
         "m-0: offsets 0 to 5; 7 records behind the source, which ended at 12 when the mirror told"
     )
 
 
-async def test_a18_the_history_of_a_mirror_needs_a_right(
+async def test_a18_the_history_of_a_mirror_topic_needs_describe(
     client: RawClient, broker: RunningBroker
 ) -> None:
     broker.node.authorizer = RuleList(Rule(Operation.DESCRIBE, ResourceType.TOPIC, "t"))

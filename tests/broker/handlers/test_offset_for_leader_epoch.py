@@ -57,25 +57,23 @@ def partition_of(broker: RunningBroker) -> Partition:
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-async def test_f13_the_latest_epoch_ends_where_the_log_does(
-    client: RawClient, version: int
-) -> None:
+async def test_f13_the_latest_epoch_ends_at_the_log_end(client: RawClient, version: int) -> None:
     answer = await ask(client, 0, version=version)
     assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (E.NONE, 0, 6)
 
 
 @pytest.mark.parametrize("epoch", [-1, 1, 2**31 - 1])
-async def test_f13_an_epoch_that_never_was_is_unknown(client: RawClient, epoch: int) -> None:
+async def test_f13_an_epoch_that_never_existed_is_unknown(client: RawClient, epoch: int) -> None:
     answer = await ask(client, epoch)
     assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (E.NONE, -1, -1)
 
 
-async def test_f13_an_empty_log(client: RawClient) -> None:
+async def test_f13_the_epoch_of_an_empty_log_ends_at_offset_0(client: RawClient) -> None:
     answer = await ask(client, 0, partition=1)
     assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (E.NONE, 0, 0)
 
 
-async def test_f13_an_epoch_ends_where_the_next_one_begins(
+async def test_f13_an_epoch_ends_at_the_start_of_the_next_epoch(
     client: RawClient, broker: RunningBroker
 ) -> None:
     partition_of(broker).leader_epoch = 3
@@ -93,7 +91,7 @@ async def test_f13_an_epoch_ends_where_the_next_one_begins(
     ]
 
 
-async def test_f13_an_epoch_older_than_the_log_ends_where_the_log_begins(
+async def test_f13_an_epoch_older_than_the_log_ends_at_the_log_start(
     client: RawClient, broker: RunningBroker
 ) -> None:
     partition = partition_of(broker)
@@ -114,12 +112,12 @@ async def test_f11_another_leader_epoch_is_refused(
     assert (older.leader_epoch, older.end_offset) == (-1, -1)
 
 
-async def test_f13_what_does_not_exist(client: RawClient) -> None:
+async def test_f13_unknown_topics_and_partitions_are_refused(client: RawClient) -> None:
     assert (await ask(client, 0, partition=7)).error_code == E.UNKNOWN_TOPIC_OR_PARTITION
     assert (await ask(client, 0, topic="nowhere")).error_code == E.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_a10_the_right_to_describe_the_topic(
+async def test_a10_offset_for_leader_epoch_needs_describe_on_the_topic(
     client: RawClient, broker: RunningBroker
 ) -> None:
     broker.node.authorizer = RuleList(Rule(Operation.READ, ResourceType.TOPIC, "t"))

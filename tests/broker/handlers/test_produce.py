@@ -56,7 +56,7 @@ async def topic(client: RawClient) -> str:
 
 
 @pytest.mark.parametrize("version", range(3, 13))
-async def test_every_version_by_name_appends_and_answers_the_offset(
+async def test_every_version_below_13_appends_by_topic_name(
     client: RawClient, topic: str, version: int
 ) -> None:
     first = only(await client.call(produce_request(topic, batch_of(b"a", b"b")), version))
@@ -76,14 +76,18 @@ async def test_version_13_names_topics_by_id(
     assert other.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-async def test_p06_unknown_topic_and_partition(client: RawClient, topic: str) -> None:
+async def test_p06_a_produce_to_an_unknown_topic_or_partition_is_refused(
+    client: RawClient, topic: str
+) -> None:
     answer = only(await client.call(produce_request("absent", batch_of(b"a")), 9))
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     answer = only(await client.call(produce_request(topic, batch_of(b"a"), partition=7), 9))
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_p06_exactly_one_batch_of_magic_2(client: RawClient, topic: str) -> None:
+async def test_p06_a_partition_takes_exactly_one_batch_of_magic_2(
+    client: RawClient, topic: str
+) -> None:
     two = only(await client.call(produce_request(topic, batch_of(b"a") + batch_of(b"b")), 9))
     assert two.error_code == ErrorCode.INVALID_RECORD
     old = batch_of(b"a")
@@ -95,7 +99,7 @@ async def test_p06_exactly_one_batch_of_magic_2(client: RawClient, topic: str) -
     assert await read_values(client, topic) == []
 
 
-async def test_p11_a_duplicate_beside_another_batch_is_refused_with_it(
+async def test_p11_a_duplicate_together_with_another_batch_is_refused(
     client: RawClient, broker: RunningBroker, topic: str
 ) -> None:
     """Several batches cannot be one append, so none can be hidden behind a duplicate."""
@@ -109,7 +113,7 @@ async def test_p11_a_duplicate_beside_another_batch_is_refused_with_it(
 
 
 @pytest.mark.parametrize("transactional", [False, True], ids=["plain", "verified"])
-async def test_p19_the_same_batch_from_many_connections_at_once_is_written_once(
+async def test_p19_a_batch_sent_on_many_connections_at_once_is_written_once(
     broker: RunningBroker, client: RawClient, topic: str, transactional: bool
 ) -> None:
     """Check and append are one step: no other append comes in between, not even while a transaction
@@ -147,7 +151,7 @@ async def test_p07_a_bad_crc_is_refused_and_nothing_is_appended(
     assert await read_values(client, topic) == []
 
 
-async def test_p07_too_large(client: RawClient) -> None:
+async def test_p07_a_too_large_batch_is_refused(client: RawClient) -> None:
     await client.create_topic("small", max_message_bytes="200")
     answer = only(await client.call(produce_request("small", batch_of(b"x" * 300)), 9))
     assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
@@ -176,20 +180,22 @@ async def test_p09_p10_a_retry_answers_the_original_offset(client: RawClient, to
     assert await read_values(client, topic) == [b"once", b"once"]
 
 
-async def test_p22_acks_outside_the_known_ones(client: RawClient, topic: str) -> None:
+async def test_p22_unknown_acks_are_refused(client: RawClient, topic: str) -> None:
     answer = only(await client.call(produce_request(topic, batch_of(b"a"), acks=2), 9))
     assert answer.error_code == ErrorCode.INVALID_REQUIRED_ACKS
     assert await read_values(client, topic) == []
 
 
-async def test_p23_n09_acks_0_is_not_answered(client: RawClient, topic: str) -> None:
+async def test_p23_n09_a_produce_with_acks_0_is_not_answered(client: RawClient, topic: str) -> None:
     client.send(produce_request(topic, batch_of(b"a"), acks=0), 9)
     client._sent.pop()
     answer = only(await client.call(produce_request(topic, batch_of(b"b"), acks=1), 9))
     assert answer.base_offset == 1
 
 
-async def test_p23_acks_0_and_an_error_closes_the_connection(client: RawClient, topic: str) -> None:
+async def test_p23_an_error_of_a_produce_with_acks_0_closes_the_connection(
+    client: RawClient, topic: str
+) -> None:
     client.send(produce_request("absent", batch_of(b"a"), acks=0), 9)
     assert await client.closed()
 
@@ -210,7 +216,7 @@ async def test_r03_log_append_time_is_answered(client: RawClient) -> None:
     assert answer.log_append_time_ms > 1_700_000_000_000
 
 
-async def test_p29_producer_ids_are_never_given_twice_across_restarts(
+async def test_p29_no_producer_id_is_assigned_again_after_a_restart(
     start_broker: StartBroker,
 ) -> None:
     seen = []
@@ -225,7 +231,7 @@ async def test_p29_producer_ids_are_never_given_twice_across_restarts(
     assert ids[3] >= 1000, "the rest of the lost block is skipped"
 
 
-async def test_d5_fsync_nothing_is_answered_before_it_is_durable(
+async def test_d5_a_produce_is_answered_when_its_records_are_durable(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await start_broker()
@@ -244,7 +250,7 @@ async def test_d5_fsync_nothing_is_answered_before_it_is_durable(
     assert await read_values(client, "t") == [b"a"]
 
 
-async def test_a_produce_that_waits_learns_that_its_topic_was_deleted(
+async def test_the_deletion_of_a_topic_answers_its_waiting_produces(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The request would delay everything behind it until its timeout (N-03)."""
@@ -262,7 +268,7 @@ async def test_a_produce_that_waits_learns_that_its_topic_was_deleted(
     assert only(await client.receive()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_d11_p24_the_broker_forgets_producers_beyond_its_limit(
+async def test_d11_p24_the_oldest_producers_over_the_limit_are_dropped(
     start_broker: StartBroker,
 ) -> None:
     """The producers with the oldest writes; a dropped one counts as unknown (P-14)."""

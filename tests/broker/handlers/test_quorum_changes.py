@@ -38,7 +38,7 @@ def test_a75_a_running_broker_cannot_be_unregistered() -> None:
         ({"voter_id": -1, "cluster_id": "another"}, E.INCONSISTENT_CLUSTER_ID),
     ],
 )
-def test_a75_voters_cannot_change(wrong: dict[str, Any], error: ErrorCode) -> None:
+def test_a75_changes_of_voters_are_refused(wrong: dict[str, Any], error: ErrorCode) -> None:
     node = FakeNode()
     for version in (0, 1):
         added = ask(node, AddRaftVoterRequest(**VALID | wrong, listeners=[CONTROLLER]), version)
@@ -48,7 +48,7 @@ def test_a75_voters_cannot_change(wrong: dict[str, Any], error: ErrorCode) -> No
 
 
 @pytest.mark.parametrize("names", [[], ["PLAINTEXT"], ["controller"]])
-def test_a75_a_voter_has_a_listener_for_controllers(names: list[str]) -> None:
+def test_a75_a_new_voter_without_a_controller_listener_is_refused(names: list[str]) -> None:
     listeners = [Listener(name=name, host="a", port=1) for name in names]
     answer = ask(FakeNode(), AddRaftVoterRequest(**VALID, listeners=listeners), 1)
     assert answer.error_code == E.INVALID_REQUEST

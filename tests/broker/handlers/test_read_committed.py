@@ -115,7 +115,7 @@ async def read_from(client: RawClient, offset: int, max_bytes: int) -> tuple[See
 
 
 @pytest.mark.parametrize("max_bytes", [1, 300, 1 << 20])
-async def test_f09_read_committed_from_every_offset(
+async def test_f09_read_committed_sees_committed_records_from_every_offset(
     client: RawClient, broker: RunningBroker, max_bytes: int
 ) -> None:
     """From the middle of batches as well, and with limits smaller than any batch."""
@@ -127,7 +127,7 @@ async def test_f09_read_committed_from_every_offset(
         assert halt == written.open_at
 
 
-async def test_f09_read_committed_from_every_offset_after_a_restart(
+async def test_f09_read_committed_sees_the_same_records_after_a_restart(
     start_broker: StartBroker,
 ) -> None:
     broker = await start_broker()
@@ -145,7 +145,7 @@ async def test_f09_read_committed_from_every_offset_after_a_restart(
         )
 
 
-async def test_f07_read_behind_deleted_records_and_at_the_end(
+async def test_f07_read_committed_begins_at_the_log_start_after_deletions(
     client: RawClient, broker: RunningBroker
 ) -> None:
     """The start may be in the middle of a batch: the whole batch is sent, and the reader drops the

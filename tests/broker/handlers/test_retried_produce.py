@@ -69,7 +69,7 @@ async def seven(client: RawClient) -> None:
 
 
 @pytest.mark.usefixtures("seven")
-async def test_p04_of_the_last_five_a_retry_is_answered_and_an_older_one_refused(
+async def test_p04_retries_of_the_last_five_batches_are_answered_and_older_refused(
     client: RawClient, broker: RunningBroker
 ) -> None:
     for sequence in range(7):
@@ -113,7 +113,7 @@ async def test_p28_a_retry_across_a_restart_is_stored_once(
 
 @pytest.mark.usefixtures("seven")
 @pytest.mark.parametrize("how", ["expired", "records deleted"])
-async def test_p24_an_expired_producer_continues_and_its_retry_is_written_twice(
+async def test_p24_a_retry_of_an_expired_producer_is_written_twice(
     client: RawClient, broker: RunningBroker, how: str
 ) -> None:
     """The gap in the detection of duplicates that Kafka has as well: an unknown producer may begin

@@ -187,7 +187,7 @@ def errors(answer: Any) -> list[tuple[int, ErrorCode, ErrorCode]]:
     )
 
 
-def test_h152_h182_records_are_acquired_and_brought() -> None:
+def test_h152_h182_a_share_fetch_acquires_records_and_answers_them() -> None:
     world = World()
     world.produce("t", 3)
     world.produce("t", 2, partition=1)
@@ -203,7 +203,7 @@ def test_h152_h182_records_are_acquired_and_brought() -> None:
     assert world.fetch(1, {}).responses == []
 
 
-def test_h172_an_answer_waits_for_the_disk() -> None:
+def test_h172_an_acknowledgement_is_answered_when_it_is_durable() -> None:
     world = World()
     world.produce("t", 3)
     world.fetch(0)
@@ -216,7 +216,7 @@ def test_h172_an_answer_waits_for_the_disk() -> None:
     assert told.acquisition_lock_timeout_ms == 30_000
 
 
-def test_h151_h172_a_power_cut_keeps_what_was_answered() -> None:
+def test_h151_h172_a_power_cut_keeps_answered_acknowledgements() -> None:
     world = World()
     world.produce("t", 3)
     world.produce("t", 3)
@@ -229,7 +229,7 @@ def test_h151_h172_a_power_cut_keeps_what_was_answered() -> None:
     assert acquired(world.fetch(0)) == [(0, 2, 2, 2), (0, 3, 5, 1)]
 
 
-def test_h173_a_fetch_waits_and_is_woken() -> None:
+def test_h173_a_waiting_share_fetch_is_answered_after_an_append() -> None:
     world = World()
     request = world.fetching(0, max_wait_ms=500)
     answer = send(world.node, request, 2)
@@ -239,7 +239,7 @@ def test_h173_a_fetch_waits_and_is_woken() -> None:
     assert acquired(received(request, 2, answer)) == [(0, 0, 2, 1)]
 
 
-def test_h183_at_the_limit_of_sessions_the_answer_is_late() -> None:
+def test_h183_a_fetch_over_the_limit_of_sessions_is_refused_after_a_delay() -> None:
     world = World(group_share_max_share_sessions="1")
     world.fetch(0)
     request = world.fetching(0, member_id="n", max_wait_ms=500)
@@ -249,7 +249,7 @@ def test_h183_at_the_limit_of_sessions_the_answer_is_late() -> None:
     assert received(request, 2, answer).error_code == E.SHARE_SESSION_LIMIT_REACHED
 
 
-def test_h184_a_closed_connection_gives_records_back() -> None:
+def test_h184_a_closed_connection_releases_its_records() -> None:
     world = World()
     world.produce("t", 3)
     world.fetch(0)
@@ -258,7 +258,7 @@ def test_h184_a_closed_connection_gives_records_back() -> None:
     assert acquired(world.fetch(0, member_id="n")) == [(0, 0, 2, 2)]
 
 
-def test_h186_the_final_epoch_acknowledges_and_gives_back() -> None:
+def test_h186_the_final_epoch_acknowledges_and_releases_records() -> None:
     world = World()
     world.produce("t", 3)
     world.produce("t", 3)
@@ -271,7 +271,7 @@ def test_h186_the_final_epoch_acknowledges_and_gives_back() -> None:
     assert acquired(world.fetch(0)) == [(0, 5, 5, 3)]
 
 
-def test_h187_requests_that_are_refused_as_a_whole() -> None:
+def test_h187_requests_without_valid_group_or_member_are_refused() -> None:
     world = World()
     for make in (world.fetch, world.acknowledge):
         assert make(0, group_id=None).error_code == E.INVALID_REQUEST
@@ -285,7 +285,7 @@ def test_h187_requests_that_are_refused_as_a_whole() -> None:
     assert world.fetch(1, member_id="x" * 36).error_code == E.SHARE_SESSION_NOT_FOUND
 
 
-def test_h187_h188_rights() -> None:
+def test_h187_h188_share_requests_need_read_on_group_and_topic() -> None:
     world = World()
     world.produce("t", 3)
     rules = world.node.authorizer = RuleList()
@@ -300,7 +300,7 @@ def test_h187_h188_rights() -> None:
     assert acquired(world.fetch(2, {})) == [(0, 0, 2, 1)]
 
 
-def test_h181_partitions_that_there_are_not() -> None:
+def test_h181_unknown_topics_and_partitions_are_refused() -> None:
     world = World()
     assert errors(world.fetch(0, {7: ()})) == [(7, E.UNKNOWN_TOPIC_OR_PARTITION, E.NONE)]
     forgotten = [ForgottenShareTopic(topic_id=world.topic_id, partitions=[7])]
@@ -315,7 +315,7 @@ def test_h181_partitions_that_there_are_not() -> None:
     ]
 
 
-def test_h188_acknowledgements_that_cannot_be_meant() -> None:
+def test_h188_invalid_acknowledgement_batches_are_refused() -> None:
     world = World()
     world.produce("t", 5)
     world.fetch(0)
@@ -336,7 +336,7 @@ def test_h188_acknowledgements_that_cannot_be_meant() -> None:
     assert errors(world.acknowledge(epoch, (0, 4, [ACCEPT]))) == [(0, E.NONE, E.NONE)]
 
 
-def test_h188_errors_of_acknowledgements_are_apart_from_those_of_the_fetch() -> None:
+def test_h188_acknowledgement_errors_are_separate_from_fetch_errors() -> None:
     world = World()
     world.produce("t", 5)
     world.fetch(0)
@@ -348,7 +348,7 @@ def test_h188_errors_of_acknowledgements_are_apart_from_those_of_the_fetch() -> 
     assert told == "Batch record not found. The last offset in request is past acquired records."
 
 
-def test_h189_renewing_brings_no_records() -> None:
+def test_h189_a_fetch_that_renews_locks_answers_no_records() -> None:
     world = World()
     world.produce("t", 5)
     world.fetch(0)
@@ -361,7 +361,7 @@ def test_h189_renewing_brings_no_records() -> None:
     assert acquired(world.fetch(2, {})) == [(0, 5, 6, 1)]
 
 
-def test_h190_an_answer_beyond_the_quota_has_no_records() -> None:
+def test_h190_a_share_fetch_over_the_quota_answers_no_records() -> None:
     world = World()
     world.produce("t", 5)
     world.node.quotas.update((("client-id", "client"),), "consumer_byte_rate", 10.0)
@@ -382,7 +382,7 @@ def test_h191_a_fenced_write_names_the_leader() -> None:
     assert [(each.host, each.port) for each in answer.node_endpoints] == [("here", 9092)]
 
 
-def test_h181_a_topic_that_was_made_again_is_another_one() -> None:
+def test_h181_a_session_does_not_read_a_recreated_topic() -> None:
     world = World()
     world.produce("t", 10)
     assert world.fetch(0).responses[0].partitions[0].error_code == E.NONE
@@ -397,7 +397,7 @@ def test_h181_a_topic_that_was_made_again_is_another_one() -> None:
     assert len(world.node.share_partitions) == 0
 
 
-def test_h171_an_altered_start_offset_counts_for_sessions_that_go_on() -> None:
+def test_h171_an_altered_start_offset_applies_to_open_sessions() -> None:
     world = World()
     world.produce("t", 10)
     assert acquired(world.fetch(0)) == [(0, 0, 9, 1)]
@@ -407,7 +407,7 @@ def test_h171_an_altered_start_offset_counts_for_sessions_that_go_on() -> None:
     assert acquired(world.fetch(1, {})) == [(0, 7, 9, 1)]
 
 
-def test_h171_a_group_that_was_deleted_begins_anew_for_sessions_that_go_on() -> None:
+def test_h171_a_recreated_group_begins_anew_for_open_sessions() -> None:
     world = World()
     world.produce("t", 10)
     world.fetch(0)

@@ -86,7 +86,7 @@ def test_m02_a_new_client_gets_an_id_and_its_subscription() -> None:
     assert world.get(bytes(16)).client_instance_id != answer.client_instance_id
 
 
-def test_m01_no_right_is_needed_and_the_answers_are_encoded() -> None:
+def test_m01_telemetry_requests_need_no_right() -> None:
     world = World()
     answer = ask(world.node, GetTelemetrySubscriptionsRequest(client_instance_id=ID), 0)
     request = PushTelemetryRequest(client_instance_id=ID, subscription_id=answer.subscription_id)
@@ -114,7 +114,7 @@ def test_m20_pushed_metrics_are_served_with_the_labels_of_their_client() -> None
     assert samples["odradek_client_telemetry_series"] == [({}, 2)]
 
 
-def test_m20_a_name_that_is_pushed_with_several_kinds_has_none() -> None:
+def test_m20_a_metric_pushed_with_several_types_is_untyped() -> None:
     world = World()
     world.push(otlp.gauge("a.total", otlp.point(1)))
     world.push(otlp.counter("a.total", otlp.point(2)), client=bytes(16)[:-1] + b"\7")
@@ -151,7 +151,7 @@ def test_m23_left_out_series_are_counted_by_limit() -> None:
 _LEFT_OUT = "odradek_client_telemetry_left_out_total"
 
 
-def test_m24_the_metrics_of_a_client_end_some_time_after_it() -> None:
+def test_m24_the_metrics_of_a_gone_client_are_removed_after_a_while() -> None:
     world = World()
     world.push(otlp.gauge("a", otlp.point(1)))
     world.node.telemetry.connection_closed(1)
@@ -162,7 +162,7 @@ def test_m24_the_metrics_of_a_client_end_some_time_after_it() -> None:
     assert "kafka_client_a" not in world.samples()
 
 
-def test_m24_a_client_that_did_not_say_goodbye_has_time_for_its_next_push() -> None:
+def test_m24_metrics_without_a_terminating_push_are_kept_until_the_next_push() -> None:
     world = World()
     world.node.telemetry.subscriptions.update("s", {"metrics": "*", "interval.ms": "3600000"})
     found = world.get()
@@ -182,7 +182,7 @@ def test_m24_a_client_that_did_not_say_goodbye_has_time_for_its_next_push() -> N
         world.node.clock.advance(3_600_000)
 
 
-def test_m12_a_push_that_cannot_be_read_is_an_invalid_record() -> None:
+def test_m12_an_unreadable_push_is_an_invalid_record() -> None:
     world = World()
     assert world.push(data=b"\x0a\x7f") is E.INVALID_RECORD
     assert world.push(data=b"") is E.NONE
@@ -194,7 +194,7 @@ def test_m12_a_push_that_cannot_be_read_is_an_invalid_record() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_m12_a_large_push_is_read_beside_the_loop(codec: Codec) -> None:
+def test_m12_a_large_push_is_read_in_the_background(codec: Codec) -> None:
     world = World()
     begun: list[Any] = []
     world.node.telemetry._reads._background = lambda *job: begun.append(job)
@@ -212,7 +212,7 @@ def test_m12_a_large_push_is_read_beside_the_loop(codec: Codec) -> None:
     assert second.result().error_code == E.INVALID_RECORD
 
 
-def test_m13_pushes_that_wait_to_be_read_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_m13_pushes_that_wait_for_the_reader_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manager, "WAITING_MAX", 1)
     world = World()
     world.node.telemetry._reads._background = lambda *_: None
@@ -222,7 +222,7 @@ def test_m13_pushes_that_wait_to_be_read_are_limited(monkeypatch: pytest.MonkeyP
     assert answers[2] is E.THROTTLING_QUOTA_EXCEEDED
 
 
-def test_a_client_that_goes_while_its_push_is_read_ends_in_time() -> None:
+def test_metrics_of_a_client_that_left_during_its_push_are_removed() -> None:
     world = World()
     begun: list[Any] = []
     world.node.telemetry._reads._background = lambda *job: begun.append(job)
@@ -236,7 +236,7 @@ def test_a_client_that_goes_while_its_push_is_read_ends_in_time() -> None:
     assert world.node.telemetry.series.series == 0
 
 
-def test_m04_long_client_ids_are_cut() -> None:
+def test_m04_long_client_ids_are_shortened() -> None:
     attributes = ClientAttributes("id", "\x1b" * 300, "s", "", "h", "1")
     assert client_labels(attributes) == {
         "client_instance_id": "id",

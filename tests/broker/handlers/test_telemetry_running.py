@@ -94,7 +94,7 @@ async def test_m04_a_client_is_matched_by_its_software_and_its_port(
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-async def test_m12_a_large_push_is_taken(start_broker: StartBroker, codec: Codec) -> None:
+async def test_m12_a_large_push_is_accepted(start_broker: StartBroker, codec: Codec) -> None:
     broker = await start_broker()
     client = await broker.client()
     await subscribe(client, metrics="*")
@@ -119,7 +119,7 @@ async def test_m12_a_large_push_is_taken(start_broker: StartBroker, codec: Codec
     ],
     ids=["gzip bomb", "zstd bomb", "many fields", "lengths", "noise"],
 )
-async def test_m13_hostile_pushes_are_refused_and_the_next_one_is_taken(
+async def test_m13_a_hostile_push_is_refused_and_the_next_push_is_accepted(
     start_broker: StartBroker, data: bytes, codec: Codec
 ) -> None:
     broker = await start_broker()

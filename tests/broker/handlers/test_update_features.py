@@ -63,7 +63,7 @@ ALL = {
 
 
 @pytest.mark.parametrize("kind", [SAFE, UNSAFE])
-def test_n53_levels_go_down_and_up_again(kind: int) -> None:
+def test_n53_a_feature_level_is_lowered_and_raised_again(kind: int) -> None:
     node = FakeNode()
     assert _update(node, ("transaction.version", 1, kind)).error_code == E.NONE
     assert _told(node) == ALL | {"transaction.version": 1}
@@ -96,7 +96,7 @@ def test_n53_levels_go_down_and_up_again(kind: int) -> None:
     ],
 )
 @pytest.mark.parametrize("version", [1, 2])
-def test_n53_one_bad_level_keeps_all_as_they_are(update: Update, version: int) -> None:
+def test_n53_an_invalid_level_keeps_all_feature_levels(update: Update, version: int) -> None:
     node = FakeNode()
     answer = _update(node, ("group.version", 0, SAFE), update, version=version)
     assert answer.error_code == E.INVALID_UPDATE_VERSION
@@ -113,7 +113,7 @@ RELEASE: list[Update] = [
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_n53_a_release_is_taken_with_the_features_left_out(version: int) -> None:
+def test_n53_the_features_of_release_4_3_are_accepted(version: int) -> None:
     node = FakeNode()
     _update(node, ("transaction.version", 1, SAFE), ("group.version", 0, SAFE))
     answer = _update(node, *RELEASE, version=version)
@@ -146,7 +146,9 @@ def test_n53_h31_share_groups_are_switched_off_and_on() -> None:
 
 @pytest.mark.parametrize("name", [name for name, _, _ in RELEASE if name not in ALL])
 @pytest.mark.parametrize(("level", "kind"), [(2, UPGRADE), (0, UPGRADE), (1, SAFE), (0, SAFE)])
-def test_n53_a_feature_left_out_has_no_other_level(name: str, level: int, kind: int) -> None:
+def test_n53_an_unsupported_feature_is_refused_with_another_level(
+    name: str, level: int, kind: int
+) -> None:
     node = FakeNode()
     answer = _update(node, *RELEASE, (name, level, kind))
     assert answer.error_code == E.INVALID_UPDATE_VERSION
@@ -154,7 +156,7 @@ def test_n53_a_feature_left_out_has_no_other_level(name: str, level: int, kind: 
 
 
 @pytest.mark.parametrize("update", [each for each in RELEASE if each[0] not in ALL])
-def test_n53_a_feature_left_out_is_refused_without_a_release(update: Update) -> None:
+def test_n53_an_unsupported_feature_is_refused_on_its_own(update: Update) -> None:
     node = FakeNode()
     answer = _update(node, update)
     assert answer.error_code == E.INVALID_UPDATE_VERSION
@@ -163,14 +165,14 @@ def test_n53_a_feature_left_out_is_refused_without_a_release(update: Update) -> 
 
 
 @pytest.mark.parametrize("level", [29, 31])
-def test_n53_another_release_is_refused(level: int) -> None:
+def test_n53_the_metadata_version_of_another_release_is_refused(level: int) -> None:
     node = FakeNode()
     answer = _update(node, *RELEASE, ("metadata.version", level, UPGRADE))
     assert answer.error_code == E.INVALID_UPDATE_VERSION
     assert "'metadata.version'" in str(answer.error_message)
 
 
-def test_n53_no_downgrade_reaches_a_higher_level() -> None:
+def test_n53_a_downgrade_to_a_higher_level_is_refused() -> None:
     node = FakeNode()
     _update(node, ("group.version", 0, SAFE))
     for kind in (SAFE, UNSAFE):
@@ -178,7 +180,7 @@ def test_n53_no_downgrade_reaches_a_higher_level() -> None:
     assert "group.version" not in _told(node)
 
 
-def test_n53_of_one_name_the_last_update_counts() -> None:
+def test_n53_the_last_update_of_a_repeated_feature_counts() -> None:
     node = FakeNode()
     down, up = ("transaction.version", 0, SAFE), ("transaction.version", 2, UPGRADE)
     assert _update(node, down, up).error_code == E.NONE and node.recorded == []
@@ -188,7 +190,7 @@ def test_n53_of_one_name_the_last_update_counts() -> None:
     assert len(answer.results) == 5_000 and len(node.recorded) == 2
 
 
-def test_n53_the_same_level_and_a_mere_check_record_nothing() -> None:
+def test_n53_unchanged_levels_and_validate_only_record_nothing() -> None:
     node = FakeNode()
     same = [(name, level, SAFE) for name, level in ALL.items()]
     assert _update(node, *same).error_code == E.NONE
@@ -198,7 +200,7 @@ def test_n53_the_same_level_and_a_mere_check_record_nothing() -> None:
     assert node.recorded == [] and _told(node) == ALL
 
 
-def test_n53_version_0_only_raises() -> None:
+def test_n53_version_0_cannot_lower_a_feature_level() -> None:
     node = FakeNode()
     request = _request(("group.version", 0, UPGRADE))
     request.feature_updates[0].allow_downgrade = True
@@ -217,7 +219,7 @@ def test_n53_an_update_is_answered_when_it_is_durable() -> None:
     assert received(request, 2, answer).error_code == E.NONE
 
 
-def test_n53_without_group_version_there_are_no_consumer_groups() -> None:
+def test_n53_consumer_groups_are_refused_without_group_version() -> None:
     node = FakeNode()
     _update(node, ("group.version", 0, SAFE))
     heartbeat = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m")
@@ -226,7 +228,7 @@ def test_n53_without_group_version_there_are_no_consumer_groups() -> None:
     assert [each.error_code for each in described.groups] == [E.UNSUPPORTED_VERSION]
 
 
-def test_a78_without_alter_on_the_cluster_nothing_changes() -> None:
+def test_a78_update_features_needs_alter_on_the_cluster() -> None:
     node = FakeNode()
     node.authorizer = RuleList()
     answer = _update(node, ("group.version", 0, SAFE))
@@ -234,7 +236,7 @@ def test_a78_without_alter_on_the_cluster_nothing_changes() -> None:
     assert node.recorded == []
 
 
-def test_n53_levels_outlive_a_restart_and_a_snapshot() -> None:
+def test_n53_feature_levels_survive_a_restart_and_a_snapshot() -> None:
     node = FakeNode()
     _update(node, ("group.version", 0, SAFE), ("transaction.version", 1, SAFE))
     _update(node, ("group.version", 1, UPGRADE))
@@ -251,7 +253,7 @@ def test_n53_levels_outlive_a_restart_and_a_snapshot() -> None:
 
 
 @pytest.mark.parametrize(("name", "level"), [("no.such", 1), ("group.version", 2)])
-def test_n53_levels_of_a_newer_broker_are_not_taken(name: str, level: int) -> None:
+def test_n53_feature_levels_of_a_newer_broker_are_refused(name: str, level: int) -> None:
     metadata: ClusterMetadata = FakeNode().metadata
     with pytest.raises(MetadataError, match=name):
         metadata.replay(FeatureLevelRecord(name=name, feature_level=level))

@@ -165,7 +165,9 @@ ONCE: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("name", REPEATED)
-async def test_d11_a_name_that_is_repeated_is_answered_once(client: RawClient, name: str) -> None:
+async def test_d11_a_name_repeated_in_a_request_is_answered_once(
+    client: RawClient, name: str
+) -> None:
     await client.create_topic("t")
     await commit(client, "g")
     if name == "DescribeTransactions":
@@ -174,7 +176,9 @@ async def test_d11_a_name_that_is_repeated_is_answered_once(client: RawClient, n
     assert named(await client.call(request, version)) == ONCE[name]
 
 
-async def test_a18_a_resource_that_is_repeated_is_answered_with_all_keys(client: RawClient) -> None:
+async def test_a18_a_repeated_resource_is_described_with_all_requested_keys(
+    client: RawClient,
+) -> None:
     await client.create_topic("t")
 
     def asking(*keys: list[str] | None) -> DescribeConfigsRequest:
@@ -193,7 +197,7 @@ async def test_a18_a_resource_that_is_repeated_is_answered_with_all_keys(client:
     assert everything.results == (await client.call(asking(None), 4)).results
 
 
-async def test_d11_what_is_too_large_all_the_same_is_refused_by_name(
+async def test_d11_every_name_is_refused_if_the_answer_would_be_too_large(
     start_broker: StartBroker,
 ) -> None:
     """One line in the log, a code for each name, and the connection stays open."""
@@ -214,7 +218,7 @@ async def test_d11_what_is_too_large_all_the_same_is_refused_by_name(
     assert "DescribeGroups" in line["reason"] and "fetch.max.bytes" in line["reason"]
 
 
-async def test_d11_settings_of_groups_that_are_not_there_are_refused_by_name(
+async def test_d11_too_many_settings_of_unknown_groups_are_refused_by_name(
     start_broker: StartBroker,
 ) -> None:
     """The names need not exist; the answer is given up in the middle, and the connection stays
@@ -242,7 +246,7 @@ async def test_d11_settings_of_groups_that_are_not_there_are_refused_by_name(
     assert [result.error_code for result in described.results] == [0, 0]
 
 
-async def test_d11_what_is_too_large_and_has_no_code_closes_the_connection(
+async def test_d11_a_too_large_answer_without_an_error_code_closes_the_connection(
     start_broker: StartBroker,
 ) -> None:
     broker = await start_broker(fetch_max_bytes="2000")
@@ -256,7 +260,7 @@ async def test_d11_what_is_too_large_and_has_no_code_closes_the_connection(
     assert "Metadata" in line["reason"] and "fetch.max.bytes" in line["reason"]
 
 
-async def test_d11_an_offset_fetch_that_is_too_large_is_refused_with_its_code(
+async def test_d11_a_too_large_offset_fetch_answer_is_replaced_by_an_error_code(
     start_broker: StartBroker,
 ) -> None:
     broker = await start_broker(fetch_max_bytes="3000")

@@ -59,7 +59,7 @@ async def with_users(start_broker: StartBroker, **more: str) -> RunningBroker:
 # --- The order ------------------------------------------------------------------------------------
 
 
-def test_n25_the_table_has_an_end_and_no_way_back_from_it() -> None:
+def test_n25_every_state_is_reachable_and_the_failed_state_is_final() -> None:
     assert not any(state is State.FAILED for state, _ in TRANSITIONS)
     for state in State:
         if state is not State.FAILED:
@@ -72,7 +72,7 @@ def test_n25_the_table_has_an_end_and_no_way_back_from_it() -> None:
 
 @pytest.mark.parametrize("versions_first", [False, True])
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_a43_n25_a_client_authenticates(
+async def test_a43_n25_a_client_authenticates_with_plain(
     start_broker: StartBroker, versions_first: bool, version: int
 ) -> None:
     broker = await with_users(start_broker)
@@ -85,7 +85,9 @@ async def test_a43_n25_a_client_authenticates(
     assert await serves(client)
 
 
-async def test_n25_versions_that_are_refused_do_not_count(start_broker: StartBroker) -> None:
+async def test_n25_a_refused_api_versions_request_does_not_end_authentication(
+    start_broker: StartBroker,
+) -> None:
     client = await (await with_users(start_broker)).client()
     refused = await client.call(ApiVersionsRequest(client_software_name="!"))
     assert refused.error_code == ErrorCode.INVALID_REQUEST
@@ -96,7 +98,9 @@ async def test_n25_versions_that_are_refused_do_not_count(start_broker: StartBro
     assert (await plain(client, "alice", "secret")).error_code == 0
 
 
-async def test_n25_bare_tokens_come_behind_the_first_handshake(start_broker: StartBroker) -> None:
+async def test_n25_a_handshake_of_version_0_is_followed_by_a_bare_token(
+    start_broker: StartBroker,
+) -> None:
     broker = await with_users(start_broker)
     client = await broker.client()
     assert (await handshake(client, "PLAIN", 0)).error_code == 0
@@ -107,7 +111,9 @@ async def test_n25_bare_tokens_come_behind_the_first_handshake(start_broker: Sta
     assert await serves(client)
 
 
-async def test_n26_bare_tokens_that_are_wrong_have_no_answer(start_broker: StartBroker) -> None:
+async def test_n26_a_wrong_bare_token_closes_the_connection_without_an_answer(
+    start_broker: StartBroker,
+) -> None:
     client = await (await with_users(start_broker)).client()
     await handshake(client, "PLAIN", 0)
     token = plain_token("bob", "secret")
@@ -115,7 +121,7 @@ async def test_n26_bare_tokens_that_are_wrong_have_no_answer(start_broker: Start
     assert await client.closed()
 
 
-async def test_n25_a_mechanism_that_is_not_enabled(start_broker: StartBroker) -> None:
+async def test_n25_a_mechanism_that_is_not_enabled_is_refused(start_broker: StartBroker) -> None:
     client = await (await with_users(start_broker)).client()
     answer = await handshake(client, "SCRAM-SHA-256")
     assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
@@ -133,7 +139,7 @@ async def test_n25_a_mechanism_that_is_not_enabled(start_broker: StartBroker) ->
         [SaslHandshakeRequest(mechanism="PLAIN"), MetadataRequest(topics=[])],
     ],
 )
-async def test_n13_n25_anything_else_ends_the_connection(
+async def test_n13_n25_a_request_out_of_order_closes_the_connection(
     start_broker: StartBroker, requests: list[Any]
 ) -> None:
     broker = await with_users(start_broker)
@@ -188,7 +194,9 @@ async def test_n13_n26_a_failed_authentication_is_answered_and_ends_the_connecti
     assert await serves_others(broker)
 
 
-async def test_n26_a_failure_waits_for_its_time(start_broker: StartBroker) -> None:
+async def test_n26_a_failed_authentication_is_answered_after_the_delay(
+    start_broker: StartBroker,
+) -> None:
     broker = await with_users(start_broker, connection_failed_authentication_delay_ms="600000")
     client = await broker.client()
     await handshake(client, "PLAIN")
@@ -221,7 +229,9 @@ async def test_n26_the_log_has_no_unknown_user_name(
 # --- Limits of unauthenticated connections --------------------------------------------------------
 
 
-async def test_n27_a_large_frame_ends_the_connection(start_broker: StartBroker) -> None:
+async def test_n27_a_large_frame_before_authentication_closes_the_connection(
+    start_broker: StartBroker,
+) -> None:
     broker = await with_users(start_broker, sasl_server_max_receive_size="200")
     client = await broker.client()
     client.writer.write((201).to_bytes(4, "big"))
@@ -232,7 +242,9 @@ async def test_n27_a_large_frame_ends_the_connection(start_broker: StartBroker) 
     await client.create_topic("t" * 200)
 
 
-async def test_n27_time_is_limited_until_a_client_is_known(start_broker: StartBroker) -> None:
+async def test_n27_a_connection_that_does_not_authenticate_in_time_is_closed(
+    start_broker: StartBroker,
+) -> None:
     broker = await with_users(start_broker, sasl_authentication_timeout_ms="100")
     known, slow = await broker.client(), await broker.client()
     assert (await plain(known, "alice", "secret")).error_code == 0
@@ -271,7 +283,7 @@ async def test_n27_the_oldest_of_too_many_unauthenticated_connections_is_closed(
     assert await serves(known)
 
 
-def test_n27_failures_of_an_address_make_it_wait() -> None:
+def test_n27_repeated_failures_of_an_address_lengthen_the_delay() -> None:
     now_ms = 0
     connections = UnauthenticatedConnections(1, 1, lambda: now_ms)
     waits = [connections.failed("a", 100) for _ in range(14)]
@@ -286,7 +298,7 @@ def test_n27_failures_of_an_address_make_it_wait() -> None:
 # --- Sessions -------------------------------------------------------------------------------------
 
 
-async def test_n28_a_session_goes_on_when_its_client_comes_again(
+async def test_n28_reauthentication_prolongs_the_session(
     start_broker: StartBroker,
 ) -> None:
     broker = await with_users(start_broker, connections_max_reauth_ms="60000")
@@ -304,7 +316,7 @@ async def test_n28_a_session_goes_on_when_its_client_comes_again(
     assert broker.server.metrics.authentications["SASL_PLAINTEXT", "PLAIN", True, False] == 1
 
 
-async def test_n28_another_user_is_refused(start_broker: StartBroker) -> None:
+async def test_n28_reauthentication_as_another_user_is_refused(start_broker: StartBroker) -> None:
     broker = await with_users(start_broker, connections_max_reauth_ms="60000")
     client = await broker.client()
     await plain(client, "alice", "secret")
@@ -316,7 +328,9 @@ async def test_n28_another_user_is_refused(start_broker: StartBroker) -> None:
     assert await client.closed()
 
 
-async def test_n28_another_mechanism_is_refused(start_broker: StartBroker) -> None:
+async def test_n28_reauthentication_with_another_mechanism_is_refused(
+    start_broker: StartBroker,
+) -> None:
     keys = LISTENER | USERS | {"connections.max.reauth.ms": "60000"}
     keys["sasl.enabled.mechanisms"] = "PLAIN,SCRAM-SHA-256"
     broker = await start_broker(keys=keys)
@@ -327,7 +341,9 @@ async def test_n28_another_mechanism_is_refused(start_broker: StartBroker) -> No
     assert await client.closed()
 
 
-async def test_n28_a_wrong_password_ends_a_session(start_broker: StartBroker) -> None:
+async def test_n28_reauthentication_with_a_wrong_password_closes_the_connection(
+    start_broker: StartBroker,
+) -> None:
     broker = await with_users(start_broker, connections_max_reauth_ms="60000")
     client = await broker.client()
     await plain(client, "alice", "secret")
@@ -336,7 +352,9 @@ async def test_n28_a_wrong_password_ends_a_session(start_broker: StartBroker) ->
     assert await client.closed()
 
 
-async def test_n28_a_request_after_the_end_of_a_session(start_broker: StartBroker) -> None:
+async def test_n28_a_request_on_an_expired_session_closes_the_connection(
+    start_broker: StartBroker,
+) -> None:
     broker = await with_users(start_broker, connections_max_reauth_ms="60000")
     late, again = await broker.client(), await broker.client()
     for client in (late, again):
@@ -351,7 +369,7 @@ async def test_n28_a_request_after_the_end_of_a_session(start_broker: StartBroke
     assert await serves(again)
 
 
-async def test_n24_n28_without_an_expiry_no_client_authenticates_again(
+async def test_n24_n28_reauthentication_without_a_session_lifetime_is_refused(
     start_broker: StartBroker,
 ) -> None:
     client = await (await with_users(start_broker)).client()
@@ -366,7 +384,7 @@ async def test_n24_n28_without_an_expiry_no_client_authenticates_again(
 
 
 @pytest.mark.parametrize("mechanism", ScramMechanism)
-async def test_a45_scram_takes_the_credentials_of_the_metadata(
+async def test_a45_scram_authenticates_with_the_credentials_of_the_metadata(
     start_broker: StartBroker, mechanism: ScramMechanism
 ) -> None:
     broker = await start_broker(keys=LISTENER | SCRAM)
@@ -429,7 +447,9 @@ async def test_a53_a_token_authenticates_its_owner_until_it_expires(
 # --- The users file -------------------------------------------------------------------------------
 
 
-async def test_a44_users_of_a_file_come_and_go(start_broker: StartBroker, tmp_path: Path) -> None:
+async def test_a44_a_changed_users_file_adds_and_removes_users(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
     from odradek_broker.security.passwords import hash_password
 
     def line(name: str, password: str) -> str:
@@ -451,7 +471,7 @@ async def test_a44_users_of_a_file_come_and_go(start_broker: StartBroker, tmp_pa
     assert (await plain(await broker.client(), "dave:x", "other")).error_code == 0
 
 
-async def test_a44_a_file_that_cannot_be_used_keeps_the_broker_from_starting(
+async def test_a44_a_broker_with_an_unusable_users_file_does_not_start(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:
     path = tmp_path / "users"
@@ -545,7 +565,7 @@ async def test_a20_n25_no_api_is_served_before_authentication(
     assert ends_of_logs(broker) == before
 
 
-async def test_a23_only_connections_that_authenticate_are_in_the_history(
+async def test_a23_the_history_has_authenticated_connections_only(
     start_broker: StartBroker,
 ) -> None:
     """Connections that are not authenticated are no events, and events name the user."""
@@ -575,7 +595,7 @@ async def test_a23_only_connections_that_authenticate_are_in_the_history(
 
 
 @pytest.mark.parametrize("version", [0, 1])
-async def test_a23_a_connection_that_authenticates_again_is_recorded_once(
+async def test_a23_a_reauthenticated_connection_is_recorded_once(
     start_broker: StartBroker, version: int
 ) -> None:
     broker = await with_users(start_broker, connections_max_reauth_ms="3600000")

@@ -72,7 +72,7 @@ async def clean_all(process: CleanerProcess, log: PartitionLog) -> CleaningFinis
     return step
 
 
-async def test_it_cleans_as_the_broker_would(tmp_path: Path) -> None:
+async def test_the_cleaner_process_compacts_a_log(tmp_path: Path) -> None:
     log = filled(tmp_path)
     process = CleanerProcess(asyncio.get_running_loop())
     assert process.pid is None, "started when it is first needed"
@@ -83,7 +83,7 @@ async def test_it_cleans_as_the_broker_would(tmp_path: Path) -> None:
     process.close()
 
 
-async def test_it_is_started_again_when_it_has_died(tmp_path: Path) -> None:
+async def test_a_killed_cleaner_process_is_started_again(tmp_path: Path) -> None:
     log = filled(tmp_path)
     process = CleanerProcess(asyncio.get_running_loop())
     assert isinstance(await begin(process, job_of(log)), GroupCleaned)
@@ -97,7 +97,7 @@ async def test_it_is_started_again_when_it_has_died(tmp_path: Path) -> None:
     process.close()
 
 
-async def test_it_ends_when_it_has_nothing_to_do(tmp_path: Path) -> None:
+async def test_an_idle_cleaner_process_ends(tmp_path: Path) -> None:
     log = filled(tmp_path)
     process = CleanerProcess(asyncio.get_running_loop(), idle_s=0.01)
     await clean_all(process, log)
@@ -105,7 +105,7 @@ async def test_it_ends_when_it_has_nothing_to_do(tmp_path: Path) -> None:
     process.close()
 
 
-async def test_damage_is_reported(tmp_path: Path) -> None:
+async def test_the_cleaner_process_reports_a_damaged_segment(tmp_path: Path) -> None:
     log = filled(tmp_path)
     path = tmp_path / "t-0" / "00000000000000000000.log"
     content = bytearray(path.read_bytes())
@@ -127,7 +127,7 @@ time.sleep(600)
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks into /proc")
-def test_it_ends_with_its_parent() -> None:
+def test_the_cleaner_process_ends_with_its_parent() -> None:
     parent = subprocess.Popen([sys.executable, "-c", _PARENT], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
@@ -145,7 +145,7 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def test_the_throttle_keeps_to_its_rate() -> None:
+def test_the_throttle_keeps_to_its_bytes_per_second() -> None:
     now_s = [0.0]
 
     def sleep(seconds: float) -> None:

@@ -413,12 +413,14 @@ STORIES: dict[str, list[Sent | Step]] = {
     ("durability", "validation"), [("page-cache", "full"), ("fsync", "full"), ("fsync", "header")]
 )
 @pytest.mark.parametrize("story", STORIES)
-def test_d7_both_codecs_lead_to_the_same(story: str, durability: str, validation: str) -> None:
+def test_d7_both_produce_codecs_have_the_same_effects(
+    story: str, durability: str, validation: str
+) -> None:
     both(STORIES[story], log_durability=durability, record_validation=validation)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_d7_common_requests_do_not_need_the_generated_decoder(
+def test_d7_common_produce_requests_do_not_use_the_generated_decoder(
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = ProduceWorld(common_codec=True, log_durability="page-cache")
@@ -446,7 +448,7 @@ def test_d7_common_requests_do_not_need_the_generated_decoder(
     [Sent(), Sent(acks=0), Sent(beside=1), Sent(topics=2, version=13)],
     ids=["one batch", "acks=0", "two partitions", "two topics"],
 )
-def test_p22_a_request_that_waits_for_the_disk_does_not_keep_its_frame(
+def test_p22_a_produce_that_waits_for_the_disk_does_not_keep_its_frame(
     common_codec: bool, sent: Sent
 ) -> None:
     """A connection may have hundreds of such requests, each of a megabyte."""
@@ -459,7 +461,7 @@ def test_p22_a_request_that_waits_for_the_disk_does_not_keep_its_frame(
     assert reply.done
 
 
-def test_q09_a_request_quota_throttles_common_requests() -> None:
+def test_q09_a_request_quota_throttles_common_produce_requests() -> None:
     world = ProduceWorld(common_codec=True, log_durability="page-cache")
     quota(QuotaKey.REQUEST_PERCENTAGE, 0.01)(world)
     for _ in range(9):
@@ -530,7 +532,9 @@ STEPS: Any = st.one_of(
 
 @settings(max_examples=budget.examples(40))
 @given(steps=st.lists(STEPS, max_size=25), durability=st.sampled_from(["page-cache", "fsync"]))
-def test_d7_both_codecs_lead_to_the_same_whatever_comes(steps: list[Any], durability: str) -> None:
+def test_d7_both_produce_codecs_have_the_same_effects_for_random_steps(
+    steps: list[Any], durability: str
+) -> None:
     both(steps, log_durability=durability)
 
 
@@ -540,7 +544,7 @@ def few_bytes() -> bytes:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_n06_no_byte_in_front_of_the_records_or_behind_them_is_overlooked(version: int) -> None:
+def test_n06_both_produce_codecs_agree_on_a_change_of_any_byte_around_records(version: int) -> None:
     """Each byte is changed; lengths, counts and tags above all."""
     builds: list[Callable[[], bytes]] = [lambda: bytes(make_batch(1)), few_bytes]
     for batch in builds:
@@ -558,7 +562,9 @@ def test_n06_no_byte_in_front_of_the_records_or_behind_them_is_overlooked(versio
 
 
 @given(data=st.data(), version=st.integers(3, 13), sent=SENT)
-def test_n06_both_codecs_read_the_same(data: Any, version: int, sent: Sent) -> None:
+def test_n06_both_produce_codecs_agree_on_randomly_changed_frames(
+    data: Any, version: int, sent: Sent
+) -> None:
     """Any bytes are changed, removed or inserted."""
     request = request_of(sent, bytes(16))
     parts = frames.encode_request(request, version, 77, sent.client_id)

@@ -67,7 +67,7 @@ def end_of(broker: RunningBroker, topic: str, index: int = 0) -> int:
     return end
 
 
-async def test_the_hot_path_of_a_broker_that_is_not_under_test_has_nothing_of_it(
+async def test_a_broker_not_under_test_has_plain_handlers_and_files(
     start_broker: StartBroker,
 ) -> None:
     """The plain table of handlers, and the plain files."""
@@ -80,7 +80,7 @@ async def test_the_hot_path_of_a_broker_that_is_not_under_test_has_nothing_of_it
     assert server._host.files._file_type is RealFile
 
 
-async def test_fail_answers_an_error_and_handles_nothing(tested: RunningBroker) -> None:
+async def test_the_fail_fault_answers_an_error_and_handles_nothing(tested: RunningBroker) -> None:
     client = await ready(tested)
     order(tested, "fail", api="Produce", code="NOT_ENOUGH_REPLICAS", topic="t", partition=1)
     data = [
@@ -103,7 +103,9 @@ async def test_fail_answers_an_error_and_handles_nothing(tested: RunningBroker) 
     assert answer.responses[0].partition_responses[0].error_code == 0
 
 
-async def test_cut_before_and_after_the_request_was_handled(tested: RunningBroker) -> None:
+async def test_the_cut_fault_closes_the_connection_before_or_after_handling(
+    tested: RunningBroker,
+) -> None:
     client = await ready(tested)
     for handled in (False, True):
         order(tested, "cut", api="Produce", handled=handled)
@@ -117,7 +119,7 @@ async def test_cut_before_and_after_the_request_was_handled(tested: RunningBroke
     assert await client.closed()
 
 
-async def test_drop_reply_handles_and_keeps_silent_until_it_is_cleared(
+async def test_the_drop_reply_fault_handles_a_request_and_sends_no_answer(
     tested: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fault_control, "DROPPED_MAX", 1)
@@ -137,7 +139,7 @@ async def test_drop_reply_handles_and_keeps_silent_until_it_is_cleared(
     assert faults.list() == []
 
 
-async def test_a_closed_connection_takes_its_dropped_and_delayed_answers_along(
+async def test_a_closed_connection_discards_its_dropped_and_delayed_answers(
     tested: RunningBroker,
 ) -> None:
     await ready(tested)
@@ -152,7 +154,7 @@ async def test_a_closed_connection_takes_its_dropped_and_delayed_answers_along(
     await until(lambda: not faults._dropped)
 
 
-async def test_delay_answers_later_and_in_order(tested: RunningBroker) -> None:
+async def test_the_delay_fault_answers_later_and_in_order(tested: RunningBroker) -> None:
     client = await ready(tested)
     order(tested, "delay", api="Heartbeat", ms=20)
     client.send(HeartbeatRequest(group_id="g"), 3)
@@ -161,7 +163,9 @@ async def test_delay_answers_later_and_in_order(tested: RunningBroker) -> None:
     assert (await client.receive()).brokers
 
 
-async def test_metadata_fails_for_a_topic(tested: RunningBroker) -> None:
+async def test_the_fail_fault_answers_metadata_of_a_topic_with_an_error(
+    tested: RunningBroker,
+) -> None:
     client = await ready(tested)
     order(tested, "fail", api="Metadata", code="LEADER_NOT_AVAILABLE", topic="u")
     answer = await client.call(MetadataRequest(topics=None), 9)
@@ -171,7 +175,9 @@ async def test_metadata_fails_for_a_topic(tested: RunningBroker) -> None:
     }
 
 
-async def test_orders_that_find_nothing_to_do(tested: RunningBroker) -> None:
+async def test_faults_for_unknown_groups_and_transactions_are_refused(
+    tested: RunningBroker,
+) -> None:
     for fault, fields in (
         ("expire_session", {"group": "g"}),
         ("expire_session", {"group": "g", "member": "m"}),
@@ -202,7 +208,7 @@ def post(body: bytes, content_type: str = "application/json") -> tuple[str, byte
     return f"{head}\nContent-Type: {content_type}\nContent-Length: {len(body)}", body
 
 
-async def test_orders_over_http(tested: RunningBroker) -> None:
+async def test_faults_are_ordered_listed_and_removed_over_http(tested: RunningBroker) -> None:
     status, body = await http(tested, *post(b'{"fault": "cut", "api": "Fetch", "times": 3}'))
     kept = {"fault": "cut", "api": "Fetch", "times": 3}
     assert (status, json.loads(body)) == (
@@ -217,7 +223,7 @@ async def test_orders_over_http(tested: RunningBroker) -> None:
     assert (await http(tested, "GET /healthz HTTP/1.1"))[0] == 200
 
 
-async def test_what_is_refused_over_http(tested: RunningBroker) -> None:
+async def test_invalid_fault_orders_over_http_are_refused(tested: RunningBroker) -> None:
     for body, status in ((b'{"fault": "burn"}', 400), (b"{", 400), (b"[" * 4000, 400)):
         found, text = await http(tested, *post(body))
         assert found == status
@@ -241,7 +247,9 @@ async def test_what_is_refused_over_http(tested: RunningBroker) -> None:
         ("", 403),
     ],
 )
-def test_only_the_brokers_own_machine_gives_orders(peer: str, status: int | None) -> None:
+def test_fault_orders_are_accepted_from_the_brokers_machine_only(
+    peer: str, status: int | None
+) -> None:
     head = b"GET /faults HTTP/1.1\r\n\r\n"
     if status is None:
         assert http_messages.check_order(head, peer) == ("GET", "/faults", 0)
@@ -251,7 +259,9 @@ def test_only_the_brokers_own_machine_gives_orders(peer: str, status: int | None
     assert refused.value.status == status
 
 
-async def test_a_broker_that_is_not_under_test_has_no_faults(start_broker: StartBroker) -> None:
+async def test_a_broker_not_under_test_has_no_http_paths_for_faults(
+    start_broker: StartBroker,
+) -> None:
     broker = await start_broker(http_listen="127.0.0.1:0")
     assert (await http(broker, "GET /faults HTTP/1.1"))[0] == 404
     assert (await http(broker, *post(b'{"fault": "cut", "api": "*"}')))[0] == 405

@@ -73,7 +73,7 @@ async def endpoint() -> AsyncIterator[Endpoint]:
     await server.stop()
 
 
-async def test_metrics(endpoint: Endpoint) -> None:
+async def test_the_metrics_page_has_prometheus_text(endpoint: Endpoint) -> None:
     status, headers, body = await endpoint.get("/metrics?name=x")
     assert status == 200
     assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
@@ -81,7 +81,7 @@ async def test_metrics(endpoint: Endpoint) -> None:
     assert b'kafka_topic_partitions{topic="t"} 2.0' in body
 
 
-async def test_others_are_answered_while_the_metrics_are_made(
+async def test_other_requests_are_answered_while_the_metrics_are_rendered(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All who ask meanwhile get the same metrics."""
@@ -109,7 +109,7 @@ async def test_others_are_answered_while_the_metrics_are_made(
     assert len(made) == 1
 
 
-async def test_health_and_readiness(endpoint: Endpoint) -> None:
+async def test_a_sound_broker_is_healthy_and_ready(endpoint: Endpoint) -> None:
     assert await endpoint.get("/healthz") == (
         200,
         {"Content-Type": "text/plain; charset=utf-8", "Content-Length": "3", "Connection": "close"},
@@ -126,7 +126,7 @@ async def test_health_and_readiness(endpoint: Endpoint) -> None:
     assert (status, json.loads(body)) == (200, ready)
 
 
-async def test_a_broker_that_lost_a_disk_is_not_ready(endpoint: Endpoint) -> None:
+async def test_a_broker_with_an_offline_partition_is_not_ready(endpoint: Endpoint) -> None:
     endpoint.node.offline.add(("t", 1))
     status, _, body = await endpoint.get("/readyz")
     assert (status, json.loads(body)["offline_partitions"]) == (503, ["t-1"])
@@ -147,7 +147,7 @@ async def test_l42_a_broker_with_a_failed_directory_is_not_ready(endpoint: Endpo
     assert name.encode() in metrics
 
 
-async def test_the_room_of_each_directory_is_a_metric(endpoint: Endpoint) -> None:
+async def test_the_space_of_each_log_directory_is_a_metric(endpoint: Endpoint) -> None:
     directory = endpoint.node.logs.directories[0]
     metrics = (await endpoint.get("/metrics"))[2].decode()
     found = dict(
@@ -171,7 +171,7 @@ async def test_a_broker_on_a_full_disk_is_not_ready(endpoint: Endpoint) -> None:
     assert b"odradek_disk_writable 1.0" in (await endpoint.get("/metrics"))[2]
 
 
-async def test_n35_without_the_token_only_yes_or_no(endpoint: Endpoint) -> None:
+async def test_n35_a_request_without_the_token_gets_no_details(endpoint: Endpoint) -> None:
     endpoint.server._token = b"s3cret"
     endpoint.node.offline.add(("t", 1))
     status, headers, body = await endpoint.get("/metrics")
@@ -205,7 +205,7 @@ async def test_n35_a_request_with_the_token_gets_all_details(
     assert ("offline_partitions" in told) == (status == 200)
 
 
-async def test_head_has_no_body(endpoint: Endpoint) -> None:
+async def test_the_answer_to_head_has_no_body(endpoint: Endpoint) -> None:
     status, headers, body = await endpoint.get("/healthz", "HEAD")
     assert (status, headers["Content-Length"], body) == (200, "3", b"")
 
@@ -221,23 +221,25 @@ async def test_head_has_no_body(endpoint: Endpoint) -> None:
         (b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 20_000 + b"\r\n\r\n", 431),
     ],
 )
-async def test_what_is_no_good_request(endpoint: Endpoint, request_: bytes, status: int) -> None:
+async def test_an_invalid_http_request_is_answered_with_its_status(
+    endpoint: Endpoint, request_: bytes, status: int
+) -> None:
     assert (await endpoint.send(request_)).startswith(b"HTTP/1.1 %d " % status)
     assert (await endpoint.get("/healthz"))[0] == 200
 
 
-async def test_an_incomplete_request(endpoint: Endpoint) -> None:
+async def test_an_incomplete_http_request_is_answered_with_400(endpoint: Endpoint) -> None:
     assert (await endpoint.send(b"GET /heal", end=True)).startswith(b"HTTP/1.1 400 ")
 
 
-async def test_a_request_that_does_not_come_ends(
+async def test_an_http_request_that_does_not_arrive_in_time_is_ended(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "_REQUEST_TIMEOUT_S", 0.02)
     assert (await endpoint.send(b"GET /heal")).startswith(b"HTTP/1.1 408 ")
 
 
-async def test_too_many_connections_are_refused(
+async def test_an_http_connection_over_the_limit_is_refused(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "_CONNECTIONS_MAX", 0)
@@ -255,7 +257,7 @@ async def test_a_failure_is_answered_and_does_not_affect_other_requests(
     assert (await endpoint.get("/healthz"))[0] == 200
 
 
-async def test_stop_ends_open_connections(endpoint: Endpoint) -> None:
+async def test_a_stop_closes_open_http_connections(endpoint: Endpoint) -> None:
     reader, writer = await asyncio.open_connection(*endpoint.address)
     writer.write(b"GET /heal")
     assert (await endpoint.get("/healthz"))[

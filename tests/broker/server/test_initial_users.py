@@ -28,7 +28,7 @@ MECHANISMS = {"sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512"}
 USERS = "sasl.scram.initial.users"
 
 
-async def test_a48_users_are_made_once(
+async def test_a48_initial_users_are_created_once(
     start_broker: StartBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "password"
@@ -58,7 +58,7 @@ async def test_a48_users_are_made_once(
         await start_broker(keys=keys)
 
 
-async def test_a48_on_a_full_disk_users_are_made_when_there_is_room(
+async def test_a48_initial_users_are_created_when_a_full_disk_has_room_again(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("P", "secret")
@@ -82,7 +82,7 @@ async def test_a48_on_a_full_disk_users_are_made_when_there_is_room(
     assert (await scram(client, ScramMechanism.SHA_256, "admin", "secret")).error_code == 0
 
 
-async def test_a48_a_start_ends_if_the_disk_does_not_flush_the_users(
+async def test_a48_a_start_fails_if_the_initial_users_cannot_be_flushed(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("P", "secret")
@@ -101,7 +101,7 @@ async def test_a48_a_start_ends_if_the_disk_does_not_flush_the_users(
     assert not [each for each in threading.enumerate() if each.name.startswith("odradek-flush")]
 
 
-def test_a48_each_has_a_salt_of_its_own() -> None:
+def test_a48_each_initial_credential_has_a_salt_of_its_own() -> None:
     environment = {"P": "secret"}
     records, names = initial_user_records(
         ["a=env:P", "b=env:P", "a=env:P", "c=env:P"], ["c"], RealRandomness(), environment
@@ -112,14 +112,16 @@ def test_a48_each_has_a_salt_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("text", ["admin", "admin=secret", "=env:P", "admin=env:", "a=file:"])
-async def test_a48_a_password_is_no_part_of_the_setting(
+async def test_a48_initial_users_with_a_password_in_the_setting_are_refused(
     start_broker: StartBroker, text: str
 ) -> None:
     with pytest.raises(ConfigError, match=r"NAME=env:VARIABLE or NAME=file:PATH"):
         await start_broker(keys=LISTENER | MECHANISMS | {USERS: text})
 
 
-async def test_a48_a_file_that_is_not_there(start_broker: StartBroker, tmp_path: Path) -> None:
+async def test_a48_a_start_fails_without_a_readable_password_file(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
     (tmp_path / "empty").write_text("\nsecond")
     for name, problem in (("none", "cannot read"), ("empty", "is empty")):
         keys = LISTENER | MECHANISMS | {USERS: f"admin=file:{tmp_path / name}"}
@@ -127,7 +129,7 @@ async def test_a48_a_file_that_is_not_there(start_broker: StartBroker, tmp_path:
             await start_broker(keys=keys)
 
 
-async def test_a42_no_tool_tells_what_is_kept_of_a_password(
+async def test_a42_neither_dump_nor_log_shows_a_password_or_its_keys(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ADMIN_PASSWORD", "hunter2")

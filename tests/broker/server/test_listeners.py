@@ -39,7 +39,7 @@ async def told(client: RawClient) -> set[tuple[str, int]]:
     }
 
 
-async def test_n12_each_listener_tells_its_own_address(start_broker: StartBroker) -> None:
+async def test_n12_each_listener_advertises_its_own_address(start_broker: StartBroker) -> None:
     broker = await start_broker(
         **PAIR, advertised_listeners="INTERNAL://broker:9092,HOST://localhost:29092"
     )
@@ -47,7 +47,7 @@ async def test_n12_each_listener_tells_its_own_address(start_broker: StartBroker
     assert await told(await client_of(broker, "HOST")) == {("localhost", 29092)}
 
 
-async def test_n12_a_listener_that_is_not_advertised_tells_where_it_listens(
+async def test_n12_a_listener_without_an_advertised_address_advertises_its_own(
     start_broker: StartBroker,
 ) -> None:
     broker = await start_broker(**PAIR, advertised_listeners="INTERNAL://broker:0")
@@ -70,7 +70,9 @@ async def test_q11_connections_count_over_all_listeners(start_broker: StartBroke
 
 
 @pytest.mark.full
-async def test_q11_a_listener_may_have_a_limit_of_its_own(start_broker: StartBroker) -> None:
+async def test_q11_a_listener_may_have_its_own_limit_of_connections(
+    start_broker: StartBroker,
+) -> None:
     key = "listener_name_host_max_connections"
     broker = await start_broker(**PAIR, **{key: "1"})
     first, second = await client_of(broker, "HOST"), await client_of(broker, "HOST")
@@ -90,7 +92,9 @@ async def test_q11_a_listener_may_have_a_limit_of_its_own(start_broker: StartBro
     assert (await others[1].call(ApiVersionsRequest(), 0)).error_code == 0
 
 
-async def test_q13_a_listener_may_have_a_rate_of_its_own(start_broker: StartBroker) -> None:
+async def test_q13_a_listener_may_have_its_own_connection_creation_rate(
+    start_broker: StartBroker,
+) -> None:
     broker = await start_broker(
         **PAIR,
         quota_window_num="2",
@@ -106,7 +110,9 @@ async def test_q13_a_listener_may_have_a_rate_of_its_own(start_broker: StartBrok
     client.close()
 
 
-async def test_an_address_that_is_taken_gives_the_others_back(start_broker: StartBroker) -> None:
+async def test_a_start_fails_if_the_address_of_a_listener_is_in_use(
+    start_broker: StartBroker,
+) -> None:
     broker = await start_broker()
     taken = broker.server.addresses["PLAINTEXT"][1]
     with pytest.raises(StartError, match=f"{taken} is in use"):

@@ -48,7 +48,7 @@ def test_n23_many_peers_do_not_fill_the_log_or_the_memory() -> None:
     assert len(told._lines._told) <= REMEMBERED_MAX
 
 
-def test_n06_reasons_that_are_logged_once_are_remembered_up_to_a_limit() -> None:
+def test_n06_the_number_of_remembered_log_reasons_is_limited() -> None:
     clock = Clock()
     told = PeerLog(clock)
     with capture_logs() as lines:

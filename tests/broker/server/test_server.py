@@ -28,7 +28,7 @@ class Failing:
         return self._then()
 
 
-async def test_what_the_broker_does_by_itself_goes_on_after_any_error(
+async def test_periodic_tasks_of_the_broker_continue_after_any_error(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each failure is a line in the log, and the next step runs at its time."""
@@ -53,7 +53,7 @@ async def test_what_the_broker_does_by_itself_goes_on_after_any_error(
     assert all(line["exc_info"] for line in lines if line["log_level"] == "error")
 
 
-async def test_n04_minus_one_closes_no_idle_connection(
+async def test_n04_an_idle_limit_of_minus_one_closes_no_connection(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "_IDLE_CHECK_S", 0.001)

@@ -63,7 +63,7 @@ def ends_of(topic: str) -> ListOffsetsRequest:
     )
 
 
-async def test_n03_answers_come_in_request_order_while_work_goes_ahead(
+async def test_n03_answers_are_sent_in_the_order_of_requests(
     client: RawClient, broker: RunningBroker
 ) -> None:
     """The parked fetch is answered first, because of the produce behind it."""
@@ -89,7 +89,7 @@ async def test_n03_many_pipelined_produces_keep_their_order(client: RawClient) -
 
 
 @pytest.mark.parametrize("acks", [0, 1, -1])
-async def test_n03_a_request_sees_what_was_produced_before_it_on_its_connection(
+async def test_n03_a_request_sees_earlier_produces_of_its_connection(
     client: RawClient, acks: int
 ) -> None:
     await client.create_topic("t")
@@ -108,7 +108,7 @@ async def test_n03_a_request_sees_what_was_produced_before_it_on_its_connection(
         assert fetched.responses[0].partitions[0].high_watermark == 2 * turn + 2
 
 
-async def test_n03_a_produce_behind_a_parked_fetch_holds_up_only_what_is_behind_it(
+async def test_n03_a_produce_is_handled_while_an_earlier_fetch_is_parked(
     client: RawClient, broker: RunningBroker
 ) -> None:
     await client.create_topic("t")
@@ -124,7 +124,7 @@ async def test_n03_a_produce_behind_a_parked_fetch_holds_up_only_what_is_behind_
     await client.receive()
 
 
-async def test_n14_requests_beyond_the_limit_wait_unread(start_broker: StartBroker) -> None:
+async def test_n14_requests_over_the_in_flight_limit_stay_unread(start_broker: StartBroker) -> None:
     broker = await start_broker(max_in_flight_per_connection="2")
     client = await broker.client()
     await client.create_topic("t")
@@ -140,7 +140,9 @@ async def test_n14_requests_beyond_the_limit_wait_unread(start_broker: StartBrok
         assert len(answer.responses[0].partitions[0].records) > 0
 
 
-async def test_n14_a_peer_that_does_not_read_is_not_read_from(broker: RunningBroker) -> None:
+async def test_n14_no_request_is_read_from_a_peer_that_reads_no_answers(
+    broker: RunningBroker,
+) -> None:
     client = await broker.client()
     await client.create_topic("t")
     await client.call(produce_request("t", batch_of(b"x" * 900_000)), 9)
@@ -161,7 +163,7 @@ async def test_n14_a_peer_that_does_not_read_is_not_read_from(broker: RunningBro
         assert len(answer.responses[0].partitions[0].records) > 900_000
 
 
-async def test_n01_a_frame_above_the_limit_closes_the_connection_alone(
+async def test_n01_a_frame_above_the_limit_closes_its_connection_only(
     start_broker: StartBroker,
 ) -> None:
     broker = await start_broker(socket_request_max_bytes="10000")
@@ -182,7 +184,7 @@ async def test_n06_unknown_keys_and_versions_close_the_connection(broker: Runnin
         assert await client.closed(), (key, version)
 
 
-async def test_n06_the_log_names_each_key_that_is_not_served_once(
+async def test_n06_each_api_key_that_is_not_served_is_logged_once(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Other problems of a peer are logged again at once.
@@ -225,13 +227,15 @@ async def test_n07_an_unknown_version_of_api_versions_is_answered_in_version_0(
     assert (await client.call(ApiVersionsRequest(), 0)).error_code == 0
 
 
-async def test_n08_bytes_behind_the_body_are_ignored(client: RawClient) -> None:
+async def test_n08_bytes_after_the_request_body_are_ignored(client: RawClient) -> None:
     whole = b"".join(frames.encode_request(ApiVersionsRequest(), 0, 5, "x"))[4:] + b"more"
     client.writer.write(len(whole).to_bytes(4, "big") + whole)
     assert frames.decode_correlation_id(await client.receive_frame()) == 5
 
 
-async def test_d11_control_requests_have_a_limit_of_their_own(start_broker: StartBroker) -> None:
+async def test_d11_requests_without_records_have_a_lower_size_limit(
+    start_broker: StartBroker,
+) -> None:
     broker = await start_broker(max_control_request_bytes="4096")
     client = await broker.client()
     await client.create_topic("t")
@@ -269,7 +273,7 @@ async def test_d11_q11_connections_beyond_the_limit_wait_until_others_end(
     assert (await third.receive()).error_code == 0
 
 
-async def test_q11_those_that_were_silent_longest_are_closed_when_the_limit_is_lowered(
+async def test_q11_a_lowered_connection_limit_closes_the_longest_idle_connections(
     start_broker: StartBroker,
 ) -> None:
     broker = await start_broker()
@@ -285,7 +289,7 @@ async def test_q11_those_that_were_silent_longest_are_closed_when_the_limit_is_l
     assert (await fourth.receive()).error_code == 0
 
 
-async def test_q12_an_address_has_a_limit_of_its_own(start_broker: StartBroker) -> None:
+async def test_q12_the_connections_of_an_address_are_limited(start_broker: StartBroker) -> None:
     broker = await start_broker(max_connections_per_ip="1")
     first, second = await broker.client(), await broker.client()
     assert await second.closed()
@@ -308,7 +312,7 @@ async def test_accepted_connections_send_small_answers_at_once(start_broker: Sta
     assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-async def test_a_session_refuses_a_step_that_its_table_does_not_have(
+async def test_a_session_refuses_an_illegal_change_of_state(
     client: RawClient, broker: RunningBroker
 ) -> None:
     await client.create_topic("t")
@@ -327,7 +331,7 @@ def test_d11_connections_leave_files_for_the_logs(open_files: int) -> None:
     assert budget.segments + budget.connections < open_files
 
 
-async def test_n04_idle_connections_close_unless_something_is_parked(
+async def test_n04_an_idle_connection_is_closed_unless_a_fetch_is_parked(
     start_broker: StartBroker,
 ) -> None:
     broker = await start_broker(connections_max_idle_ms="200")
@@ -340,7 +344,7 @@ async def test_n04_idle_connections_close_unless_something_is_parked(
     assert len((await parked.receive()).responses[0].partitions[0].records) > 0
 
 
-async def test_n15_a_clean_stop_leaves_its_mark_and_everything_acknowledged(
+async def test_n15_a_clean_stop_keeps_all_records_and_writes_its_marker_file(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:
     broker = await start_broker()
@@ -374,7 +378,7 @@ async def test_n15_a_stop_answers_parked_joins(start_broker: StartBroker) -> Non
     assert (await client.receive()).error_code == ErrorCode.NOT_COORDINATOR
 
 
-async def test_n06_what_was_asked_before_the_bad_request_is_answered(client: RawClient) -> None:
+async def test_n06_requests_before_an_invalid_request_are_answered(client: RawClient) -> None:
     await client.create_topic("t")
     client.send(produce_request("t", batch_of(b"a")), 9)
     client.writer.write((12).to_bytes(4, "big") + (999).to_bytes(2, "big") + bytes(10))
@@ -383,7 +387,7 @@ async def test_n06_what_was_asked_before_the_bad_request_is_answered(client: Raw
     assert await client.closed()
 
 
-async def test_n03_order_holds_when_a_request_answers_one_before_it_at_once(
+async def test_n03_answers_keep_their_order_if_a_produce_wakes_an_earlier_fetch(
     start_broker: StartBroker,
 ) -> None:
     """With page-cache durability the produce wakes the fetch before it has its own answer; the
@@ -401,7 +405,7 @@ async def test_n03_order_holds_when_a_request_answers_one_before_it_at_once(
         assert len((await client.receive()).topics) == 1
 
 
-async def test_n04_an_idle_peer_that_takes_no_answers_is_cut_off(
+async def test_n04_an_idle_peer_that_reads_no_answers_is_disconnected(
     start_broker: StartBroker,
 ) -> None:
     """A clean close would wait until the peer reads the buffered answers, which it never does."""
@@ -414,7 +418,7 @@ async def test_n04_an_idle_peer_that_takes_no_answers_is_cut_off(
     await until(lambda: not broker.server._sessions)
 
 
-async def test_d11_unread_answers_make_later_ones_small(
+async def test_d11_unread_answers_make_later_fetch_answers_smaller(
     start_broker: StartBroker,
 ) -> None:
     """Every consumer may request 50 MB without reading them."""
@@ -458,7 +462,7 @@ async def test_d11_unread_answers_make_later_ones_small(
     assert await fetched_bytes() > limit_bytes * 9 // 10
 
 
-async def test_n10_n14_answers_for_a_peer_that_is_gone_hold_no_bytes(
+async def test_n10_n14_answers_for_a_closed_connection_occupy_no_memory(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = await broker.client()

@@ -26,7 +26,7 @@ def limits(total_bytes_max: int = 1_000) -> SessionLimits:
     return SessionLimits(5, LARGE, total_bytes_max)
 
 
-def test_n14_the_first_request_is_read_on_and_the_others_wait() -> None:
+def test_n14_the_oldest_unfinished_request_is_read_while_others_wait() -> None:
     held = limits()
     first, second, third = Connection(), Connection(), Connection()
     assert held.arriving(first, 900, LARGE)
@@ -39,7 +39,7 @@ def test_n14_the_first_request_is_read_on_and_the_others_wait() -> None:
     assert held.unfinished_bytes == 300
 
 
-def test_n14_when_the_first_has_ended_the_next_is_the_first() -> None:
+def test_n14_the_next_waiting_request_is_read_after_the_oldest() -> None:
     held = limits()
     first, second, third = Connection(), Connection(), Connection()
     held.arriving(first, 2_000, LARGE)
@@ -50,13 +50,13 @@ def test_n14_when_the_first_has_ended_the_next_is_the_first() -> None:
     assert held.arriving(second, 4_000, LARGE)
 
 
-def test_n14_small_requests_never_wait() -> None:
+def test_n14_small_requests_do_not_wait_for_memory() -> None:
     held = limits()
     held.arriving(Connection(), 2_000, LARGE)
     assert held.arriving(Connection(), 500, session_limits._SMALL_BYTES)
 
 
-def test_n14_what_is_in_flight_counts_and_gives_its_room_back() -> None:
+def test_n14_requests_in_flight_occupy_memory_until_they_are_answered() -> None:
     held = limits()
     held.bytes_held = 950
     first, second = Connection(), Connection()
@@ -69,7 +69,7 @@ def test_n14_what_is_in_flight_counts_and_gives_its_room_back() -> None:
     assert second.told == 1
 
 
-def test_n14_peers_that_have_not_authenticated_have_a_part() -> None:
+def test_n14_unauthenticated_peers_may_use_a_part_of_the_memory() -> None:
     held = limits(8_000)
     first, stranger, known = Connection(), Connection(known=False), Connection()
     held.arriving(first, 900, LARGE)
@@ -77,7 +77,7 @@ def test_n14_peers_that_have_not_authenticated_have_a_part() -> None:
     assert held.arriving(known, 200, LARGE)
 
 
-def test_n14_many_wait_and_all_are_read_on_in_time() -> None:
+def test_n14_every_waiting_connection_is_read_when_memory_is_free() -> None:
     held = limits()
     held.bytes_held = 1_000
     first, *others = [Connection() for _ in range(100)]
@@ -89,7 +89,7 @@ def test_n14_many_wait_and_all_are_read_on_in_time() -> None:
     assert [each.told for each in others] == [1] * 99
 
 
-def test_n14_a_closed_connection_is_removed() -> None:
+def test_n14_a_closed_connection_no_longer_waits_for_memory() -> None:
     held = limits()
     first, second = Connection(), Connection()
     held.arriving(first, 2_000, LARGE)
@@ -99,7 +99,7 @@ def test_n14_a_closed_connection_is_removed() -> None:
     assert (second.told, held.unfinished_bytes, len(held.waiting)) == (0, 0, 0)
 
 
-def test_n14_a_connection_that_is_the_first_for_too_long_is_returned() -> None:
+def test_n14_a_request_that_arrives_too_slowly_while_others_wait_is_stalled() -> None:
     held = limits()
     first, second = Connection(), Connection()
     held.arriving(first, 2_000, LARGE)
@@ -112,7 +112,7 @@ def test_n14_a_connection_that_is_the_first_for_too_long_is_returned() -> None:
     assert held.stalled(3 * ARRIVAL_S + 3) is None
 
 
-async def test_n14_large_requests_take_turns_where_memory_is_short(
+async def test_n14_large_requests_take_turns_if_memory_is_short(
     start_broker: StartBroker,
 ) -> None:
     broker = await start_broker(queued_max_request_bytes="300000")
@@ -131,7 +131,7 @@ async def test_n14_large_requests_take_turns_where_memory_is_short(
     assert (held.unfinished_bytes, held.bytes_held, len(held.waiting)) == (0, 0, 0)
 
 
-async def test_n14_a_connection_that_stays_the_first_is_disconnected(
+async def test_n14_a_connection_with_a_stalled_request_is_disconnected(
     start_broker: StartBroker,
 ) -> None:
     broker = await start_broker(queued_max_request_bytes="300000")

@@ -90,7 +90,7 @@ def users(broker: RunningBroker) -> list[str]:
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
-async def test_n19_requests_come_through_tls(start_broker: StartBroker, version: str) -> None:
+async def test_n19_requests_are_served_over_tls(start_broker: StartBroker, version: str) -> None:
     broker = await start_broker(**tls_settings(ssl_enabled_protocols=version))
     client = await connect(broker)
     assert client.writer.get_extra_info("ssl_object").version() == version
@@ -99,7 +99,7 @@ async def test_n19_requests_come_through_tls(start_broker: StartBroker, version:
     assert users(broker) == ["ANONYMOUS"]
 
 
-async def test_the_end_of_the_certificate_is_a_metric(start_broker: StartBroker) -> None:
+async def test_the_expiry_of_the_certificate_is_a_metric(start_broker: StartBroker) -> None:
     broker = await start_broker(**tls_settings())
     client = await connect(broker)
     shown = client.writer.get_extra_info("peercert")["notAfter"]
@@ -113,7 +113,7 @@ async def test_the_end_of_the_certificate_is_a_metric(start_broker: StartBroker)
     assert left_s <= float(line.rpartition(" ")[2]) <= left_s + 60
 
 
-async def test_n19_plaintext_and_tls_side_by_side(start_broker: StartBroker) -> None:
+async def test_n19_plaintext_and_tls_listeners_work_side_by_side(start_broker: StartBroker) -> None:
     broker = await start_broker(
         **tls_settings(listeners="PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0")
     )
@@ -121,7 +121,9 @@ async def test_n19_plaintext_and_tls_side_by_side(start_broker: StartBroker) -> 
     assert await serves(await broker.client())
 
 
-async def test_n19_stores_in_files_of_each_kind(start_broker: StartBroker, tmp_path: Path) -> None:
+async def test_n19_keystores_and_truststores_of_each_type_are_read(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
     pem, p12, trust = tmp_path / "own.pem", tmp_path / "own.jks", tmp_path / "trust.p12"
     BROKER.write(pem, "secret")
     p12.write_bytes(BROKER.pkcs12("secret"))
@@ -168,7 +170,7 @@ async def test_n19_stores_in_files_of_each_kind(start_broker: StartBroker, tmp_p
         ({"ssl_cipher_suites": "TLS_NO_SUCH"}, "there is no TLS_NO_SUCH"),
     ],
 )
-async def test_n19_what_cannot_be_used_is_said_at_the_start(
+async def test_n19_a_start_fails_with_the_reason_for_unusable_tls_settings(
     start_broker: StartBroker, change: dict[str, str], words: str
 ) -> None:
     with pytest.raises(StartError, match=words) as caught:
@@ -176,7 +178,7 @@ async def test_n19_what_cannot_be_used_is_said_at_the_start(
     assert "PRIVATE KEY" not in str(caught.value)
 
 
-async def test_n19_a_jks_keystore_comes_with_the_line_that_converts_it(
+async def test_n19_the_error_for_a_jks_keystore_shows_the_command_to_convert_it(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:
     path = tmp_path / "kafka.jks"
@@ -189,7 +191,9 @@ async def test_n19_a_jks_keystore_comes_with_the_line_that_converts_it(
 # --- The client's name ----------------------------------------------------------------------------
 
 
-async def test_n21_the_user_is_the_name_in_the_certificate(start_broker: StartBroker) -> None:
+async def test_n21_the_principal_is_the_subject_of_the_certificate(
+    start_broker: StartBroker,
+) -> None:
     broker = await start_broker(**tls_settings(ssl_client_auth="requested"))
     name = subject("Duke", ORGANIZATION_NAME="Sun, Inc.", EMAIL_ADDRESS="d@sun")
     known = await connect(broker, context(CA.issue(name, ())))
@@ -200,7 +204,7 @@ async def test_n21_the_user_is_the_name_in_the_certificate(start_broker: StartBr
     assert users(broker)[1] == "ANONYMOUS"
 
 
-async def test_n21_rules_map_the_name_and_a_name_without_a_rule_is_refused(
+async def test_n21_mapping_rules_make_the_principal_and_refuse_other_subjects(
     start_broker: StartBroker,
 ) -> None:
     rules = "RULE:^CN=(.*?),O=Sun$/$1@sun/L,RULE:^CN=([A-Z]+)$/$1/"
@@ -219,7 +223,7 @@ async def test_n21_rules_map_the_name_and_a_name_without_a_rule_is_refused(
     )
 
 
-async def test_n21_a_listener_has_settings_of_its_own(start_broker: StartBroker) -> None:
+async def test_n21_a_listener_may_have_its_own_tls_settings(start_broker: StartBroker) -> None:
     broker = await start_broker(
         **tls_settings(
             listeners="OPEN://127.0.0.1:0,MUTUAL://127.0.0.1:0",
@@ -235,7 +239,9 @@ async def test_n21_a_listener_has_settings_of_its_own(start_broker: StartBroker)
     assert await serves(await connect(broker, own, listener="MUTUAL"))
 
 
-async def test_n18_mutual_tls_may_be_reached_by_others(start_broker: StartBroker) -> None:
+async def test_n18_a_listener_with_mutual_tls_may_bind_public_addresses(
+    start_broker: StartBroker,
+) -> None:
     settings = tls_settings(listeners="SSL://0.0.0.0:0")
     with pytest.raises(ValueError, match="--insecure"):
         await start_broker(**settings)
@@ -274,7 +280,9 @@ async def refusal(broker: RunningBroker, tls: ssl.SSLContext | None, data: bytes
         return said()[0]
 
 
-async def test_n22_the_log_names_what_was_wrong(start_broker: StartBroker) -> None:
+async def test_n22_the_log_names_the_reason_of_a_refused_tls_connection(
+    start_broker: StartBroker,
+) -> None:
     broker = await start_broker(**tls_settings(ssl_client_auth="required"))
     expired = CA.issue("old", (), days=(-3, -1))
     stranger = OTHER_CA.issue("stranger", ())
@@ -290,7 +298,7 @@ async def test_n22_the_log_names_what_was_wrong(start_broker: StartBroker) -> No
     await until(lambda: len(broker.server._sessions) == 1)
 
 
-async def test_n22_tls_to_a_plaintext_listener_is_named(start_broker: StartBroker) -> None:
+async def test_n22_tls_to_a_plaintext_listener_is_logged_as_such(start_broker: StartBroker) -> None:
     broker = await start_broker()
     with capture_logs() as lines:
         with pytest.raises(OSError):
@@ -301,7 +309,9 @@ async def test_n22_tls_to_a_plaintext_listener_is_named(start_broker: StartBroke
     assert "TLS to a PLAINTEXT listener" in lines[0]["reason"]
 
 
-async def test_n23_a_handshake_that_is_not_finished_ends(start_broker: StartBroker) -> None:
+async def test_n23_an_unfinished_tls_handshake_is_ended_after_its_timeout(
+    start_broker: StartBroker,
+) -> None:
     broker = await start_broker(**tls_settings(ssl_handshake_timeout_ms="50"))
     with capture_logs() as lines:
         silent = await asyncio.open_connection(*broker.server.addresses["SSL"])
@@ -310,7 +320,7 @@ async def test_n23_a_handshake_that_is_not_finished_ends(start_broker: StartBrok
     assert any("ssl.handshake.timeout.ms" in line.get("reason", "") for line in lines)
 
 
-async def test_n23_unfinished_handshakes_of_an_address_are_bounded(
+async def test_n23_unfinished_tls_handshakes_of_an_address_are_limited(
     start_broker: StartBroker,
 ) -> None:
     broker = await start_broker(**tls_settings(max_ssl_handshakes_per_ip="2"))
@@ -326,7 +336,9 @@ async def test_n23_unfinished_handshakes_of_an_address_are_bounded(
         assert await serves(await connect(broker))
 
 
-async def test_n23_the_oldest_unfinished_handshake_makes_room(start_broker: StartBroker) -> None:
+async def test_n23_the_oldest_of_too_many_unfinished_handshakes_is_closed(
+    start_broker: StartBroker,
+) -> None:
     broker = await start_broker(**tls_settings(max_ssl_handshakes="2"))
     address = broker.server.addresses["SSL"]
     with capture_logs() as lines:
@@ -340,7 +352,7 @@ async def test_n23_the_oldest_unfinished_handshake_makes_room(start_broker: Star
         each.close()
 
 
-async def test_n23_an_unfinished_handshake_does_not_hold_up_the_next(
+async def test_n23_an_unfinished_handshake_does_not_delay_other_connections(
     start_broker: StartBroker,
 ) -> None:
     broker = await start_broker(**tls_settings())
@@ -367,7 +379,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_MAINTENANCE_S", 0.01)
 
 
-async def test_n20_a_new_file_is_used_and_a_bad_one_is_not(
+async def test_n20_a_new_keystore_file_is_used_unless_it_is_invalid(
     start_broker: StartBroker, tmp_path: Path, often: None
 ) -> None:
     path = BROKER.write(tmp_path / "own.pem")
@@ -434,7 +446,7 @@ async def test_n40_a_name_that_the_certificate_lacks_is_logged_at_the_start(
     assert "advertised.listeners=SSL://" in line["what_to_do"]
 
 
-async def test_n40_an_expired_certificate_is_not_taken_for_one_with_another_name(
+async def test_n40_an_expired_certificate_is_not_logged_as_having_a_wrong_name(
     start_broker: StartBroker,
 ) -> None:
     with capture_logs() as lines:
@@ -442,7 +454,7 @@ async def test_n40_an_expired_certificate_is_not_taken_for_one_with_another_name
     assert wrong_names(lines) == []
 
 
-async def test_n40_a_listener_that_asks_for_certificates_is_checked_too(
+async def test_n40_the_certificate_of_a_mutual_tls_listener_is_checked_too(
     start_broker: StartBroker,
 ) -> None:
     names = [f"b{number}" for number in range(12)]
@@ -454,7 +466,7 @@ async def test_n40_a_listener_that_asks_for_certificates_is_checked_too(
     assert line["certificate_names"].endswith(" and 2 more")
 
 
-async def test_n40_each_new_certificate_is_looked_at(
+async def test_n40_the_names_of_each_new_certificate_are_checked(
     start_broker: StartBroker, tmp_path: Path, often: None
 ) -> None:
     path = BROKER.write(tmp_path / "own.pem")
@@ -510,7 +522,7 @@ async def test_n20_a_listeners_keystore_is_changed_by_request(
     assert described["listener.name.ssl.ssl.keystore.key"].config_source == 2
 
 
-async def test_no_secret_is_shown(start_broker: StartBroker) -> None:
+async def test_a_configuration_does_not_show_private_keys(start_broker: StartBroker) -> None:
     broker = await start_broker(**tls_settings())
     config = broker.server.config
     for text in (
@@ -521,7 +533,7 @@ async def test_no_secret_is_shown(start_broker: StartBroker) -> None:
         assert "PRIVATE" not in text
 
 
-async def test_n14_a_peer_that_does_not_read_over_tls_is_not_read_from(
+async def test_n14_no_request_is_read_from_a_tls_peer_that_reads_no_answers(
     start_broker: StartBroker,
 ) -> None:
     broker = await start_broker(**tls_settings())
@@ -566,7 +578,9 @@ async def fetch_page(address: tuple[str, int], path: str, headers: str = "") -> 
         writer.close()
 
 
-async def test_n35_http_with_tls_and_a_token(start_broker: StartBroker, tmp_path: Path) -> None:
+async def test_n35_the_http_endpoint_serves_tls_with_a_token(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
     keystore, token = tmp_path / "http.pem", tmp_path / "token"
     BROKER.write(keystore)
     token.write_text("http.token=s3cret\n")
@@ -597,14 +611,14 @@ async def test_n35_http_with_tls_and_a_token(start_broker: StartBroker, tmp_path
     assert b" 200 " in (await fetch_page(address, "/healthz")).split(b"\r\n")[0]
 
 
-async def test_n35_http_without_a_usable_certificate_does_not_start(
+async def test_n35_a_broker_without_a_certificate_for_http_does_not_start(
     start_broker: StartBroker,
 ) -> None:
     with pytest.raises(StartError, match=r"cannot serve 127\.0\.0\.1:0 with TLS"):
         await start_broker(http_listen="127.0.0.1:0", http_security_protocol="SSL")
 
 
-async def test_n35_a_token_that_is_not_there_keeps_the_broker_from_starting(
+async def test_n35_a_broker_without_its_http_token_does_not_start(
     start_broker: StartBroker,
 ) -> None:
     with pytest.raises(StartError, match=r"http\.token: "):

@@ -125,7 +125,7 @@ def moves(times: int) -> tuple[Message, int]:
 
 @pytest.mark.full
 @pytest.mark.parametrize("request_of", [elections, moves])
-def test_n56_others_get_their_turn_between_large_requests(
+def test_n56_other_connections_get_a_turn_between_large_requests(
     request_of: Callable[[int], tuple[Message, int]],
 ) -> None:
     """A partition is named 5,000 times in an election, and 20,000 times in a move, whose answer is
@@ -147,7 +147,7 @@ def test_n56_others_get_their_turn_between_large_requests(
 
 
 @pytest.mark.full
-def test_n56_others_get_their_turn_between_many_small_requests() -> None:
+def test_n56_other_connections_get_a_turn_between_many_small_requests() -> None:
     async def story(connection: Connection) -> None:
         wire = connection.wire
         connection.arrive([(ApiVersionsRequest(), 0)] * 100)
@@ -163,7 +163,7 @@ def test_n56_others_get_their_turn_between_many_small_requests() -> None:
 
 
 @pytest.mark.full
-def test_n56_records_flow_without_turns() -> None:
+def test_n56_produce_and_fetch_requests_take_no_turns() -> None:
     async def story(connection: Connection) -> None:
         data = PartitionProduceData(index=0, records=make_batch(1, value=b"x" * 200_000))
         produce = ProduceRequest(
@@ -182,7 +182,7 @@ def test_n56_records_flow_without_turns() -> None:
 
 
 @pytest.mark.full
-def test_n56_a_stop_waits_for_the_requests_that_are_here() -> None:
+def test_n56_a_stop_answers_the_requests_that_have_arrived() -> None:
     async def story(connection: Connection) -> None:
         wire = connection.wire
         connection.arrive([elections(5_000)] * 3)
@@ -196,7 +196,7 @@ def test_n56_a_stop_waits_for_the_requests_that_are_here() -> None:
 
 
 @pytest.mark.full
-def test_n56_a_connection_that_is_lost_has_no_turn_any_more() -> None:
+def test_n56_a_lost_connection_has_no_further_turn() -> None:
     async def story(connection: Connection) -> None:
         connection.arrive([elections(5_000)] * 3)
         connection.session.connection_lost(None)
