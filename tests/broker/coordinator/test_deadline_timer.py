@@ -37,7 +37,7 @@ class World:
         self._callbacks.pop()()
 
 
-def test_it_rings_at_what_it_was_set_to_last() -> None:
+def test_the_timer_fires_at_the_deadline_set_last() -> None:
     world = World()
     world.timer.set(500)
     world.timer.set(300)
@@ -47,7 +47,7 @@ def test_it_rings_at_what_it_was_set_to_last() -> None:
     assert (world.rung, world.set_to) == ([400], [])
 
 
-def test_only_earlier_deadlines_bring_it_forward() -> None:
+def test_only_an_earlier_deadline_brings_the_timer_forward() -> None:
     world = World()
     world.timer.bring_forward(None)
     assert world.set_to == []
@@ -60,7 +60,7 @@ def test_only_earlier_deadlines_bring_it_forward() -> None:
     assert world.set_to == []
 
 
-def test_a_closed_one_is_silent() -> None:
+def test_a_closed_timer_never_fires() -> None:
     world = World()
     world.timer.set(500)
     world.timer.close()

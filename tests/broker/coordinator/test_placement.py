@@ -19,7 +19,7 @@ from odradek_broker.coordinator.shards import java_hash, partition_for
         ("\U0001f600", 0xD83D * 31 + 0xDE00),
     ],
 )
-def test_g06_t01_the_hash_is_javas_over_utf16_units(text: str, hashed: int) -> None:
+def test_g06_t01_a_text_has_the_hash_of_a_java_string(text: str, hashed: int) -> None:
     assert java_hash(text) == hashed
 
 

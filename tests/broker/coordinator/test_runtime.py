@@ -107,7 +107,7 @@ def test_d4_records_are_replayed_at_append_and_answered_when_durable(world: Worl
     assert world.core.settled == [ErrorCode.NONE]
 
 
-def test_d4_an_answer_never_shows_what_is_not_durable_yet(world: World) -> None:
+def test_d4_a_read_waits_until_its_result_is_durable(world: World) -> None:
     world.partition.hold = True
     world.put(b"k", b"v")
     read = world.get(b"k")
@@ -116,7 +116,7 @@ def test_d4_an_answer_never_shows_what_is_not_durable_yet(world: World) -> None:
     assert read.result() == "v"
 
 
-def test_d4_records_go_out_as_one_batch_with_wall_time(world: World) -> None:
+def test_d4_records_of_a_decision_are_appended_as_one_batch(world: World) -> None:
     deferred: Deferred[str] = Deferred()
     world.runtime.run(lambda _: Outcome([(b"a", b"1"), (b"b", b"2")], [_reply(deferred, "both")]))
     assert world.partition.records == [(b"a", b"1"), (b"b", b"2")]
@@ -124,7 +124,7 @@ def test_d4_records_go_out_as_one_batch_with_wall_time(world: World) -> None:
     assert deferred.result() == "both"
 
 
-def test_g91_a_refused_append_changes_nothing_and_is_answered_with_the_mapped_error(
+def test_g91_a_refused_append_changes_nothing_and_gets_the_mapped_error(
     world: World,
 ) -> None:
     world.partition.refuse = ErrorCode.MESSAGE_TOO_LARGE
@@ -154,7 +154,7 @@ def test_g91_append_errors_are_mapped(world: World, storage: ErrorCode, client: 
     assert world.put(b"k", b"v").result() == client.name
 
 
-def test_d5_a_failed_flush_stops_the_runtime_and_fails_everything_under_way(world: World) -> None:
+def test_d5_a_failed_flush_stops_the_runtime_and_fails_waiting_answers(world: World) -> None:
     world.partition.hold = True
     parked: Deferred[str] = Deferred()
     world.core.parked.append(parked)
@@ -167,7 +167,7 @@ def test_d5_a_failed_flush_stops_the_runtime_and_fails_everything_under_way(worl
         world.get(b"k")
 
 
-def test_o03_an_answer_waits_five_seconds_for_the_disk_at_most(world: World) -> None:
+def test_o03_an_answer_waits_at_most_five_seconds_for_the_disk(world: World) -> None:
     world.partition.hold = True
     answer = world.put(b"k", b"v")
     assert world.runtime.next_deadline_ms() == 100 + APPEND_TIMEOUT_MS
@@ -182,7 +182,7 @@ def test_o03_an_answer_waits_five_seconds_for_the_disk_at_most(world: World) -> 
     assert world.runtime.state is RuntimeState.ACTIVE
 
 
-def test_timers_of_the_core_are_decisions_like_any_other(world: World) -> None:
+def test_timers_of_the_core_may_append_records(world: World) -> None:
     world.core.timers.set("tick", 150)
     assert world.runtime.next_deadline_ms() == 150
     world.runtime.run_due(Instant(149, 0))
@@ -192,7 +192,7 @@ def test_timers_of_the_core_are_decisions_like_any_other(world: World) -> None:
     assert world.runtime.next_deadline_ms() is None
 
 
-def test_g90_requests_are_refused_while_loading_and_state_is_the_replay_of_the_log() -> None:
+def test_g90_requests_are_refused_while_the_log_is_replayed() -> None:
     world = World()
     world.partition.records = [(b"a", b"1"), (None, b"skipped"), (b"b", b"2"), (b"a", None)]
     assert world.runtime.error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -208,7 +208,7 @@ def test_g90_requests_are_refused_while_loading_and_state_is_the_replay_of_the_l
         world.runtime.load()
 
 
-def test_a_record_that_cannot_be_read_stops_the_load() -> None:
+def test_an_unreadable_record_stops_the_load() -> None:
     world = World()
     world.partition.records = [(b"a", b"1"), (b"bad", b"")]
     with pytest.raises(DecodeError):
@@ -217,7 +217,7 @@ def test_a_record_that_cannot_be_read_stops_the_load() -> None:
     assert world.runtime.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_a_disk_that_fails_in_the_middle_stops_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_error_stops_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
     """A later request must not find a part of the state."""
     world = World()
 
@@ -232,7 +232,7 @@ def test_a_disk_that_fails_in_the_middle_stops_the_load(monkeypatch: pytest.Monk
     assert world.runtime.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_n15_closing_answers_what_is_parked(world: World) -> None:
+def test_n15_closing_the_runtime_answers_parked_requests(world: World) -> None:
     parked: Deferred[str] = Deferred()
     world.core.parked.append(parked)
     world.runtime.close()
@@ -241,7 +241,7 @@ def test_n15_closing_answers_what_is_parked(world: World) -> None:
     world.runtime.close()
 
 
-def test_an_answer_may_bring_the_next_request_at_once(world: World) -> None:
+def test_a_callback_of_an_answer_may_send_the_next_request(world: World) -> None:
     """The session may handle the next pipelined request inside the callback."""
     world.partition.hold = True
     seen: list[Any] = []

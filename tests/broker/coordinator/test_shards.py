@@ -143,7 +143,7 @@ def test_a_key_belongs_to_one_partition(node: Node) -> None:
     assert node.shards.partition_of("a") == partition_for("a", 2)
 
 
-def test_a_decision_is_followed_by_its_effects_and_the_timer(node: Node) -> None:
+def test_a_decision_is_followed_by_its_effects_and_sets_the_timer(node: Node) -> None:
     node.take("a")
     assert node.carried_out == ["a", "durable a"]
     assert node.due_ms == node.clock.now_ms + 50
@@ -155,7 +155,7 @@ def test_a_decision_is_followed_by_its_effects_and_the_timer(node: Node) -> None
     assert node.due_ms == node.clock.now_ms + 50
 
 
-def test_what_is_decided_when_an_append_settles_is_followed_up_as_well(node: Node) -> None:
+def test_effects_of_a_durable_append_are_carried_out_too(node: Node) -> None:
     for partition in node.partitions.values():
         partition.hold = True
     node.take("a")
@@ -166,7 +166,7 @@ def test_what_is_decided_when_an_append_settles_is_followed_up_as_well(node: Nod
     assert node.due_ms == node.clock.now_ms + 50
 
 
-def test_a_deadline_that_came_is_followed_by_its_effects_and_the_next_one(node: Node) -> None:
+def test_a_passed_deadline_has_its_effects_and_sets_the_next_timer(node: Node) -> None:
     node.take("a")
     began_ms = node.clock.now_ms
     node.fire()
@@ -177,7 +177,7 @@ def test_a_deadline_that_came_is_followed_by_its_effects_and_the_next_one(node: 
     assert node.due_ms is None and node.shards.next_deadline_ms() is None
 
 
-def test_reading_all_waits_for_every_disk_and_tells_the_first_error(node: Node) -> None:
+def test_reading_all_shards_waits_for_every_disk_and_returns_the_first_error(node: Node) -> None:
     for word in ("a", "b"):
         node.take(word)
     node.partitions[0].hold = True
@@ -195,7 +195,7 @@ def test_reading_all_waits_for_every_disk_and_tells_the_first_error(node: Node) 
     assert node.shards.read_all(lambda core: core.words).result() == (E.NOT_COORDINATOR, [])
 
 
-def test_before_the_load_and_after_the_end_everything_is_refused(node: Node) -> None:
+def test_requests_are_refused_before_the_load_and_after_the_close(node: Node) -> None:
     node.take("a")
     node.shards.close()
     shards = node.shards = node.new_shards()
@@ -212,7 +212,7 @@ def test_before_the_load_and_after_the_end_everything_is_refused(node: Node) -> 
     assert node.due_ms is None
 
 
-def test_what_is_closed_before_its_load_loads_nothing(node: Node) -> None:
+def test_shards_closed_before_their_load_load_nothing(node: Node) -> None:
     node.take("a")
     loaded: list[str] = []
     shards = node.new_shards(on_loaded=lambda: loaded.append("loaded"))
@@ -221,7 +221,7 @@ def test_what_is_closed_before_its_load_loads_nothing(node: Node) -> None:
     assert (shards.cores, loaded) == ([], [])
 
 
-def test_a_partition_that_cannot_be_read_refuses_and_the_others_serve(node: Node) -> None:
+def test_an_unreadable_partition_refuses_requests_and_the_others_serve(node: Node) -> None:
     node.partitions[0].append_internal([(b"unreadable", None)], 0)
     shards = node.shards = node.new_shards()
     shards.load()
@@ -255,7 +255,7 @@ def test_g92_a_partition_that_could_not_be_read_is_loaded_again(node: Node) -> N
     assert node.take(first).result() == first
 
 
-def test_g92_nothing_is_loaded_again_after_the_end(node: Node) -> None:
+def test_g92_no_partition_is_loaded_again_after_the_close(node: Node) -> None:
     node.partitions[0].records.append((b"unreadable", None))
     shards = node.shards = node.new_shards()
     shards.load()
@@ -263,7 +263,7 @@ def test_g92_nothing_is_loaded_again_after_the_end(node: Node) -> None:
     assert node.due_ms is None and shards.next_deadline_ms() is None
 
 
-def test_a_topic_that_is_made_while_running_is_served(node: Node) -> None:
+def test_a_topic_created_while_the_coordinator_runs_is_served(node: Node) -> None:
     node.count = 0
     node.shards = node.new_shards()
     node.shards.load()
@@ -276,7 +276,7 @@ def test_a_topic_that_is_made_while_running_is_served(node: Node) -> None:
     assert node.read("b") == "NOT_COORDINATOR"
 
 
-def test_keys_that_are_unfit_and_partitions_that_were_taken_over_are_refused(node: Node) -> None:
+def test_invalid_keys_and_taken_over_partitions_are_refused(node: Node) -> None:
     taken_over: set[int] = set()
     node.shards = node.new_shards(
         check_key=lambda key: E.NONE if key else E.INVALID_GROUP_ID,

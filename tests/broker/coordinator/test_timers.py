@@ -42,7 +42,7 @@ def test_a_cancelled_name_is_never_due() -> None:
     assert timers.due(10) == []
 
 
-def test_what_one_name_causes_may_cancel_the_next() -> None:
+def test_a_due_timer_may_cancel_the_next_due_timer() -> None:
     timers: Timers[str] = Timers()
     timers.set("a", 10)
     timers.set("b", 10)
@@ -51,7 +51,7 @@ def test_what_one_name_causes_may_cancel_the_next() -> None:
     assert timers.pop_due(10) is None
 
 
-def test_moving_deadlines_for_ever_does_not_fill_the_heap() -> None:
+def test_moving_deadlines_repeatedly_does_not_grow_the_heap() -> None:
     timers: Timers[int] = Timers()
     for round_number in range(10_000):
         timers.set(round_number % 3, 1_000_000 - round_number)
@@ -66,7 +66,7 @@ _STEPS = st.lists(
 
 
 @given(_STEPS)
-def test_timers_do_what_a_plain_dictionary_does(steps: list[tuple[str, int, int]]) -> None:
+def test_timers_agree_with_a_plain_dictionary(steps: list[tuple[str, int, int]]) -> None:
     timers: Timers[int] = Timers()
     model: dict[int, tuple[int, int]] = {}
     for sequence, (kind, name, at_ms) in enumerate(steps):

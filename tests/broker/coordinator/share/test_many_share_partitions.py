@@ -28,7 +28,7 @@ def new_world(**how: Any) -> ShareStateWorld:
 
 
 def run_turns(world: ShareStateWorld) -> int:
-    """Run all turns; their number."""
+    """Run all turns; returns their number."""
     turns = 0
     while any(at_ms <= world.clock.monotonic_ms() for at_ms, _ in world.timers):
         world.run_scheduled()
@@ -36,7 +36,7 @@ def run_turns(world: ShareStateWorld) -> int:
     return turns
 
 
-def test_h103_many_states_are_made_in_turns() -> None:
+def test_h103_many_states_are_initialized_over_several_turns() -> None:
     world = new_world(partitions=3)
     made = world.share.initialize_all(1, dict.fromkeys(keys(), 7))
     assert 0 < sum(len(shard.partitions) for shard in world.cores) < MANY // 2
@@ -50,7 +50,7 @@ def test_h103_many_states_are_made_in_turns() -> None:
     assert appends < MANY / 10, "partitions of one shard share an append"
 
 
-def test_h102_many_states_wait_for_the_disk() -> None:
+def test_h102_many_states_are_answered_when_they_are_durable() -> None:
     world = new_world()
     world.log.hold = True
     made = world.share.initialize_all(1, dict.fromkeys(keys(), 0))
@@ -85,7 +85,7 @@ def test_each_of_many_states_has_its_own_result() -> None:
     ]
 
 
-def test_h102_a_refused_append_is_the_result_of_all_that_share_it() -> None:
+def test_h102_a_refused_append_fails_all_states_in_it() -> None:
     world = new_world()
     world.log.refuse = E.KAFKA_STORAGE_ERROR
     results = world.share.initialize_all(1, dict.fromkeys(keys(2), 0)).result()
@@ -93,7 +93,7 @@ def test_h102_a_refused_append_is_the_result_of_all_that_share_it() -> None:
     assert not world.cores[0].partitions
 
 
-def test_the_end_of_the_coordinator_answers_the_calls_that_wait() -> None:
+def test_closing_the_coordinator_answers_the_waiting_calls() -> None:
     world = new_world()
     made = world.share.initialize_all(1, dict.fromkeys(keys(), 0))
     world.share.shards.close()
@@ -124,7 +124,7 @@ def test_a_call_about_no_states_does_not_create_the_topic() -> None:
     assert world.metadata.partition_count(SHARE_STATE_TOPIC) == 0
 
 
-def test_calls_wait_until_the_topic_is_led() -> None:
+def test_calls_wait_until_the_state_topic_has_a_leader() -> None:
     world = new_world(topic=False)
     created: Deferred[None] = Deferred()
     partitions, world.topic_partitions = world.topic_partitions, []
@@ -148,7 +148,7 @@ def test_calls_wait_until_the_topic_is_led() -> None:
     assert set(many.result().values()) == {StateResult()}
 
 
-def test_calls_wait_until_the_topic_is_recorded() -> None:
+def test_calls_wait_until_the_state_topic_is_recorded() -> None:
     world = NodeWorld()
     world.create("topic", MANY)
     world.flush()

@@ -31,7 +31,9 @@ def by_offset(batches: list[StateBatch], start: int) -> dict[int, tuple[int, int
 
 @given(st.lists(state_batches(), max_size=12), st.integers(-1, 30))
 @settings(max_examples=examples(400))
-def test_h109_each_offset_has_the_greatest_state(batches: list[StateBatch], start: int) -> None:
+def test_h109_a_merge_keeps_the_greatest_state_of_each_offset(
+    batches: list[StateBatch], start: int
+) -> None:
     merged = merge_batches(batches, start)
     assert by_offset(list(merged), -1) == by_offset(batches, start)
     for before, after in itertools.pairwise(merged):
@@ -56,7 +58,7 @@ def test_h109_a_merge_of_merged_batches_leaves_no_equal_neighbours(
     st.integers(-1, 30),
 )
 @settings(max_examples=examples(600))
-def test_h109_a_merge_into_settled_batches_is_the_same(
+def test_h109_a_merge_into_settled_batches_equals_a_full_merge(
     old: list[StateBatch], new: list[StateBatch], first_start: int, start: int
 ) -> None:
     settled = merge_batches(merge_batches(old, first_start), first_start)
@@ -66,7 +68,7 @@ def test_h109_a_merge_into_settled_batches_is_the_same(
     assert is_again == (merge_batches(merged, start) == merged)
 
 
-def test_h109_batches_that_became_equal_too_late_are_not_settled() -> None:
+def test_h109_equal_neighbours_after_a_merge_are_not_settled() -> None:
     old = (StateBatch(0, 4, 2, 1), StateBatch(5, 9, 0, 1))
     assert is_settled(old)
     merged, settled = merge_into(old, [StateBatch(5, 9, 2, 1)], 0)
@@ -89,13 +91,13 @@ def test_h109_batches_that_became_equal_too_late_are_not_settled() -> None:
         ([(7, 3, 2, 1), (0, 9, 0, 1)], [(0, 9, 0, 1)]),
     ],
 )
-def test_h109_examples(
+def test_h109_overlapping_and_adjacent_batches_are_merged(
     batches: list[tuple[int, int, int, int]], merged: list[tuple[int, int, int, int]]
 ) -> None:
     assert [tuple(each) for each in merge_batches([StateBatch(*b) for b in batches], -1)] == merged
 
 
-def test_h109_a_batch_that_the_start_offset_cuts_begins_there() -> None:
+def test_h109_a_batch_is_cut_at_the_start_offset() -> None:
     batches = [StateBatch(0, 4, 2, 1), StateBatch(5, 9, 0, 1)]
     assert merge_batches(batches, 3) == (StateBatch(3, 4, 2, 1), StateBatch(5, 9, 0, 1))
     assert merge_batches(batches, 5) == (StateBatch(5, 9, 0, 1),)

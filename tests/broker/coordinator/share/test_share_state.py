@@ -91,7 +91,7 @@ def test_h103_initialize_stores_a_start_offset(world: ShareStateWorld) -> None:
     assert kinds(world) == ["snapshot"]
 
 
-def test_h103_without_a_start_offset_nothing_is_known_to_be_delivered(
+def test_h103_a_state_without_a_start_offset_has_no_delivered_count(
     world: ShareStateWorld,
 ) -> None:
     world.initialize(start_offset=-1)
@@ -99,7 +99,7 @@ def test_h103_without_a_start_offset_nothing_is_known_to_be_delivered(
     assert (state.start_offset, state.delivery_complete_count) == (-1, -1)
 
 
-def test_h103_initialize_again_forgets_what_was_stored(world: ShareStateWorld) -> None:
+def test_h103_a_second_initialize_replaces_the_stored_state(world: ShareStateWorld) -> None:
     world.initialize(state_epoch=1)
     world.write((0, 9, 2, 1), complete=10)
     world.initialize(state_epoch=1, start_offset=5)
@@ -179,7 +179,9 @@ def test_h104_initialize_keeps_fencing_older_leaders(world: ShareStateWorld) -> 
     assert world.share.read(KEY, 2).result() == FENCED_LEADER
 
 
-def test_h104_a_summary_is_for_any_leader_and_any_share_partition(world: ShareStateWorld) -> None:
+def test_h104_a_summary_needs_no_leader_epoch_and_no_initialized_state(
+    world: ShareStateWorld,
+) -> None:
     assert world.share.read_summary(KEY, 0).result().state == ShareState(0, 0, 0, -1, -1)
     world.initialize(state_epoch=2, start_offset=5)
     world.read(leader_epoch=3)
@@ -202,7 +204,7 @@ def test_h105_a_write_is_merged_into_the_state(world: ShareStateWorld) -> None:
     assert (state.start_offset, state.delivery_complete_count) == (5, 1)
 
 
-def test_h105_a_write_without_a_start_offset_keeps_the_one_before(world: ShareStateWorld) -> None:
+def test_h105_a_write_without_a_start_offset_keeps_the_stored_one(world: ShareStateWorld) -> None:
     world.initialize(start_offset=5)
     assert world.write((0, 9, 2, 1), start_offset=-1, complete=-1) is E.NONE
     state = world.read()
@@ -225,7 +227,9 @@ def test_h105_a_write_does_not_change_the_leader_epoch(world: ShareStateWorld) -
     assert world.read(leader_epoch=0).leader_epoch == 0
 
 
-def test_h105_the_deleted_topic_of_a_state_is_unknown(world: ShareStateWorld) -> None:
+def test_h105_calls_for_a_deleted_topic_get_unknown_topic_or_partition(
+    world: ShareStateWorld,
+) -> None:
     world.initialize()
     world.delete_topic()
     assert world.write_later().result() == UNKNOWN
@@ -256,7 +260,7 @@ def test_h105_the_number_of_batches_is_limited(
     assert world.write((8, 8, 2, 1)) is E.NONE
 
 
-def test_h110_a_group_id_that_fits_into_no_record_is_refused(world: ShareStateWorld) -> None:
+def test_h110_a_group_id_too_long_for_a_record_is_refused(world: ShareStateWorld) -> None:
     key = ShareKey("g" * (GROUP_ID_MAX_CHARS + 1), TOPIC_ID, 0)
     assert world.share.initialize(key, 1, 0).result() == StateResult(
         E.INVALID_REQUEST, "The group id is longer than 8000 characters."
@@ -271,7 +275,7 @@ def test_h110_a_group_id_that_fits_into_no_record_is_refused(world: ShareStateWo
 # --- H-106, H-107 ---
 
 
-def test_h106_every_so_many_updates_the_whole_state_is_written() -> None:
+def test_h106_a_snapshot_is_written_after_a_number_of_updates() -> None:
     world = ShareStateWorld(share_coordinator_snapshot_update_records_per_snapshot=2)
     world.initialize()
     for offset in range(6):
@@ -302,7 +306,7 @@ def test_h106_without_updates_each_record_is_a_snapshot() -> None:
 
 
 def prune(world: ShareStateWorld) -> list[dict[int, int]]:
-    """Let the interval pass; the deletions that came of it."""
+    """Let the interval pass; returns the deletions."""
     world.pruned.clear()
     world.wait(1_000)
     world.run_scheduled()
@@ -330,7 +334,7 @@ def test_h106_records_before_the_oldest_needed_snapshot_are_deleted() -> None:
 
 
 def test_h106_the_epochs_of_deleted_records_are_forgotten_at_a_restart() -> None:
-    """A snapshot has no field for them, as in Kafka."""
+    """A snapshot has no field for these epochs, as in Kafka."""
     world = pruning()
     world.initialize(state_epoch=5)
     world.read(leader_epoch=5)
@@ -353,7 +357,7 @@ def test_h106_a_deleted_state_needs_no_records() -> None:
     assert world.share.pruned == {0: 3}
 
 
-def test_h106_nothing_is_deleted_before_what_replaces_it_is_durable() -> None:
+def test_h106_records_are_deleted_when_their_snapshot_is_durable() -> None:
     world = pruning(share_coordinator_snapshot_update_records_per_snapshot=0)
     world.initialize()
     world.log.hold = True
@@ -381,7 +385,7 @@ def test_h107_old_snapshots_are_written_again() -> None:
     assert len(world.log.records) == 3, "nothing has changed"
 
 
-def test_h107_one_changed_share_partition_is_enough_for_all_old_ones() -> None:
+def test_h107_one_changed_share_partition_renews_all_old_snapshots() -> None:
     world = cold()
     world.initialize()
     world.wait(1_000)
@@ -424,7 +428,7 @@ def test_h108_the_states_of_a_deleted_topic_are_deleted(world: ShareStateWorld) 
     assert world.cores[0].partitions == {}
 
 
-def test_h108_states_that_cannot_be_deleted_are_deleted_when_there_is_room_again(
+def test_h108_a_refused_deletion_of_states_is_repeated_later(
     world: ShareStateWorld,
 ) -> None:
     world.initialize()
@@ -443,7 +447,7 @@ def test_h108_states_that_cannot_be_deleted_are_deleted_when_there_is_room_again
     assert world.cores[0].partitions == {}
 
 
-def test_h108_a_restart_deletes_the_states_of_topics_that_are_gone(world: ShareStateWorld) -> None:
+def test_h108_a_restart_deletes_the_states_of_deleted_topics(world: ShareStateWorld) -> None:
     world.initialize()
     world.delete_topic()
     world.restart()
@@ -453,7 +457,7 @@ def test_h108_a_restart_deletes_the_states_of_topics_that_are_gone(world: ShareS
 # --- H-102 ---
 
 
-def test_h102_nothing_is_answered_before_it_is_durable(world: ShareStateWorld) -> None:
+def test_h102_calls_are_answered_when_the_state_is_durable(world: ShareStateWorld) -> None:
     world.initialize()
     world.log.hold = True
     written = world.write_later([(0, 0, 2, 1)])
@@ -465,7 +469,7 @@ def test_h102_nothing_is_answered_before_it_is_durable(world: ShareStateWorld) -
     assert all(answer.done for answer in answers)
 
 
-def test_h102_what_was_not_durable_is_lost_and_was_never_answered(world: ShareStateWorld) -> None:
+def test_h102_a_write_lost_in_a_crash_was_never_answered(world: ShareStateWorld) -> None:
     world.initialize()
     before = world.read()
     world.log.hold = True

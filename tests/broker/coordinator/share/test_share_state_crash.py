@@ -120,9 +120,7 @@ class Witness:
 
 @pytest.mark.parametrize("durability", ["fsync", "page-cache"])
 @pytest.mark.parametrize("seed", budget.of_which(range(25), range(5)))
-def test_h102_what_was_acknowledged_is_there_after_a_crash_at_any_moment(
-    seed: int, durability: str
-) -> None:
+def test_h102_acknowledged_states_survive_a_crash_at_any_moment(seed: int, durability: str) -> None:
     """Power cuts with fsync, kills with the page cache, seven times each."""
     rng = random.Random(seed)
     world, witness = ShareWorld(durability), Witness()
@@ -143,7 +141,7 @@ def test_h102_what_was_acknowledged_is_there_after_a_crash_at_any_moment(
         world.flush()
 
 
-def test_h106_the_log_stays_short() -> None:
+def test_h106_the_share_state_log_stays_short() -> None:
     world = ShareWorld()
     for index in range(PARTITIONS):
         world.initialize(index)
@@ -163,7 +161,7 @@ def test_h106_the_log_stays_short() -> None:
     assert sum(world.log_sizes()) < 50, "the deletion was durable"
 
 
-def test_h102_a_full_disk_is_an_error_and_loses_nothing() -> None:
+def test_h102_a_write_on_a_full_disk_gets_an_error_and_loses_nothing() -> None:
     world = ShareWorld()
     world.initialize(0)
     world.flush()
@@ -180,7 +178,7 @@ def test_h102_a_full_disk_is_an_error_and_loses_nothing() -> None:
     assert state is not None and state.batches == (StateBatch(1, 1, 2, 1),)
 
 
-def test_h102_after_a_failed_flush_the_coordinator_is_elsewhere_until_the_restart() -> None:
+def test_h102_calls_get_not_coordinator_from_a_failed_flush_to_the_restart() -> None:
     world = ShareWorld()
     world.initialize(0)
     world.flush()
@@ -194,7 +192,7 @@ def test_h102_after_a_failed_flush_the_coordinator_is_elsewhere_until_the_restar
     assert world.state(0) == before
 
 
-def test_h108_the_states_of_a_deleted_topic_are_deleted_when_its_deletion_is_durable() -> None:
+def test_h108_states_are_deleted_when_the_topic_deletion_is_durable() -> None:
     world = ShareWorld()
     for index in range(PARTITIONS):
         world.initialize(index)
@@ -207,7 +205,7 @@ def test_h108_the_states_of_a_deleted_topic_are_deleted_when_its_deletion_is_dur
     assert [world.state(index) for index in range(PARTITIONS)] == [None] * PARTITIONS
 
 
-def test_h108_a_deletion_that_was_lost_leaves_the_states() -> None:
+def test_h108_a_lost_topic_deletion_keeps_the_states() -> None:
     world = ShareWorld()
     world.initialize(0)
     world.flush()

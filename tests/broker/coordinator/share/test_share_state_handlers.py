@@ -125,7 +125,7 @@ def test_h110_every_request_reaches_the_state(world: ShareStateWorld) -> None:
     assert codes(ask(world, reading(0), 0)) == {0: E.INVALID_REQUEST}
 
 
-def test_h110_a_write_of_version_0_does_not_know_the_number_of_delivered_records(
+def test_h110_a_write_of_version_0_stores_no_delivered_count(
     world: ShareStateWorld,
 ) -> None:
     world.initialize()
@@ -134,7 +134,7 @@ def test_h110_a_write_of_version_0_does_not_know_the_number_of_delivered_records
 
 
 @EVERY
-def test_h110_without_the_right_nothing_happens(
+def test_h110_every_request_needs_cluster_action(
     world: ShareStateWorld, request_: Message, version: int
 ) -> None:
     world.initialize()
@@ -163,7 +163,7 @@ def test_h110_the_topic_of_the_states_is_not_created_by_requests(
 
 
 @EVERY
-def test_h110_partitions_are_answered_one_by_one(
+def test_h110_each_partition_has_its_own_error(
     world: ShareStateWorld, request_: Any, version: int
 ) -> None:
     world.initialize()
@@ -191,7 +191,7 @@ def test_h110_a_share_partition_named_again_is_answered_once(world: ShareStateWo
 
 
 @EVERY
-def test_h110_an_empty_group_has_an_empty_answer(
+def test_h110_an_empty_group_id_gets_an_empty_answer(
     world: ShareStateWorld, request_: Any, version: int
 ) -> None:
     nameless = type(request_)(group_id="", topics=request_.topics)
@@ -212,7 +212,9 @@ def test_h110_a_topic_without_partitions_empties_the_answer(
 
 
 @pytest.mark.parametrize("request_", [initializing(0), writing(0), deleting(0)])
-def test_h102_the_answer_waits_for_the_disk(world: ShareStateWorld, request_: Message) -> None:
+def test_h102_a_request_is_answered_when_the_state_is_durable(
+    world: ShareStateWorld, request_: Message
+) -> None:
     world.initialize()
     world.log.hold = True
     answer = send(world, request_, 0)

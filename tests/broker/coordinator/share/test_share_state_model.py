@@ -147,7 +147,7 @@ class Player:
 
 @given(st.lists(_CALLS, max_size=30))
 @settings(max_examples=examples(400))
-def test_h103_h104_h105_h109_every_answer_is_the_models(
+def test_h103_h104_h105_h109_every_answer_agrees_with_the_model(
     calls: list[tuple[object, ...]],
 ) -> None:
     player = Player()

@@ -203,7 +203,7 @@ async def test_t63_v2_records_delayed_past_the_abort_get_into_no_transaction(
     assert await v2.aborted() == [0]
 
 
-async def test_t62_v1_records_delayed_past_the_abort_are_let_into_no_ended_transaction(
+async def test_t62_v1_records_delayed_past_the_abort_are_refused(
     v1: Transactions,
 ) -> None:
     who = await v1.init()
@@ -291,7 +291,7 @@ def commit_offsets(who: Identity) -> Message:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_t56_a_zombie_neither_writes_nor_commits_offsets_nor_ends(
+async def test_t56_a_fenced_producer_cannot_write_commit_offsets_or_end(
     client: RawClient, broker: RunningBroker, version: int
 ) -> None:
     await client.create_topic("t")

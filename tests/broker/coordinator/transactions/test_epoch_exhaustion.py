@@ -148,7 +148,7 @@ async def near_the_end(start_broker: StartBroker, **fields: Any) -> RunningBroke
     return broker
 
 
-async def test_t13_the_last_new_instances_of_a_producer_id_are_followed_by_another_id(
+async def test_t13_new_instances_get_another_producer_id_after_the_last_epoch(
     start_broker: StartBroker,
 ) -> None:
     broker = await near_the_end(start_broker)
@@ -160,7 +160,7 @@ async def test_t13_the_last_new_instances_of_a_producer_id_are_followed_by_anoth
     await asyncio.to_thread(commit_and_read, address, [])
 
 
-async def test_t13_the_last_recoveries_of_a_producer_id_are_followed_by_another_id(
+async def test_t13_recoveries_get_another_producer_id_after_the_last_epoch(
     start_broker: StartBroker,
 ) -> None:
     broker = await near_the_end(start_broker)
@@ -179,7 +179,7 @@ async def test_t13_the_last_recoveries_of_a_producer_id_are_followed_by_another_
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
 @pytest.mark.full
-async def test_t13_producers_of_other_libraries_come_over_the_end(
+async def test_t13_producers_of_other_libraries_continue_after_the_last_epoch(
     start_broker: StartBroker, client: Any
 ) -> None:
     """Real producers, one after the other, each with a transaction."""
@@ -236,7 +236,7 @@ async def assert_committed(address: str, count: int) -> None:
     assert found == expected
 
 
-async def test_t64_t66_our_producer_comes_over_the_end_within_its_transactions(
+async def test_t64_t66_our_producer_continues_after_the_last_epoch(
     start_broker: StartBroker,
 ) -> None:
     broker = await near_the_end(start_broker, client_version=2)
@@ -261,7 +261,9 @@ def process(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 @pytest.mark.slow
-async def test_t13_33000_new_instances_of_a_foreign_client(process: BrokerProcess) -> None:
+async def test_t13_33000_instances_of_another_library_get_new_identities(
+    process: BrokerProcess,
+) -> None:
     async with new_instances(process.address) as ask:
         found = [await ask() for _ in range(IDENTITIES)]
     assert found[0][1] == 0
@@ -271,7 +273,7 @@ async def test_t13_33000_new_instances_of_a_foreign_client(process: BrokerProces
 
 
 @pytest.mark.slow
-def test_t13_33000_recoveries_of_a_foreign_client(process: BrokerProcess) -> None:
+def test_t13_33000_recoveries_of_another_library_get_new_identities(process: BrokerProcess) -> None:
     consumer = confluent_kafka.Producer(
         {"bootstrap.servers": process.address, "transactional.id": ID, "log_level": 0}
     )
@@ -287,7 +289,9 @@ def test_t13_33000_recoveries_of_a_foreign_client(process: BrokerProcess) -> Non
 
 
 @pytest.mark.slow
-async def test_t64_33000_transactions_of_version_2(process: BrokerProcess) -> None:
+async def test_t64_33000_transactions_of_version_2_get_new_identities(
+    process: BrokerProcess,
+) -> None:
     identities = await run_transactions(process.address, IDENTITIES)
     assert len(identities) == IDENTITIES
     assert len({producer_id for producer_id, _ in identities}) == 2

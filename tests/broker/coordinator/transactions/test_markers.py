@@ -107,7 +107,7 @@ async def test_t40_r30_r31_a_marker_is_one_control_record(
     assert decode_marker(record.key, record.value) == EndTransactionMarker(kind, 7)
 
 
-async def test_t40_the_coordinator_of_this_broker_takes_the_same_way(
+async def test_t40_the_coordinator_of_this_broker_writes_markers_the_same_way(
     client: RawClient, broker: RunningBroker, verifier: FakeVerifier
 ) -> None:
     await write(client, 0)
@@ -129,10 +129,10 @@ async def test_t40_the_coordinator_of_this_broker_takes_the_same_way(
     assert nothing == [{}]
 
 
-async def test_t40_a_marker_fits_where_its_data_did(
+async def test_t40_a_marker_may_exceed_the_size_limits_of_its_topic(
     client: RawClient, broker: RunningBroker, verifier: FakeVerifier
 ) -> None:
-    """10 and 18 are impossible (T-43)."""
+    """MESSAGE_TOO_LARGE and RECORD_LIST_TOO_LARGE are impossible (T-43)."""
     await client.create_topic("tiny", max_message_bytes="70", segment_bytes="70")
     response = await client.call(marker_request(topic="tiny"))
     assert marker_codes(response) == [E.NONE]
@@ -153,20 +153,24 @@ async def test_t40_a_marker_is_not_compressed_and_keeps_its_kind_with_log_append
 # --- T-41, T-43: the log's answer ---
 
 
-async def test_t41_an_older_producer_epoch_is_47(client: RawClient, verifier: FakeVerifier) -> None:
+async def test_t41_a_marker_with_an_older_producer_epoch_is_refused(
+    client: RawClient, verifier: FakeVerifier
+) -> None:
     await write(client, 0, epoch=4)
     response = await client.call(marker_request(epoch=3))
     assert marker_codes(response) == [E.INVALID_PRODUCER_EPOCH]
     assert await latest(client, 0) == 1, "nothing was written"
 
 
-async def test_t41_an_older_coordinator_is_52(client: RawClient, verifier: FakeVerifier) -> None:
+async def test_t41_a_marker_of_an_older_coordinator_is_fenced(
+    client: RawClient, verifier: FakeVerifier
+) -> None:
     assert marker_codes(await client.call(marker_request(coordinator_epoch=5))) == [E.NONE]
     response = await client.call(marker_request(coordinator_epoch=4))
     assert marker_codes(response) == [E.TRANSACTION_COORDINATOR_FENCED]
 
 
-async def test_t41_v2_a_marker_of_the_datas_own_epoch_is_late(
+async def test_t41_v2_a_marker_with_the_epoch_of_the_data_is_refused(
     client: RawClient, verifier: FakeVerifier
 ) -> None:
     await write(client, 0, epoch=4)
@@ -177,7 +181,7 @@ async def test_t41_v2_a_marker_of_the_datas_own_epoch_is_late(
     assert marker_codes(await client.call(again, 2)) == [E.NONE], "sent again"
 
 
-async def test_t41_a_marker_with_a_new_epoch_begins_the_sequences_anew(
+async def test_t41_a_marker_with_a_new_epoch_restarts_the_sequences(
     client: RawClient, verifier: FakeVerifier
 ) -> None:
     await write(client, 0)
@@ -227,7 +231,7 @@ async def test_t43_two_producers_end_on_one_partition_in_one_request(
     assert data.last_stable_offset == 4
 
 
-async def test_t44_a08_markers_from_the_network_need_a_right(
+async def test_t44_a08_write_txn_markers_needs_the_right_to_the_cluster(
     client: RawClient, broker: RunningBroker, verifier: FakeVerifier
 ) -> None:
     rules = broker.node.authorizer = RuleList()
@@ -238,7 +242,7 @@ async def test_t44_a08_markers_from_the_network_need_a_right(
         assert marker_codes(await client.call(marker_request())) == [E.NONE]
 
 
-async def test_t44_nothing_asked_nothing_answered(
+async def test_t44_a_request_without_markers_gets_an_empty_answer(
     client: RawClient, verifier: FakeVerifier
 ) -> None:
     assert (await client.call(WriteTxnMarkersRequest())).markers == []
@@ -295,7 +299,7 @@ async def test_f03_a_marker_wakes_fetches_that_wait_for_stable_records(
     assert last_offset(response.responses[0].partitions[0]) == 2
 
 
-async def test_f09_aborted_transactions_of_what_is_returned(
+async def test_f09_a_fetch_lists_the_aborted_transactions_of_its_records(
     client: RawClient, verifier: FakeVerifier
 ) -> None:
     for number in range(3):
@@ -340,7 +344,7 @@ async def test_t50d_p28_transactions_are_the_same_after_a_restart(
 # --- DescribeProducers ---
 
 
-async def test_p01_describe_producers_tells_what_a_partition_remembers(
+async def test_p01_describe_producers_returns_the_producers_of_a_partition(
     client: RawClient, verifier: FakeVerifier
 ) -> None:
     await write(client, 0)
@@ -366,7 +370,7 @@ async def test_d11_describe_producers_answers_for_a_partition_once(
     assert [(part.partition_index, len(part.active_producers)) for part in found] == [(0, 1)]
 
 
-async def test_describe_producers_says_what_is_wrong_with_a_partition(
+async def test_describe_producers_explains_the_error_of_a_partition(
     client: RawClient, verifier: FakeVerifier
 ) -> None:
     for name in ("", "b@d!", "x" * 250):
@@ -377,7 +381,7 @@ async def test_describe_producers_says_what_is_wrong_with_a_partition(
     assert found.error_message == "this broker has no partition 5 of topic 't'"
 
 
-async def test_a18_a20_describe_producers_asks_before_it_looks(
+async def test_a18_a20_describe_producers_checks_rights_before_existence(
     client: RawClient, broker: RunningBroker, verifier: FakeVerifier
 ) -> None:
     assert (await producers(client, "absent")).error_code == E.UNKNOWN_TOPIC_OR_PARTITION

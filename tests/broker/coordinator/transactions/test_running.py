@@ -87,7 +87,9 @@ def state(broker: RunningBroker) -> TransactionState:
 
 
 @pytest.mark.parametrize("durability", ["fsync", "page-cache"])
-async def test_a_transaction_of_version_1(start_broker: StartBroker, durability: str) -> None:
+async def test_a_transaction_of_version_1_is_committed_under_its_epoch(
+    start_broker: StartBroker, durability: str
+) -> None:
     broker = await start_broker(log_durability=durability)
     client = await broker.client()
     await client.create_topic("t")
@@ -100,7 +102,9 @@ async def test_a_transaction_of_version_1(start_broker: StartBroker, durability:
 
 
 @pytest.mark.parametrize("durability", ["fsync", "page-cache"])
-async def test_transactions_of_version_2(start_broker: StartBroker, durability: str) -> None:
+async def test_each_transaction_of_version_2_ends_under_a_new_epoch(
+    start_broker: StartBroker, durability: str
+) -> None:
     broker = await start_broker(log_durability=durability)
     client = await broker.client()
     await client.create_topic("t")
@@ -117,7 +121,9 @@ async def test_transactions_of_version_2(start_broker: StartBroker, durability: 
     assert await batches(client) == expected
 
 
-async def test_t57_every_start_leads_under_a_new_epoch(start_broker: StartBroker) -> None:
+async def test_t57_every_start_of_the_broker_raises_the_coordinator_epoch(
+    start_broker: StartBroker,
+) -> None:
     settings = {"transaction_state_log_num_partitions": "3"}
     broker = await start_broker(**settings)
     client = await broker.client()
@@ -154,7 +160,9 @@ async def test_t57_markers_after_a_restart_carry_the_new_epoch(start_broker: Sta
     assert entry.coordinator_epoch == 1
 
 
-async def test_t55_a_timeout_aborts_in_the_partitions(start_broker: StartBroker) -> None:
+async def test_t55_a_timed_out_transaction_is_aborted_in_its_partitions(
+    start_broker: StartBroker,
+) -> None:
     broker = await start_broker(transaction_abort_timed_out_transaction_cleanup_interval_ms="20")
     client = await broker.client()
     await client.create_topic("t")

@@ -159,7 +159,9 @@ def ask(world: TransactionWorld, request: str, who: tuple[int, int]) -> ErrorCod
     itertools.product(TABLES, STATES, IDENTITIES),
     by=lambda request_, state, identity: request_,
 )
-def test_every_state_answers_every_request(request_: str, state: str, identity: str) -> None:
+def test_every_state_answers_every_request_as_the_table_says(
+    request_: str, state: str, identity: str
+) -> None:
     world = in_state(state, 2 if request_.endswith("v2") else 1)
     before, count = world.held(), len(world.log.records)
     expected = TABLES[request_][state][identity]
@@ -201,7 +203,7 @@ def test_t12_every_state_answers_a_new_instance(state: str) -> None:
 
 
 @pytest.mark.parametrize(("version", "commit"), list(product((1, 2), (True, False))))
-def test_t30_t65_an_open_transaction_takes_the_result_it_is_given(
+def test_t30_t65_an_open_transaction_is_committed_or_aborted_as_requested(
     version: int, commit: bool
 ) -> None:
     world = in_state("Ongoing")
@@ -214,7 +216,7 @@ def test_t30_t65_an_open_transaction_takes_the_result_it_is_given(
 
 
 @pytest.mark.parametrize("request_", sorted(set(TABLES) - {"init"}))
-def test_an_unknown_id_is_not_mapped(request_: str) -> None:
+def test_requests_for_an_unknown_id_get_invalid_producer_id_mapping(request_: str) -> None:
     world = TransactionWorld()
     assert ask(world, request_, (7, 5)) is UNMAPPED
     assert world.log.records == []
@@ -223,7 +225,7 @@ def test_an_unknown_id_is_not_mapped(request_: str) -> None:
 @pytest.mark.parametrize(
     ("state", "identity"), list(product(("Empty", "CompleteCommit", "CompleteAbort"), IDENTITIES))
 )
-def test_t12_the_last_epoch_is_a_retry(state: str, identity: str) -> None:
+def test_t12_an_init_with_the_last_epoch_is_a_retry(state: str, identity: str) -> None:
     """With the last epoch stored, the lost answer is given again."""
     world = TransactionWorld()
     world.put(state=STATES[state], last_epoch=4)

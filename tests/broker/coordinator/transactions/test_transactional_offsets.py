@@ -72,7 +72,7 @@ def world() -> GroupWorld:
 
 
 @pytest.mark.parametrize(("committed", "seen"), [(True, 7), (False, 3)])
-def test_o17_an_offset_counts_once_its_transaction_does(
+def test_o17_a_pending_offset_counts_once_its_transaction_is_committed(
     world: GroupWorld, committed: bool, seen: int
 ) -> None:
     world.commit(3)
@@ -102,7 +102,7 @@ def test_o18_t50k_pending_offsets_are_the_same_after_a_restart(
     assert world.committed() == (7 if committed else 3)
 
 
-def test_o17_a_plain_commit_after_the_transactional_one_is_younger(world: GroupWorld) -> None:
+def test_o17_a_plain_commit_overrides_an_earlier_transactional_one(world: GroupWorld) -> None:
     commit(world, 7)
     world.commit(8)
     end(world, committed=True)
@@ -111,7 +111,7 @@ def test_o17_a_plain_commit_after_the_transactional_one_is_younger(world: GroupW
     assert world.committed() == 8
 
 
-def test_o17_one_producers_marker_decides_its_own_offsets_only(world: GroupWorld) -> None:
+def test_o17_a_marker_decides_only_the_offsets_of_its_producer(world: GroupWorld) -> None:
     commit(world, 1, PRODUCER)
     commit(world, 2, PRODUCER + 1)
     end(world, committed=True, producer_id=PRODUCER + 1)
@@ -122,10 +122,10 @@ def test_o17_one_producers_marker_decides_its_own_offsets_only(world: GroupWorld
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_o17_o11_a_group_of_an_aborted_commit_goes_at_the_next_look(
+def test_o17_o11_a_group_with_only_aborted_commits_is_removed_at_the_next_check(
     world: GroupWorld, restarts: bool
 ) -> None:
-    """Until then the group exists, is empty, and can be deleted, as in Kafka."""
+    """Until the check the group exists, is empty, and can be deleted, as in Kafka."""
     commit(world, 7)
     assert [listing.group_id for listing in world.groups.groups()] == [GROUP]
     end(world, committed=False)
@@ -138,7 +138,7 @@ def test_o17_o11_a_group_of_an_aborted_commit_goes_at_the_next_look(
     assert len(world.log.records) == before, "nothing to be forgotten in the log"
 
 
-def test_o05_members_generations_and_states(world: GroupWorld) -> None:
+def test_o05_a_transactional_commit_checks_member_and_generation(world: GroupWorld) -> None:
     assert commit(world, 1, generation=1, member_id="m").result() == [E.ILLEGAL_GENERATION]
     one, _ = world.enter()
     assert commit(world, 1).result() == [E.NONE], "no ids, any state"
@@ -149,7 +149,7 @@ def test_o05_members_generations_and_states(world: GroupWorld) -> None:
     assert world.committed() == 2
 
 
-def test_o05_a_transactional_commit_is_no_sign_of_life(world: GroupWorld) -> None:
+def test_o05_a_transactional_commit_extends_no_session(world: GroupWorld) -> None:
     (one,) = world.stable(1, session_ms=10_000)
     world.wait(9_000)
     assert commit(world, 1, generation=1, member_id=one).result() == [E.NONE]
@@ -157,12 +157,12 @@ def test_o05_a_transactional_commit_is_no_sign_of_life(world: GroupWorld) -> Non
     assert world.heartbeat(one, 1) is E.UNKNOWN_MEMBER_ID
 
 
-def test_o06_metadata_that_is_too_long(world: GroupWorld) -> None:
+def test_o06_a_transactional_commit_with_too_long_metadata_is_refused(world: GroupWorld) -> None:
     assert commit(world, 1, metadata="x" * 4097).result() == [E.OFFSET_METADATA_TOO_LARGE]
     assert not world.log.records
 
 
-def test_o17_the_decision_is_visible_when_its_marker_is_durable(world: GroupWorld) -> None:
+def test_o17_an_offset_is_visible_when_its_marker_is_durable(world: GroupWorld) -> None:
     world.commit(3)
     commit(world, 7)
     world.log.hold = True
@@ -174,7 +174,7 @@ def test_o17_the_decision_is_visible_when_its_marker_is_durable(world: GroupWorl
     assert answer.result().parts[0].offset == 7
 
 
-def test_o17_a_marker_that_is_not_kept_ends_the_coordinator(world: GroupWorld) -> None:
+def test_o17_a_marker_that_the_disk_loses_stops_the_coordinator(world: GroupWorld) -> None:
     commit(world, 7)
     world.log.hold = True
     end(world, committed=True)
@@ -204,7 +204,7 @@ def test_o03_a_refused_append_changes_nothing(world: GroupWorld) -> None:
         max_size=40,
     )
 )
-def test_o17_o18_like_a_list_of_writes_that_is_read_to_its_end(
+def test_o17_o18_offsets_agree_with_a_list_of_writes(
     steps: list[tuple[str, int, int]],
 ) -> None:
     """The model: all writes in order; those of open or aborted transactions do not count."""
@@ -323,7 +323,7 @@ async def test_t24_every_version_stores_a_pending_offset(
     assert marker.is_control
 
 
-async def test_t24_an_aborted_offset_is_gone(
+async def test_t24_an_aborted_offset_is_dropped(
     client: RawClient, broker: RunningBroker, verifier: FakeVerifier
 ) -> None:
     await client.call(request(7))
@@ -342,7 +342,7 @@ async def test_t24_an_aborted_offset_is_gone(
         (5, E.INVALID_PRODUCER_ID_MAPPING, E.INVALID_PRODUCER_ID_MAPPING),
     ],
 )
-async def test_t24_t62_what_is_not_in_the_transaction_is_not_stored(
+async def test_t24_t62_offsets_outside_of_the_transaction_are_not_stored(
     client: RawClient, verifier: FakeVerifier, version: int, said: ErrorCode, told: ErrorCode
 ) -> None:
     verifier.error = said
@@ -350,7 +350,7 @@ async def test_t24_t62_what_is_not_in_the_transaction_is_not_stored(
     assert await position(client) == (E.NONE, -1)
 
 
-async def test_t24_an_older_epoch_is_47(
+async def test_t24_a_commit_with_an_older_producer_epoch_is_refused(
     client: RawClient, broker: RunningBroker, verifier: FakeVerifier
 ) -> None:
     assert codes(await client.call(request(1, epoch=4))) == [E.NONE]
@@ -371,14 +371,14 @@ async def test_t24_an_empty_group_id_is_invalid(client: RawClient, verifier: Fak
     assert codes(response) == [E.UNKNOWN_TOPIC_OR_PARTITION, E.INVALID_GROUP_ID]
 
 
-async def test_t24_before_there_is_a_topic_of_offsets_the_coordinator_is_not_there(
+async def test_t24_without_the_offsets_topic_the_coordinator_is_not_available(
     client: RawClient, broker: RunningBroker
 ) -> None:
     await client.create_topic("t")
     assert codes(await client.call(request())) == [E.COORDINATOR_NOT_AVAILABLE]
 
 
-async def test_t24_a06_authorization_in_order(
+async def test_t24_a06_rights_are_checked_in_order(
     client: RawClient, broker: RunningBroker, verifier: FakeVerifier
 ) -> None:
     rules = broker.node.authorizer = RuleList()

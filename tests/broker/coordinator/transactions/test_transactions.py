@@ -42,7 +42,7 @@ def world() -> TransactionWorld:
 # --- Placement, storage, states ---
 
 
-def test_t01_an_id_belongs_to_the_partition_that_its_hash_names() -> None:
+def test_t01_a_transactional_id_is_stored_in_the_partition_of_its_hash() -> None:
     world = TransactionWorld(partitions=5)
     names = [f"id-{number}" for number in range(20)]
     for name in names:
@@ -57,7 +57,7 @@ def test_t01_an_id_belongs_to_the_partition_that_its_hash_names() -> None:
         assert stored == {name for name in names if partition_for(name, 5) == index}
 
 
-def test_t01_another_brokers_ids_are_not_ours(world: TransactionWorld) -> None:
+def test_t01_ids_of_another_broker_get_not_coordinator(world: TransactionWorld) -> None:
     other = TransactionWorld(topic=False)
     assert other.init().error is E.COORDINATOR_NOT_AVAILABLE
     other.metadata.leader = 2
@@ -65,7 +65,7 @@ def test_t01_another_brokers_ids_are_not_ours(world: TransactionWorld) -> None:
     assert other.init().error is E.NOT_COORDINATOR
 
 
-def test_t01_a_topic_that_is_made_later_is_coordinated() -> None:
+def test_t01_a_transaction_topic_that_is_created_later_is_served() -> None:
     world = TransactionWorld(topic=False)
     world.ensure_internal_topic("__transaction_state")
     assert world.init().error is E.NONE
@@ -83,14 +83,14 @@ def test_t02_each_change_is_one_record_and_the_last_one_wins(world: TransactionW
     assert world.held() == held
 
 
-def test_t02_a_null_value_forgets_the_id(world: TransactionWorld) -> None:
+def test_t02_a_null_value_removes_the_transactional_id(world: TransactionWorld) -> None:
     world.begin()
     world.log.append_internal([(transaction_log.encode_key(ID), None)], 0)
     world.restart()
     assert world.transactions.transaction(ID) is None
 
 
-def test_t02_partitions_are_null_only_when_empty(world: TransactionWorld) -> None:
+def test_t02_stored_partitions_are_null_only_in_the_state_empty(world: TransactionWorld) -> None:
     who = world.begin()
     world.add(who, T0, T1, O0)
     world.end(who)
@@ -110,14 +110,14 @@ def test_t02_a_state_that_is_never_stored_is_refused() -> None:
             decode(ID, value)
 
 
-def test_t02_a_record_that_cannot_be_read_stops_its_partition() -> None:
+def test_t02_an_unreadable_record_closes_its_partition() -> None:
     world = TransactionWorld()
     world.log.append_internal([(transaction_log.encode_key(ID), b"\x00\x09")], 0)
     world.restart()
     assert world.init().error is E.COORDINATOR_NOT_AVAILABLE
 
 
-def test_t03_nothing_is_answered_before_it_is_durable(world: TransactionWorld) -> None:
+def test_t03_requests_are_answered_when_their_records_are_durable(world: TransactionWorld) -> None:
     world.log.hold = True
     first = world.init_later()
     assert not first.done
@@ -133,7 +133,9 @@ def test_t03_nothing_is_answered_before_it_is_durable(world: TransactionWorld) -
     assert len(world.markers.requests) == 1
 
 
-def test_t03_while_a_step_is_pending_others_are_concurrent(world: TransactionWorld) -> None:
+def test_t03_requests_during_a_pending_step_get_concurrent_transactions(
+    world: TransactionWorld,
+) -> None:
     who = world.begin()
     world.add(who)
     world.log.hold = True
@@ -155,7 +157,7 @@ def test_t03_while_a_step_is_pending_others_are_concurrent(world: TransactionWor
     assert others[3].result() == {T1: E.CONCURRENT_TRANSACTIONS}
 
 
-def test_t03_a_refused_append_leaves_everything_as_it_was(world: TransactionWorld) -> None:
+def test_t03_a_refused_append_leaves_the_transaction_as_it_was(world: TransactionWorld) -> None:
     who = world.begin()
     world.add(who)
     before = world.held()
@@ -168,7 +170,7 @@ def test_t03_a_refused_append_leaves_everything_as_it_was(world: TransactionWorl
     assert world.end(who).error is E.NONE
 
 
-def test_t03_partitions_may_follow_each_other_before_the_first_is_durable(
+def test_t03_partitions_may_be_added_while_earlier_ones_are_not_durable(
     world: TransactionWorld,
 ) -> None:
     who = world.begin()
@@ -180,7 +182,7 @@ def test_t03_partitions_may_follow_each_other_before_the_first_is_durable(
     assert world.held().partitions == {T0, T1, O0}
 
 
-def test_t03_a_log_that_failed_answers_nothing_any_more(world: TransactionWorld) -> None:
+def test_t03_requests_get_not_coordinator_after_the_log_has_failed(world: TransactionWorld) -> None:
     who = world.begin()
     world.log.hold = True
     added = world.add_later(who)
@@ -210,7 +212,7 @@ def test_t04_storage_errors_become_errors_of_the_coordinator(
     assert world.init().error is told
 
 
-def test_t05_everything_that_is_known_survives_a_restart(world: TransactionWorld) -> None:
+def test_t05_all_fields_of_a_transaction_survive_a_restart(world: TransactionWorld) -> None:
     given = world.put(
         state=S.ONGOING,
         previous_producer_id=3,
@@ -225,7 +227,7 @@ def test_t05_everything_that_is_known_survives_a_restart(world: TransactionWorld
 
 
 @looped("before, after", itertools.product(S, S))
-def test_every_step_is_in_the_table_or_raises(
+def test_every_state_transition_is_in_the_table_or_raises(
     before: TransactionState, after: TransactionState
 ) -> None:
     if before in ENTERED_FROM[after]:
@@ -235,7 +237,7 @@ def test_every_step_is_in_the_table_or_raises(
             check_step(ID, before, after)
 
 
-def test_the_table_of_steps_is_seed_002s() -> None:
+def test_the_table_of_state_transitions_is_that_of_kafka() -> None:
     idle = {S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT}
     assert {
         S.EMPTY: idle,
@@ -297,7 +299,7 @@ def test_t06_many_ids_expire_in_batches() -> None:
     assert not list(world.transactions.transactions())
 
 
-def test_t06_a_tombstone_that_is_refused_is_written_the_next_time() -> None:
+def test_t06_a_refused_tombstone_is_written_at_the_next_check() -> None:
     world = TransactionWorld()
     world.put()
     world.log.refuse = E.KAFKA_STORAGE_ERROR
@@ -318,11 +320,13 @@ def test_t10_a_timeout_out_of_bounds_is_refused(world: TransactionWorld, timeout
 
 
 @pytest.mark.parametrize("timeout_ms", [1, 900_000])
-def test_t10_the_bounds_themselves_are_allowed(world: TransactionWorld, timeout_ms: int) -> None:
+def test_t10_the_bounds_of_the_timeout_are_allowed(
+    world: TransactionWorld, timeout_ms: int
+) -> None:
     assert world.init(timeout_ms=timeout_ms).error is E.NONE
 
 
-def test_t10_the_timeout_counts_before_the_coordinators_state() -> None:
+def test_t10_the_timeout_is_checked_before_the_coordinator() -> None:
     world = TransactionWorld(topic=False)
     assert world.init(5, -1, timeout_ms=0).error is E.INVALID_TRANSACTION_TIMEOUT
     assert world.init(5, -1).error is E.COORDINATOR_NOT_AVAILABLE
@@ -334,7 +338,7 @@ def test_t11_an_unknown_id_gets_a_new_producer_id_and_epoch_0(world: Transaction
     assert world.state() is S.EMPTY
 
 
-def test_t11_while_the_producer_id_is_on_its_way_the_id_is_pending(world: TransactionWorld) -> None:
+def test_t11_an_id_is_pending_while_its_producer_id_is_allocated(world: TransactionWorld) -> None:
     world.hold_ids = True
     first, second = world.init_later(), world.init_later()
     assert not first.done
@@ -355,7 +359,9 @@ def test_t11_without_a_producer_id_the_coordinator_is_not_available(
     assert world.init().error is E.NONE
 
 
-def test_t11_a_producer_id_that_comes_after_the_end_is_refused(world: TransactionWorld) -> None:
+def test_t11_an_init_whose_producer_id_comes_after_the_close_is_refused(
+    world: TransactionWorld,
+) -> None:
     world.hold_ids = True
     first = world.init_later()
     world.transactions.shards.close()
@@ -377,7 +383,7 @@ def test_t12_a_lost_answer_is_given_again(world: TransactionWorld) -> None:
     assert world.begin(producer_id=who[0], epoch=1) == (who[0], 2)
 
 
-def test_t12_a_fenced_instance_does_not_come_back(world: TransactionWorld) -> None:
+def test_t12_a_fenced_instance_cannot_recover(world: TransactionWorld) -> None:
     old = world.begin()
     world.begin()
     assert world.init(*old).error is E.PRODUCER_FENCED
@@ -394,7 +400,7 @@ def test_t12_a_fenced_instance_does_not_abort_its_successors_transaction(
     assert world.state() is S.ONGOING
 
 
-def test_t12_an_open_transaction_is_aborted_and_the_client_asks_again(
+def test_t12_an_init_aborts_an_open_transaction_and_must_be_repeated(
     world: TransactionWorld,
 ) -> None:
     who = world.begin()
@@ -428,7 +434,7 @@ def test_t13_an_exhausted_epoch_makes_a_new_producer_id() -> None:
     assert world.init(7, 32_766).error is E.PRODUCER_FENCED
 
 
-def test_t13_the_owner_of_an_exhausted_epoch_may_ask_twice() -> None:
+def test_t13_a_repeated_init_at_the_last_epoch_gets_the_same_answer() -> None:
     world = TransactionWorld()
     world.put(epoch=32_766)
     assert world.begin(producer_id=7, epoch=32_766) == (1_001, 0)
@@ -438,7 +444,7 @@ def test_t13_the_owner_of_an_exhausted_epoch_may_ask_twice() -> None:
 
 
 @pytest.mark.full
-def test_t13_no_one_is_ever_fenced_by_himself() -> None:
+def test_t13_33000_instances_get_33000_identities() -> None:
     """33,000 instances, one after the other, get 33,000 identities."""
     world = TransactionWorld()
     seen = {world.begin() for _ in range(33_000)}
@@ -446,7 +452,7 @@ def test_t13_no_one_is_ever_fenced_by_himself() -> None:
     assert max(epoch for _, epoch in seen) == 32_766
 
 
-def test_t14_the_fencing_epoch_is_nobodys(world: TransactionWorld) -> None:
+def test_t14_the_epoch_of_a_fencing_abort_is_given_to_no_producer(world: TransactionWorld) -> None:
     who = world.begin()
     world.add(who)
     world.init()
@@ -454,7 +460,7 @@ def test_t14_the_fencing_epoch_is_nobodys(world: TransactionWorld) -> None:
     assert world.begin()[1] == who[1] + 2
 
 
-def test_t14_a_fence_that_could_not_be_written_is_not_raised_twice(
+def test_t14_a_refused_fencing_abort_raises_the_epoch_only_once(
     world: TransactionWorld,
 ) -> None:
     who = world.begin()
@@ -469,7 +475,7 @@ def test_t14_a_fence_that_could_not_be_written_is_not_raised_twice(
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("epoch", [0, 32_764, 32_765, 32_766])
-def test_t16_after_a_fence_the_identity_is_new_and_the_marker_above_the_data(
+def test_t16_a_fencing_abort_has_a_marker_above_the_data_and_a_new_identity(
     epoch: int, version: int
 ) -> None:
     world = TransactionWorld()
@@ -502,7 +508,7 @@ def test_t20_the_first_partition_begins_the_transaction(world: TransactionWorld)
     assert world.held().start_ms == held.start_ms
 
 
-def test_t20_partitions_that_are_there_cost_no_record(world: TransactionWorld) -> None:
+def test_t20_adding_present_partitions_writes_no_record(world: TransactionWorld) -> None:
     who = world.begin()
     world.add(who, T0, T1)
     count = len(world.log.records)
@@ -510,7 +516,7 @@ def test_t20_partitions_that_are_there_cost_no_record(world: TransactionWorld) -
     assert len(world.log.records) == count
 
 
-def test_t20_refused_additions(world: TransactionWorld) -> None:
+def test_t20_an_addition_with_a_wrong_identity_is_refused(world: TransactionWorld) -> None:
     assert world.add((1, 0)) is E.INVALID_PRODUCER_ID_MAPPING
     who = world.begin()
     assert world.add((who[0] + 1, who[1])) is E.INVALID_PRODUCER_ID_MAPPING
@@ -519,7 +525,7 @@ def test_t20_refused_additions(world: TransactionWorld) -> None:
 
 
 @pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
-def test_t20_kafka_18660_a_transaction_that_ends_counts_before_identity(
+def test_t20_kafka_18660_an_ending_transaction_is_checked_before_the_identity(
     state: TransactionState,
 ) -> None:
     world = TransactionWorld()
@@ -560,7 +566,7 @@ def test_t22_verification_uses_only_durable_state(world: TransactionWorld) -> No
 # --- EndTxn ---
 
 
-def test_t31_the_answer_comes_before_the_markers(world: TransactionWorld) -> None:
+def test_t31_an_end_is_answered_before_its_markers_are_written(world: TransactionWorld) -> None:
     who = world.begin()
     world.add(who)
     world.markers.hold = True
@@ -572,7 +578,7 @@ def test_t31_the_answer_comes_before_the_markers(world: TransactionWorld) -> Non
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_t32_what_was_decided_stays_decided(world: TransactionWorld, commit: bool) -> None:
+def test_t32_a_decided_transaction_keeps_its_result(world: TransactionWorld, commit: bool) -> None:
     who = world.begin()
     world.add(who)
     world.markers.hold = True
@@ -599,7 +605,9 @@ def test_t33_complete_keeps_the_identity_and_drops_the_partitions(
     assert world.add(who) is E.NONE, "the next transaction"
 
 
-def test_t33_it_is_complete_when_every_partition_has_its_marker(world: TransactionWorld) -> None:
+def test_t33_a_transaction_is_complete_when_every_partition_has_its_marker(
+    world: TransactionWorld,
+) -> None:
     who = world.begin()
     world.add(who, T0, T1)
     world.markers.codes[T1] = E.NOT_LEADER_OR_FOLLOWER
@@ -685,7 +693,7 @@ def test_t43_a_deleted_topic_needs_no_marker(world: TransactionWorld, code: Erro
 
 
 @pytest.mark.parametrize("code", [E.UNSUPPORTED_FOR_MESSAGE_FORMAT, E.UNSUPPORTED_VERSION])
-def test_t43_logs_that_cannot_have_markers_are_done(
+def test_t43_a_partition_that_cannot_store_markers_needs_none(
     world: TransactionWorld, code: ErrorCode
 ) -> None:
     who = world.begin()
@@ -707,7 +715,7 @@ def test_t43_logs_that_cannot_have_markers_are_done(
     ],
     ids=lambda code: code.name,
 )
-def test_t43_a_stale_coordinator_stops_and_what_cannot_be_is_said(
+def test_t43_markers_stop_at_a_fatal_error_which_the_history_tells(
     world: TransactionWorld, code: ErrorCode
 ) -> None:
     who = world.begin()
@@ -755,7 +763,7 @@ def test_t55_a_transaction_that_takes_too_long_is_aborted(world: TransactionWorl
 
 
 @pytest.mark.parametrize("jump_ms", [-3_600_000, 86_400_000])
-def test_t55_a_wall_clock_that_is_set_ends_no_transaction_and_keeps_none_open(
+def test_t55_setting_the_wall_clock_neither_ends_nor_extends_a_transaction(
     world: TransactionWorld, jump_ms: int
 ) -> None:
     """The clock is set an hour back, and a day forward."""
@@ -768,7 +776,7 @@ def test_t55_a_wall_clock_that_is_set_ends_no_transaction_and_keeps_none_open(
     assert world.state() is S.COMPLETE_ABORT
 
 
-def test_t55_the_time_before_a_restart_counts(world: TransactionWorld) -> None:
+def test_t55_the_time_before_a_restart_counts_for_the_timeout(world: TransactionWorld) -> None:
     who = world.begin(timeout_ms=60_000)
     world.add(who)
     world.wait(40_000)
@@ -817,14 +825,16 @@ def test_t55_a_commit_and_a_timeout_at_one_moment_have_one_outcome(
     assert [marker.commit for marker in world.markers.written[T0]] == [commit_first]
 
 
-def test_t55_the_clock_starts_with_the_first_partition(world: TransactionWorld) -> None:
+def test_t55_the_timeout_starts_with_the_first_partition(world: TransactionWorld) -> None:
     who = world.begin(timeout_ms=1_000)
     world.wait(1_000_000)
     assert world.state() is S.EMPTY
     assert world.add(who) is E.NONE
 
 
-def test_t55_a_pending_transaction_waits_for_the_next_look(world: TransactionWorld) -> None:
+def test_t55_a_transaction_with_a_pending_step_waits_for_the_next_scan(
+    world: TransactionWorld,
+) -> None:
     who = world.begin(timeout_ms=1_000)
     world.add(who)
     world.wait(5_000)
@@ -837,7 +847,7 @@ def test_t55_a_pending_transaction_waits_for_the_next_look(world: TransactionWor
     assert world.state() is S.COMPLETE_COMMIT
 
 
-def test_t55_a_timeout_at_the_last_epoch_rotates() -> None:
+def test_t55_a_timeout_at_the_last_epoch_changes_the_producer_id() -> None:
     world = TransactionWorld()
     world.put(state=S.ONGOING, epoch=32_766, client_version=2)
     world.wait(80_000)
@@ -846,7 +856,7 @@ def test_t55_a_timeout_at_the_last_epoch_rotates() -> None:
     assert world.markers.written[T0][0].epoch == 32_767
 
 
-def test_t55_a_timeout_without_a_producer_id_tries_again() -> None:
+def test_t55_a_timeout_without_a_new_producer_id_is_repeated() -> None:
     world = TransactionWorld()
     world.put(state=S.ONGOING, epoch=32_766, client_version=2)
     world.hold_ids = True
@@ -858,7 +868,7 @@ def test_t55_a_timeout_without_a_producer_id_tries_again() -> None:
     assert world.state() is S.COMPLETE_ABORT
 
 
-def test_t56_the_older_producer_is_fenced_everywhere(world: TransactionWorld) -> None:
+def test_t56_an_older_producer_is_fenced_by_every_request(world: TransactionWorld) -> None:
     old = world.begin()
     world.begin()
     assert world.add(old) is E.PRODUCER_FENCED
@@ -867,7 +877,7 @@ def test_t56_the_older_producer_is_fenced_everywhere(world: TransactionWorld) ->
     assert world.init(*old).error is E.PRODUCER_FENCED
 
 
-def test_t57_markers_carry_the_epoch_of_this_start(world: TransactionWorld) -> None:
+def test_t57_markers_carry_the_coordinator_epoch(world: TransactionWorld) -> None:
     who = world.begin()
     world.restart()
     world.add(who)
@@ -875,7 +885,9 @@ def test_t57_markers_carry_the_epoch_of_this_start(world: TransactionWorld) -> N
     assert [marker.coordinator_epoch for marker in world.markers.written[T0]] == [1]
 
 
-def test_t57_a_coordinator_whose_partition_was_taken_over_refuses(world: TransactionWorld) -> None:
+def test_t57_a_coordinator_whose_partition_was_taken_over_refuses_requests(
+    world: TransactionWorld,
+) -> None:
     who = world.begin()
     world.metadata.leader_epoch += 1
     assert world.init().error is E.NOT_COORDINATOR
@@ -883,7 +895,7 @@ def test_t57_a_coordinator_whose_partition_was_taken_over_refuses(world: Transac
     assert world.end(who).error is E.NOT_COORDINATOR
 
 
-def test_t58_while_it_loads_the_coordinator_says_so() -> None:
+def test_t58_a_loading_coordinator_answers_load_in_progress() -> None:
     world = TransactionWorld()
     who = world.begin()
     loading = world.transactions = world.new_transactions()
@@ -899,7 +911,7 @@ def test_t58_while_it_loads_the_coordinator_says_so() -> None:
     assert world.add(who) is E.NONE
 
 
-def test_t58_a_coordinator_that_was_closed_while_it_waited_loads_nothing() -> None:
+def test_t58_a_coordinator_closed_before_its_load_loads_nothing() -> None:
     world = TransactionWorld()
     world.begin()
     closed = world.new_transactions()
@@ -909,7 +921,7 @@ def test_t58_a_coordinator_that_was_closed_while_it_waited_loads_nothing() -> No
     assert closed.init_producer_id(InitCall(ID, 1_000)).result().error is E.NOT_COORDINATOR
 
 
-def test_t59_a_successor_is_let_in_when_its_predecessor_is_decided(
+def test_t59_a_successor_waits_until_the_old_transaction_is_complete(
     world: TransactionWorld,
 ) -> None:
     old = world.begin()
@@ -926,7 +938,9 @@ def test_t59_a_successor_is_let_in_when_its_predecessor_is_decided(
 # --- Transactions v2 ---
 
 
-def test_t61_a_leader_adds_durably_before_it_appends(world: TransactionWorld) -> None:
+def test_t61_an_addition_by_a_leader_is_answered_when_it_is_durable(
+    world: TransactionWorld,
+) -> None:
     who = world.begin()
     world.log.hold = True
     added = world.verify(who, T0, T1, add=True)
@@ -937,7 +951,7 @@ def test_t61_a_leader_adds_durably_before_it_appends(world: TransactionWorld) ->
     assert world.held().client_version == 2
 
 
-def test_t61_the_coordinators_own_codes_reach_the_leader(world: TransactionWorld) -> None:
+def test_t61_a_leader_gets_the_error_codes_of_the_coordinator(world: TransactionWorld) -> None:
     assert world.verify((1, 0), T0, add=True).result() == {T0: E.INVALID_PRODUCER_ID_MAPPING}
     who = world.begin()
     assert world.verify((who[0], 9), T0, add=True).result() == {T0: E.PRODUCER_FENCED}
@@ -953,7 +967,7 @@ def test_t63_every_end_raises_the_epoch(world: TransactionWorld) -> None:
         who = (answer.producer_id, answer.epoch)
 
 
-def test_t64_an_exhausted_epoch_ends_under_a_new_producer_id() -> None:
+def test_t64_an_end_at_the_last_epoch_gets_a_new_producer_id() -> None:
     world = TransactionWorld()
     world.put(state=S.ONGOING, epoch=32_766, client_version=2)
     world.markers.hold = True
@@ -972,7 +986,7 @@ def test_t64_an_exhausted_epoch_ends_under_a_new_producer_id() -> None:
     assert world.markers.written[T0][0].epoch == 32_767
 
 
-def test_t64_a_lost_answer_after_the_overflow_is_given_again() -> None:
+def test_t64_a_repeated_end_at_the_last_epoch_gets_the_same_answer() -> None:
     world = TransactionWorld()
     world.put(state=S.ONGOING, epoch=32_766, client_version=2)
     first = world.end((7, 32_766), version=2)
@@ -982,7 +996,7 @@ def test_t64_a_lost_answer_after_the_overflow_is_given_again() -> None:
     assert world.end((7, 32_766), False, version=2).error is E.INVALID_TXN_STATE
 
 
-def test_t65_an_abort_of_nothing_is_legal_and_raises(world: TransactionWorld) -> None:
+def test_t65_an_abort_of_an_empty_transaction_raises_the_epoch(world: TransactionWorld) -> None:
     who = world.begin()
     answer = world.end(who, False, version=2)
     assert (answer.error, answer.epoch) == (E.NONE, who[1] + 1)
@@ -994,7 +1008,7 @@ def test_t65_an_abort_of_nothing_is_legal_and_raises(world: TransactionWorld) ->
 
 @pytest.mark.parametrize("again", [True, False])
 @pytest.mark.parametrize("commit", [True, False])
-def test_t65_a_producer_that_continues_before_the_markers_are_written_waits_and_is_not_fenced(
+def test_t65_a_producer_with_the_next_epoch_waits_for_the_markers(
     world: TransactionWorld, commit: bool, again: bool
 ) -> None:
     """A producer that aborts its next transaction before sending any of its records shows the new
@@ -1011,7 +1025,7 @@ def test_t65_a_producer_that_continues_before_the_markers_are_written_waits_and_
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("version", [1, 2])
-def test_t65_a_step_is_on_its_way_until_complete_is_durable(
+def test_t65_requests_wait_until_the_complete_record_is_durable(
     world: TransactionWorld, version: int, commit: bool
 ) -> None:
     who = world.begin()
@@ -1034,7 +1048,7 @@ def test_t65_a_step_is_on_its_way_until_complete_is_durable(
     assert world.end(who, commit, version=version).error is E.NONE, "a retry, once it is complete"
 
 
-def test_t65_markers_that_stopped_leave_the_step_on_its_way(world: TransactionWorld) -> None:
+def test_t65_requests_wait_without_end_once_markers_have_stopped(world: TransactionWorld) -> None:
     """A coordinator that was replaced only ever answers that clients must wait (T-43)."""
     who = world.begin()
     world.verify(who, T0, add=True)
@@ -1046,7 +1060,7 @@ def test_t65_markers_that_stopped_leave_the_step_on_its_way(world: TransactionWo
             assert answer.error is E.CONCURRENT_TRANSACTIONS
 
 
-def test_t66_a_client_never_holds_the_last_epoch() -> None:
+def test_t66_a_client_never_gets_an_epoch_above_32766() -> None:
     """A number of transactions of version 2 on one id that exhausts its epochs."""
     world = TransactionWorld()
     world.put(epoch=32_700)
@@ -1093,7 +1107,7 @@ def test_t68_the_next_transaction_waits_for_the_markers_of_the_last(
     )
 
 
-def test_t68_waiting_has_an_end(world: TransactionWorld) -> None:
+def test_t68_a_waiting_addition_is_refused_after_a_time_limit(world: TransactionWorld) -> None:
     who = world.begin()
     world.verify(who, T0, add=True)
     world.markers.hold = True
@@ -1103,7 +1117,7 @@ def test_t68_waiting_has_an_end(world: TransactionWorld) -> None:
     assert waiting.result() == {T0: E.CONCURRENT_TRANSACTIONS}
 
 
-def test_t68_waiting_has_a_limit(world: TransactionWorld) -> None:
+def test_t68_the_number_of_waiting_additions_is_limited(world: TransactionWorld) -> None:
     who = world.begin()
     world.verify(who, T0, add=True)
     world.markers.hold = True
@@ -1114,7 +1128,7 @@ def test_t68_waiting_has_a_limit(world: TransactionWorld) -> None:
     assert waiting[-1].result() == {T0: E.CONCURRENT_TRANSACTIONS}
 
 
-def test_t68_parked_calls_are_answered_at_the_end_of_the_broker(world: TransactionWorld) -> None:
+def test_t68_closing_the_coordinator_answers_waiting_additions(world: TransactionWorld) -> None:
     who = world.begin()
     world.verify(who, T0, add=True)
     world.markers.hold = True
@@ -1126,7 +1140,7 @@ def test_t68_parked_calls_are_answered_at_the_end_of_the_broker(world: Transacti
     assert world.transactions.list_all().result()[0] is E.NOT_COORDINATOR
 
 
-def test_t68_an_older_epoch_that_waited_is_fenced_by_the_markers(world: TransactionWorld) -> None:
+def test_t68_a_waiting_addition_with_an_older_epoch_is_fenced(world: TransactionWorld) -> None:
     who = world.begin()
     world.verify(who, T0, add=True)
     world.markers.hold = True
@@ -1139,7 +1153,7 @@ def test_t68_an_older_epoch_that_waited_is_fenced_by_the_markers(world: Transact
 # --- Limits and periodic checks ---
 
 
-def test_markers_of_many_transactions_take_turns() -> None:
+def test_the_number_of_markers_in_flight_is_limited() -> None:
     from odradek_broker.coordinator.transactions.completion import MARKERS_IN_FLIGHT_MAX
 
     world = TransactionWorld()
@@ -1169,7 +1183,7 @@ def test_describing_and_listing_wait_for_durability(world: TransactionWorld) -> 
     assert world.transactions.describe("x").result() == (E.TRANSACTIONAL_ID_NOT_FOUND, None)
 
 
-def test_events_have_the_client_and_its_request(world: TransactionWorld) -> None:
+def test_the_history_tells_the_requests_of_a_transaction(world: TransactionWorld) -> None:
     old = world.begin()
     new = world.begin()
     world.add(old)
@@ -1196,7 +1210,7 @@ def test_events_have_the_client_and_its_request(world: TransactionWorld) -> None
     ]
 
 
-def test_deadlines_are_armed_and_closing_disarms(world: TransactionWorld) -> None:
+def test_closing_the_coordinator_disarms_its_timer(world: TransactionWorld) -> None:
     world.add(world.begin())
     at_ms, callback = world.timers[-1]
     assert at_ms == 1_000 + 10_000
@@ -1225,7 +1239,7 @@ def test_d11_new_ids_beyond_the_limit_are_refused_until_others_expire() -> None:
     assert world.begin(name="one-more")[1] == 0
 
 
-def test_d11_ids_that_wait_for_producer_ids_do_not_slip_through() -> None:
+def test_d11_ids_that_wait_for_producer_ids_count_for_the_limit() -> None:
     world = TransactionWorld(max_transactional_ids=2)
     world.hold_ids = True
     asked = [world.init_later(name=f"id-{number}") for number in range(5)]

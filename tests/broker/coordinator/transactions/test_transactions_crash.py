@@ -33,7 +33,7 @@ def open_transaction(world: TransactionWorld, version: int) -> tuple[int, int]:
     return who
 
 
-def test_t50a_an_identity_whose_answer_was_lost_is_followed_by_a_new_one(
+def test_t50a_an_init_after_a_lost_answer_gets_a_new_epoch(
     world: TransactionWorld,
 ) -> None:
     who = world.begin()
@@ -41,7 +41,7 @@ def test_t50a_an_identity_whose_answer_was_lost_is_followed_by_a_new_one(
     assert world.begin() == (who[0], who[1] + 1)
 
 
-def test_t50a_a_recovery_whose_answer_was_lost_is_answered_the_same(
+def test_t50a_a_recovery_after_a_lost_answer_gets_the_same_identity(
     world: TransactionWorld,
 ) -> None:
     who = world.begin()
@@ -58,7 +58,7 @@ def test_t50a_an_identity_that_was_not_durable_was_never_answered(world: Transac
     assert world.transactions.transaction("id") is None
 
 
-def test_t50b_a_producer_id_that_was_taken_and_lost_is_skipped(world: TransactionWorld) -> None:
+def test_t50b_a_producer_id_lost_in_a_crash_is_skipped(world: TransactionWorld) -> None:
     world.log.hold = True
     world.init_later()
     world.log.hold = False
@@ -67,7 +67,7 @@ def test_t50b_a_producer_id_that_was_taken_and_lost_is_skipped(world: Transactio
 
 
 @VERSIONS
-def test_t50c_partitions_without_data_are_aborted_in_time(
+def test_t50c_a_transaction_without_data_is_aborted_at_its_timeout(
     world: TransactionWorld, version: int
 ) -> None:
     who = open_transaction(world, version)
@@ -81,7 +81,9 @@ def test_t50c_partitions_without_data_are_aborted_in_time(
         ]
 
 
-def test_t50c_partitions_that_were_not_durable_are_not_in(world: TransactionWorld) -> None:
+def test_t50c_partitions_that_were_not_durable_are_not_in_the_transaction(
+    world: TransactionWorld,
+) -> None:
     who = world.begin()
     world.log.hold = True
     lost = world.add_later(who)
@@ -94,7 +96,7 @@ def test_t50c_partitions_that_were_not_durable_are_not_in(world: TransactionWorl
 
 @VERSIONS
 @RESULTS
-def test_t50e_t50f_what_was_decided_is_ended(
+def test_t50e_t50f_a_decided_transaction_is_completed_after_a_crash(
     world: TransactionWorld, version: int, commit: bool
 ) -> None:
     """PrepareCommit (T-50e) or PrepareAbort (T-50f) is durable, no marker is."""
@@ -115,7 +117,7 @@ def test_t50e_t50f_what_was_decided_is_ended(
 
 
 @RESULTS
-def test_t50e_some_markers_were_written(world: TransactionWorld, commit: bool) -> None:
+def test_t50e_a_restart_writes_the_missing_markers(world: TransactionWorld, commit: bool) -> None:
     who = open_transaction(world, 2)
     world.markers.codes[T1] = E.NOT_LEADER_OR_FOLLOWER
     world.end(who, commit, version=2)
@@ -130,7 +132,7 @@ def test_t50e_some_markers_were_written(world: TransactionWorld, commit: bool) -
 
 @VERSIONS
 @RESULTS
-def test_t50g_all_markers_were_written_complete_was_not(
+def test_t50g_a_restart_repeats_markers_without_a_complete_record(
     world: TransactionWorld, version: int, commit: bool
 ) -> None:
     who = open_transaction(world, version)
@@ -147,7 +149,7 @@ def test_t50g_all_markers_were_written_complete_was_not(
 
 @VERSIONS
 @RESULTS
-def test_t50h_t50i_a_decision_that_was_not_durable_was_not_made(
+def test_t50h_t50i_an_end_that_was_not_durable_is_forgotten(
     world: TransactionWorld, version: int, commit: bool
 ) -> None:
     """The Prepare record was not written (T-50h), or is torn and truncated by recovery (T-50i)."""
@@ -163,7 +165,7 @@ def test_t50h_t50i_a_decision_that_was_not_durable_was_not_made(
     assert {mark.commit for mark in world.markers.written[T0]} == {commit}
 
 
-def test_t50h_without_a_retry_the_transaction_is_aborted_never_committed(
+def test_t50h_a_lost_commit_without_a_retry_is_aborted_at_the_timeout(
     world: TransactionWorld,
 ) -> None:
     who = open_transaction(world, 1)
@@ -176,7 +178,7 @@ def test_t50h_without_a_retry_the_transaction_is_aborted_never_committed(
 
 
 @pytest.mark.parametrize("point", ["prepare", "markers", "complete"])
-def test_t50_the_overflow_survives_a_crash_at_every_point(
+def test_t50_an_end_at_the_last_epoch_survives_a_crash_at_every_point(
     world: TransactionWorld, point: str
 ) -> None:
     world.put(state=S.ONGOING, epoch=32_766, client_version=2)
@@ -194,7 +196,7 @@ def test_t50_the_overflow_survives_a_crash_at_every_point(
     assert world.verify((decided.producer_id, 0), T0, add=True).result() == {T0: E.NONE}
 
 
-def test_t58_every_partition_goes_on_after_a_crash() -> None:
+def test_t58_decided_transactions_of_all_partitions_complete_after_a_crash() -> None:
     world = TransactionWorld(partitions=5)
     world.markers.hold = True
     names = [f"id-{number}" for number in range(40)]

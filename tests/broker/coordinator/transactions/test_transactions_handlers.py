@@ -75,13 +75,15 @@ def init_request(version: int, name: str | None = ID, **fields: Any) -> InitProd
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_t11_an_identity_comes_in_every_version(world: TransactionWorld, version: int) -> None:
+def test_t11_init_producer_id_returns_an_identity_in_every_version(
+    world: TransactionWorld, version: int
+) -> None:
     answer = ask(world, init_request(version), version)
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (E.NONE, 1_001, 0)
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_p30_without_an_id_every_request_gets_a_new_producer_id(
+def test_p30_a_request_without_a_transactional_id_gets_a_new_producer_id(
     world: TransactionWorld, version: int
 ) -> None:
     first = ask(world, init_request(version, None, transaction_timeout_ms=-5), version)
@@ -100,7 +102,7 @@ def test_t10_an_empty_id_is_an_invalid_request(world: TransactionWorld, version:
 @pytest.mark.parametrize("name", [ID, None])
 @pytest.mark.parametrize(("producer_id", "epoch"), [(5, -1), (-1, 5), (-1, 0)])
 @pytest.mark.parametrize("version", [3, 4, 5])
-def test_t10_half_an_identity_is_an_invalid_request_whatever_else(
+def test_t10_half_an_identity_is_an_invalid_request(
     world: TransactionWorld, version: int, producer_id: int, epoch: int, name: str | None
 ) -> None:
     half = {"producer_id": producer_id, "producer_epoch": epoch, "transaction_timeout_ms": 0}
@@ -119,7 +121,7 @@ def test_t15_below_version_4_a_fenced_producer_gets_invalid_producer_epoch(
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (expected, -1, -1)
 
 
-def test_a04_an_id_wants_write_on_it_and_none_wants_idempotent_write(
+def test_a04_init_producer_id_needs_write_on_the_id_or_idempotent_write(
     world: TransactionWorld,
 ) -> None:
     deny(world, Operation.WRITE, transactional_id(ID))
@@ -216,7 +218,9 @@ def test_t20_a_transaction_may_begin_without_partitions(
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_t21_an_unknown_partition_keeps_all_out(world: TransactionWorld, version: int) -> None:
+def test_t21_an_unknown_partition_prevents_the_whole_addition(
+    world: TransactionWorld, version: int
+) -> None:
     who = world.begin()
     request = add_request(who, ("topic", [0, 10]), ("none", [0]), version=version)
     assert added(ask(world, request, version), version) == {
@@ -228,7 +232,7 @@ def test_t21_an_unknown_partition_keeps_all_out(world: TransactionWorld, version
 
 
 @pytest.mark.parametrize("version", CLIENT_VERSIONS)
-def test_t21_a05_a_topic_that_may_not_be_written_keeps_all_out(
+def test_t21_a05_a_topic_without_write_right_prevents_the_whole_addition(
     world: TransactionWorld, version: int
 ) -> None:
     who = world.begin()
@@ -246,7 +250,9 @@ def test_t21_a05_a_topic_that_may_not_be_written_keeps_all_out(
 
 
 @pytest.mark.parametrize("version", CLIENT_VERSIONS)
-def test_a05_the_id_counts_before_topics(world: TransactionWorld, version: int) -> None:
+def test_a05_the_right_to_the_id_is_checked_before_the_topics(
+    world: TransactionWorld, version: int
+) -> None:
     deny(world, Operation.WRITE, transactional_id(ID))
     request = add_request((1, 0), ("topic", [0]), ("none", [0]), version=version)
     codes = added(ask(world, request, version), version)
@@ -276,7 +282,9 @@ def test_t22_between_brokers_each_transaction_has_its_own_answer(
 
 
 @pytest.mark.parametrize("version", BROKER_VERSIONS)
-def test_t22_only_brokers_may_ask_for_many(world: TransactionWorld, version: int) -> None:
+def test_t22_adding_to_several_transactions_needs_cluster_action(
+    world: TransactionWorld, version: int
+) -> None:
     who = world.begin()
     deny(world, Operation.CLUSTER_ACTION, CLUSTER)
     answer = ask(world, add_request(who, ("topic", [0]), version=version), version)
@@ -294,7 +302,7 @@ def offsets_request(who: tuple[int, int], name: str = ID) -> AddOffsetsToTxnRequ
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_t23_the_groups_partition_is_added(version: int) -> None:
+def test_t23_the_offsets_partition_of_the_group_is_added(version: int) -> None:
     world = TransactionWorld(partitions=1)
     world.metadata.counts["__consumer_offsets"] = 50
     who = world.begin()
@@ -303,7 +311,9 @@ def test_t23_the_groups_partition_is_added(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_t23_errors_are_those_of_t20(world: TransactionWorld, version: int) -> None:
+def test_t23_add_offsets_has_the_errors_of_add_partitions(
+    world: TransactionWorld, version: int
+) -> None:
     assert ask(world, offsets_request((1, 0)), version).error_code == E.INVALID_PRODUCER_ID_MAPPING
     assert ask(world, offsets_request((1, 0), ""), version).error_code == E.INVALID_REQUEST
     who = world.begin()
@@ -311,7 +321,9 @@ def test_t23_errors_are_those_of_t20(world: TransactionWorld, version: int) -> N
     assert ask(world, offsets_request((who[0], 9)), version).error_code == expected
 
 
-def test_a06_the_id_wants_write_and_the_group_read(world: TransactionWorld) -> None:
+def test_a06_add_offsets_needs_write_on_the_id_and_read_on_the_group(
+    world: TransactionWorld,
+) -> None:
     who = world.begin()
     deny(world, Operation.READ, group("g"))
     assert ask(world, offsets_request(who), 4).error_code == E.GROUP_AUTHORIZATION_FAILED
@@ -331,7 +343,7 @@ def end_request(who: tuple[int, int], commit: bool = True, name: str = ID) -> En
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("version", range(6))
-def test_t30_t67_every_version_ends_and_only_5_answers_an_identity(
+def test_t30_t67_end_txn_returns_an_identity_only_since_version_5(
     world: TransactionWorld, version: int, commit: bool
 ) -> None:
     who = world.begin()
@@ -344,7 +356,9 @@ def test_t30_t67_every_version_ends_and_only_5_answers_an_identity(
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_t30_t67_errors_by_version(world: TransactionWorld, version: int) -> None:
+def test_t30_t67_end_txn_has_the_errors_of_its_version(
+    world: TransactionWorld, version: int
+) -> None:
     assert ask(world, end_request((1, 0), name=""), version).error_code == E.INVALID_REQUEST
     who = world.begin()
     answer = ask(world, end_request((who[0], 9)), version)
@@ -352,7 +366,7 @@ def test_t30_t67_errors_by_version(world: TransactionWorld, version: int) -> Non
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (expected, -1, -1)
 
 
-def test_a07_ending_wants_write_on_the_id(world: TransactionWorld) -> None:
+def test_a07_end_txn_needs_write_on_the_id(world: TransactionWorld) -> None:
     deny(world, Operation.WRITE, transactional_id(ID))
     answer = ask(world, end_request((1, 0)), 5)
     assert answer.error_code == E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -362,7 +376,7 @@ def test_a07_ending_wants_write_on_the_id(world: TransactionWorld) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_t01_transactional_ids_are_coordinated_here(version: int) -> None:
+def test_t01_find_coordinator_returns_this_broker_for_every_id(version: int) -> None:
     world = TransactionWorld(topic=False, partitions=50)
     request = FindCoordinatorRequest(key_type=1)
     if version < 4:
@@ -375,7 +389,7 @@ def test_t01_transactional_ids_are_coordinated_here(version: int) -> None:
     assert world.metadata.partition_count("__transaction_state") == 50
 
 
-def test_a12_a_key_that_must_not_be_described_has_an_error(world: TransactionWorld) -> None:
+def test_a12_find_coordinator_needs_describe_on_the_key(world: TransactionWorld) -> None:
     deny(world, Operation.DESCRIBE, transactional_id(ID))
     request = FindCoordinatorRequest(key_type=1, coordinator_keys=[ID, "b"])
     first, second = ask(world, request, 6).coordinators
@@ -389,7 +403,7 @@ def test_a12_a_key_that_must_not_be_described_has_an_error(world: TransactionWor
 # --- Describe and list ---
 
 
-def test_describe_tells_everything_of_an_id(world: TransactionWorld) -> None:
+def test_describe_transactions_returns_all_fields_of_a_transaction(world: TransactionWorld) -> None:
     who = world.begin(timeout_ms=1_234)
     world.add(who, ("topic", 2), ("topic", 1), ("other", 0))
     request = DescribeTransactionsRequest(transactional_ids=[ID, "none", ""])
@@ -410,7 +424,7 @@ def test_describe_tells_everything_of_an_id(world: TransactionWorld) -> None:
     assert ask(world, DescribeTransactionsRequest(), 0).transaction_states == []
 
 
-def test_a18_describing_wants_the_right_to(world: TransactionWorld) -> None:
+def test_a18_describe_transactions_needs_describe_on_id_and_topics(world: TransactionWorld) -> None:
     who = world.begin()
     world.add(who, ("topic", 2), ("other", 0))
     request = DescribeTransactionsRequest(transactional_ids=[ID])
@@ -424,7 +438,7 @@ def test_a18_describing_wants_the_right_to(world: TransactionWorld) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_list_filters(version: int) -> None:
+def test_list_transactions_applies_its_filters(version: int) -> None:
     world = TransactionWorld(partitions=3)
     a, b = world.begin(name="a-1"), world.begin(name="a-2")
     world.begin(name="b-1")
@@ -463,19 +477,23 @@ def test_list_filters(version: int) -> None:
         assert listed(transactional_id_pattern="") == {"a-1", "a-2", "b-1", "c-1"}
 
 
-def test_list_names_unknown_filters(world: TransactionWorld) -> None:
+def test_list_transactions_returns_unknown_state_filters(world: TransactionWorld) -> None:
     request = ListTransactionsRequest(state_filters=["Empty", "Nonsense"])
     assert ask(world, request, 0).unknown_state_filters == ["Nonsense"]
 
 
 @pytest.mark.parametrize("pattern", ["(", "[", r"(a)\1", "(?=a)", "x" * 5_000])
-def test_list_refuses_what_is_no_pattern(world: TransactionWorld, pattern: str) -> None:
+def test_list_transactions_refuses_an_invalid_pattern(
+    world: TransactionWorld, pattern: str
+) -> None:
     request = ListTransactionsRequest(transactional_id_pattern=pattern)
     assert ask(world, request, 2).error_code == E.INVALID_REGULAR_EXPRESSION
 
 
 @pytest.mark.parametrize("pattern", ["a?" * 60 + "a" * 60, "(a+)+b", "(a|a)*b", "(a|a)" * 60 + "b"])
-def test_d11_no_pattern_of_list_takes_for_ever(world: TransactionWorld, pattern: str) -> None:
+def test_d11_no_pattern_of_list_transactions_backtracks_without_end(
+    world: TransactionWorld, pattern: str
+) -> None:
     """Backtracking would try 2^60 possibilities."""
     world.begin(name="a" * 60)
     answer = ask(world, ListTransactionsRequest(transactional_id_pattern=pattern), 2)
@@ -483,7 +501,7 @@ def test_d11_no_pattern_of_list_takes_for_ever(world: TransactionWorld, pattern:
     assert len(answer.transaction_states) == (not pattern.endswith("b"))
 
 
-def test_list_of_a_coordinator_that_is_closed(world: TransactionWorld) -> None:
+def test_list_transactions_of_a_closed_coordinator_is_refused(world: TransactionWorld) -> None:
     world.transactions.shards.close()
     answer = ask(world, ListTransactionsRequest(), 2)
     assert answer.error_code == E.NOT_COORDINATOR

@@ -55,13 +55,13 @@ def ask(world: TransactionWorld, **fields: Any) -> InitProducerIdResponse:
 
 
 @pytest.mark.parametrize("fields", [{"enable2_pc": True}, {"keep_prepared_txn": True}])
-def test_t70_where_it_is_disabled_it_is_not_allowed(fields: dict[str, bool]) -> None:
+def test_t70_two_phase_commit_is_refused_if_it_is_disabled(fields: dict[str, bool]) -> None:
     world = TransactionWorld(transaction_two_phase_commit_enable=False)
     assert ask(world, **fields).error_code == E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert ask(world).error_code == E.NONE
 
 
-def test_t70_it_wants_a_right_of_its_own(world: TransactionWorld) -> None:
+def test_t70_two_phase_commit_needs_its_own_right(world: TransactionWorld) -> None:
     world.authorizer = RuleList(Rule(Operation.WRITE, ResourceType.TRANSACTIONAL_ID))
     assert ask(world, enable2_pc=True).error_code == E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert ask(world).error_code == E.NONE
@@ -104,7 +104,7 @@ def test_t71_an_id_without_an_open_transaction_expires_as_any_other(
     assert (answer.producer_id, answer.producer_epoch) != who, "it begins anew"
 
 
-def test_t71_without_two_phase_commit_the_id_has_a_timeout_again(world: TransactionWorld) -> None:
+def test_t71_an_init_without_two_phase_commit_restores_the_timeout(world: TransactionWorld) -> None:
     who = prepared(world)
     world.end(who, version=2)
     world.begin(timeout_ms=5_000)
@@ -112,7 +112,7 @@ def test_t71_without_two_phase_commit_the_id_has_a_timeout_again(world: Transact
     assert world.init(timeout_ms=NO_TRANSACTION_TIMEOUT_MS).error is E.INVALID_TRANSACTION_TIMEOUT
 
 
-def test_t72_to_keep_without_two_phase_commit_is_an_invalid_request(
+def test_t72_keep_prepared_without_two_phase_commit_is_an_invalid_request(
     world: TransactionWorld,
 ) -> None:
     assert ask(world, keep_prepared_txn=True).error_code == E.INVALID_REQUEST
@@ -171,7 +171,7 @@ def test_t73_a_takeover_at_the_last_epoch_gets_a_new_producer_id() -> None:
 @RESULTS
 @VERSIONS
 @pytest.mark.parametrize("restarts", [False, True])
-def test_t74_the_markers_are_the_datas_and_the_new_identity_goes_on(
+def test_t74_markers_have_the_identity_of_the_data_after_a_takeover(
     world: TransactionWorld, version: int, commit: bool, restarts: bool
 ) -> None:
     data = prepared(world, version)
@@ -195,7 +195,7 @@ def test_t74_the_markers_are_the_datas_and_the_new_identity_goes_on(
     assert world.add((ended.producer_id, ended.epoch)) is E.NONE
 
 
-def test_t74_the_end_of_a_takeover_at_its_last_epoch_rotates() -> None:
+def test_t74_ending_a_takeover_at_the_last_epoch_changes_the_producer_id() -> None:
     world = TransactionWorld()
     world.put(
         state=S.ONGOING,
@@ -214,7 +214,7 @@ def test_t74_the_end_of_a_takeover_at_its_last_epoch_rotates() -> None:
     assert world.end((7, 32_766), version=2) == ended
 
 
-def test_t75_without_an_open_transaction_nothing_is_kept(world: TransactionWorld) -> None:
+def test_t75_an_init_without_an_open_transaction_keeps_none(world: TransactionWorld) -> None:
     first = take_over(world)
     assert (first.epoch, first.ongoing_producer_id, first.ongoing_epoch) == (0, -1, -1)
     second = take_over(world)
@@ -222,7 +222,7 @@ def test_t75_without_an_open_transaction_nothing_is_kept(world: TransactionWorld
     assert (second.ongoing_producer_id, second.ongoing_epoch) == (-1, -1)
 
 
-def test_t75_while_one_is_being_ended_the_client_waits(world: TransactionWorld) -> None:
+def test_t75_a_takeover_waits_while_the_transaction_is_being_ended(world: TransactionWorld) -> None:
     who = prepared(world)
     world.markers.hold = True
     world.end(who, version=2)
@@ -233,7 +233,9 @@ def test_t75_while_one_is_being_ended_the_client_waits(world: TransactionWorld) 
 
 
 @pytest.mark.parametrize("taken_over", [False, True])
-def test_t76_without_keeping_it_is_aborted(world: TransactionWorld, taken_over: bool) -> None:
+def test_t76_an_init_without_keep_prepared_aborts_the_transaction(
+    world: TransactionWorld, taken_over: bool
+) -> None:
     who = prepared(world)
     given = {who}
     if taken_over:
@@ -250,7 +252,7 @@ def test_t76_without_keeping_it_is_aborted(world: TransactionWorld, taken_over: 
 
 @RESULTS
 @VERSIONS
-def test_t77_any_client_with_the_identity_ends_it(
+def test_t77_any_client_with_the_identity_may_end_the_transaction(
     world: TransactionWorld, version: int, commit: bool
 ) -> None:
     who = prepared(world, version)

@@ -58,7 +58,7 @@ async def sequences(client: RawClient) -> list[int]:
 # --- T-25, P-06: the request as a whole ---
 
 
-async def test_t25_a01_without_a_transactional_id_everything_gets_53(
+async def test_t25_a01_a_request_without_a_transactional_id_is_refused(
     client: RawClient, verifier: FakeVerifier
 ) -> None:
     request = transactional_produce(
@@ -69,7 +69,7 @@ async def test_t25_a01_without_a_transactional_id_everything_gets_53(
     assert verifier.questions == []
 
 
-async def test_t25_more_than_one_producer_id_is_49(
+async def test_t25_a_request_with_two_producer_ids_is_refused(
     client: RawClient, verifier: FakeVerifier
 ) -> None:
     request = transactional_produce(
@@ -94,7 +94,7 @@ async def test_p07_a_transactional_batch_needs_a_producer_id(
     assert codes(await client.call(transactional_produce(batch), 11)) == [E.INVALID_RECORD]
 
 
-async def test_p07_a_damaged_batch_is_refused_before_anyone_is_asked(
+async def test_p07_a_damaged_batch_is_refused_without_verification(
     client: RawClient, verifier: FakeVerifier
 ) -> None:
     batch = transactional_batch(0)
@@ -106,7 +106,7 @@ async def test_p07_a_damaged_batch_is_refused_before_anyone_is_asked(
 # --- A-01, A-03, A-20: rights ---
 
 
-async def test_a01_a03_the_transactional_id_comes_before_the_topic(
+async def test_a01_a03_the_right_to_the_id_is_checked_before_the_topic(
     client: RawClient, broker: RunningBroker, verifier: FakeVerifier
 ) -> None:
     rules = broker.node.authorizer = RuleList()
@@ -119,7 +119,7 @@ async def test_a01_a03_the_transactional_id_comes_before_the_topic(
     assert verifier.questions == []
 
 
-async def test_a02_an_idempotent_batch_needs_the_topic_only(
+async def test_a02_an_idempotent_batch_needs_only_the_right_to_the_topic(
     client: RawClient, broker: RunningBroker, verifier: FakeVerifier
 ) -> None:
     broker.node.authorizer = RuleList(Rule(Operation.WRITE, ResourceType.TOPIC, "t"))
@@ -143,7 +143,7 @@ async def test_a20_deny_beats_allow(
 
 
 @pytest.mark.parametrize(("version", "add"), [(9, False), (11, False), (12, True)])
-async def test_t61_t62_the_first_batch_asks_and_the_next_do_not(
+async def test_t61_t62_only_the_first_batch_of_a_transaction_is_verified(
     client: RawClient, verifier: FakeVerifier, version: int, add: bool
 ) -> None:
     for sequence in range(3):
@@ -152,7 +152,7 @@ async def test_t61_t62_the_first_batch_asks_and_the_next_do_not(
     assert verifier.questions == [Question("tx", PRODUCER, 0, (("t", 0),), add)]
 
 
-async def test_t62_after_the_marker_the_next_transaction_asks_again(
+async def test_t62_the_first_batch_after_a_marker_is_verified_again(
     client: RawClient, verifier: FakeVerifier
 ) -> None:
     assert codes(await client.call(transactional_produce(transactional_batch(0)), 11)) == [0]
@@ -162,7 +162,7 @@ async def test_t62_after_the_marker_the_next_transaction_asks_again(
 
 
 @pytest.mark.parametrize("version", [11, 12])
-async def test_t61_an_epoch_older_than_the_partitions_is_not_verified(
+async def test_t61_a_batch_with_an_epoch_below_the_partitions_is_not_verified(
     client: RawClient, verifier: FakeVerifier, version: int
 ) -> None:
     """The last marker of a producer id whose epochs ran out has 32,767, and the coordinator has
@@ -181,7 +181,7 @@ async def test_t61_an_epoch_older_than_the_partitions_is_not_verified(
         assert len(verifier.questions) == questions + asked
 
 
-async def test_t68_an_open_transaction_of_another_epoch_is_no_permission(
+async def test_t68_a_batch_with_another_epoch_is_verified_again(
     client: RawClient, verifier: FakeVerifier
 ) -> None:
     assert codes(await client.call(transactional_produce(transactional_batch(0)), 12)) == [0]
@@ -203,7 +203,7 @@ async def test_t68_an_open_transaction_of_another_epoch_is_no_permission(
         (12, E.INVALID_PRODUCER_ID_MAPPING, E.INVALID_PRODUCER_ID_MAPPING),
     ],
 )
-async def test_t61_t62_the_errors_for_the_producer(
+async def test_t61_t62_errors_of_the_coordinator_become_errors_of_produce(
     client: RawClient, verifier: FakeVerifier, version: int, said: ErrorCode, told: ErrorCode
 ) -> None:
     verifier.error = said
@@ -224,7 +224,7 @@ async def test_t68_a_busy_coordinator_is_asked_again_until_it_is_ready(
     assert codes(await client.receive()) == [E.NONE]
 
 
-async def test_t61_a_coordinator_that_stays_busy_sends_the_producer_away(
+async def test_t61_a_coordinator_that_stays_busy_makes_produce_fail(
     client: RawClient, verifier: FakeVerifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verification, "RETRY_TOTAL_MS", 5)
@@ -233,7 +233,7 @@ async def test_t61_a_coordinator_that_stays_busy_sends_the_producer_away(
     assert codes(response) == [E.NOT_ENOUGH_REPLICAS]
 
 
-async def test_t68_a_marker_in_between_makes_the_word_worthless(
+async def test_t68_a_marker_during_a_verification_makes_it_start_again(
     client: RawClient, broker: RunningBroker, verifier: FakeVerifier
 ) -> None:
     verifier.holding = True
@@ -248,7 +248,7 @@ async def test_t68_a_marker_in_between_makes_the_word_worthless(
     assert codes(await client.receive()) == [E.NONE]
 
 
-async def test_d11_made_up_producers_leave_nothing_behind(
+async def test_d11_unknown_producer_ids_leave_no_state_behind(
     client: RawClient, broker: RunningBroker, verifier: FakeVerifier
 ) -> None:
     producers = broker.node.partition("t", 0).log.producers
@@ -281,7 +281,7 @@ async def test_n03_pipelined_batches_wait_in_line_behind_the_first(
     assert broker.node.verification.waiting == 0
 
 
-async def test_p15_behind_a_batch_that_was_refused_nothing_overtakes(
+async def test_p15_later_batches_are_refused_behind_a_refused_batch(
     client: RawClient, broker: RunningBroker, verifier: FakeVerifier
 ) -> None:
     verifier.holding = True
@@ -304,7 +304,7 @@ async def test_p15_behind_a_batch_that_was_refused_nothing_overtakes(
     assert await sequences(client) == [0, 1, 2]
 
 
-async def test_p15_v2_a_partition_without_state_begins_at_0(
+async def test_p15_v2_the_first_sequence_in_a_partition_must_be_0(
     client: RawClient, verifier: FakeVerifier
 ) -> None:
     response = await client.call(transactional_produce(transactional_batch(7)), 12)
@@ -317,7 +317,7 @@ async def test_p15_v2_a_partition_without_state_begins_at_0(
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_n03_p15_whatever_the_coordinator_says_the_order_holds(
+async def test_n03_p15_batches_stay_in_order_under_random_coordinator_answers(
     client: RawClient,
     broker: RunningBroker,
     verifier: FakeVerifier,
@@ -361,7 +361,7 @@ async def test_n03_p15_whatever_the_coordinator_says_the_order_holds(
     assert found == list(range(total))
 
 
-async def test_partitions_and_producers_do_not_wait_for_each_other(
+async def test_batches_of_different_producers_do_not_wait_for_each_other(
     client: RawClient, broker: RunningBroker, verifier: FakeVerifier
 ) -> None:
     verifier.holding = True
@@ -375,7 +375,7 @@ async def test_partitions_and_producers_do_not_wait_for_each_other(
     assert offsets(await client.receive()) == [1]
 
 
-async def test_t61_the_partitions_of_a_request_are_one_question(
+async def test_t61_all_partitions_of_a_request_are_verified_in_one_call(
     client: RawClient, broker: RunningBroker, verifier: FakeVerifier
 ) -> None:
     verifier.holding = True
@@ -403,7 +403,7 @@ async def test_each_partition_of_a_request_has_its_own_answer(
 # --- P-09, P-16, P-22, P-23 ---
 
 
-async def test_p09_a_duplicate_is_answered_before_anyone_is_asked(
+async def test_p09_a_duplicate_batch_is_answered_without_verification(
     client: RawClient, verifier: FakeVerifier
 ) -> None:
     assert offsets(await client.call(transactional_produce(transactional_batch(0)), 11)) == [0]
@@ -414,7 +414,7 @@ async def test_p09_a_duplicate_is_answered_before_anyone_is_asked(
     assert len(verifier.questions) == 1
 
 
-async def test_p16_a_plain_batch_into_an_open_transaction_is_48(
+async def test_p16_a_plain_batch_in_an_open_transaction_is_refused(
     client: RawClient, verifier: FakeVerifier
 ) -> None:
     assert codes(await client.call(transactional_produce(transactional_batch(0)), 11)) == [0]
@@ -423,7 +423,7 @@ async def test_p16_a_plain_batch_into_an_open_transaction_is_48(
     assert codes(response) == [E.INVALID_TXN_STATE]
 
 
-async def test_p12_an_older_epoch_is_47_from_the_log(
+async def test_p12_a_batch_with_an_older_epoch_is_refused_by_the_log(
     client: RawClient, verifier: FakeVerifier
 ) -> None:
     newer = transactional_batch(0, epoch=3)
@@ -433,7 +433,7 @@ async def test_p12_an_older_epoch_is_47_from_the_log(
     assert codes(response) == [E.INVALID_PRODUCER_EPOCH]
 
 
-async def test_p23_a_request_whose_time_is_up_appends_nothing_later(
+async def test_p23_a_timed_out_request_appends_nothing_later(
     client: RawClient, verifier: FakeVerifier
 ) -> None:
     verifier.holding = True
@@ -444,7 +444,7 @@ async def test_p23_a_request_whose_time_is_up_appends_nothing_later(
     assert await sequences(client) == []
 
 
-async def test_p23_acks_0_that_is_refused_closes_the_connection_also_when_late(
+async def test_p23_a_late_refusal_of_acks_0_closes_the_connection(
     client: RawClient, broker: RunningBroker, verifier: FakeVerifier
 ) -> None:
     verifier.holding = True
@@ -454,7 +454,7 @@ async def test_p23_acks_0_that_is_refused_closes_the_connection_also_when_late(
     assert await client.closed()
 
 
-async def test_p23_acks_0_that_is_taken_is_not_answered_also_when_late(
+async def test_p23_a_late_success_of_acks_0_is_not_answered(
     client: RawClient, verifier: FakeVerifier
 ) -> None:
     verifier.holding = True
@@ -466,7 +466,7 @@ async def test_p23_acks_0_that_is_taken_is_not_answered_also_when_late(
     assert (codes(response), offsets(response)) == ([E.NONE], [1])
 
 
-async def test_a_topic_that_is_deleted_meanwhile_is_unknown(
+async def test_a_topic_deleted_during_a_verification_is_unknown(
     client: RawClient, broker: RunningBroker, verifier: FakeVerifier
 ) -> None:
     verifier.holding = True
@@ -481,7 +481,7 @@ async def test_a_topic_that_is_deleted_meanwhile_is_unknown(
 # --- transaction.partition.verification.enable ---
 
 
-async def test_t62_without_verification_version_1_is_believed_and_version_2_still_adds(
+async def test_t62_without_verification_only_version_2_calls_the_coordinator(
     start_broker: StartBroker,
 ) -> None:
     broker = await start_broker(transaction_partition_verification_enable="false")
@@ -497,7 +497,7 @@ async def test_t62_without_verification_version_1_is_believed_and_version_2_stil
     assert [question.add for question in verifier.questions] == [True]
 
 
-async def test_t62_verification_is_switched_off_while_the_broker_runs(
+async def test_t62_verification_can_be_switched_off_while_the_broker_runs(
     start_broker: StartBroker,
 ) -> None:
     broker = await start_broker()
@@ -511,7 +511,9 @@ async def test_t62_verification_is_switched_off_while_the_broker_runs(
     assert len(verifier.questions) == 1
 
 
-async def test_t62_with_verification_version_1_is_asked_about(start_broker: StartBroker) -> None:
+async def test_t62_with_verification_version_1_calls_the_coordinator(
+    start_broker: StartBroker,
+) -> None:
     broker = await start_broker()
     client = await broker.client()
     await client.create_topic("t")
