@@ -81,7 +81,7 @@ def test_l05_l33_l35_coordinators_and_logs_answer_the_same_with_damaged_caches(
 
 
 @pytest.mark.parametrize("variant", budget.of_which(data_directory.VARIANTS, ["killed"]))
-def test_an_old_directory_gives_the_same_answers(variant: str, tmp_path: Path) -> None:
+def test_an_old_data_directory_gives_the_same_answers(variant: str, tmp_path: Path) -> None:
     data = data_directory.unpack(tmp_path)[variant]
     odradek = Commands("")
     odradek.run("log", "verify", str(data), code=0 if variant == "stopped" else 1)
@@ -95,7 +95,7 @@ def test_an_old_directory_gives_the_same_answers(variant: str, tmp_path: Path) -
     odradek.run("log", "verify", str(data))
 
 
-def test_the_directory_has_what_it_is_kept_for() -> None:
+def test_the_golden_data_directory_covers_transactions_settings_and_groups() -> None:
     answers = data_directory.expected()
     assert answers["transactions"]["prepared"][0] == "Ongoing"
     settings = answers["settings"]

@@ -59,13 +59,13 @@ def _jar(folder: Path, name: str, path: str = "common/message/KnockRequest.json"
         jar.writestr("kafka/kafka-version.json", "no definition")
 
 
-def test_what_bytes_depend_on_is_read_from_jars(tmp_path: Path) -> None:
+def test_message_definitions_are_read_from_jars(tmp_path: Path) -> None:
     _jar(tmp_path, "kafka-clients-9.1.0.jar")
     _jar(tmp_path, "other-9.1.0.jar")
     assert list(kafka_schemas.read(tmp_path)) == [{"release": "9.1.0"}, KNOCK]
 
 
-def test_a_message_of_two_jars_is_refused(tmp_path: Path) -> None:
+def test_a_message_defined_in_two_jars_is_refused(tmp_path: Path) -> None:
     _jar(tmp_path, "kafka-clients-9.1.0.jar")
     _jar(tmp_path, "kafka-storage-9.1.0.jar", "message/KnockRequest.json")
     with pytest.raises(ValueError, match="defines KnockRequest again"):
@@ -73,19 +73,19 @@ def test_a_message_of_two_jars_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("releases", [[], ["9.1.0", "9.2.0"]])
-def test_jars_must_be_of_one_release(tmp_path: Path, releases: list[str]) -> None:
+def test_jars_of_several_releases_are_refused(tmp_path: Path, releases: list[str]) -> None:
     for release in releases:
         _jar(tmp_path, f"kafka-clients-{release}.jar")
     with pytest.raises(ValueError, match=f"of {len(releases)} releases"):
         list(kafka_schemas.read(tmp_path))
 
 
-def test_the_file_is_of_the_release_that_judges() -> None:
+def test_the_definitions_are_of_the_kafka_release_that_tests_start() -> None:
     assert kafka_schemas.release() == kafka_cluster.VERSION
 
 
 @pytest.mark.kafka
-def test_the_file_is_what_the_jars_say() -> None:
+def test_the_definitions_file_equals_the_definitions_in_the_jars() -> None:
     jars = Path(kafka_cluster.class_path()).parent
     lines = kafka_schemas.FILE.read_text(encoding="utf-8").splitlines()
     assert list(map(json.loads, lines)) == list(kafka_schemas.read(jars))

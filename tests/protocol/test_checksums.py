@@ -29,11 +29,11 @@ def _agrees() -> None:
         assert checksums.crc32c(data[5:], checksums.crc32c(data[:5])) == value
 
 
-def test_the_known_values() -> None:
+def test_crc32c_has_the_known_values() -> None:
     _agrees()
 
 
-def test_the_extension_is_taken_without_its_package() -> None:
+def test_the_crc32c_extension_is_imported_without_its_package() -> None:
     """A start does not need the rest of the package; the full import gets the same extension."""
     program = (
         "import sys\n"
@@ -47,7 +47,7 @@ def test_the_extension_is_taken_without_its_package() -> None:
 
 
 @pytest.mark.parametrize("missing", ["crc32c", "crc32c._crc32c"])
-def test_the_package_is_imported_where_the_extension_is_not_a_file(
+def test_the_crc32c_package_is_imported_if_the_extension_is_no_file(
     monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     class Finder:

@@ -87,7 +87,7 @@ class Halves(Message):
 )
 @settings(max_examples=budget.examples(12))
 @given(data=st.data())
-def test_the_generated_codec_means_what_the_declaration_says(
+def test_the_generated_codec_equals_the_declared_layout(
     cls: type[Message], version: int, data: st.DataObject
 ) -> None:
     value = data.draw(messages(cls, version))
@@ -140,7 +140,7 @@ def test_n06_changed_bytes_decode_or_are_a_decode_error(cls: type[Message], vers
 
 
 @every_version
-def test_n08_bytes_behind_the_message_are_ignored(cls: type[Message], version: int) -> None:
+def test_n08_bytes_after_the_message_are_ignored(cls: type[Message], version: int) -> None:
     value = full(cls, version)
     encoded = codec.encode_bytes(value, version)
     decoded, end = codec.decode_at(cls, version, b"head" + encoded + b"tail", 4)
@@ -156,7 +156,7 @@ def test_decoding_takes_any_buffer(cls: type[Message], version: int) -> None:
 
 
 @looped("api", APIS.values(), ids=lambda api: api.name)
-def test_versions_that_a_message_has_not(api: Any) -> None:
+def test_a_version_that_a_message_does_not_have_is_refused(api: Any) -> None:
     for cls in (api.request, api.response):
         for version in (cls.versions.first - 1, cls.versions.last + 1):
             with pytest.raises(DecodeError, match="has no version"):
@@ -225,7 +225,7 @@ def _arrays(cls: Any, version: int) -> bool:
     ids=version_id,
     by=api_of,
 )
-def test_n06_claimed_counts_are_rejected_before_allocating(
+def test_n06_false_array_counts_are_refused_without_allocating_memory(
     cls: type[Message], version: int
 ) -> None:
     """Everything before the first array is valid; the array claims missing elements."""
@@ -275,7 +275,7 @@ def test_n06_negative_counts_are_a_decode_error(version: int, count: int) -> Non
         codec.decode(ProduceRequest, version, head + coded + bytes(50))
 
 
-def test_n06_an_array_may_not_be_longer_than_the_limit() -> None:
+def test_n06_an_array_longer_than_the_limit_is_refused() -> None:
     one_too_many = encode_uvarint(MAX_ARRAY_ELEMENTS + 2) + bytes(MAX_ARRAY_ELEMENTS + 1)
     body = codec.encode_bytes(Everything(names=[]), 1)
     ids_at = 1 + 8 + 2 + 4
@@ -334,7 +334,7 @@ def test_n06_invalid_utf8_is_a_decode_error(version: int, text: bytes) -> None:
 
 
 @pytest.mark.parametrize("version", [8, 9])
-def test_a_string_may_have_32767_bytes_and_no_more(version: int) -> None:
+def test_a_string_has_at_most_32767_bytes(version: int) -> None:
     longest = ProduceRequest(transactional_id="é" * 16383 + "x")
     encoded = codec.encode_bytes(longest, version)
     assert codec.decode(ProduceRequest, version, encoded) == longest
@@ -349,7 +349,7 @@ def test_a_string_may_have_32767_bytes_and_no_more(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [8, 9])
-def test_d06_records_are_neither_copied_in_nor_out(version: int) -> None:
+def test_d06_records_are_not_copied_by_encoding_and_decoding(version: int) -> None:
     records = memoryview(bytearray(b"r" * 100_000))
     request = ProduceRequest(
         topic_data=[TopicProduceData(partition_data=[PartitionProduceData(records=records)])]
@@ -375,7 +375,7 @@ def test_gather_joins_small_buffers_and_leaves_large_ones() -> None:
     assert codec.gather([large]) == [large]
 
 
-def test_d06_a_large_fetch_answer_is_a_handful_of_buffers() -> None:
+def test_d06_a_large_fetch_answer_is_encoded_as_few_buffers() -> None:
     response = FetchResponse()
     response.responses = full(FetchResponse, 12).responses
     for topic in response.responses:
@@ -408,14 +408,14 @@ def test_d06_a_large_fetch_answer_is_a_handful_of_buffers() -> None:
         ),
     ],
 )
-def test_what_a_version_cannot_carry_is_an_encode_error(
+def test_a_value_that_a_version_cannot_carry_is_an_encode_error(
     value: Message, version: int, says: str
 ) -> None:
     with pytest.raises(EncodeError, match=says):
         codec.encode(value, version)
 
 
-def test_ignorable_fields_are_dropped_where_a_version_has_them_not() -> None:
+def test_ignorable_fields_are_dropped_in_versions_without_them() -> None:
     response = ProduceResponse(throttle_time_ms=5, responses=full(ProduceResponse, 8).responses)
     for topic in response.responses:
         topic.topic_id = b"i" * 16

@@ -53,7 +53,7 @@ SAMPLES = {
 }
 
 
-def test_codec_of_name() -> None:
+def test_a_codec_is_found_by_its_name() -> None:
     assert [Codec.of_name(n) for n in ("none", "gzip", "snappy", "lz4", "zstd")] == list(Codec)
     with pytest.raises(ValueError, match="unknown compression 'lzo'; known: none, gzip"):
         Codec.of_name("lzo")
@@ -62,14 +62,16 @@ def test_codec_of_name() -> None:
 @pytest.mark.parametrize("codec", Codec)
 @given(data=st.binary(max_size=5000), repeat=st.integers(1, 60))
 @settings(max_examples=budget.examples(40), deadline=None)
-def test_round_trip(codec: Codec, data: bytes, repeat: int) -> None:
+def test_compressed_data_is_decompressed_to_the_same_bytes(
+    codec: Codec, data: bytes, repeat: int
+) -> None:
     original = data * repeat
     assert decompress(codec, compress(codec, original), len(original)) == original
 
 
 @pytest.mark.parametrize("codec", Codec)
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_any_buffer_is_taken(codec: Codec, kind: type[bytes]) -> None:
+def test_any_buffer_is_compressed_and_decompressed(codec: Codec, kind: type[bytes]) -> None:
     original = SAMPLES["mixed"]
     packed = compress(codec, kind(original))
     assert type(packed) is bytes
@@ -80,18 +82,18 @@ def test_any_buffer_is_taken(codec: Codec, kind: type[bytes]) -> None:
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 @pytest.mark.parametrize("name", SAMPLES)
-def test_others_read_ours(codec: Codec, name: str) -> None:
+def test_aiokafka_decompresses_our_data(codec: Codec, name: str) -> None:
     assert AIOKAFKA_DECODE[codec](compress(codec, SAMPLES[name])) == SAMPLES[name]
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 @pytest.mark.parametrize("name", SAMPLES)
-def test_ours_reads_others(codec: Codec, name: str) -> None:
+def test_data_compressed_by_aiokafka_is_decompressed(codec: Codec, name: str) -> None:
     assert decompress(codec, AIOKAFKA_ENCODE[codec](SAMPLES[name]), LIMIT) == SAMPLES[name]
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_exactly_the_limit_is_allowed_and_one_byte_more_is_not(codec: Codec) -> None:
+def test_data_one_byte_over_the_decompression_limit_is_refused(codec: Codec) -> None:
     original = SAMPLES["mixed"]
     packed = compress(codec, original)
     assert decompress(codec, packed, len(original)) == original
@@ -102,7 +104,7 @@ def test_exactly_the_limit_is_allowed_and_one_byte_more_is_not(codec: Codec) -> 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 @pytest.mark.parametrize("name", ["short text", "mixed", "zeros"])
-def test_every_truncation_is_an_error(codec: Codec, name: str) -> None:
+def test_every_truncation_of_compressed_data_is_an_error(codec: Codec, name: str) -> None:
     packed = compress(codec, SAMPLES[name])
     ends = {*range(min(len(packed), 2000)), *range(0, len(packed), 997)}
     for end in ends:
@@ -152,7 +154,7 @@ def test_damaged_frames_give_bytes_or_a_compression_error(
 # --- gzip (R-11) --------------------------------------------------------------------------------
 
 
-def test_r11_several_gzip_members_and_zero_padding() -> None:
+def test_r11_several_gzip_members_and_zero_padding_are_read() -> None:
     members = gzip.compress(b"one ") + gzip.compress(b"") + gzip.compress(b"two" * 100_000)
     assert decompress(Codec.GZIP, members, LIMIT) == b"one " + b"two" * 100_000
     assert decompress(Codec.GZIP, members + bytes(700), LIMIT) == b"one " + b"two" * 100_000
@@ -196,7 +198,7 @@ def test_r10_joined_xerial_streams_are_read() -> None:
 
 
 @pytest.mark.parametrize("length", [-1, 0, 5000])
-def test_impossible_xerial_block_length(length: int) -> None:
+def test_an_impossible_xerial_block_length_is_an_error(length: int) -> None:
     packed = compress(Codec.SNAPPY, b"")[:16] + struct.pack(">i", length) + b"abc"
     with pytest.raises(CompressionError, match="xerial block of"):
         decompress(Codec.SNAPPY, packed, LIMIT)
@@ -219,7 +221,7 @@ def test_r10_lz4_frames_of_any_flags_are_read(linked: bool, checksum: bool) -> N
         assert decompress(Codec.LZ4, packed, LIMIT) == sample, name
 
 
-def test_r10_one_lz4_frame_of_independent_blocks_is_portable() -> None:
+def test_r10_only_a_single_lz4_frame_of_independent_blocks_is_portable() -> None:
     """Java reads only such frames; the others are readable here all the same."""
     check_portable(Codec.LZ4, compress(Codec.LZ4, b"one"))
     check_portable(Codec.GZIP, b"not looked at")
@@ -242,7 +244,7 @@ def test_r10_lz4_is_written_with_independent_blocks_of_64_kib() -> None:
     assert packed[-4:] == bytes(4)
 
 
-def test_lz4_joined_and_skippable_frames() -> None:
+def test_joined_and_skippable_lz4_frames_are_read() -> None:
     skippable = struct.pack("<II", 0x184D2A53, 5) + b"5byte"
     both = compress(Codec.LZ4, b"one ") + compress(Codec.LZ4, b"two")
     assert decompress(Codec.LZ4, both, LIMIT) == b"one two"
@@ -259,14 +261,14 @@ def test_lz4_joined_and_skippable_frames() -> None:
         (6, 0x00, "damaged lz4 data"),
     ],
 )
-def test_lz4_header_damage(at: int, value: int, message: str) -> None:
+def test_a_damaged_lz4_frame_header_is_an_error(at: int, value: int, message: str) -> None:
     packed = bytearray(compress(Codec.LZ4, b"hello " * 20))
     packed[at] = value
     with pytest.raises(CompressionError, match=message):
         decompress(Codec.LZ4, packed, LIMIT)
 
 
-def test_lz4_block_larger_than_its_frame_allows() -> None:
+def test_an_lz4_block_larger_than_its_frame_allows_is_an_error() -> None:
     frame = compress(Codec.LZ4, b"")[:7] + struct.pack("<I", 70_000 | 1 << 31) + bytes(70_004)
     with pytest.raises(CompressionError, match="block of 70000 bytes, more than the frame allows"):
         decompress(Codec.LZ4, frame, LIMIT)
@@ -284,7 +286,7 @@ def _zstd_stream(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_zstd_frame_without_content_size(name: str) -> None:
+def test_a_zstd_frame_without_content_size_is_read(name: str) -> None:
     packed = _zstd_stream(SAMPLES[name])
     assert packed[4] >> 6 == 0 and not packed[4] & 0x20, "the frame was to have no content size"
     assert decompress(Codec.ZSTD, packed, len(SAMPLES[name])) == SAMPLES[name]
@@ -293,13 +295,13 @@ def test_zstd_frame_without_content_size(name: str) -> None:
             decompress(Codec.ZSTD, packed, len(SAMPLES[name]) - 1)
 
 
-def test_zstd_joined_and_skippable_frames() -> None:
+def test_joined_and_skippable_zstd_frames_are_read() -> None:
     skippable = struct.pack("<II", 0x184D2A50, 3) + b"3by"
     both = compress(Codec.ZSTD, b"one ") + skippable + _zstd_stream(b"two")
     assert decompress(Codec.ZSTD, both, LIMIT) == b"one two"
 
 
-def test_zstd_content_size_that_lies() -> None:
+def test_a_false_zstd_content_size_is_an_error() -> None:
     packed = bytearray(compress(Codec.ZSTD, bytes(1000)))
     assert packed[4] == 0x60, "single segment, two bytes of content size"
     for claimed in (999, 1001, 60_000):
@@ -308,7 +310,7 @@ def test_zstd_content_size_that_lies() -> None:
             decompress(Codec.ZSTD, packed, LIMIT)
 
 
-def test_zstd_window_beyond_reason_is_refused() -> None:
+def test_a_too_large_zstd_window_is_refused() -> None:
     frame = struct.pack("<IBB", 0xFD2FB528, 0x00, 17 << 3) + b"\x01\x00\x00"  # 128 MiB, no content
     with pytest.raises(DecompressionLimitExceeded):
         decompress(Codec.ZSTD, frame, 1 << 20)
@@ -343,7 +345,7 @@ BOMB_LIMIT = 4 << 20
 
 
 @pytest.mark.parametrize("codec", budget.of_which(COMPRESSING, [Codec.LZ4, Codec.ZSTD]))
-def test_r12_bomb_is_refused_without_growing_beyond_the_limit(codec: Codec) -> None:
+def test_r12_a_decompression_bomb_is_refused_within_the_memory_limit(codec: Codec) -> None:
     bomb = _bomb(codec)
     before_kib = _peak_resident_kib()
     tracemalloc.start()
@@ -360,7 +362,7 @@ def test_r12_bomb_is_refused_without_growing_beyond_the_limit(codec: Codec) -> N
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 @pytest.mark.full
-def test_r12_the_bombs_are_real(codec: Codec) -> None:
+def test_r12_the_decompression_bombs_are_valid_data(codec: Codec) -> None:
     """With a higher limit, the refused bombs are valid data (a part of each, to save time)."""
     if codec is Codec.LZ4:
         bomb = _bomb(codec)
@@ -379,7 +381,7 @@ def test_r12_the_bombs_are_real(codec: Codec) -> None:
             assert stream.read(8 << 20) == bytes(8 << 20)
 
 
-def test_r12_a_tiny_input_cannot_claim_the_whole_limit() -> None:
+def test_r12_a_false_snappy_length_allocates_no_memory() -> None:
     """Ten bytes that claim 100 MB are damaged whatever the limit is: no buffer of that size is
     allocated."""
     claim = b"\x80\x84\xaf\x5f" + b"\x00" * 6

@@ -176,7 +176,7 @@ def test_d07_stored_records_are_declared_as_kafka_defines_them(cls: type[Message
     _compare_message(cls, schemas()[STORED_NAMES.get(cls.__name__, cls.__name__)])
 
 
-def test_records_without_a_definition_are_ours_and_have_none() -> None:
+def test_the_stored_records_without_a_definition_have_none_in_kafka() -> None:
     assert {cls.__name__ for cls in STORED} >= NOT_DEFINED_THERE
     assert NOT_DEFINED_THERE.isdisjoint(schemas())
 
@@ -188,14 +188,14 @@ def _field_names(definition: dict[str, Any]) -> Iterator[str]:
         yield from _field_names(each)
 
 
-def test_what_is_left_out_is_defined() -> None:
+def test_the_fields_left_out_are_defined_by_kafka() -> None:
     stored = {STORED_NAMES.get(cls.__name__, cls.__name__) for cls in STORED}
     for message, name in LEFT_OUT:
         assert message in stored and name in _field_names(schemas()[message])
     assert set(FEWER_VERSIONS) <= stored
 
 
-def test_private_messages_are_not_kafkas() -> None:
+def test_the_private_messages_are_not_defined_by_kafka() -> None:
     kafkas = {each["apiKey"] for each in schemas().values() if each["type"] == "request"}
     for key in PRIVATE_KEYS:
         assert key not in kafkas
@@ -203,7 +203,7 @@ def test_private_messages_are_not_kafkas() -> None:
 
 
 @looped("api", KAFKAS, ids=lambda api: api.name)
-def test_served_versions_leave_out_what_kafka_calls_unstable_but_for_one(api: Any) -> None:
+def test_only_init_producer_id_serves_a_version_that_kafka_calls_unstable(api: Any) -> None:
     unstable = schemas()[f"{api.name}Request"].get("latestVersionUnstable", False)
     if api.key is ApiKey.INIT_PRODUCER_ID:
         assert unstable, "stable by now: our exception is none any more"

@@ -24,17 +24,17 @@ RETRIABLE_WITH_METADATA = {3, 5, 6, 9, 13, 56, 72, 74, 80, 83, 84, 100, 103}
 RETRIABLE = {2, 7, 14, 15, 16, 19, 20, 41, 51, 70, 71, 75, 78, 88, 89, 106, 122, 123, 133}
 
 
-def test_codes_run_without_a_gap() -> None:
+def test_error_codes_are_consecutive_numbers() -> None:
     assert [int(code) for code in ErrorCode] == list(range(-1, 134))
 
 
 @looped("code", ErrorCode, ids=lambda code: code.name)
-def test_what_may_be_retried(code: ErrorCode) -> None:
+def test_error_codes_are_retriable_as_in_kafka(code: ErrorCode) -> None:
     assert code.refreshes_metadata == (code in RETRIABLE_WITH_METADATA)
     assert code.retriable == (code in RETRIABLE | RETRIABLE_WITH_METADATA)
 
 
-def test_names_are_kafkas() -> None:
+def test_error_codes_have_kafkas_names() -> None:
     """kafka-python spells some names of its own (below); all others must be the same."""
     theirs = {
         errno: cls.message for errno, cls in _KAFKA_PYTHON.items() if errno in list(ErrorCode)
@@ -53,14 +53,14 @@ def test_names_are_kafkas() -> None:
     }
 
 
-def test_a_code_we_do_not_know_is_an_unknown_server_error() -> None:
+def test_an_unknown_error_code_is_read_as_unknown_server_error() -> None:
     assert ErrorCode.of(3) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for code in (134, 9999, -2, -32768):
         assert ErrorCode.of(code) is ErrorCode.UNKNOWN_SERVER_ERROR
     assert not ErrorCode.of(9999).retriable
 
 
-def test_a_code_goes_on_the_wire_as_a_number() -> None:
+def test_an_error_code_is_encoded_as_a_number() -> None:
     assert int(ErrorCode.NOT_COORDINATOR) == 16
     assert ErrorCode.NOT_COORDINATOR.to_bytes(2, "big") == b"\0\x10"
     assert ErrorCode(0) is ErrorCode.NONE

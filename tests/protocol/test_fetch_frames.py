@@ -61,7 +61,7 @@ def usual(version: int, count: int = 1, **fields: Any) -> FetchRequest:
     "version, client_id, count",
     itertools.product(VERSIONS, [None, "", "rdkafka", "x" * 300], [0, 1]),
 )
-def test_d7_the_common_request_is_read_by_the_second_codec(
+def test_d7_the_second_codec_reads_common_fetch_requests(
     version: int, client_id: str | None, count: int
 ) -> None:
     for rack_id in ("", "a rack") if version >= 11 else ("",):
@@ -73,7 +73,7 @@ def test_d7_the_common_request_is_read_by_the_second_codec(
 
 
 @looped("version", VERSIONS)
-def test_d7_bytes_behind_the_request_are_ignored(version: int) -> None:
+def test_d7_bytes_after_the_fetch_request_are_ignored(version: int) -> None:
     """N-08"""
     assert check_one_fetch(memoryview(frame_of(usual(version), version) + b"more")) is not None
 
@@ -107,7 +107,7 @@ def uncommon(version: int) -> Iterator[FetchRequest]:
 
 
 @looped("version", VERSIONS)
-def test_d7_any_other_request_is_left_to_the_generated_codec(version: int) -> None:
+def test_d7_the_second_codec_leaves_other_fetch_requests_alone(version: int) -> None:
     """Or both codecs read the request: long names have one form in some versions and another in
     others."""
     for number, request in enumerate(uncommon(version)):
@@ -117,7 +117,7 @@ def test_d7_any_other_request_is_left_to_the_generated_codec(version: int) -> No
 
 
 @given(st.sampled_from(VERSIONS), st.integers(0, 1), st.data())
-def test_n06_both_codecs_read_damaged_frames_alike(
+def test_n06_both_fetch_codecs_read_damaged_frames_alike(
     version: int, count: int, data: st.DataObject
 ) -> None:
     frame = frame_of(usual(version, count), version)
@@ -129,7 +129,7 @@ def test_n06_both_codecs_read_damaged_frames_alike(
 
 
 @looped("version", VERSIONS)
-def test_n06_every_cut_is_left_to_the_generated_codec(version: int) -> None:
+def test_n06_the_second_codec_leaves_truncated_requests_alone(version: int) -> None:
     frame = frame_of(usual(version), version)
     for size in range(len(frame)):
         assert read_one_fetch(memoryview(frame[:size])) is None
@@ -156,7 +156,7 @@ _answer = st.builds(
 
 
 @given(st.sampled_from(VERSIONS), st.lists(st.tuples(_topic, _answer), max_size=4))
-def test_d7_both_codecs_encode_a_response_alike(
+def test_d7_both_fetch_codecs_encode_a_response_alike(
     version: int, answers: list[tuple[str, PartitionData]]
 ) -> None:
     request = read_one_fetch(memoryview(frame_of(usual(version), version)))

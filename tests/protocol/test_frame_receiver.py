@@ -63,7 +63,9 @@ def test_n01_every_piece_size_gives_the_same_frames(piece: int) -> None:
     st.lists(st.integers(0, 3 * SCRATCH_BYTES), max_size=4),
     st.lists(st.integers(1, 2 * SCRATCH_BYTES), min_size=1, max_size=8),
 )
-def test_n01_frames_around_the_scratch_buffer(sizes: list[int], pieces: list[int]) -> None:
+def test_n01_frames_of_about_the_size_of_the_scratch_buffer_are_received(
+    sizes: list[int], pieces: list[int]
+) -> None:
     frames = [_frame(size) for size in sizes]
     # A tiny last piece would repeat for hundreds of thousands of turns.
     assert _feed(FrameReceiver(LIMIT), _stream(frames), [*pieces, 50_000]) == frames
@@ -85,14 +87,14 @@ def test_n01_frames_around_the_scratch_buffer(sizes: list[int], pieces: list[int
     ],
 )
 @pytest.mark.parametrize("before", [0, 1, 1000, SCRATCH_BYTES - 100])
-def test_n01_large_frames_between_small_ones(size: int, before: int) -> None:
+def test_n01_large_frames_between_small_ones_are_received(size: int, before: int) -> None:
     frames = [_frame(before), _frame(size), b"after", _frame(size, 1), b"last"]
     receiver = FrameReceiver(LIMIT)
     assert _feed(receiver, _stream(frames), [65_537]) == frames
     assert receiver.idle
 
 
-def test_a_frame_is_writable_and_stays_what_it_was() -> None:
+def test_a_received_frame_is_writable_and_not_overwritten() -> None:
     receiver = FrameReceiver(LIMIT)
     data = _stream([b"first", b"second"])
     receiver.get_buffer()[: len(data)] = data
@@ -104,7 +106,7 @@ def test_a_frame_is_writable_and_stays_what_it_was() -> None:
 
 @pytest.mark.parametrize("claimed", [LIMIT + 1, 2**31 - 1, -1, -(2**31)])
 @pytest.mark.parametrize("before", [b"", _stream([b"whole"])])
-def test_n01_a_length_beyond_the_limit_ends_it_before_memory_is_taken(
+def test_n01_a_frame_length_over_the_limit_is_refused_without_memory(
     claimed: int, before: bytes
 ) -> None:
     receiver = FrameReceiver(LIMIT)
@@ -118,12 +120,12 @@ def test_n01_a_length_beyond_the_limit_ends_it_before_memory_is_taken(
     assert peak < 50_000
 
 
-def test_n01_a_frame_of_exactly_the_limit_is_taken() -> None:
+def test_n01_a_frame_of_exactly_the_limit_is_received() -> None:
     receiver = FrameReceiver(500_000)
     assert _feed(receiver, _stream([_frame(500_000)]), [100_000]) == [_frame(500_000)]
 
 
-def test_d11_a_claimed_length_costs_no_memory_until_its_bytes_come() -> None:
+def test_d11_a_frame_takes_memory_only_for_received_bytes() -> None:
     tracemalloc.start()
     receiver = FrameReceiver(100 * 1024 * 1024)
     receiver.get_buffer()[:4] = (100 * 1024 * 1024).to_bytes(4, "big")
@@ -146,7 +148,7 @@ def test_d11_a_claimed_length_costs_no_memory_until_its_bytes_come() -> None:
     st.lists(st.integers(1, 50_000), min_size=1, max_size=20),
     st.randoms(use_true_random=False),
 )
-def test_n01_connections_may_share_a_scratch_buffer(
+def test_n01_connections_that_share_a_scratch_buffer_receive_their_frames(
     sizes: list[list[int]], pieces: list[int], order: random.Random
 ) -> None:
     """The buffer may be used by either connection next, wherever the bytes end."""
@@ -166,7 +168,7 @@ def test_n01_connections_may_share_a_scratch_buffer(
     assert all(receiver.idle for receiver in receivers)
 
 
-def test_d11_a_receiver_holds_nothing_between_frames() -> None:
+def test_d11_a_receiver_holds_no_memory_between_frames() -> None:
     scratch = memoryview(bytearray(SCRATCH_BYTES))
     data = _stream([_frame(1000)]) * 20
     tracemalloc.start()
@@ -181,7 +183,7 @@ def test_d11_a_receiver_holds_nothing_between_frames() -> None:
     assert held < 100 * 500
 
 
-def test_idle_says_whether_a_frame_is_unfinished() -> None:
+def test_a_receiver_is_idle_unless_a_frame_is_unfinished() -> None:
     receiver = FrameReceiver(LIMIT)
     assert receiver.idle
     receiver.get_buffer()[:3] = b"\0\0\0"

@@ -36,7 +36,7 @@ def _joined(parts: Any) -> bytes:
 
 
 @EVERY_API_VERSION
-def test_n02_requests_survive_in_every_version(api: Api, version: int) -> None:
+def test_n02_requests_survive_a_round_trip_in_every_version(api: Api, version: int) -> None:
     request = full(api.request, version)
     for client_id in ("größe", "", None):
         frame = _joined(frames.encode_request(request, version, -7, client_id))
@@ -48,14 +48,14 @@ def test_n02_requests_survive_in_every_version(api: Api, version: int) -> None:
 
 
 @EVERY_API_VERSION
-def test_n05_responses_survive_in_every_version(api: Api, version: int) -> None:
+def test_n05_responses_survive_a_round_trip_in_every_version(api: Api, version: int) -> None:
     response = full(api.response, version)
     frame = _joined(frames.encode_response(api, version, 2**31 - 1, response))
     assert frames.decode_correlation_id(frame) == 2**31 - 1
     assert frames.decode_response(api, version, frame) == response
 
 
-def test_n02_the_client_id_is_never_compact() -> None:
+def test_n02_the_client_id_is_encoded_as_a_plain_string_in_every_version() -> None:
     request = HeartbeatRequest(group_id="g")
     for version, tags in ((3, b""), (4, b"\0")):
         frame = _joined(frames.encode_request(request, version, 5, "me"))
@@ -63,7 +63,7 @@ def test_n02_the_client_id_is_never_compact() -> None:
     assert _joined(frames.encode_request(request, 3, 5, None))[8:10] == b"\xff\xff"
 
 
-def test_n07_every_answer_to_api_versions_has_the_plain_header() -> None:
+def test_n07_api_versions_responses_have_header_version_0() -> None:
     api = APIS[ApiKey.API_VERSIONS]
     response = ApiVersionsResponse(api_keys=[ApiVersion(api_key=18, max_version=4)])
     for version in api.versions:
@@ -76,7 +76,7 @@ def test_n07_every_answer_to_api_versions_has_the_plain_header() -> None:
     assert [len(answer) - 4 for answer in answers] == [6, 1 + 6 + 1]
 
 
-def test_n07_the_request_to_api_versions_follows_the_rule() -> None:
+def test_n07_api_versions_requests_have_the_usual_header() -> None:
     request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
     assert _joined(frames.encode_request(request, 2, 1, None)) == bytes.fromhex(
         "0012000200000001ffff"
@@ -86,7 +86,7 @@ def test_n07_the_request_to_api_versions_follows_the_rule() -> None:
     )
 
 
-def test_n07_the_header_of_an_unknown_version_can_be_read() -> None:
+def test_n07_the_header_of_a_request_of_unknown_version_is_read() -> None:
     header, _ = frames.decode_request_header(bytes.fromhex("0012006300000001000178"))
     assert (header.api_key, header.api_version, header.correlation_id) == (18, 99, 1)
 
@@ -158,7 +158,7 @@ def test_n06_every_truncated_response_is_a_decode_error(api: Api, version: int) 
             frames.decode_response(api, version, frame[:cut])
 
 
-def test_a_request_that_its_version_cannot_carry() -> None:
+def test_a_request_with_a_field_unknown_to_its_version_is_refused() -> None:
     with pytest.raises(EncodeError):
         frames.encode_request(HeartbeatRequest(group_instance_id="i"), 2, 1, None)
 

@@ -27,7 +27,9 @@ def _body_id(value: Any) -> str:
 
 
 @looped("api, line", BODIES, ids=_body_id, by=lambda api, line: api.name)
-def test_bodies_mean_what_an_independent_encoder_meant(api: Api, line: dict[str, Any]) -> None:
+def test_golden_bodies_are_decoded_to_their_values_and_encoded_again(
+    api: Api, line: dict[str, Any]
+) -> None:
     cls = api.request if line["direction"] == "request" else api.response
     version, data = line["version"], bytes.fromhex(line["hex"])
     decoded, end = codec.decode_at(cls, version, data)
@@ -46,7 +48,7 @@ def test_there_are_golden_bytes_for_every_version(api: Api) -> None:
 
 
 @looped("line", CAPTURED, ids=lambda line: f"{line['client']}-{line['api']}-{_body_id(line)}")
-def test_frames_of_real_clients_mean_what_kafka_python_reads(line: dict[str, Any]) -> None:
+def test_captured_frames_are_decoded_as_by_kafka_python(line: dict[str, Any]) -> None:
     api = API_BY_NAME[line["api"]]
     version, frame = line["version"], bytes.fromhex(line["hex"])
     if line["direction"] == "response":
@@ -67,7 +69,7 @@ def test_frames_of_real_clients_mean_what_kafka_python_reads(line: dict[str, Any
     assert b"".join(again) == len(frame).to_bytes(4, "big") + frame
 
 
-def test_real_traffic_holds_what_a_producer_and_a_group_member_say() -> None:
+def test_captured_traffic_covers_producers_and_group_members() -> None:
     spoken = {(line["client"], line["api"]) for line in CAPTURED}
     needed = {"Produce", "Fetch", "Metadata", "FindCoordinator", "JoinGroup", "SyncGroup"}
     for client in ("confluent-kafka", "aiokafka"):

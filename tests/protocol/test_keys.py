@@ -14,7 +14,7 @@ from odradek_protocol.keys import APIS, PRIVATE_KEYS, Api, ApiKey, api_of
 EVERY_API = looped("api", APIS.values(), ids=lambda api: api.name)
 
 
-def test_the_keys_are_kafkas_and_our_own() -> None:
+def test_the_api_keys_are_kafkas_and_the_private_ones() -> None:
     kafkas = {
         each["apiKey"]: each["name"].removesuffix("Request")
         for each in schemas().values()
@@ -27,14 +27,14 @@ def test_the_keys_are_kafkas_and_our_own() -> None:
     assert min(PRIVATE_KEYS) > 10 * max(kafkas) and max(PRIVATE_KEYS) < 2**15
 
 
-def test_the_table_is_the_folder_of_schemas_in_key_order() -> None:
+def test_the_table_of_apis_has_every_schema_in_key_order() -> None:
     files = {info.name for info in pkgutil.iter_modules(odradek_protocol.schemas.__path__)}
     assert {api.key.name.lower() for api in APIS.values()} == files
     assert list(APIS) == sorted(APIS) == [api.key for api in APIS.values()]
 
 
 @EVERY_API
-def test_a_row_names_its_own_messages(api: Api) -> None:
+def test_each_api_names_its_own_messages(api: Api) -> None:
     assert api.request.__name__ == f"{api.name}Request"
     assert api.response.__name__ == f"{api.name}Response"
     assert api.request.api_key == api.response.api_key == api.key
@@ -45,7 +45,7 @@ def test_a_row_names_its_own_messages(api: Api) -> None:
 
 
 @EVERY_API
-def test_kafka_18659_only_produce_advertises_what_it_does_not_serve(api: Api) -> None:
+def test_kafka_18659_only_produce_advertises_versions_it_does_not_serve(api: Api) -> None:
     if api.key is ApiKey.PRODUCE:
         assert (api.advertised.first, api.advertised.last) == (0, 13)
         assert [version for version in (0, 1, 2) if version in api.versions] == []
@@ -54,7 +54,7 @@ def test_kafka_18659_only_produce_advertises_what_it_does_not_serve(api: Api) ->
 
 
 @EVERY_API
-def test_n02_header_versions_follow_flexibility(api: Api) -> None:
+def test_n02_flexible_versions_have_flexible_headers(api: Api) -> None:
     for version in api.versions:
         flexible = version in api.request.flexible
         assert api.request_header_version(version) == (2 if flexible else 1)

@@ -44,7 +44,7 @@ def point(declare: Any, options: dict[str, Any]) -> Any:
 
 @BOTH
 @OPTIONS
-def test_values_and_defaults(declare: Any, options: dict[str, Any]) -> None:
+def test_lazy_dataclasses_have_values_and_defaults(declare: Any, options: dict[str, Any]) -> None:
     kind = point(declare, options)
     one = kind(x=1, last=3)
     assert (one.x, one.y, one.tags, one.secret, one.made, one.later, one.last) == (
@@ -67,7 +67,7 @@ def test_values_and_defaults(declare: Any, options: dict[str, Any]) -> None:
 
 @BOTH
 @OPTIONS
-def test_equality_and_hashes(declare: Any, options: dict[str, Any]) -> None:
+def test_lazy_dataclasses_have_equality_and_hashes(declare: Any, options: dict[str, Any]) -> None:
     kind = point(declare, options)
     equal = options.get("eq", True)
     assert (kind(x=1) == kind(x=1)) is equal
@@ -88,7 +88,9 @@ def test_equality_and_hashes(declare: Any, options: dict[str, Any]) -> None:
 
 @BOTH
 @OPTIONS
-def test_assignment_and_deletion(declare: Any, options: dict[str, Any]) -> None:
+def test_lazy_dataclasses_allow_or_refuse_assignment_and_deletion(
+    declare: Any, options: dict[str, Any]
+) -> None:
     one = point(declare, options)(x=1)
     if not options.get("frozen"):
         one.x = 5
@@ -104,7 +106,9 @@ def test_assignment_and_deletion(declare: Any, options: dict[str, Any]) -> None:
 
 @BOTH
 @OPTIONS
-def test_the_functions_of_dataclasses(declare: Any, options: dict[str, Any]) -> None:
+def test_the_functions_of_dataclasses_accept_lazy_dataclasses(
+    declare: Any, options: dict[str, Any]
+) -> None:
     kind = point(declare, options)
     one = kind(x=1, tags=["t"])
     assert dataclasses.is_dataclass(kind)
@@ -138,7 +142,7 @@ def test_frozen_classes_with_slots_are_pickled(kind: Any) -> None:
 
 
 @BOTH
-def test_own_methods_and_inheritance(declare: Any) -> None:
+def test_lazy_dataclasses_keep_own_methods_and_inheritance(declare: Any) -> None:
     @declare(frozen=True)
     class Base:
         x: int
@@ -173,7 +177,7 @@ def test_own_methods_and_inheritance(declare: Any) -> None:
     assert plain(4, 6).y == 6
 
 
-def test_only_the_first_call_compiles() -> None:
+def test_a_lazy_dataclass_is_compiled_by_its_first_call_only() -> None:
     @lazy_dataclass.dataclass
     class Once:
         x: int

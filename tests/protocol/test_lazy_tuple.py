@@ -82,12 +82,12 @@ USES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
-def test_a_use_has_the_same_outcome(use: Any) -> None:
+def test_lazy_and_standard_named_tuples_behave_alike(use: Any) -> None:
     assert outcome(lambda: use(Lazy)) == outcome(lambda: use(Standard))
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
-def test_the_first_use_has_the_same_outcome_as_later_ones(use: Any) -> None:
+def test_the_first_use_of_a_lazy_tuple_has_the_same_result_as_later_ones(use: Any) -> None:
     def declared() -> Any:
         cls: Any = type(Lazy.__name__, Lazy.__bases__, dict(vars(Lazy)))
         cls.__new__ = staticmethod(lazy_tuple._compiling_new)
@@ -115,7 +115,7 @@ def test_a_subclass_makes_objects_of_its_own_class() -> None:
         assert (type(made), made.total) == (first, 3)
 
 
-def test_one_field_none_and_a_type_variable() -> None:
+def test_lazy_tuples_with_one_or_no_field_or_a_type_variable_work() -> None:
     assert Single(1) == (1,)
     assert Empty() == ()
     assert Box[int](1) == Box(1) == (1,)

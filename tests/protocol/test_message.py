@@ -45,13 +45,15 @@ class Example(Message):
         ("none", [], [0, 1, 2]),
     ],
 )
-def test_version_ranges(text: str, inside: list[int], outside: list[int]) -> None:
+def test_a_version_range_contains_its_versions(
+    text: str, inside: list[int], outside: list[int]
+) -> None:
     versions = Versions.parse(text)
     assert all(version in versions for version in inside)
     assert not any(version in versions for version in outside)
 
 
-def test_version_ranges_in_order() -> None:
+def test_a_version_range_lists_its_versions_in_order() -> None:
     assert list(Versions.parse("3-5")) == [3, 4, 5]
     assert list(Versions.parse("none")) == []
     for text in ("", "x", "1-x", "+"):
@@ -59,7 +61,7 @@ def test_version_ranges_in_order() -> None:
             Versions.parse(text)
 
 
-def test_a_message_knows_what_was_declared() -> None:
+def test_a_message_class_has_its_declared_versions_and_fields() -> None:
     assert Example.api_key == 99
     assert list(Example.versions) == [1, 2, 3]
     assert 3 in Example.flexible
@@ -69,7 +71,7 @@ def test_a_message_knows_what_was_declared() -> None:
     assert (tag.tag, tag.ignorable, Example.fields[3].ignorable) == (1, False, True)
 
 
-def test_a_message_has_slots_and_kafkas_defaults() -> None:
+def test_a_message_has_kafkas_defaults_and_no_other_attributes() -> None:
     value = Example()
     assert (value.name, value.parts, value.part, value.epoch) == ("", [], Part(), -1)
     assert value.part.number == -1
@@ -81,7 +83,7 @@ def test_a_message_has_slots_and_kafkas_defaults() -> None:
     assert Example(name="n") == Example(name="n") != value
 
 
-def test_a_field_that_is_not_declared_is_refused_every_time() -> None:
+def test_an_undeclared_field_is_refused_every_time() -> None:
     class Part(Struct):
         number: int = field(INT32)
 
@@ -93,7 +95,7 @@ def test_a_field_that_is_not_declared_is_refused_every_time() -> None:
     assert Part(number=2) == Part(number=2) != Part()
 
 
-def test_a_class_with_fields_has_no_subclasses_which_would_lose_them() -> None:
+def test_a_subclass_of_a_struct_with_fields_is_refused() -> None:
     with pytest.raises(TypeError, match="Longer: a subclass of Part would lose its fields"):
 
         class Longer(Part):
@@ -107,7 +109,7 @@ def test_mutable_defaults_are_not_shared() -> None:
     assert second == Example()
 
 
-def test_the_layout_of_each_version() -> None:
+def test_each_version_has_its_own_layout() -> None:
     value = Example(name="n", parts=[Part(number=2)], part=Part(number=3), epoch=4)
     assert layout(Example, 1).build(value).hex() == "00016e"
     assert layout(Example, 2).build(value).hex() == "00016e0000000100000002"
@@ -130,7 +132,7 @@ def test_unknown_tags_are_kept_by_number() -> None:
     assert layout(Example, 3).build(value) == data
 
 
-def test_null_where_a_version_has_none() -> None:
+def test_null_is_refused_in_versions_without_it() -> None:
     assert layout(Example, 2).parse(b"\xff\xff" + bytes(4)).name is None
     with pytest.raises(c.ConstructError):
         layout(Example, 1).parse(b"\xff\xff")
@@ -138,7 +140,7 @@ def test_null_where_a_version_has_none() -> None:
         layout(Example, 1).build(Example(name=None))
 
 
-def test_a_version_that_is_not_declared() -> None:
+def test_the_layout_of_an_undeclared_version_is_refused() -> None:
     for version in (0, 4):
         with pytest.raises(ValueError, match=f"Example has no version {version}"):
             layout(Example, version)

@@ -38,7 +38,9 @@ from odradek_protocol.primitives import (
     ids=lambda value: value.name if isinstance(value, WireType) else None,
 )
 @pytest.mark.parametrize("flexible", [False, True])
-def test_types_of_fixed_size(type_: WireType, value: Any, encoded: str, flexible: bool) -> None:
+def test_types_of_fixed_size_have_kafkas_bytes(
+    type_: WireType, value: Any, encoded: str, flexible: bool
+) -> None:
     layout = type_.layout(flexible, nullable=False)
     assert layout.build(value).hex() == encoded
     assert layout.parse(bytes.fromhex(encoded)) == value
@@ -64,7 +66,7 @@ def test_types_of_fixed_size(type_: WireType, value: Any, encoded: str, flexible
         (p.RECORDS, True, True, None, "00"),
     ],
 )
-def test_sized_types(
+def test_strings_and_bytes_have_kafkas_bytes(
     type_: WireType, flexible: bool, nullable: bool, value: Any, encoded: str
 ) -> None:
     layout = type_.layout(flexible, nullable)
@@ -74,7 +76,7 @@ def test_sized_types(
 
 @pytest.mark.parametrize("flexible", [False, True])
 @pytest.mark.parametrize("type_", [p.STRING, p.BYTES], ids=lambda t: t.name)
-def test_null_only_where_it_is_allowed(type_: WireType, flexible: bool) -> None:
+def test_null_is_refused_unless_it_is_allowed(type_: WireType, flexible: bool) -> None:
     null = type_.layout(flexible, nullable=True).build(None)
     with pytest.raises(c.ConstructError, match="null"):
         type_.layout(flexible, nullable=False).parse(null)
@@ -108,7 +110,7 @@ def test_strings_have_at_most_32767_bytes() -> None:
         (p.UVARINT, True, None, "00"),
     ],
 )
-def test_arrays(length: Any, compact: bool, value: Any, encoded: str) -> None:
+def test_arrays_have_kafkas_bytes(length: Any, compact: bool, value: Any, encoded: str) -> None:
     layout = SizedArray(length, compact, True, c.Int16sb)
     assert layout.build(value).hex() == encoded
     assert layout.parse(bytes.fromhex(encoded)) == value
@@ -119,7 +121,7 @@ def test_an_array_over_the_limit_is_an_error() -> None:
         SizedArray(c.Int32sb, False, False, c.Int8sb).parse((1_000_001).to_bytes(4, "big"))
 
 
-def test_kip_893_structs_that_may_be_null() -> None:
+def test_kip_893_nullable_structs_have_kafkas_bytes() -> None:
     layout = NullableStruct(c.Struct("number" / c.Int16sb))
     assert layout.build(None) == b"\xff"
     assert layout.build({"number": 7}) == b"\x01\x00\x07"
@@ -138,7 +140,7 @@ def test_kip_893_structs_that_may_be_null() -> None:
         (2**32 - 1, "ffffffff0f"),
     ],
 )
-def test_unsigned_varints(value: int, encoded: str) -> None:
+def test_unsigned_varints_have_kafkas_bytes(value: int, encoded: str) -> None:
     data = bytes.fromhex(encoded)
     assert encode_uvarint(value) == data == p.UVARINT.build(value)
     assert decode_uvarint(b"\xff" + data, 1) == (value, 1 + len(data))
@@ -154,7 +156,7 @@ def test_unsigned_varints_survive(value: int) -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 2**32])
-def test_values_that_no_unsigned_varint_holds(value: int) -> None:
+def test_values_beyond_unsigned_varints_are_refused(value: int) -> None:
     with pytest.raises(EncodeError, match=str(value)):
         encode_uvarint(value)
 
@@ -179,7 +181,7 @@ def test_varint_readers_agree_on_any_bytes(data: bytes) -> None:
         assert p.UVARINT.parse(data) == value
 
 
-def test_the_fewest_bytes_of_sized_types() -> None:
+def test_strings_and_bytes_take_at_least_their_length_field() -> None:
     assert [p.STRING.min_bytes(False), p.BYTES.min_bytes(False), p.RECORDS.min_bytes(False)] == [
         2,
         4,

@@ -35,7 +35,7 @@ def _messages(module: ModuleType) -> list[Any]:
 
 
 @EVERY_MODULE
-def test_a_module_holds_one_request_and_one_response(module: ModuleType) -> None:
+def test_each_schema_module_has_one_request_and_one_response(module: ModuleType) -> None:
     request, response = _messages(module)
     api = api_of(request)
     assert api.response is response
@@ -67,7 +67,7 @@ def _fields(module: ModuleType) -> list[FieldSpec]:
 
 
 @EVERY_MODULE
-def test_tags_are_given_where_they_are_used_and_once_each(module: ModuleType) -> None:
+def test_tagged_fields_have_tags_and_no_tag_is_used_twice(module: ModuleType) -> None:
     for cls in _declared(module):
         tags = [spec.tag for spec in cls.fields if spec.tag >= 0]
         assert len(tags) == len(set(tags))
@@ -76,7 +76,7 @@ def test_tags_are_given_where_they_are_used_and_once_each(module: ModuleType) ->
 
 
 @EVERY_MODULE
-def test_null_is_a_default_only_where_null_may_be(module: ModuleType) -> None:
+def test_null_is_the_default_of_nullable_fields_only(module: ModuleType) -> None:
     for spec in _fields(module):
         # Kafka gives no field of records a default, whether it may be null or not.
         if spec.default is None and spec.type is not RECORDS:

@@ -22,7 +22,7 @@ from odradek_protocol.settings import (
 )
 
 
-def test_checks_say_what_they_accept() -> None:
+def test_checks_describe_the_values_that_they_accept() -> None:
     assert at_least(1).text == "at least 1" and at_least(1).accepts(1)
     assert between(1, 3).accepts(3) and not between(1, 3).accepts(4)
     assert (between(1, 3).lowest, between(1, 3).highest) == (1, 3)
@@ -30,7 +30,7 @@ def test_checks_say_what_they_accept() -> None:
     assert not any_of("a", "b").accepts(()) and any_of("a", may_be_empty=True).accepts(())
 
 
-def test_rows_are_declared_as_fields_and_a_secret_is_not_shown() -> None:
+def test_settings_are_declared_as_fields_and_secrets_are_hidden() -> None:
     @dataclass(frozen=True)
     class Both:
         linger_ms: int = Row("", "int", 5, "A wait.", at_least(0)).as_field()
@@ -43,7 +43,7 @@ def test_rows_are_declared_as_fields_and_a_secret_is_not_shown() -> None:
     assert Row.like(rows["linger.ms"], "other.ms", "Another.").check is rows["linger.ms"].check
 
 
-def test_texts() -> None:
+def test_texts_are_read_as_booleans_numbers_and_lists() -> None:
     assert read_boolean(" TRUE ") and not read_boolean("off", {"off": False})
     assert read_integer(" -7 ") == -7
     assert read_list("a, ,b,a") == ("a", "b", "a")
@@ -54,10 +54,10 @@ def test_texts() -> None:
         read_integer("7.5")
 
 
-def test_names_that_are_nearly_right() -> None:
+def test_a_misspelt_name_suggests_the_nearest_known_one() -> None:
     assert did_you_mean("lingr", ["linger", "acks"], shown=repr) == "; did you mean 'linger'?"
     assert did_you_mean("zzz", ["linger", "acks"]) == ""
 
 
-def test_cells_of_tables_are_escaped() -> None:
+def test_the_cells_of_a_table_row_are_escaped() -> None:
     assert table_row("a|b", "c") == "| a\\|b | c |\n"

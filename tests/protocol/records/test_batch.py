@@ -62,7 +62,7 @@ def batch_of(count: int = 3, **stamped: Any) -> bytearray:
     return simple_batch(pairs, 1_700_000_000_000, **stamped)
 
 
-def test_crc32c_known_answer_and_pieces() -> None:
+def test_crc32c_has_the_known_values_also_in_pieces() -> None:
     assert crc32c(b"123456789") == 0xE3069283  # the check value of CRC-32C/iSCSI
     assert crc32c(bytes(32)) == 0x8A9136AA  # RFC 3720, B.4
     assert crc32c(b"456789", crc32c(b"123")) == crc32c(bytearray(b"123456789"))
@@ -96,7 +96,7 @@ def test_the_packed_header_equals_the_declaration(header: BatchHeader) -> None:
     assert read_header_alone(b"~~" + packed, 2) == header
 
 
-def test_attribute_bits() -> None:
+def test_attribute_bits_are_read_from_the_batch_header() -> None:
     assert read_header(batch_of()).codec is Codec.NONE
     header = read_header(batch_of())
     for bits, name in (
@@ -116,14 +116,14 @@ def test_attribute_bits() -> None:
             _ = header.codec
 
 
-def test_r02_offsets_come_from_the_delta_not_from_the_count() -> None:
+def test_r02_the_last_offset_is_computed_from_the_delta_not_the_count() -> None:
     header = read_header(batch_of(3, base_offset=100))
     header.last_offset_delta = 9  # as after compaction
     assert (header.last_offset, header.next_offset, header.record_count) == (109, 110, 3)
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_every_truncation_is_told_apart(codec: Codec) -> None:
+def test_every_truncated_batch_is_recognized(codec: Codec) -> None:
     batch = bytes(simple_batch([(None, b"value" * 20)] * 4, 1, codec=codec))
     for end in range(len(batch)):
         with pytest.raises(TruncatedBatch) as caught:
@@ -148,21 +148,21 @@ def test_every_bit_flip_behind_the_crc_is_detected(codec: Codec) -> None:
     verify_crc(batch, 0, header)
 
 
-def test_verify_crc_at_a_position_covers_just_that_batch() -> None:
+def test_verify_crc_at_a_position_covers_that_batch_only() -> None:
     buffer = memoryview(bytes(batch_of(2)) + bytes(batch_of(5)) + b"trailing")
     for position, header in iter_batches(buffer, 0, len(buffer) - 8):
         verify_crc(buffer, position, header)
 
 
 @pytest.mark.parametrize("length", [-(2**31), -1, 0, 13])
-def test_impossible_length(length: int) -> None:
+def test_an_impossible_batch_length_is_refused(length: int) -> None:
     batch = batch_of()
     batch[8:12] = length.to_bytes(4, "big", signed=True)
     with pytest.raises(CorruptBatch, match=f"batch length {length} is impossible"):
         read_header(batch)
 
 
-def test_length_shorter_than_the_header_is_impossible() -> None:
+def test_a_batch_length_shorter_than_the_header_is_refused() -> None:
     batch = batch_of()
     batch[8:12] = (48).to_bytes(4, "big")
     with pytest.raises(CorruptBatch, match="the header alone has 49"):
@@ -187,7 +187,7 @@ def test_r13_other_magic_is_refused(magic: int) -> None:
         list(iter_batches(batch))
 
 
-def test_r13_a_whole_old_message_shorter_than_our_header() -> None:
+def test_r13_an_old_message_shorter_than_a_batch_header_is_refused() -> None:
     """Magic 1, null key and value: 34 bytes. The message must not look like a cut-off batch."""
     message = bytes(8) + (22).to_bytes(4, "big") + bytes(4) + b"\x01\x00" + bytes(8) + b"\xff" * 8
     with pytest.raises(UnsupportedMagic, match="message format 1"):
@@ -206,7 +206,7 @@ def test_r14_a_trailing_partial_batch_is_ignored() -> None:
     assert list(iter_batches(b"")) == []
 
 
-def test_iter_batches_raises_at_the_damaged_batch_after_giving_the_sound_ones() -> None:
+def test_iter_batches_yields_sound_batches_before_a_damaged_one() -> None:
     damaged = batch_of(2)
     damaged[8:12] = b"\xff\xff\xff\xff"
     batches = iter_batches(bytes(batch_of(1)) + bytes(damaged))
@@ -226,7 +226,7 @@ def test_r01_stamp_leaves_the_checksum_valid() -> None:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_r03_log_append_time_counts_for_every_record(codec: Codec) -> None:
+def test_r03_log_append_time_is_the_timestamp_of_every_record(codec: Codec) -> None:
     builder = BatchBuilder(codec)
     for n in range(5):
         builder.append(1000 + n, None, b"value")
@@ -243,7 +243,7 @@ def test_r03_log_append_time_counts_for_every_record(codec: Codec) -> None:
     }
 
 
-def test_r04_create_time_correction_restores_the_same_bytes() -> None:
+def test_r04_setting_create_time_again_restores_the_same_bytes() -> None:
     original = batch_of()
     changed = bytearray(original)
     set_log_append_time(changed, 0, 5)
@@ -252,7 +252,7 @@ def test_r04_create_time_correction_restores_the_same_bytes() -> None:
     assert changed == original
 
 
-def test_p20_sequences_wrap() -> None:
+def test_p20_sequences_wrap_at_the_largest_int32() -> None:
     assert next_sequence(0, 1) == 1
     assert next_sequence(MAX_SEQUENCE, 1) == 0
     assert next_sequence(MAX_SEQUENCE - 1, 3) == 1
@@ -264,7 +264,7 @@ def test_p20_sequences_wrap() -> None:
 
 
 @given(st.integers(0, MAX_SEQUENCE), st.integers(0, MAX_SEQUENCE))
-def test_p20_previous_undoes_next(sequence: int, count: int) -> None:
+def test_p20_previous_sequence_is_the_inverse_of_next_sequence(sequence: int, count: int) -> None:
     assert 0 <= next_sequence(sequence, count) <= MAX_SEQUENCE
     assert previous_sequence(next_sequence(sequence, count), count) == sequence
     assert next_sequence(previous_sequence(sequence, count), count) == sequence

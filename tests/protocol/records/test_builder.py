@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("codec_twin")
 NOW = 1_700_000_000_000
 
 
-def test_append_answers_the_index() -> None:
+def test_append_returns_the_index_of_the_record() -> None:
     builder = BatchBuilder()
     assert builder.record_count == 0
     assert [builder.append(NOW, None, b"x") for _ in range(3)] == [0, 1, 2]
@@ -44,7 +44,7 @@ def test_a_batch_without_records_cannot_be_built() -> None:
         BatchBuilder().build()
 
 
-def test_nothing_is_appended_after_building() -> None:
+def test_an_append_after_building_is_refused() -> None:
     builder = BatchBuilder()
     builder.append(NOW, None, b"x")
     assert not builder.is_sealed
@@ -65,9 +65,7 @@ def test_nothing_is_appended_after_building() -> None:
         ((float(NOW), None, b"x"), "record timestamp is float"),
     ],
 )
-def test_wrong_types_are_refused_at_append_and_leave_the_batch_as_it_was(
-    row: Any, message: str
-) -> None:
+def test_an_append_of_a_wrong_type_is_refused_and_changes_nothing(row: Any, message: str) -> None:
     builder = BatchBuilder()
     for count in range(2):
         estimated = builder.estimated_bytes
@@ -95,7 +93,7 @@ def test_impossible_timestamps_are_refused(before: list[int]) -> None:
     assert found == [*before, -1, 2**63 - 2]
 
 
-def test_header_key_that_cannot_be_written() -> None:
+def test_a_header_key_that_is_no_valid_utf8_is_refused() -> None:
     with pytest.raises(ValueError, match="cannot be written as UTF-8"):
         BatchBuilder().append(NOW, None, None, [("\ud800", None)])
 
@@ -123,7 +121,7 @@ def test_mutable_buffers_are_copied_at_append() -> None:
     )
 )
 @settings(deadline=None)
-def test_estimates_are_upper_bounds(rows: list[Any]) -> None:
+def test_size_estimates_are_upper_bounds(rows: list[Any]) -> None:
     builder = BatchBuilder()
     alone = 61
     for row in rows:
@@ -144,7 +142,7 @@ def test_estimates_are_upper_bounds(rows: list[Any]) -> None:
         ((2**63 - 2, bytes(2**20), bytes(2**20)), 6),
     ],
 )
-def test_estimates_hold_where_numbers_are_widest(last: Any, slack: int) -> None:
+def test_size_estimates_are_upper_bounds_for_the_widest_numbers(last: Any, slack: int) -> None:
     builders = [BatchBuilder(), BatchBuilder()]
     for builder in builders:
         for _ in range(70):
@@ -156,7 +154,7 @@ def test_estimates_hold_where_numbers_are_widest(last: Any, slack: int) -> None:
     assert used <= record_upper_bound(*last[1:])
 
 
-def test_the_estimate_is_tight_for_ordinary_records() -> None:
+def test_the_size_estimate_is_tight_for_ordinary_records() -> None:
     builder = BatchBuilder()
     for n in range(150):
         builder.append(NOW + n // 30, None, bytes(100))
@@ -164,7 +162,7 @@ def test_the_estimate_is_tight_for_ordinary_records() -> None:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_building_again_restamps_the_same_records(codec: Codec) -> None:
+def test_building_again_gives_the_same_records_a_new_header(codec: Codec) -> None:
     builder = BatchBuilder(codec)
     for n in range(10):
         builder.append(NOW + n, b"k", b"value" * n)
@@ -184,7 +182,7 @@ def test_building_again_restamps_the_same_records(codec: Codec) -> None:
     assert builder.build() != first and builder.build()[61:] == second[61:]
 
 
-def test_r03_built_with_log_append_time() -> None:
+def test_r03_a_batch_is_built_with_log_append_time() -> None:
     builder = BatchBuilder()
     builder.append(1, None, b"x")
     builder.append(2, None, b"y")
@@ -198,7 +196,7 @@ def test_r03_built_with_log_append_time() -> None:
     ] * 2
 
 
-def test_c25_records_come_back_for_splitting() -> None:
+def test_c25_the_records_of_a_built_batch_can_be_split() -> None:
     rows = [(NOW + n, b"k%d" % n, b"v%d" % n, (("h", b"%d" % n),)) for n in range(5)]
     builder = BatchBuilder(Codec.ZSTD)
     for row in rows:
@@ -213,7 +211,7 @@ def test_c25_records_come_back_for_splitting() -> None:
     assert [(r.timestamp, r.key, r.value, r.headers) for r in found] == rows
 
 
-def test_simple_batch() -> None:
+def test_simple_batch_has_the_given_records_offset_and_codec() -> None:
     batch = simple_batch([(b"k", b"v"), (b"gone", None)], NOW, base_offset=9, codec=Codec.LZ4)
     header = read_header(batch)
     verify_crc(batch, 0, header)
@@ -228,7 +226,7 @@ def test_simple_batch() -> None:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_r19_rewriting_keeps_what_identifies_the_batch(codec: Codec) -> None:
+def test_r19_rewriting_keeps_the_offsets_producer_and_codec_of_a_batch(codec: Codec) -> None:
     builder = BatchBuilder(codec)
     for n in range(100):
         builder.append(NOW + n, b"k%d" % (n % 10), b"v%d" % n, [("h", b"%d" % n)])
@@ -249,7 +247,7 @@ def test_r19_rewriting_keeps_what_identifies_the_batch(codec: Codec) -> None:
     assert after.record_count == len(kept)
 
 
-def test_r19_rewriting_to_nothing_leaves_the_bare_header() -> None:
+def test_r19_rewriting_without_records_leaves_the_batch_header() -> None:
     batch = simple_batch([(b"k", b"v")] * 4, NOW, producer_id=9, producer_epoch=1, base_sequence=7)
     empty = rewrite_batch(read_header(batch), [], codec=Codec.GZIP)
     header = read_header(empty)
@@ -260,7 +258,7 @@ def test_r19_rewriting_to_nothing_leaves_the_bare_header() -> None:
     assert read_records(empty, 0, header) == []
 
 
-def test_rewriting_sets_and_keeps_the_delete_horizon() -> None:
+def test_rewrite_batch_sets_and_keeps_the_delete_horizon() -> None:
     batch = simple_batch([(b"k", None), (b"l", b"v")], NOW)
     records = read_records(batch, 0, read_header(batch))
     once = rewrite_batch(read_header(batch), records, delete_horizon_ms=NOW + 5)
@@ -271,7 +269,7 @@ def test_rewriting_sets_and_keeps_the_delete_horizon() -> None:
     assert (again.delete_horizon_ms, again.codec) == (NOW + 5, Codec.SNAPPY)
 
 
-def test_rewriting_keeps_log_append_time() -> None:
+def test_rewrite_batch_keeps_log_append_time() -> None:
     batch = simple_batch([(b"k", b"v")] * 2, 5)
     set_log_append_time(batch, 0, NOW)
     header = read_header(batch)
@@ -301,7 +299,7 @@ def test_r08_recompression_changes_nothing_but_the_codec(before: Codec, after: C
     )
 
 
-def test_r08_recompression_makes_offsets_and_times_anew() -> None:
+def test_r08_recompression_renumbers_offsets_and_timestamp_deltas() -> None:
     """The form of Kafka: offset deltas from 0, times from the first record's, undefined attributes
     cleared."""
     batch = simple_batch([(b"k", b"a"), (b"k", b"b"), (b"k", b"c")], NOW)
@@ -318,7 +316,7 @@ def test_r08_recompression_makes_offsets_and_times_anew() -> None:
     ]
 
 
-def test_r03_recompression_sets_and_clears_the_append_time() -> None:
+def test_r03_recompression_sets_and_clears_log_append_time() -> None:
     batch = simple_batch([(b"k", b"a")], NOW)
     appended = recompress(read_header(batch), body_of(batch), Codec.LZ4, NOW + 7)
     header = read_header(appended)
@@ -327,14 +325,14 @@ def test_r03_recompression_sets_and_clears_the_append_time() -> None:
     assert (cleared.is_log_append_time, cleared.base_timestamp) == (False, NOW + 7)
 
 
-def test_a_time_before_all_times_cannot_be_recompressed() -> None:
+def test_recompression_refuses_a_base_timestamp_below_minus_one() -> None:
     header = read_header(simple_batch([(b"k", b"a")], NOW))
     header.base_timestamp = -2
     with pytest.raises(ValueError, match="-2"):
         recompress(header, body_of(simple_batch([(b"k", b"a")], NOW)), Codec.GZIP)
 
 
-def test_update_crc_after_a_change() -> None:
+def test_update_crc_makes_a_changed_batch_valid_again() -> None:
     batch = simple_batch([(None, b"x")], NOW)
     batch[22] |= 0x10
     with pytest.raises(CorruptBatch):

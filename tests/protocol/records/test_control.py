@@ -20,7 +20,9 @@ from odradek_protocol.stored.control_marker import (
 @pytest.mark.parametrize(
     ("kind", "commit"), [(ControlType.ABORT, False), (ControlType.COMMIT, True)]
 )
-def test_r30_r31_marker_batch(kind: ControlType, commit: bool) -> None:
+def test_r30_r31_a_marker_batch_is_written_as_kafka_writes_it(
+    kind: ControlType, commit: bool
+) -> None:
     batch = control_batch(kind, 7, 4000, 3, 1_700_000_000_000, base_offset=55, leader_epoch=2)
     header = read_header(batch)
     verify_crc(batch, 0, header)
@@ -37,12 +39,12 @@ def test_r30_r31_marker_batch(kind: ControlType, commit: bool) -> None:
     assert marker is not None and marker.is_commit is commit
 
 
-def test_only_transaction_ends_are_built() -> None:
+def test_a_control_batch_is_built_for_commit_and_abort_only() -> None:
     with pytest.raises(ValueError, match="LEADER_CHANGE does not end a transaction"):
         control_batch(ControlType.LEADER_CHANGE, 0, 1, 0, 0)
 
 
-def test_r31_unknown_and_other_types_are_no_markers() -> None:
+def test_r31_other_control_types_are_no_transaction_markers() -> None:
     assert decode_type(b"\x00\x00\x00\x63") is None
     assert decode_marker(b"\x00\x00\x00\x63", b"whatever") is None
     assert decode_type(b"\x00\x00\x00\x02") is ControlType.LEADER_CHANGE
@@ -56,12 +58,12 @@ def test_r32_longer_keys_and_values_are_read_by_their_known_prefix() -> None:
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\x00\x00\x00", b"\xff\xff\x00\x01"])
-def test_unreadable_keys(key: bytes | None) -> None:
+def test_unreadable_control_record_keys_are_refused(key: bytes | None) -> None:
     with pytest.raises(ControlMarkerError, match="control record key"):
         decode_type(key)
 
 
 @pytest.mark.parametrize("value", [None, b"", b"\x00\x00\x00\x00\x00", b"\xff\xff\x00\x00\x00\x01"])
-def test_unreadable_values(value: bytes | None) -> None:
+def test_unreadable_transaction_markers_are_refused(value: bytes | None) -> None:
     with pytest.raises(ControlMarkerError, match="transaction marker"):
         decode_marker(encode_key(ControlType.ABORT), value)

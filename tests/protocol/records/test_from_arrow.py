@@ -104,7 +104,7 @@ def bodies(records: ArrowRecords, partitions: int, limit_bytes: int) -> list[tup
     st.sampled_from([1, 100, 9000, 2**20]),
 )
 @settings(max_examples=budget.examples(150), deadline=None)
-def test_batches_are_those_of_the_builder_whatever_the_layout(
+def test_batches_from_arrow_equal_those_of_the_builder(
     codec: str, rows: Rows, octets: Any, lists: Any, cut: int, limit_bytes: int
 ) -> None:
     records = ArrowRecords(batch_of(rows, octets, lists, cut))
@@ -140,7 +140,7 @@ def test_batches_are_those_of_the_builder_whatever_the_layout(
     ],
     ids=str,
 )
-def test_text_dictionaries_runs_and_fixed_sizes_are_written_as_their_bytes(kind: Any) -> None:
+def test_arrow_texts_dictionaries_and_fixed_sizes_are_written_as_bytes(kind: Any) -> None:
     contents = [b"ab", None, b"cd", b"ab"] if kind == pa.binary(2) else ["no", None, "é", "é"]
     base = kind.value_type if hasattr(kind, "value_type") else kind
     column = pa.array(contents, pa.string() if pa.types.is_dictionary(kind) else base)
@@ -163,7 +163,7 @@ def test_text_dictionaries_runs_and_fixed_sizes_are_written_as_their_bytes(kind:
     assert [record.key for record in found] == [record.value for record in found]
 
 
-def test_a_column_of_nulls_and_columns_that_are_not_there() -> None:
+def test_null_columns_and_missing_columns_are_written_as_null() -> None:
     batch = pa.record_batch({"value": pa.nulls(2), "key": pa.nulls(2), "headers": pa.nulls(2)})
     ((partition, rows, written),) = bodies(ArrowRecords(batch), 3, 2**20)
     assert (partition, rows) == (None, [0, 1])
@@ -184,7 +184,7 @@ def test_timestamps_of_any_unit_become_milliseconds(unit: str) -> None:
     assert read_header(written).base_timestamp == NOW // 1000 * 1000
 
 
-def test_headers_whose_items_are_a_slice_of_other_items() -> None:
+def test_headers_in_a_slice_of_a_struct_array_are_written() -> None:
     items = pa.StructArray.from_arrays(
         [pa.array(["no", "a", "b", "no"]), pa.array([b"0", b"1", None, b"3"])],
         names=["key", "value"],
@@ -197,7 +197,7 @@ def test_headers_whose_items_are_a_slice_of_other_items() -> None:
 
 
 @pytest.mark.parametrize("compression", list(Codec))
-def test_encoded_records_are_a_sealed_batch_under_any_codec(compression: Codec) -> None:
+def test_encoded_records_are_a_sealed_batch_with_every_codec(compression: Codec) -> None:
     rows: Rows = [(b"k", b"v" * 500, [("h", b"1")], 0, NOW + n) for n in range(50)]
     records = ArrowRecords(batch_of(rows, pa.binary(), HEADERS))
     records.place(1)
@@ -223,7 +223,7 @@ def test_encoded_records_are_a_sealed_batch_under_any_codec(compression: Codec) 
 # --- what cannot be written -----------------------------------------------------------------------
 
 
-def test_an_error_names_row_and_column() -> None:
+def test_the_error_for_an_unwritable_row_names_row_and_column() -> None:
     def check(max_bytes: int = 2**20, **columns: Any) -> None:
         ArrowRecords(pa.record_batch({"value": pa.array([b"v"] * 3), **columns})).check(
             max_bytes, 4
@@ -245,7 +245,7 @@ def test_an_error_names_row_and_column() -> None:
         check(9000, key=pa.array([b"", bytes(9000), b""]))
 
 
-def test_columns_of_other_names_and_types_are_refused() -> None:
+def test_arrow_columns_of_other_names_and_types_are_refused() -> None:
     def refused(match: str, **columns: Any) -> None:
         with pytest.raises(UnwritableColumn, match=match):
             ArrowRecords(pa.record_batch(columns))
@@ -270,7 +270,7 @@ def test_columns_of_other_names_and_types_are_refused() -> None:
         ArrowRecords(pa.table({"value": value}))
 
 
-def test_an_array_whose_ends_are_beyond_its_data_is_damaged_not_read() -> None:
+def test_an_arrow_array_with_ends_beyond_its_data_is_refused_as_damaged() -> None:
     # pyarrow itself checks the last end only.
     ends = pa.py_buffer(array("i", [0, 5, 99, 11]))
     column = pa.Array.from_buffers(pa.binary(), 3, [None, ends, pa.py_buffer(b"firstsecond")])
@@ -309,7 +309,7 @@ STAMPS = st.none() | st.lists(st.sampled_from([-2, -1, 0, NOW, 2**63 - 1]), max_
     st.sampled_from([-2, -1, NOW, 2**63 - 1]),
 )
 @settings(max_examples=budget.examples(600), deadline=None)
-def test_the_twins_say_the_same_of_any_buffers(
+def test_both_twins_give_the_same_results_for_random_arrow_buffers(
     codec: str, count: int, key: Any, value: Any, headers: Any, timestamps: Any, partitions: Any,
     max_bytes: int, number: int, order: Any, start: int, end: int, now_ms: int,
 ) -> None:  # fmt: skip
@@ -323,7 +323,7 @@ def test_the_twins_say_the_same_of_any_buffers(
     assert compiled.encode(*arguments) == pure.encode(*arguments)
 
 
-def test_the_compiled_columns_refuse_arguments_that_are_none(codec: str) -> None:
+def test_the_compiled_columns_refuse_invalid_arguments(codec: str) -> None:
     if codec == "pure":
         pytest.skip("the compiled one's")
     columns = native.CODEC.Columns
@@ -339,7 +339,7 @@ def test_the_compiled_columns_refuse_arguments_that_are_none(codec: str) -> None
         columns(1, None, None, (-1, *[(False, 0, None, None, None)] * 4), None, None)
 
 
-def test_the_least_that_a_batch_takes_is_its_header_and_one_record() -> None:
+def test_a_batch_takes_at_least_one_record_whatever_the_limit() -> None:
     records = ArrowRecords(pa.record_batch({"value": pa.array([b"v", b"w"])}))
     assert records.encode(0, 2, 0, NOW, Codec.NONE).record_count == 1
     both = records.encode(0, 2, 2**20, NOW, Codec.NONE)

@@ -100,7 +100,7 @@ def read_all(batch: bytes) -> list[Record]:
 
 @pytest.mark.parametrize("codec", budget.of_which(Codec, [Codec.NONE, Codec.ZSTD]))
 @pytest.mark.parametrize("builder_class", AIO_BUILDERS)
-def test_ours_reads_aiokafka(builder_class: Any, codec: Codec) -> None:
+def test_the_reader_reads_batches_of_aiokafka(builder_class: Any, codec: Codec) -> None:
     batch = theirs(builder_class, ROWS, codec, is_transactional=1)
     header = read_header(batch)
     assert (header.codec, header.is_transactional) == (codec, True)
@@ -113,7 +113,7 @@ def test_ours_reads_aiokafka(builder_class: Any, codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", budget.of_which(Codec, [Codec.NONE, Codec.ZSTD]))
 @pytest.mark.parametrize("reader_class", AIO_READERS)
-def test_aiokafka_reads_ours(reader_class: Any, codec: Codec) -> None:
+def test_aiokafka_reads_the_builders_batches(reader_class: Any, codec: Codec) -> None:
     batch = ours(ROWS, codec, base_offset=1000, transactional=True, producer_id=3)
     reader = reader_class(bytes(batch))
     assert reader.validate_crc()
@@ -125,12 +125,12 @@ def test_aiokafka_reads_ours(reader_class: Any, codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", KAFKA_PYTHON_CODECS)
-def test_ours_reads_kafka_python(codec: Codec) -> None:
+def test_the_reader_reads_batches_of_kafka_python(codec: Codec) -> None:
     assert as_rows(read_all(theirs(kp.DefaultRecordBatchBuilder, ROWS, codec))) == ROWS
 
 
 @pytest.mark.parametrize("codec", KAFKA_PYTHON_CODECS)
-def test_kafka_python_reads_ours(codec: Codec) -> None:
+def test_kafka_python_reads_the_builders_batches(codec: Codec) -> None:
     reader = kp.DefaultRecordBatch(bytes(ours(ROWS, codec, base_offset=50, base_sequence=7)))
     assert reader.validate_crc()
     assert (reader.base_offset, reader.base_sequence, reader.leader_epoch) == (50, 7, -1)
@@ -141,7 +141,7 @@ def test_kafka_python_reads_ours(codec: Codec) -> None:
 
 @given(DRAWN_ROWS, st.sampled_from(Codec))
 @settings(deadline=None)
-def test_aiokafka_and_ours_agree_byte_for_byte(rows: Any, codec: Codec) -> None:
+def test_batches_of_aiokafka_and_the_builder_have_the_same_bytes(rows: Any, codec: Codec) -> None:
     """The format has only one encoding of records; only compressed bytes may differ."""
     mine = ours(rows, codec, producer_id=9, producer_epoch=1, base_sequence=5)
     other = theirs(aio.DefaultRecordBatchBuilder, rows, codec)
@@ -158,14 +158,14 @@ def test_aiokafka_and_ours_agree_byte_for_byte(rows: Any, codec: Codec) -> None:
 
 @given(DRAWN_ROWS)
 @settings(deadline=None)
-def test_kafka_python_and_ours_agree_byte_for_byte(rows: Any) -> None:
+def test_batches_of_kafka_python_and_the_builder_have_the_same_bytes(rows: Any) -> None:
     mine = ours(rows, Codec.NONE, producer_id=9, producer_epoch=1, base_sequence=5)
     other = theirs(kp.DefaultRecordBatchBuilder, rows, Codec.NONE)
     stamp(mine, 0, 0, read_header(other).leader_epoch)
     assert mine == other
 
 
-def test_r03_others_see_log_append_time() -> None:
+def test_r03_aiokafka_and_kafka_python_read_log_append_time() -> None:
     batch = ours(ROWS[:4], Codec.ZSTD)
     set_log_append_time(batch, 0, NOW + 7)
     for reader in (aio.DefaultRecordBatch(bytes(batch)), kp.DefaultRecordBatch(bytes(batch))):
@@ -177,7 +177,7 @@ def test_r03_others_see_log_append_time() -> None:
 
 
 @pytest.mark.parametrize("kind", [ControlType.ABORT, ControlType.COMMIT])
-def test_r30_others_know_our_markers(kind: ControlType) -> None:
+def test_r30_aiokafka_and_kafka_python_read_transaction_markers(kind: ControlType) -> None:
     batch = bytes(control_batch(kind, 7, 9, 1, NOW))
     (marker,) = kp.DefaultRecordBatch(batch)
     assert (marker.version, marker.commit, marker.abort) == (0, bool(kind), not kind)
@@ -187,7 +187,7 @@ def test_r30_others_know_our_markers(kind: ControlType) -> None:
     assert record.key == bytes([0, 0, 0, kind])
 
 
-def test_r14_others_walk_our_batches_in_a_row() -> None:
+def test_r14_aiokafka_and_kafka_python_read_consecutive_batches() -> None:
     row = ours(ROWS[:5], Codec.LZ4) + ours(ROWS[5:9], Codec.NONE, base_offset=5)
     cut = bytes(row + ours(ROWS[:1], Codec.NONE, base_offset=9)[:-1])
     assert [header.base_offset for _, header in iter_batches(cut)] == [0, 5]
@@ -257,7 +257,7 @@ LIBRDKAFKA_ROWS: list[Any] = [(t, k, v, h) for t, k, v, h in ROWS if t >= 0]
 
 
 @pytest.mark.parametrize("codec", budget.of_which(Codec, [Codec.NONE, Codec.ZSTD]))
-def test_ours_reads_librdkafka(mock: MockCluster, codec: Codec) -> None:
+def test_the_reader_reads_batches_of_librdkafka(mock: MockCluster, codec: Codec) -> None:
     topic = f"from-librdkafka-{codec.name}"
     mock.create(topic)
     producer = confluent_kafka.Producer(
@@ -288,7 +288,7 @@ def test_ours_reads_librdkafka(mock: MockCluster, codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", budget.of_which(Codec, [Codec.NONE, Codec.ZSTD]))
-def test_librdkafka_reads_ours(mock: MockCluster, codec: Codec) -> None:
+def test_librdkafka_reads_the_builders_batches(mock: MockCluster, codec: Codec) -> None:
     topic = f"to-librdkafka-{codec.name}"
     mock.create(topic)
     mock.produce(topic, bytes(ours(LIBRDKAFKA_ROWS, codec)))

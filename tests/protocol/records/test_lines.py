@@ -26,7 +26,7 @@ NOW = 1_700_000_000_000
     data=st.lists(st.sampled_from([b"a", b"b", b";", b"--", b"-"])).map(b"".join),
     delimiter=st.sampled_from([b";", b"--", b"-", b"a-"]),
 )
-def test_lines_are_what_stands_before_each_delimiter(data: bytes, delimiter: bytes) -> None:
+def test_data_is_split_into_lines_at_each_delimiter(data: bytes, delimiter: bytes) -> None:
     values, ends, used = split_lines(data, delimiter)
     *lines, rest = data.split(delimiter)
     assert (values, data[used:]) == (b"".join(lines), rest)
@@ -36,7 +36,7 @@ def test_lines_are_what_stands_before_each_delimiter(data: bytes, delimiter: byt
     assert (records.count, records.used_bytes) == (len(lines), used)
 
 
-def test_very_many_lines_and_a_very_long_one() -> None:
+def test_many_lines_and_a_very_long_line_are_split() -> None:
     data = b"\n" * 5_000 + b"x" * 300_000 + b"\n" + b"ab\n" * 5_000
     values, ends, used = split_lines(data, b"\n")
     assert (len(values), len(ends), used) == (310_000, 4 * 10_002, len(data))
@@ -44,12 +44,12 @@ def test_very_many_lines_and_a_very_long_one() -> None:
 
 
 @pytest.mark.parametrize("ends", [[1, 2], [0, 2, 1], [0, 3], [0, -1], [5]])
-def test_ends_that_do_not_fit_are_refused(ends: list[int]) -> None:
+def test_line_ends_that_do_not_fit_the_values_are_refused(ends: list[int]) -> None:
     with pytest.raises(ValueError, match="do not fit"):
         join_lines(b"ab", array("i", ends).tobytes(), b"\n")
 
 
-def test_nothing_is_no_line() -> None:
+def test_empty_data_has_no_line() -> None:
     assert join_lines(b"", b"", b"\n") == b""
     assert split_lines(b"", b"\n") == (b"", bytes(4), 0)
 
@@ -93,7 +93,7 @@ def batch_of(values: list[bytes | None], base_offset: int, timestamp: int = NOW)
     return header, read_body(batch, 0, header)
 
 
-def test_values_are_gathered_as_lines_up_to_the_end_of_their_partition() -> None:
+def test_record_values_are_joined_as_lines_up_to_an_end_offset() -> None:
     lines = ValueLines(b"|", {("t", 0): 14})
     assert lines.add("t", 0, *batch_of([b"a", None, b"c"], 10), first=11) == -1
     assert lines.positions == {("t", 0): 13}
@@ -106,20 +106,20 @@ def test_values_are_gathered_as_lines_up_to_the_end_of_their_partition() -> None
     assert (lines.count, lines.take(), lines.firsts, lines.positions) == (0, b"", {}, {})
 
 
-def test_values_are_gathered_whatever_time_their_records_have() -> None:
+def test_record_values_are_joined_as_lines_for_any_timestamp() -> None:
     """Arrow's microseconds could not represent the timestamp, which is not needed here."""
     lines = ValueLines(b"\n", {})
     assert lines.add("t", 0, *batch_of([b"v"], 0, 2**63 - 2)) == -1
     assert lines.take() == b"v\n"
 
 
-def test_enough_lines_are_said_to_be_enough() -> None:
+def test_value_lines_are_full_after_enough_bytes() -> None:
     lines = ValueLines(b"\n", {})
     lines.add("t", 0, *batch_of([bytes(600_000), bytes(600_000)], 0))
     assert lines.is_full
 
 
-def test_a_damaged_batch_gives_no_line() -> None:
+def test_a_damaged_batch_adds_no_line() -> None:
     lines = ValueLines(b"\n", {})
     header, body = batch_of([b"a", b"b"], 0)
     with pytest.raises(CorruptBatch):
@@ -127,7 +127,7 @@ def test_a_damaged_batch_gives_no_line() -> None:
     assert lines.count == 0
 
 
-def test_the_compiled_twin_refuses_what_it_cannot_split() -> None:
+def test_the_compiled_twin_refuses_invalid_arguments() -> None:
     compiled: ModuleType | None = record_codecs.twin("compiled")
     assert compiled is not None
     assert compiled.split_lines(b"abc", b"") is None

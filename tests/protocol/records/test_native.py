@@ -38,7 +38,7 @@ def module(**attributes: Any) -> Any:
     return SimpleNamespace(**{"ABI": native.EXPECTED_ABI, "SOURCE_CRC": 0, **attributes})
 
 
-def test_what_is_in_use_says_so() -> None:
+def test_the_report_names_the_codec_in_use() -> None:
     assert (native.CODEC is not None) == native.IN_USE
     assert native.describe() == ("compiled" if native.IN_USE else f"pure Python ({native.REASON})")
     assert bool(native.REASON) != native.IN_USE
@@ -48,13 +48,13 @@ def test_the_source_and_python_agree_on_the_abi() -> None:
     assert f"#define NATIVE_ABI {native.EXPECTED_ABI}\n" in SOURCE.read_text(encoding="utf-8")
 
 
-def test_another_abi_is_left_alone() -> None:
+def test_a_compiled_codec_with_another_abi_is_not_used() -> None:
     trouble = native.unfit(module(ABI=native.EXPECTED_ABI + 1), "/nowhere")
     assert trouble is not None and f"needs {native.EXPECTED_ABI}" in trouble
     assert native.unfit(SimpleNamespace(), "/nowhere") is not None  # type: ignore[arg-type]
 
 
-def test_a_checkout_whose_source_has_changed_is_left_alone(tmp_path: Path) -> None:
+def test_a_compiled_codec_older_than_its_source_is_not_used(tmp_path: Path) -> None:
     found: Any = record_codecs.twin("compiled")
     assert native.unfit(found, str(SOURCE)) is None
     changed = tmp_path / "_native.c"
@@ -90,7 +90,9 @@ def described(protocol: Path, **environment: str) -> subprocess.CompletedProcess
 
 
 @pytest.mark.full
-def test_found_missing_switched_off_stale_and_broken(tmp_path: Path, library: Path) -> None:
+def test_the_pure_codec_replaces_a_missing_disabled_stale_or_broken_one(
+    tmp_path: Path, library: Path
+) -> None:
     place = copy_of_the_package(tmp_path)
     protocol = tmp_path / "protocol"
     done = described(protocol)
@@ -150,7 +152,7 @@ def test_a_compiler_that_fails_costs_speed_only(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_python_s_headers_the_package_is_named(
+def test_a_build_without_python_headers_names_the_package(
     hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ODRADEK_PURE", raising=False)

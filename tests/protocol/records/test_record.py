@@ -131,7 +131,7 @@ def test_varint_round_trip(number: int) -> None:
     assert read_varint(encoded, 0) == (number, len(encoded))
 
 
-def test_varint_known_bytes() -> None:
+def test_varints_have_the_known_bytes() -> None:
     known = {0: "00", -1: "01", 1: "02", 63: "7e", -64: "7f", 64: "8001", 300: "d804"}
     for number, encoded in known.items():
         assert zigzag_encode(number).hex() == encoded
@@ -154,7 +154,9 @@ def test_overlong_varlongs_are_rejected(encoded: str) -> None:
 
 @given(st.lists(ROWS, min_size=1, max_size=30), st.sampled_from(Codec), st.integers(0, 2**40))
 @settings(deadline=None)
-def test_what_was_built_is_read(rows: list[Any], codec: Codec, base_offset: int) -> None:
+def test_records_are_read_as_they_were_built(
+    rows: list[Any], codec: Codec, base_offset: int
+) -> None:
     batch = build(rows, codec, base_offset=base_offset)
     header = read_header(batch)
     verify_crc(batch, 0, header)
@@ -172,7 +174,7 @@ def test_what_was_built_is_read(rows: list[Any], codec: Codec, base_offset: int)
 
 @pytest.mark.parametrize("count", [63, 64, 65, 129, 8191, 8192, 8193, 20_000])
 @pytest.mark.parametrize("key", [None, b"", b"key"])
-def test_widths_of_offsets_change_within_a_batch(count: int, key: bytes | None) -> None:
+def test_offset_deltas_of_every_width_are_read(count: int, key: bytes | None) -> None:
     batch = build([(NOW + n // 100, key, b"%06d" % n) for n in range(count)], base_offset=7)
     columns = read_columns(batch, 0, read_header(batch))
     assert columns.offsets == range(7, 7 + count)
@@ -183,7 +185,7 @@ def test_widths_of_offsets_change_within_a_batch(count: int, key: bytes | None) 
 
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 8191, 8192, 70_000, 1_048_576, 3_000_000])
-def test_widths_of_lengths(size: int) -> None:
+def test_keys_and_values_of_every_length_are_read(size: int) -> None:
     rows = [(NOW, bytes(size), b"v"), (NOW, None, bytes(size)), (NOW, bytes(size), bytes(size))]
     batch = build(rows)
     found = read_records(batch, 0, read_header(batch))
@@ -209,7 +211,7 @@ def test_an_empty_batch_has_no_records() -> None:
     assert read_columns(batch, 0, read_header(batch)).values == []
 
 
-def test_r19_gaps_between_offsets() -> None:
+def test_r19_gaps_between_offsets_are_read() -> None:
     batch = simple_batch([(None, b"a"), (None, b"b")], NOW, base_offset=10)
     batch[26] = 8  # last offset delta
     batch[-5] = 2 * 5  # the second record's offset delta
@@ -272,7 +274,7 @@ def test_bulk_reading_equals_plain_reading_of_damaged_records(runs: Any, data: A
     assert bulk_parse(bytes(body), len(rows)) == plain_parse(bytes(body), len(rows))
 
 
-def test_the_bulk_path_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ordinary_records_are_read_in_bulk(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
 
     def counting(*args: Any) -> int:
@@ -287,7 +289,7 @@ def test_the_bulk_path_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(taken) > 4900
 
 
-def test_every_single_byte_change_in_a_run_is_read_as_the_plain_reader_does() -> None:
+def test_bulk_reading_equals_plain_reading_after_a_change_of_any_byte() -> None:
     body = bytearray(build([(NOW + n, None, b"abc") for n in range(40)])[61:])
     for at in range(len(body)):
         kept = body[at]
@@ -310,7 +312,7 @@ SHAPES: dict[str, Callable[[int], Any]] = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_any_byte_changed_within_a_run_is_read_as_the_plain_reader_does(shape: str) -> None:
+def test_bulk_reading_equals_plain_reading_for_changed_records_of_any_shape(shape: str) -> None:
     """A record among those with one byte of offset delta, and one among those with two."""
     rows = [SHAPES[shape](n) for n in range(120)]
     body = bytearray(build(rows)[61:])
@@ -344,7 +346,7 @@ def test_a_number_of_three_bytes_is_not_taken_for_one_of_two(record: str) -> Non
     assert bulk_parse(data, 1) == plain_parse(data, 1)
 
 
-def test_attributes_are_ignored_however_they_look() -> None:
+def test_record_attributes_are_ignored() -> None:
     """With attributes of three bytes, a careless reader would take them for the first byte of a
     timestamp."""
     record = b"\xff" + zigzag_encode(2**62) + bytes.fromhex("00 01") + zigzag_encode(8200)
@@ -374,7 +376,7 @@ def test_every_truncation_of_the_records_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("count", [-1, -(2**31), 2**31 - 1])
-def test_r12_record_count_that_cannot_be(count: int) -> None:
+def test_r12_an_impossible_record_count_is_refused(count: int) -> None:
     batch = simple_batch([(None, b"x")], NOW)
     header = read_header(batch)
     header.record_count = count
@@ -395,7 +397,7 @@ def test_r12_record_count_that_cannot_be(count: int) -> None:
         ("0e 00 00 ff ff ff ff ff 01 01 02 61 00", "varint longer than 5 bytes"),
     ],
 )
-def test_impossible_records(record: str, message: str) -> None:
+def test_an_impossible_record_is_refused(record: str, message: str) -> None:
     with pytest.raises(CorruptBatch, match=message):
         parse_records(bytes.fromhex(record), 1)
 
@@ -435,7 +437,7 @@ def test_r08_any_negative_length_is_null(record: str, found: Any) -> None:
         ("29 00 00 00 01 14 76767676767676767676 02 02 68 02 61", "is said to end at"),
     ],
 )
-def test_impossible_records_of_ordinary_length(record: str, message: str) -> None:
+def test_an_impossible_record_of_ordinary_length_is_refused(record: str, message: str) -> None:
     """The same with a record long enough for the fast path."""
     sound = simple_batch([(None, bytes(20))], NOW)[61:]
     with pytest.raises(CorruptBatch, match=message):
@@ -444,7 +446,7 @@ def test_impossible_records_of_ordinary_length(record: str, message: str) -> Non
         parse_records(bytes.fromhex(record) + bytes(sound), 2)
 
 
-def test_more_records_than_offsets() -> None:
+def test_more_records_than_offsets_are_refused() -> None:
     batch = simple_batch([(None, b"x")] * 3, NOW)
     header = read_header(batch)
     header.last_offset_delta = 1
@@ -453,7 +455,7 @@ def test_more_records_than_offsets() -> None:
 
 
 @pytest.mark.parametrize("delta", ["01", "08", "feffffff0f"])
-def test_offset_deltas_outside_the_batch(delta: str) -> None:
+def test_an_offset_delta_outside_the_batch_is_refused(delta: str) -> None:
     """-1, one more than the last offset delta of 3, and the largest of all."""
     record = bytes.fromhex("00 00" + delta + "01 01 00")
     body = zigzag_encode(len(record)) + record
@@ -464,7 +466,7 @@ def test_offset_deltas_outside_the_batch(delta: str) -> None:
         read_records(batch, 0, read_header(batch))
 
 
-def test_offsets_and_timestamps_that_no_int64_holds() -> None:
+def test_offsets_and_timestamps_beyond_int64_are_refused() -> None:
     batch = simple_batch([(None, b"x"), (None, b"y")], NOW)
     header = read_header(batch)
     header.base_offset = 2**63 - 1
@@ -478,14 +480,14 @@ def test_offsets_and_timestamps_that_no_int64_holds() -> None:
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
-def test_r12_body_beyond_the_limit(codec: Codec) -> None:
+def test_r12_a_body_that_decompresses_beyond_the_limit_is_refused(codec: Codec) -> None:
     batch = simple_batch([(None, bytes(100_000))], NOW, codec=codec)
     with pytest.raises(CorruptBatch, match="more than the limit of 50000 bytes"):
         read_records(batch, 0, read_header(batch), 50_000)
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
-def test_body_that_does_not_decompress(codec: Codec) -> None:
+def test_a_body_that_does_not_decompress_is_refused(codec: Codec) -> None:
     batch = simple_batch([(None, b"x")], NOW)
     batch[22] = codec
     with pytest.raises(CorruptBatch, match="batch at offset 0: "):
@@ -494,5 +496,5 @@ def test_body_that_does_not_decompress(codec: Codec) -> None:
 
 @given(st.binary(max_size=120), st.integers(0, 20))
 @settings(max_examples=budget.examples(500))
-def test_arbitrary_bytes_are_read_as_the_plain_reader_does(data: bytes, count: int) -> None:
+def test_bulk_reading_equals_plain_reading_of_arbitrary_bytes(data: bytes, count: int) -> None:
     assert bulk_parse(data, count) == plain_parse(data, count)

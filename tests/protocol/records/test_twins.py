@@ -145,7 +145,9 @@ def appended(
 
 
 @given(rows=ROWS, limit_bytes=st.just(MAX_INT64) | st.integers(0, 30_000))
-def test_both_write_the_same_bytes(compiled: ModuleType, rows: list[Any], limit_bytes: int) -> None:
+def test_both_twins_write_the_same_bytes(
+    compiled: ModuleType, rows: list[Any], limit_bytes: int
+) -> None:
     """Both also refuse the same rows for lack of room, and continue behind them."""
     fast, plain = compiled.BatchWriter(), PureBatchWriter()
     assert appended(fast, rows, limit_bytes) == appended(plain, rows, limit_bytes)
@@ -154,7 +156,7 @@ def test_both_write_the_same_bytes(compiled: ModuleType, rows: list[Any], limit_
 
 @pytest.mark.parametrize("count", budget.of_which([1, 63, 64, 65, 8191, 8193], [1, 64, 65]))
 @pytest.mark.parametrize("value", [None, b"", b"v" * 63, b"v" * 64, b"v" * 8192])
-def test_both_write_the_same_bytes_at_every_width(
+def test_both_twins_write_the_same_bytes_at_every_width(
     compiled: ModuleType, count: int, value: bytes | None
 ) -> None:
     rows: list[Any] = [(NOW + n % 3 * 100, None, value, ()) for n in range(count)]
@@ -186,7 +188,7 @@ class _Octets(bytes):
         (NOW, None, memoryview(b"v"), None, MAX_INT64),
     ],
 )
-def test_what_is_no_plain_row_is_left_to_the_builder_by_both(
+def test_both_twins_leave_rows_of_other_types_to_the_builder(
     compiled: ModuleType, row: tuple[Any, ...]
 ) -> None:
     for writer in (compiled.BatchWriter(), PureBatchWriter()):
@@ -197,7 +199,7 @@ def test_what_is_no_plain_row_is_left_to_the_builder_by_both(
             writer.append(NOW, b"k", b"v", None, MAX_INT64)
 
 
-def test_a_row_is_released_once_it_is_written(compiled: ModuleType) -> None:
+def test_the_objects_of_a_written_row_are_released(compiled: ModuleType) -> None:
     value = b"v" * 100
     references = sys.getrefcount(value)
     writer = compiled.BatchWriter()
@@ -235,7 +237,9 @@ def test_places_are_kept_from_the_garbage_collector_until_they_are_tracked(
 
 
 @given(rows=ROWS, draw=st.data())
-def test_both_read_what_is_sound(compiled: ModuleType, rows: list[Any], draw: Any) -> None:
+def test_both_twins_read_sound_records_alike(
+    compiled: ModuleType, rows: list[Any], draw: Any
+) -> None:
     first = draw.draw(st.integers(0, 20))
     window = (first, draw.draw(st.integers(0, 30)), draw.draw(st.integers(0, 15)))
     place = (draw.draw(st.integers(0, 12)), len(rows) - 1, rows[0][0], draw.draw(st.none() | TIMES))
@@ -247,7 +251,9 @@ def test_both_read_what_is_sound(compiled: ModuleType, rows: list[Any], draw: An
 
 @settings(max_examples=budget.examples(300))
 @given(rows=ROWS, draw=st.data())
-def test_both_read_damage_alike(compiled: ModuleType, rows: list[Any], draw: Any) -> None:
+def test_both_twins_read_damaged_records_alike(
+    compiled: ModuleType, rows: list[Any], draw: Any
+) -> None:
     data = bytearray(body_of(rows))
     for _ in range(draw.draw(st.integers(1, 4))):
         at = draw.draw(st.integers(0, len(data)))
@@ -278,7 +284,7 @@ def test_both_read_damage_alike(compiled: ModuleType, rows: list[Any], draw: Any
 @example(b"", 0, (MAX_INT64, 1, 0, None), (0, 0, 0))
 @example(b"", 200_000, (0, 1, 0, None), (0, 0, 0))
 @example(b"", 0, (MAX_INT64, -5, 0, MAX_INT64), (0, 0, 0))
-def test_both_read_any_bytes_alike(
+def test_both_twins_read_any_bytes_alike(
     compiled: ModuleType,
     data: bytes,
     count: int,
@@ -326,7 +332,7 @@ def raw_varint(number: int, padding: int) -> bytes:
     octets=st.binary(max_size=4),
     honest=st.booleans(),
 )
-def test_both_read_odd_numbers_alike(
+def test_both_twins_read_unusual_varints_alike(
     compiled: ModuleType, numbers: list[tuple[int, int]], octets: bytes, honest: bool
 ) -> None:
     length, *fields = (raw_varint(*number) for number in numbers)
@@ -336,7 +342,7 @@ def test_both_read_odd_numbers_alike(
         agree(compiled, data, count, (0, 2**31 - 1, 0, None), (0, MAX_INT64, 9), 7)
 
 
-def test_times_that_microseconds_cannot_hold_are_refused_by_both(compiled: ModuleType) -> None:
+def test_both_twins_refuse_timestamps_beyond_microseconds(compiled: ModuleType) -> None:
     data = body_of([(0, b"k", b"v", [])])
     for time, fits in ((MAX_INT64 // 1000, True), (MAX_INT64 // 1000 + 1, False)):
         for place in ((0, 0, time, None), (0, 0, 0, time), (0, 0, -time, None)):
@@ -346,7 +352,7 @@ def test_times_that_microseconds_cannot_hold_are_refused_by_both(compiled: Modul
             assert fits or answer[0][0] is TimestampBeyondMicroseconds
 
 
-def test_many_rows_grow_the_buffers(compiled: ModuleType) -> None:
+def test_both_twins_gather_more_rows_than_a_first_buffer_holds(compiled: ModuleType) -> None:
     rows: list[Any] = [
         (NOW, b"k%d" % n if n % 3 else None, b"v" * (n % 300), [("a", b"1")] * (n % 4))
         for n in range(3000)
@@ -361,7 +367,7 @@ def test_many_rows_grow_the_buffers(compiled: ModuleType) -> None:
     assert fast.take() == plain.take()
 
 
-def test_the_compiled_twin_checks_what_it_is_given(compiled: ModuleType) -> None:
+def test_the_compiled_twin_refuses_arguments_of_wrong_types(compiled: ModuleType) -> None:
     for call, arguments in (
         (compiled.parse, ("text", 1)),
         (compiled.parse, (bytearray(9), 1)),
@@ -384,7 +390,7 @@ def test_the_compiled_twin_checks_what_it_is_given(compiled: ModuleType) -> None
         compiled.Rows(7).add(b"", 0, 0, 0, 0, "now", 0, 0, 0)
 
 
-def test_what_is_scanned_need_not_be_bytes(compiled: ModuleType) -> None:
+def test_records_are_scanned_in_any_buffer(compiled: ModuleType) -> None:
     """The input may be a part of a receive buffer, which is neither copied nor kept."""
     body = body_of([(NOW, b"k", b"v", []), (NOW + 9, None, b"v", [])])
     buffer = bytearray(b"##" + body + b"##")
@@ -395,7 +401,7 @@ def test_what_is_scanned_need_not_be_bytes(compiled: ModuleType) -> None:
         del buffer[-1]
 
 
-def test_builder_and_reader_agree_across_the_twins(compiled: ModuleType) -> None:
+def test_each_twin_reads_batches_of_the_other(compiled: ModuleType) -> None:
     """A batch that one wrote is read by the other."""
     for writer, reader in ((compiled, None), (None, compiled)):
         builder = BatchBuilder()
@@ -407,7 +413,7 @@ def test_builder_and_reader_agree_across_the_twins(compiled: ModuleType) -> None
         assert found[5]
 
 
-def test_among_very_many_records_nobody_looks_for_the_one_that_is_damaged(
+def test_the_damaged_one_of_very_many_records_is_not_searched(
     compiled: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pure twin would take most of a microsecond for each record."""

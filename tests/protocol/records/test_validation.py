@@ -47,7 +47,7 @@ def test_a_sound_batch_is_accepted(codec: Codec) -> None:
     assert bytes(checked.body) == batch_at(NOW, NOW + 5, NOW - 5, NOW + 5)[61:]
 
 
-def test_r04_the_maximum_is_that_of_the_records() -> None:
+def test_r04_the_largest_timestamp_is_computed_from_the_records() -> None:
     batch = batch_at(NOW, NOW + 5)
     header = read_header(batch)
     header.max_timestamp = 1
@@ -65,7 +65,9 @@ def test_r04_the_maximum_is_that_of_the_records() -> None:
         ((-1, 5, NOW), [1]),
     ],
 )
-def test_r05_window(timestamps: tuple[int, ...], bad: list[int]) -> None:
+def test_r05_timestamps_outside_the_allowed_range_are_refused(
+    timestamps: tuple[int, ...], bad: list[int]
+) -> None:
     rules = RecordRules(timestamp_before_max_ms=2 * HOUR, timestamp_after_max_ms=HOUR)
     checked = check(batch_at(*timestamps), rules)
     assert [index for index, _ in checked.record_errors] == bad
@@ -73,7 +75,7 @@ def test_r05_window(timestamps: tuple[int, ...], bad: list[int]) -> None:
     assert checked.accepted is not bool(bad)
 
 
-def test_r05_no_window_without_limits_and_for_log_append_time() -> None:
+def test_r05_timestamps_are_unlimited_by_default_and_for_log_append_time() -> None:
     batch = batch_at(1, 2**60)
     assert check(batch).accepted
     rules = RecordRules(log_append_time=True, timestamp_before_max_ms=1, timestamp_after_max_ms=1)
@@ -93,7 +95,7 @@ def test_r05_a_producer_may_not_set_log_append_time() -> None:
     assert check(batch).invalid_timestamp
 
 
-def test_r05_with_the_bit_set_all_have_the_largest_timestamp() -> None:
+def test_r05_the_largest_timestamp_counts_if_log_append_time_is_set() -> None:
     """The timestamps of single records are ignored, as by Kafka."""
     rules = RecordRules(timestamp_before_max_ms=HOUR)
     batch = batch_at(1, NOW)
@@ -104,7 +106,7 @@ def test_r05_with_the_bit_set_all_have_the_largest_timestamp() -> None:
     assert [index for index, _ in check(batch, rules).record_errors] == [0, 1]
 
 
-def test_r05_a_sum_that_is_no_timestamp_is_refused_whatever_the_window() -> None:
+def test_r05_a_timestamp_that_overflows_int64_is_refused() -> None:
     batch = batch_at(NOW, NOW + 5)
     header = read_header(batch)
     header.base_timestamp = 2**63 - 3
@@ -129,7 +131,7 @@ def test_r07_a_compacted_topic_needs_keys() -> None:
     assert not checked.invalid_timestamp
 
 
-def test_r06_both_kinds_of_trouble_are_listed() -> None:
+def test_r06_records_without_key_and_with_bad_timestamps_are_listed() -> None:
     """The timestamp of a record without a key is not checked."""
     builder = BatchBuilder()
     builder.append(NOW, None, b"v")
@@ -144,7 +146,7 @@ def test_r06_both_kinds_of_trouble_are_listed() -> None:
     assert not check(keyless, rules).invalid_timestamp
 
 
-def test_r08_what_is_odd_about_offset_deltas_is_told() -> None:
+def test_r08_gaps_and_overflows_of_offset_deltas_are_reported() -> None:
     batch = simple_batch([(b"k", b"v")] * 5, NOW)
     header = read_header(batch)
     gaps = rewrite_batch(header, read_records(batch, 0, header)[1:])
@@ -156,7 +158,7 @@ def test_r08_what_is_odd_about_offset_deltas_is_told() -> None:
     assert check(batch).in_order and check(batch).in_range
 
 
-def test_r10_what_java_does_not_read_is_not_taken() -> None:
+def test_r10_an_lz4_body_that_java_does_not_read_is_refused() -> None:
     body = bytes(simple_batch([(b"k", b"v")], NOW)[61:])
     sound = simple_batch([(b"k", b"v")], NOW, codec=Codec.LZ4)
     both = seal(read_header(sound), compress(Codec.LZ4, body) + compress(Codec.LZ4, b""))
@@ -173,7 +175,7 @@ def test_the_list_of_bad_records_is_limited() -> None:
 
 @pytest.mark.parametrize("key", [b"k", None])
 @pytest.mark.parametrize("timestamp", [NOW, NOW + HOUR + 1, 0])
-def test_of_too_many_records_is_told_that_some_are_bad_and_not_which(
+def test_bad_records_of_a_very_large_batch_are_not_listed(
     monkeypatch: pytest.MonkeyPatch, timestamp: int, key: bytes | None
 ) -> None:
     """An object for each of millions of errors would block the loop, and fill the memory."""
@@ -197,7 +199,7 @@ def test_of_too_many_records_is_told_that_some_are_bad_and_not_which(
 
 
 @pytest.mark.parametrize("timestamps", [(-1, -1), (-1, NOW)])
-def test_r05_no_timestamp_within_no_limits_takes_no_second_look(
+def test_r05_records_without_timestamps_are_not_parsed_without_a_limit(
     monkeypatch: pytest.MonkeyPatch, timestamps: tuple[int, ...]
 ) -> None:
     batch = batch_at(*timestamps)
@@ -205,7 +207,7 @@ def test_r05_no_timestamp_within_no_limits_takes_no_second_look(
     assert check(batch, RecordRules(timestamp_before_max_ms=2**63 - 1)).accepted
 
 
-def test_r12_limit_and_damage_raise() -> None:
+def test_r12_a_damaged_or_too_large_body_is_an_error() -> None:
     batch = simple_batch([(None, bytes(100_000))], NOW, codec=Codec.ZSTD)
     with pytest.raises(CorruptBatch, match="more than the limit"):
         validate_records(batch, 0, read_header(batch), RecordRules(), NOW, 1000)

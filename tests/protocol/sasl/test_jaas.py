@@ -26,13 +26,13 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
         (f'{PLAIN} required username="alice" password="\\9\\q\\400";', {"password": "9q 0"}),
     ],
 )
-def test_options_are_read_as_java_reads_them(text: str, options: dict[str, str]) -> None:
+def test_jaas_options_are_read_as_by_java(text: str, options: dict[str, str]) -> None:
     expected = {"username": "alice", **options}
     assert parse_jaas(text) == [LoginModule(PLAIN, expected)]
     assert parse_jaas(text)[0].short_name == "PlainLoginModule"
 
 
-def test_several_modules() -> None:
+def test_several_login_modules_are_read() -> None:
     assert [each.name for each in parse_jaas("A required; B required x=y;")] == ["A", "B"]
     assert parse_jaas(" // nothing") == []
 
@@ -49,11 +49,11 @@ def test_several_modules() -> None:
         (PLAIN, "must come one of required"),
     ],
 )
-def test_wrong_lines_are_named_without_their_values(text: str, words: str) -> None:
+def test_the_error_for_an_invalid_jaas_line_hides_its_values(text: str, words: str) -> None:
     with pytest.raises(JaasError, match=words) as caught:
         parse_jaas(text)
     assert "secret" not in str(caught.value)
 
 
-def test_no_value_is_shown() -> None:
+def test_a_login_module_hides_its_option_values() -> None:
     assert "secret" not in repr(parse_jaas(f'{PLAIN} required password="secret";'))

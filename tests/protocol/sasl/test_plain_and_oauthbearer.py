@@ -13,7 +13,7 @@ from odradek_protocol.sasl.oauthbearer import (
 from odradek_protocol.sasl.plain import PlainMessage, parse_plain
 
 
-def test_plain_is_name_and_password() -> None:
+def test_a_plain_message_has_authorization_id_user_and_password() -> None:
     message = PlainMessage("alice", "größe=,", "bob")
     assert message.encode() == b"bob\0alice\0gr\xc3\xb6\xc3\x9fe=,"
     assert parse_plain(message.encode()) == message
@@ -31,17 +31,17 @@ def test_plain_is_name_and_password() -> None:
         (b"\0alice\0\xff", "no UTF-8"),
     ],
 )
-def test_what_is_not_plain_is_refused(token: bytes, problem: str) -> None:
+def test_an_invalid_plain_message_is_refused(token: bytes, problem: str) -> None:
     with pytest.raises(SaslMessageError, match=problem):
         parse_plain(token)
 
 
-def test_plain_cannot_carry_nul() -> None:
+def test_a_plain_message_with_nul_is_refused() -> None:
     with pytest.raises(SaslMessageError, match="NUL"):
         PlainMessage("a\0b", "c").encode()
 
 
-def test_a_token_goes_with_its_extensions() -> None:
+def test_an_oauthbearer_message_has_a_token_and_extensions() -> None:
     message = OAuthBearerMessage("ab.cd.ef=", "", {"trace": "a=b, c"})
     assert message.encode() == b"n,,\x01auth=Bearer ab.cd.ef=\x01trace=a=b, c\x01\x01"
     assert parse_oauthbearer(message.encode()) == message
@@ -69,7 +69,7 @@ def test_a_token_goes_with_its_extensions() -> None:
         b"\xff",
     ],
 )
-def test_what_is_no_bearer_message_is_refused(data: bytes) -> None:
+def test_an_invalid_oauthbearer_message_is_refused(data: bytes) -> None:
     with pytest.raises(SaslMessageError, match="OAUTHBEARER"):
         parse_oauthbearer(data)
 
@@ -78,12 +78,12 @@ def test_what_is_no_bearer_message_is_refused(data: bytes) -> None:
     ("name", "value", "problem"),
     [("auth", "x", "name auth"), ("a1", "x", "letters"), ("a", "\x01", "forbidden")],
 )
-def test_extensions_that_cannot_be_sent(name: str, value: str, problem: str) -> None:
+def test_invalid_extensions_are_refused(name: str, value: str, problem: str) -> None:
     with pytest.raises(SaslMessageError, match=problem):
         check_extensions({name: value})
 
 
-def test_a_token_that_cannot_be_sent() -> None:
+def test_an_invalid_token_is_refused_without_being_shown() -> None:
     with pytest.raises(SaslMessageError, match="token") as raised:
         OAuthBearerMessage("secret token").encode()
     assert "secret" not in str(raised.value)

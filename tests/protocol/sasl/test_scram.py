@@ -44,7 +44,7 @@ SERVER_FINAL = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 SHA_256 = ScramMechanism.SHA_256
 
 
-def test_a_client_says_what_the_rfc_says() -> None:
+def test_the_messages_of_a_client_equal_the_rfcs_example() -> None:
     first = ClientFirst("user", "rOprNGfwEbeRWgbNEkqO")
     assert first.encode() == CLIENT_FIRST
     server = parse_server_first(SERVER_FIRST)
@@ -57,7 +57,7 @@ def test_a_client_says_what_the_rfc_says() -> None:
     assert parse_server_final(SERVER_FINAL).signature == expected
 
 
-def test_a_server_says_what_the_rfc_says() -> None:
+def test_the_messages_of_a_server_equal_the_rfcs_example() -> None:
     first = parse_client_first(CLIENT_FIRST)
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     credential = new_credential(SHA_256, "pencil", salt, 4096)
@@ -74,7 +74,7 @@ def test_a_server_says_what_the_rfc_says() -> None:
     assert not proof_is_right(SHA_256, credential, signed, final.proof[:-1])
 
 
-def test_extensions_and_another_id_are_signed_as_they_came() -> None:
+def test_extensions_and_authorization_id_are_kept_as_received() -> None:
     token = b"n,a=b=3Db,n=a=2Cz,r=xyz,tokenauth=true,other=1=2"
     first = parse_client_first(token)
     assert (first.username, first.authorization_id) == ("a,z", "b=b")
@@ -85,7 +85,7 @@ def test_extensions_and_another_id_are_signed_as_they_came() -> None:
 
 
 @given(st.text(min_size=1).filter(lambda text: "\0" not in text and text.isprintable()))
-def test_every_name_can_be_written(name: str) -> None:
+def test_every_printable_name_is_escaped_and_read_again(name: str) -> None:
     assert unescape_name(escape_name(name)) == name
     assert parse_client_first(ClientFirst(name, "n").encode()).username == name
 
@@ -108,7 +108,7 @@ def test_every_name_can_be_written(name: str) -> None:
         b" n,,n=user,r=abc",
     ],
 )
-def test_what_is_no_first_message_is_refused(token: bytes) -> None:
+def test_an_invalid_client_first_message_is_refused(token: bytes) -> None:
     with pytest.raises(SaslMessageError, match="client first"):
         parse_client_first(token)
 
@@ -116,7 +116,7 @@ def test_what_is_no_first_message_is_refused(token: bytes) -> None:
 @pytest.mark.parametrize(
     "token", [b"", b"r=a,s=AA==", b"r=a,s=A,i=4096", b"r=a,s=AA==,i=-1", b"r=a,s=AA==,i=0"]
 )
-def test_what_is_no_answer_of_a_server_is_refused(token: bytes) -> None:
+def test_an_invalid_server_first_message_is_refused(token: bytes) -> None:
     with pytest.raises(SaslMessageError, match="server first"):
         parse_server_first(token)
 
@@ -124,12 +124,12 @@ def test_what_is_no_answer_of_a_server_is_refused(token: bytes) -> None:
 @pytest.mark.parametrize(
     "token", [b"", b"c=biws,r=a", b"c=biws,r=a,p=A", b"c=/w==,r=a,p=AA==", b"r=a,c=biws,p=AA=="]
 )
-def test_what_is_no_final_message_is_refused(token: bytes) -> None:
+def test_an_invalid_client_final_message_is_refused(token: bytes) -> None:
     with pytest.raises(SaslMessageError, match="client final"):
         parse_client_final(token)
 
 
-def test_a_server_may_say_why_it_ends() -> None:
+def test_a_server_final_message_may_have_an_error() -> None:
     assert parse_server_final(b"e=unknown-user").error == "unknown-user"
     assert parse_server_final(ServerFinal(error="other-error").encode()).error == "other-error"
     with pytest.raises(SaslMessageError, match="server final"):

@@ -29,7 +29,7 @@ def test_h100_a_key_is_its_type_and_the_share_partition() -> None:
         assert share_state.decode_key(encode_key(key)) == key
 
 
-def test_h100_a_snapshot_is_kafkas_layout() -> None:
+def test_h100_a_snapshot_has_kafkas_layout() -> None:
     value = ShareSnapshotValue(
         snapshot_epoch=1,
         state_epoch=2,
@@ -62,13 +62,13 @@ def test_h100_keys_of_other_types_are_skipped() -> None:
 
 
 @pytest.mark.parametrize("key", [b"", b"\0", b"\0\0\0\5ab", b"\0\1\0\1g" + bytes(19)])
-def test_h100_keys_that_are_none_are_refused(key: bytes) -> None:
+def test_h100_invalid_keys_are_refused(key: bytes) -> None:
     with pytest.raises(DecodeError):
         share_state.decode_key(key)
 
 
 @pytest.mark.parametrize("value", [b"", b"\0", b"\0\1" + bytes(60), b"\0\0" + bytes(19)])
-def test_h100_values_that_cannot_be_read_are_refused(value: bytes) -> None:
+def test_h100_unreadable_values_are_refused(value: bytes) -> None:
     for key in (SNAPSHOT, UPDATE):
         with pytest.raises(DecodeError):
             share_state.decode_value(key, value)

@@ -36,7 +36,7 @@ def test_t02_keys_of_other_versions_are_skipped() -> None:
 
 
 @pytest.mark.parametrize("key", [b"", b"\0", b"\0\0\0\5ab"])
-def test_t02_keys_that_are_none_are_refused(key: bytes) -> None:
+def test_t02_invalid_keys_are_refused(key: bytes) -> None:
     with pytest.raises(DecodeError):
         log.decode_key(key)
 
@@ -52,7 +52,7 @@ def test_t02_both_versions_round_trip(version: int, partitions: Any) -> None:
     assert log.decode_value(log.encode_value(given, version)) == given
 
 
-def test_t02_version_0_is_kafkas_layout() -> None:
+def test_t02_version_0_has_kafkas_layout() -> None:
     given = value(producer_id=1, producer_epoch=2, transaction_partitions=None)
     assert log.encode_value(given, 0).hex() == (
         "0000" "0000000000000001" "0002" "0000ea60" "01" "ffffffff"
@@ -61,12 +61,12 @@ def test_t02_version_0_is_kafkas_layout() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"\0\2" + bytes(40), b"\0\1" + bytes(3)])
-def test_t02_values_that_cannot_be_read_are_refused(data: bytes) -> None:
+def test_t02_unreadable_values_are_refused(data: bytes) -> None:
     with pytest.raises(DecodeError):
         log.decode_value(data)
 
 
-def test_t02_tagged_fields_survive() -> None:
+def test_t02_tagged_fields_survive_a_round_trip() -> None:
     given = value(previous_producer_id=4, next_producer_id=6, client_transaction_version=2)
     log.set_tagged_epoch(given, log.LAST_EPOCH_TAG, 32_766)
     log.set_tagged_epoch(given, log.NEXT_EPOCH_TAG, 0)
@@ -76,21 +76,21 @@ def test_t02_tagged_fields_survive() -> None:
     assert log.tagged_epoch(again, log.NEXT_EPOCH_TAG) == 0
 
 
-def test_an_epoch_of_our_own_is_absent_when_there_is_none() -> None:
+def test_an_epoch_of_minus_one_is_not_written_as_a_tagged_field() -> None:
     given = value()
     log.set_tagged_epoch(given, log.LAST_EPOCH_TAG, -1)
     assert given.unknown_tags is None
     assert log.tagged_epoch(given, log.LAST_EPOCH_TAG) == -1
 
 
-def test_an_epoch_of_another_length_is_refused() -> None:
+def test_a_tagged_epoch_of_another_length_is_refused() -> None:
     given = value()
     given.unknown_tags = {log.LAST_EPOCH_TAG: b"\0\0\0"}
     with pytest.raises(DecodeError):
         log.tagged_epoch(given, log.LAST_EPOCH_TAG)
 
 
-def test_t02_version_1_is_kafkas_flexible_layout() -> None:
+def test_t02_version_1_has_kafkas_flexible_layout() -> None:
     given = value(
         producer_id=1,
         producer_epoch=2,

@@ -23,7 +23,7 @@ def keystore(**given: str) -> StoreSettings:
     return StoreSettings(name="ssl.keystore", **given)
 
 
-def test_n19_certificates_in_one_line_or_many(tmp_path: Path) -> None:
+def test_n19_certificates_on_one_line_or_many_are_read(tmp_path: Path) -> None:
     lines = OWN.pem + CA.pem
     for text in (lines, lines.replace("\n", " "), lines.replace("\n", ""), f"words\n{lines}words"):
         pem = files.load(keystore(type="PEM", certificates=text, key=OWN.key()), "")
@@ -43,12 +43,12 @@ def test_n19_certificates_in_one_line_or_many(tmp_path: Path) -> None:
         ("ECDHE-RSA-AES256-GCM-SHA384", "ECDHE-RSA-AES256-GCM-SHA384"),
     ],
 )
-def test_n19_cipher_suites_by_the_names_of_the_standards(name: str, ours: str) -> None:
+def test_n19_cipher_suites_may_have_their_standard_names(name: str, ours: str) -> None:
     assert openssl_name(name) == ours
     ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).set_ciphers(ours)
 
 
-def test_n19_without_a_suite_of_its_own_a_version_is_not_spoken() -> None:
+def test_n19_a_tls_version_without_a_configured_suite_is_not_offered() -> None:
     older = ("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",)
     context = contexts.client_context(TlsSettings(cipher_suites=older))
     assert context.maximum_version is ssl.TLSVersion.TLSv1_2
@@ -57,12 +57,12 @@ def test_n19_without_a_suite_of_its_own_a_version_is_not_spoken() -> None:
 
 
 @pytest.mark.skipif(hasattr(ssl.SSLContext, "set_ciphersuites"), reason="this Python can choose")
-def test_n19_a_choice_that_cannot_be_kept_is_refused() -> None:
+def test_n19_a_choice_of_tls_1_3_suites_is_refused_if_python_cannot_choose() -> None:
     with pytest.raises(TlsError, match="cannot choose"):
         contexts.client_context(TlsSettings(cipher_suites=("TLS_AES_256_GCM_SHA384",)))
 
 
-def test_n19_a_key_is_taken_where_the_system_has_no_files_in_memory(
+def test_n19_a_key_is_read_on_systems_without_files_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The case of macOS; the file for OpenSSL is removed at once, even if it cannot be used."""
@@ -75,7 +75,7 @@ def test_n19_a_key_is_taken_where_the_system_has_no_files_in_memory(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_n19_pkcs12_without_its_package_says_what_to_do(
+def test_n19_the_error_for_pkcs12_without_its_package_names_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "own.p12"
@@ -112,14 +112,14 @@ def test_secrets_come_from_the_environment_and_from_files(
             files.resolve(text)
 
 
-def test_what_is_too_large_is_no_keystore(tmp_path: Path) -> None:
+def test_a_too_large_keystore_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "large"
     path.write_bytes(bytes(files.FILE_BYTES_MAX + 1))
     with pytest.raises(TlsError, match="larger"):
         files.load(keystore(location=str(path)), "")
 
 
-def test_settings_by_kafkas_names_hide_what_is_secret() -> None:
+def test_tls_settings_hide_secrets() -> None:
     settings = tls_settings(
         {
             "ssl_keystore_type": "pem",
