@@ -55,7 +55,7 @@ def transactions_of(bootstrap: str, commit_id: str) -> int:
 
 @pytest.mark.parametrize("adaptive", ["true", "false"])
 @pytest.mark.full
-def test_merged_partitions_are_written_once(
+def test_merged_shuffle_partitions_are_written_once(
     eager: SparkSession,
     spark_broker: str,
     new_topic: Callable[..., str],
@@ -77,7 +77,7 @@ def test_merged_partitions_are_written_once(
 
 @pytest.mark.parametrize("adaptive", ["true", "false"])
 @pytest.mark.full
-def test_a_skewed_partition_that_is_split_is_written_once(
+def test_a_split_skewed_partition_is_written_once(
     eager: SparkSession,
     spark_broker: str,
     new_topic: Callable[..., str],

@@ -17,7 +17,7 @@ def test_c1_a_limit_is_split_in_proportion_to_the_backlog() -> None:
     assert split({P0: 5, P1: 3}, 100) == {P0: 5, P1: 3}
 
 
-def test_c1_small_partitions_are_not_starved() -> None:
+def test_c1_partitions_with_a_small_backlog_get_at_least_one_record() -> None:
     assert split({P0: 1_000_000, P1: 1, P2: 0}, 10) == {P0: 9, P1: 1, P2: 0}
     # Fewer than partitions: each gets one nevertheless.
     assert split({P0: 50, P1: 50, P2: 50}, 2) == {P0: 1, P1: 1, P2: 1}
@@ -27,7 +27,9 @@ def test_c1_small_partitions_are_not_starved() -> None:
     st.dictionaries(st.sampled_from([P0, P1, P2]), st.integers(0, 10**12)),
     st.integers(1, 10**12),
 )
-def test_c1_the_whole_limit_is_used_and_not_more(backlog: dict[Partition, int], limit: int) -> None:
+def test_c1_the_shares_of_partitions_add_up_to_the_limit(
+    backlog: dict[Partition, int], limit: int
+) -> None:
     shares = split(backlog, limit)
     assert shares.keys() == backlog.keys()
     assert all(min(waiting, 1) <= shares[each] <= waiting for each, waiting in backlog.items())
@@ -37,7 +39,7 @@ def test_c1_the_whole_limit_is_used_and_not_more(backlog: dict[Partition, int], 
         assert used >= limit
 
 
-def test_bytes_are_split_by_what_the_records_weigh() -> None:
+def test_a_limit_of_bytes_is_split_by_the_size_of_records() -> None:
     backlog = {P0: 1000, P1: 1000}
     limits = Limits(max_bytes=11_000)
     assert grant(backlog, limits, {P0: 100.0, P1: 10.0}) == {P0: 100, P1: 100}
@@ -46,12 +48,12 @@ def test_bytes_are_split_by_what_the_records_weigh() -> None:
     assert grant(backlog, limits, {}) == backlog
 
 
-def test_both_limits_hold() -> None:
+def test_limits_of_records_and_bytes_apply_together() -> None:
     assert grant({P0: 1000}, Limits(max_offsets=10, max_bytes=5_000), {P0: 100.0}) == {P0: 10}
     assert grant({P0: 1000}, Limits(max_offsets=100, max_bytes=5_000), {P0: 100.0}) == {P0: 50}
 
 
-def test_c1_a_batch_waits_for_its_minimum_or_its_time() -> None:
+def test_c1_a_batch_waits_for_its_minimum_or_its_maximum_delay() -> None:
     gate = MinimumGate(Limits(min_offsets=10, max_delay_ms=1000))
     assert not gate.holds(1, 0)  # The first batch starts at once.
     assert gate.holds(9, 999)
@@ -61,7 +63,7 @@ def test_c1_a_batch_waits_for_its_minimum_or_its_time() -> None:
     assert gate.holds(1, 1501)
 
 
-def test_nothing_waiting_does_not_count_as_a_batch() -> None:
+def test_a_trigger_without_records_does_not_count_as_a_batch() -> None:
     gate = MinimumGate(Limits(min_offsets=10, max_delay_ms=1000))
     assert not gate.holds(0, 0)
     assert not gate.holds(3, 1)

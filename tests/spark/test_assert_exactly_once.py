@@ -34,7 +34,7 @@ def numbers(count: int) -> list[str]:
 
 
 @pytest.mark.full
-def test_a_query_that_writes_exactly_once_passes_whatever_happens(
+def test_an_exactly_once_query_passes_with_every_interruption(
     assert_exactly_once: ExactlyOnceCheck,
 ) -> None:
     report = assert_exactly_once(doubled, numbers(120), seed=1)
@@ -46,7 +46,7 @@ def test_a_query_that_writes_exactly_once_passes_whatever_happens(
 
 @pytest.mark.parametrize("kind", ["batch", "commit"])
 @pytest.mark.full
-def test_at_least_once_fails_when_it_is_interrupted_between_write_and_commit(
+def test_at_least_once_fails_if_interrupted_between_write_and_commit(
     assert_exactly_once: ExactlyOnceCheck, kind: str
 ) -> None:
     with pytest.raises(AssertionError, match=r"\d+ repeated:\n.*2 times instead of 1") as caught:
@@ -55,7 +55,7 @@ def test_at_least_once_fails_when_it_is_interrupted_between_write_and_commit(
 
 
 @pytest.mark.full
-def test_a_query_with_state_is_compared_with_what_is_expected(
+def test_a_query_with_state_is_compared_with_the_expected_rows(
     assert_exactly_once: ExactlyOnceCheck,
 ) -> None:
     records = [str(n % 15) for n in range(40)]
@@ -66,7 +66,7 @@ def test_a_query_with_state_is_compared_with_what_is_expected(
 
 
 @pytest.mark.full
-def test_what_is_missing_or_unexpected_is_told(assert_exactly_once: ExactlyOnceCheck) -> None:
+def test_missing_and_unexpected_rows_are_named(assert_exactly_once: ExactlyOnceCheck) -> None:
     with pytest.raises(AssertionError) as caught:
         assert_exactly_once(
             lambda frame: frame.select("value"), ["a", "b"], expected=["a", "c"], interruptions=[]
@@ -76,7 +76,7 @@ def test_what_is_missing_or_unexpected_is_told(assert_exactly_once: ExactlyOnceC
 
 
 @pytest.mark.full
-def test_a_failure_of_the_query_itself_is_told_as_it_is(
+def test_a_failure_of_the_query_itself_is_raised_unchanged(
     assert_exactly_once: ExactlyOnceCheck,
 ) -> None:
     def fragile(frame: DataFrame) -> DataFrame:
@@ -86,7 +86,7 @@ def test_a_failure_of_the_query_itself_is_told_as_it_is(
         assert_exactly_once(fragile, numbers(10), interruptions=["stop"])
 
 
-def test_what_cannot_be_asked(
+def test_invalid_arguments_of_the_check_are_refused(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     class Elsewhere:
@@ -108,7 +108,7 @@ def test_what_cannot_be_asked(
 # --- Without Spark --------------------------------------------------------------------------------
 
 
-def test_a_seed_decides_order_and_moments() -> None:
+def test_a_seed_decides_the_order_and_times_of_interruptions() -> None:
     kinds = list(INTERRUPTIONS)
     plans = {seed: interruptions.plan(seed, kinds) for seed in range(50)}
     assert all(interruptions.plan(seed, kinds) == plans[seed] for seed in plans)
@@ -120,7 +120,7 @@ def test_a_seed_decides_order_and_moments() -> None:
     assert stops == {(0, False), (1, False), (0, True)}
 
 
-def test_differences_are_of_multisets_and_not_endless() -> None:
+def test_differences_count_repeated_rows_and_are_limited() -> None:
     rows = verdict.Rows({(b"%03d" % n,): 1 for n in range(30)})
     assert verdict.differences(rows, rows) == []
     told = verdict.differences(verdict.Rows(), rows)

@@ -47,7 +47,7 @@ def places(frame: DataFrame) -> list[tuple[int, int]]:
     )
 
 
-def test_c3_found_without_register_and_rows_are_those_of_the_kafka_format(
+def test_c3_rows_are_read_as_by_the_kafka_format_without_registration(
     read: Callable[..., DataFrame], new_topic: NewTopic, produce: Produce
 ) -> None:
     topic, other = new_topic(2), new_topic()
@@ -85,7 +85,7 @@ def test_offsets_are_read_exactly_from_start_to_end(
     assert places(only) == [(1, n) for n in range(5)]
 
 
-def test_partitions_of_spark_follow_the_settings(
+def test_the_number_of_spark_partitions_follows_the_options(
     read: Callable[..., DataFrame], new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic(3)
@@ -98,7 +98,7 @@ def test_partitions_of_spark_follow_the_settings(
 
 
 @pytest.mark.full
-def test_times_choose_the_first_record_at_or_behind_them(
+def test_timestamps_select_the_first_record_at_or_after_them(
     read: Callable[..., DataFrame], new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic(2)
@@ -121,7 +121,7 @@ def test_times_choose_the_first_record_at_or_behind_them(
 
 
 @pytest.mark.full
-def test_a_pattern_is_looked_for_anywhere_in_names(
+def test_a_pattern_matches_anywhere_in_topic_names(
     read: Callable[..., DataFrame], new_topic: NewTopic, produce: Produce
 ) -> None:
     """Spark's own format searches anywhere too; anchors match whole names."""
@@ -147,7 +147,7 @@ def test_an_empty_topic_has_no_rows(read: Callable[..., DataFrame], new_topic: N
 
 @pytest.mark.full
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_codecs_of_other_clients(
+def test_records_compressed_by_librdkafka_are_read(
     codec: str, read: Callable[..., DataFrame], new_topic: NewTopic, spark_broker: str
 ) -> None:
     topic = new_topic()
@@ -163,7 +163,7 @@ def test_codecs_of_other_clients(
 
 
 @pytest.mark.full
-def test_large_records_come_one_per_fetch(
+def test_records_larger_than_the_fetch_limit_are_read_one_by_one(
     read: Callable[..., DataFrame], new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic()
@@ -177,7 +177,7 @@ def test_large_records_come_one_per_fetch(
 
 
 @pytest.mark.full
-def test_offsets_that_are_not_there_fail_unless_that_is_allowed(
+def test_an_end_beyond_the_log_fails_unless_data_loss_is_allowed(
     read: Callable[..., DataFrame], new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic()
@@ -189,7 +189,7 @@ def test_offsets_that_are_not_there_fail_unless_that_is_allowed(
 
 
 @pytest.mark.full
-def test_what_retention_has_deleted_is_data_loss(
+def test_records_deleted_by_retention_are_data_loss(
     spark: SparkSession, odradek_broker: SubprocessBroker
 ) -> None:
     address: dict[str, Any] = {"bootstrap.servers": odradek_broker.bootstrap}
@@ -225,7 +225,7 @@ def _drop_first_segment(folder: Path) -> int:
 # --- errors of users ------------------------------------------------------------------------------
 
 
-def test_errors_are_told_by_load_and_all_at_once(spark: SparkSession) -> None:
+def test_load_reports_all_invalid_options_at_once(spark: SparkSession) -> None:
     with pytest.raises(AnalysisException) as caught:
         spark.read.format("odradek").option("subscrib", "t").load()
     text = str(caught.value)
@@ -235,7 +235,7 @@ def test_errors_are_told_by_load_and_all_at_once(spark: SparkSession) -> None:
 
 
 @pytest.mark.full
-def test_a_topic_or_partition_that_is_not_there_is_named(
+def test_a_read_of_an_unknown_topic_or_partition_names_it(
     read: Callable[..., DataFrame], new_topic: NewTopic
 ) -> None:
     with pytest.raises(Exception, match="there is no topic 'no-such-topic'"):
@@ -248,7 +248,7 @@ def test_a_topic_or_partition_that_is_not_there_is_named(
 
 
 @pytest.mark.full
-def test_a_broker_that_is_not_there_is_told_within_the_time_limit(spark: SparkSession) -> None:
+def test_a_read_fails_within_the_time_limit_if_no_broker_is_reachable(spark: SparkSession) -> None:
     reader = spark.read.format("odradek").option("kafka.bootstrap.servers", "127.0.0.1:1")
     frame = reader.options(subscribe="t", **{"kafka.default.api.timeout.ms": "1500"}).load()
     with pytest.raises(Exception, match=r"no broker of 127\.0\.0\.1:1 could be reached"):
@@ -256,7 +256,7 @@ def test_a_broker_that_is_not_there_is_told_within_the_time_limit(spark: SparkSe
 
 
 @pytest.mark.full
-def test_a_schema_of_ones_own_is_refused(
+def test_a_read_with_another_schema_is_refused(
     spark: SparkSession, spark_broker: str, new_topic: NewTopic
 ) -> None:
     reader = spark.read.format("odradek").option("kafka.bootstrap.servers", spark_broker)

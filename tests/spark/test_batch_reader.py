@@ -65,7 +65,7 @@ def test_a_read_survives_a_restart_of_its_broker(
 
 
 @pytest.mark.full
-def test_a_broker_that_stays_away_ends_the_read_in_time(
+def test_a_read_fails_in_time_if_its_broker_does_not_return(
     odradek_broker: SubprocessBroker, unique_topic: str
 ) -> None:
     fill(odradek_broker, unique_topic)
@@ -77,7 +77,7 @@ def test_a_broker_that_stays_away_ends_the_read_in_time(
 
 
 @pytest.mark.full
-def test_a_topic_that_is_deleted_meanwhile_is_data_loss(
+def test_a_topic_deleted_during_a_read_is_data_loss(
     odradek_broker: SubprocessBroker, unique_topic: str
 ) -> None:
     fill(odradek_broker, unique_topic)
@@ -90,7 +90,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_data_loss(
     assert len(offsets(lenient)) < RECORDS
 
 
-def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
+def test_a_topic_recreated_during_a_read_is_data_loss(
     odradek_broker: SubprocessBroker, unique_topic: str
 ) -> None:
     fill(odradek_broker, unique_topic)
@@ -102,7 +102,7 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
         offsets(batches)
 
 
-def test_a_read_that_is_left_early_lets_go(
+def test_an_abandoned_read_does_not_block_the_next_read(
     odradek_broker: SubprocessBroker, unique_topic: str
 ) -> None:
     fill(odradek_broker, unique_topic)

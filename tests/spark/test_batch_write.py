@@ -44,7 +44,9 @@ def consume(broker: str, topic: str, partitions: int = 1) -> list[Any]:
         consumer.close()
 
 
-def test_every_column_arrives(spark: SparkSession, spark_broker: str, new_topic: NewTopic) -> None:
+def test_every_column_of_a_row_is_written(
+    spark: SparkSession, spark_broker: str, new_topic: NewTopic
+) -> None:
     one, two = new_topic(3), new_topic(3)
     frame = spark.createDataFrame(
         [
@@ -63,7 +65,7 @@ def test_every_column_arrives(spark: SparkSession, spark_broker: str, new_topic:
     assert (empty.key, empty.value, empty.partition) == (b"", b"", 0)
 
 
-def test_the_option_topic_beats_the_column(
+def test_the_option_topic_overrides_the_column_topic(
     spark: SparkSession, spark_broker: str, new_topic: NewTopic
 ) -> None:
     column, option = new_topic(), new_topic()
@@ -73,7 +75,7 @@ def test_the_option_topic_beats_the_column(
     assert consume(spark_broker, column) == []
 
 
-def test_many_rows_arrive_once_each_and_keys_go_where_java_would_send_them(
+def test_many_rows_are_written_once_and_to_the_partitions_of_the_java_client(
     spark: SparkSession, spark_broker: str, new_topic: NewTopic
 ) -> None:
     topic, by_librdkafka = new_topic(4), new_topic(4)
@@ -94,7 +96,7 @@ def test_many_rows_arrive_once_each_and_keys_go_where_java_would_send_them(
 
 
 @pytest.mark.full
-def test_what_spark_wrote_spark_reads(
+def test_written_rows_are_read_by_spark_again(
     spark: SparkSession, spark_broker: str, new_topic: NewTopic
 ) -> None:
     topic = new_topic(2)
@@ -110,7 +112,7 @@ def test_what_spark_wrote_spark_reads(
     assert back.count() == 100
 
 
-def test_an_empty_frame_writes_nothing(
+def test_an_empty_frame_writes_no_records(
     spark: SparkSession, spark_broker: str, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
@@ -126,7 +128,7 @@ def test_an_empty_frame_writes_nothing(
         ("'x' AS value, 5L AS partition", "column partition is bigint"),
     ],
 )
-def test_rows_of_a_wrong_shape_are_refused_before_anything_is_written(
+def test_columns_of_wrong_names_and_types_are_refused_before_a_write(
     spark: SparkSession, spark_broker: str, new_topic: NewTopic, columns: str, told: str
 ) -> None:
     topic = new_topic()
@@ -136,7 +138,7 @@ def test_rows_of_a_wrong_shape_are_refused_before_anything_is_written(
 
 
 @pytest.mark.full
-def test_rows_that_cannot_be_written_are_told(
+def test_unwritable_rows_fail_the_job_with_the_reason(
     spark: SparkSession, spark_broker: str, new_topic: NewTopic
 ) -> None:
     topic = new_topic(2)
@@ -152,7 +154,9 @@ def test_rows_that_cannot_be_written_are_told(
 
 
 @pytest.mark.full
-def test_modes(spark: SparkSession, spark_broker: str, new_topic: NewTopic) -> None:
+def test_only_the_save_mode_append_is_accepted(
+    spark: SparkSession, spark_broker: str, new_topic: NewTopic
+) -> None:
     """Spark requires a mode from every source written in Python."""
     frame = spark.sql("SELECT 'x' AS value")
     with pytest.raises(Exception, match="a topic cannot be overwritten"):
@@ -164,7 +168,7 @@ def test_modes(spark: SparkSession, spark_broker: str, new_topic: NewTopic) -> N
 
 
 @pytest.mark.full
-def test_somebody_elses_broker(spark: SparkSession) -> None:
+def test_librdkafkas_mock_cluster_is_written_and_read(spark: SparkSession) -> None:
     """librdkafka's mock cluster of three nodes: leaders differ by partition, nothing is ours."""
     mock = confluent_kafka.Producer({"test.mock.num.brokers": 3, "log_level": 0})
     brokers = mock.list_topics(timeout=20).brokers.values()

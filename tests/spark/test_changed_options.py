@@ -20,7 +20,7 @@ Produce = Callable[[str, Records], None]
 
 @pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
 @pytest.mark.full
-def test_read_committed_waits_where_the_query_was_ahead_of_open_transactions(
+def test_read_committed_waits_for_open_transactions_already_read(
     stream: NewStream,
     new_topic: NewTopic,
     produce: Produce,
@@ -41,7 +41,7 @@ def test_read_committed_waits_where_the_query_was_ahead_of_open_transactions(
 
 
 @pytest.mark.full
-def test_a_log_that_was_cut_is_loss_to_read_committed_too(
+def test_a_truncated_log_is_data_loss_with_read_committed_too(
     stream: NewStream, new_topic: NewTopic, produce: Produce, make_anew: Callable[[str], None]
 ) -> None:
     topic = new_topic()
@@ -55,7 +55,7 @@ def test_a_log_that_was_cut_is_loss_to_read_committed_too(
 
 
 @pytest.mark.full
-def test_where_to_start_is_looked_at_without_a_checkpoint_only(
+def test_starting_offsets_are_ignored_with_a_checkpoint(
     stream: NewStream, new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic()
@@ -69,7 +69,7 @@ def test_where_to_start_is_looked_at_without_a_checkpoint_only(
 
 
 @pytest.mark.full
-def test_limits_and_splits_change_and_a_batch_that_is_run_again_does_not(
+def test_changed_limits_do_not_apply_to_a_replayed_batch(
     stream: NewStream, new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic()
@@ -85,7 +85,7 @@ def test_limits_and_splits_change_and_a_batch_that_is_run_again_does_not(
 
 
 @pytest.mark.full
-def test_another_topic_is_the_loss_of_the_first(
+def test_a_subscription_to_another_topic_is_data_loss(
     stream: NewStream, new_topic: NewTopic, produce: Produce
 ) -> None:
     one, two = new_topic(), new_topic()
@@ -103,7 +103,7 @@ def test_another_topic_is_the_loss_of_the_first(
 
 
 @pytest.mark.full
-def test_a_topic_more_is_read_from_its_beginning(
+def test_an_added_topic_is_read_from_its_beginning(
     stream: NewStream, new_topic: NewTopic, produce: Produce
 ) -> None:
     one, two = new_topic(), new_topic()
@@ -117,7 +117,7 @@ def test_a_topic_more_is_read_from_its_beginning(
 
 
 @pytest.mark.full
-def test_fewer_partitions_are_loss_and_come_back_from_their_beginning(
+def test_a_removed_partition_is_data_loss_and_begins_anew_if_added_again(
     stream: NewStream, new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic(2)

@@ -17,7 +17,7 @@ _PATIENCE_MS = 60_000
 _ROW = re.compile(r"^row-\d+$")
 
 
-def test_an_open_tail_shows_the_rows_that_a_query_writes(
+def test_the_console_tail_shows_rows_that_a_query_writes(
     spark: SparkSession, spark_broker: str, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     program = browser_program()

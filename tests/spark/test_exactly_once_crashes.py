@@ -174,7 +174,9 @@ def check(application: Application) -> None:
 
 
 @pytest.mark.full
-def test_the_driver_is_killed_between_two_ends_of_transactions(application: Application) -> None:
+def test_a_driver_killed_between_two_commits_loses_and_repeats_no_row(
+    application: Application,
+) -> None:
     assert crash(application, "driver", FaultPoint.ONE_ENDED) == 1
     check(application)
 
@@ -182,7 +184,9 @@ def test_the_driver_is_killed_between_two_ends_of_transactions(application: Appl
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", VICTIMS)
 @pytest.mark.parametrize("point", FaultPoint, ids=lambda point: point.value)
-def test_crash_matrix(application: Application, victim: str, point: FaultPoint) -> None:
+def test_a_crash_at_any_step_loses_and_repeats_no_row(
+    application: Application, victim: str, point: FaultPoint
+) -> None:
     started_again = crash(application, victim, point)
     check(application)
     if victim == "driver":
@@ -191,7 +195,7 @@ def test_crash_matrix(application: Application, victim: str, point: FaultPoint) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("application", ["at_least_once"], indirect=True)
-def test_the_same_with_at_least_once_shows_rows_twice(application: Application) -> None:
+def test_a_crash_with_at_least_once_repeats_rows(application: Application) -> None:
     """The test shows that the matrix can fail."""
     crash(application, "driver", FaultPoint.TASK_PREPARED)
     visible = application.visible()

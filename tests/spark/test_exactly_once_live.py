@@ -61,7 +61,7 @@ def query(monkeypatch: pytest.MonkeyPatch, address: str, unique_topic: str) -> Q
     return made(monkeypatch, address, unique_topic)
 
 
-def test_s03_s10_s13_batches_become_visible_and_ids_are_used_again(query: Query) -> None:
+def test_s03_s10_s13_committed_batches_are_visible_and_ids_are_reused(query: Query) -> None:
     """A task without rows has no transaction; a worker's names are reused, batch after batch."""
     for batch in range(3):
         messages = query.tasks(batch, [f"{batch}a"], [f"{batch}b", f"{batch}c"], [])
@@ -75,7 +75,7 @@ def test_s03_s10_s13_batches_become_visible_and_ids_are_used_again(query: Query)
     assert len([each for each in ids if query.query in each and query.run in each]) == 2
 
 
-def test_s09_a_decision_is_carried_out_by_the_next_run(query: Query) -> None:
+def test_s09_a_decided_batch_is_committed_by_the_next_run(query: Query) -> None:
     query.decide(0, query.tasks(0, ["a"], ["b"]))
     again = query.restarted()
     messages = again.tasks(0, ["b", "a"])  # another number of tasks
@@ -100,7 +100,7 @@ def test_s06_the_older_of_two_runs_fails_and_names_the_newer(query: Query) -> No
 
 
 @pytest.mark.full
-def test_s04_a_worker_that_outlives_its_broker_makes_the_log_of_the_next_one_rightly(
+def test_s04_a_worker_creates_the_decision_log_of_a_second_broker_compacted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The broker would create the log when the worker reads it, and delete decisions for their
@@ -124,7 +124,7 @@ def test_s04_a_worker_that_outlives_its_broker_makes_the_log_of_the_next_one_rig
 
 
 @pytest.mark.full
-def test_s14_abort_prevents_a_decision_and_leaves_one_alone(query: Query) -> None:
+def test_s14_an_abort_prevents_a_later_decision_and_keeps_an_earlier_one(query: Query) -> None:
     messages = query.tasks(0, ["a"], ["b"])
     query.abort(0, [messages[0], None])
     assert query.open_transactions() == []
@@ -155,7 +155,7 @@ def test_s14_the_second_of_two_attempts_at_a_task_is_aborted(query: Query) -> No
 
 
 @pytest.mark.full
-def test_s08_a_participant_that_is_gone_prevents_the_decision(query: Query) -> None:
+def test_s08_a_batch_with_an_aborted_participant_is_not_committed(query: Query) -> None:
     messages = query.tasks(0, ["a"], ["b"])
     with sync.Admin(bootstrap_servers=query.address) as admin:
         admin.abort_transaction(query.open_transactions()[0])
@@ -168,7 +168,7 @@ def test_s08_a_participant_that_is_gone_prevents_the_decision(query: Query) -> N
 
 
 @pytest.mark.full
-def test_s01_without_sparks_properties_the_driver_finds_out(query: Query) -> None:
+def test_s01_a_query_id_identifies_a_query_without_sparks_properties(query: Query) -> None:
     query.properties_there = False
     query.options = {**query.options, "queryId": "orders"}
     query.query = "orders"
@@ -183,7 +183,7 @@ def test_s01_without_sparks_properties_the_driver_finds_out(query: Query) -> Non
 
 
 @pytest.mark.full
-def test_s01_without_any_identity_it_is_said(query: Query) -> None:
+def test_s01_a_write_without_query_id_and_sparks_properties_is_refused(query: Query) -> None:
     query._monkeypatch.setattr(transactional_writer, "QUERY_PROPERTY", "gone")
     with pytest.raises(SinkError, match="by the option queryId"):
         query.task(0, 0, "a")
@@ -191,7 +191,7 @@ def test_s01_without_any_identity_it_is_said(query: Query) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("max_ms", budget.of_which([30_000, 500], [500]))
-def test_s15_clean_up_aborts_where_the_broker_allows_short_transactions_only(
+def test_s15_a_failed_task_is_aborted_with_short_transaction_timeouts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unique_topic: str, max_ms: int
 ) -> None:
     settings = {"log.durability": "page-cache", "transaction.max.timeout.ms": str(max_ms)}
@@ -212,7 +212,7 @@ def test_s15_clean_up_aborts_where_the_broker_allows_short_transactions_only(
         (Refused("it is not open"), False),
     ],
 )
-def test_s15_a_clean_up_that_failed_is_told(
+def test_s15_a_transaction_that_cannot_be_aborted_is_logged(
     query: Query, caplog: pytest.LogCaptureFixture, refusal: Refused, told: bool
 ) -> None:
     async def refuse(admin: Any, name: str) -> None:
@@ -230,7 +230,7 @@ def test_s15_a_clean_up_that_failed_is_told(
     ("refusal", "times"),
     [(ConnectionLost("no answer"), 2), (UnsupportedByBroker("ListTransactions"), 1)],
 )
-def test_s15_open_transactions_that_cannot_be_listed_are_told(
+def test_s15_a_failure_to_list_open_transactions_is_logged(
     query: Query, caplog: pytest.LogCaptureFixture, refusal: OdradekError, times: int
 ) -> None:
     """A broker that can never list them is reported once."""
@@ -258,7 +258,7 @@ def test_s15_open_transactions_that_cannot_be_listed_are_told(
     ("max_ms", "used_ms"),
     budget.of_which([(30_000, 10_000), (9_999, 1_000)], [(9_999, 1_000)]),
 )
-def test_where_the_longest_timeout_cannot_be_asked_for_shorter_ones_are_tried(
+def test_shorter_timeouts_are_tried_if_the_maximum_is_unknown(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unique_topic: str, max_ms: int, used_ms: int
 ) -> None:
     async def refuse(admin: Any, *resources: Any, **filters: Any) -> None:
@@ -276,7 +276,7 @@ def test_where_the_longest_timeout_cannot_be_asked_for_shorter_ones_are_tried(
 
 
 @pytest.mark.full
-def test_a_timeout_that_was_asked_for_is_not_made_shorter(
+def test_a_transaction_timeout_of_the_user_is_not_shortened(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unique_topic: str
 ) -> None:
     with without_two_phase_commit(tmp_path, 30_000) as broker:
@@ -289,7 +289,7 @@ def test_a_timeout_that_was_asked_for_is_not_made_shorter(
         assert query.visible(1) == ["a"]
 
 
-def test_kip939_a_restart_after_any_time_goes_on(query: Query) -> None:
+def test_kip939_a_transaction_of_a_task_has_no_timeout(query: Query) -> None:
     """Prepared transactions have no timeout on a broker with KIP-939."""
     query.task(0, 0, "a")
     (name,) = query.open_transactions()
@@ -307,7 +307,7 @@ def wait_until_aborted(query: Query) -> None:
 
 
 @pytest.mark.full
-def test_s12_without_kip939_recovery_that_comes_too_late_is_loud_and_loses_nothing(
+def test_s12_a_late_recovery_without_kip939_fails_and_loses_no_row(
     monkeypatch: pytest.MonkeyPatch, without_kip939: str, unique_topic: str
 ) -> None:
     query = made(monkeypatch, without_kip939, unique_topic)
@@ -323,7 +323,7 @@ def test_s12_without_kip939_recovery_that_comes_too_late_is_loud_and_loses_nothi
     assert query.visible(2) == ["a", "b"]
 
 
-def test_s11_a_batch_that_is_lost_in_part_is_loud(
+def test_s11_a_partly_lost_batch_fails_the_query(
     monkeypatch: pytest.MonkeyPatch, without_kip939: str, unique_topic: str
 ) -> None:
     query = made(monkeypatch, without_kip939, unique_topic)
@@ -348,7 +348,7 @@ def test_s11_a_batch_that_is_lost_in_part_is_loud(
     assert query.visible(1) == ["a"]
 
 
-def test_a_cluster_whose_transactions_time_out_is_warned_of_once(
+def test_a_cluster_with_transaction_timeouts_causes_a_single_warning(
     monkeypatch: pytest.MonkeyPatch,
     address: str,
     without_kip939: str,
@@ -383,7 +383,7 @@ def job(monkeypatch: pytest.MonkeyPatch, query: Query) -> Job:
     return Job(monkeypatch, query.address, query.topic)
 
 
-def test_s16_a_job_is_visible_as_a_whole_or_not_at_all(job: Job) -> None:
+def test_s16_the_rows_of_a_job_are_visible_together_or_not_at_all(job: Job) -> None:
     failed = job.tasks(0, ["x"], ["y"])
     job.abort(0, [failed[0], None])
     del job._writer
@@ -413,7 +413,7 @@ def _ongoing(address: str) -> set[str]:
 @pytest.mark.parametrize(
     "kind", budget.of_which(["stream", "job", "job with a commitId"], ["stream"])
 )
-def test_s14_s16_rows_that_come_after_their_driver_gave_up_open_no_transaction(
+def test_s14_s16_rows_after_the_drivers_abort_open_no_transaction(
     query: Query, job: Job, kind: str
 ) -> None:
     writing = query if kind == "stream" else job
@@ -430,7 +430,7 @@ def test_s14_s16_rows_that_come_after_their_driver_gave_up_open_no_transaction(
 
 
 @pytest.mark.full
-def test_s14_s16_a_driver_that_gives_up_looks_again_when_workers_have_ended() -> None:
+def test_s14_s16_an_abort_of_a_job_fences_transactions_of_late_workers() -> None:
     steps = protocol.abort_job(Terms(Writer("job", "run"), 0), ())
     look = protocol.ListOpen(("run",), unused=True)
     assert next(steps) == look
@@ -444,7 +444,7 @@ def test_s14_s16_a_driver_that_gives_up_looks_again_when_workers_have_ended() ->
 
 
 @pytest.mark.full
-def test_s16_rows_of_an_attempt_that_come_after_the_job_has_ended_open_no_transaction(
+def test_s16_rows_after_the_jobs_commit_open_no_transaction(
     job: Job,
 ) -> None:
     before = _ongoing(job.address)
@@ -456,7 +456,7 @@ def test_s16_rows_of_an_attempt_that_come_after_the_job_has_ended_open_no_transa
 
 
 @pytest.mark.full
-def test_s16_a_job_that_was_committed_in_part_is_committed(job: Job) -> None:
+def test_s16_an_abort_of_a_partly_committed_job_commits_it(job: Job) -> None:
     messages = job.tasks(0, ["a"], ["b"])
     run = messages[0].writer.run
     job.query = "job"
@@ -472,7 +472,9 @@ def test_s16_a_job_that_was_committed_in_part_is_committed(job: Job) -> None:
 # --- the log --------------------------------------------------------------------------------------
 
 
-def test_s05_the_log_is_read_from_its_end(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s05_the_decision_log_is_read_from_its_end(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Records of others do not matter, and only the end of a long log is read."""
     query.commit(0, query.tasks(0, ["a"]))
     others = [query.restarted() for _ in range(3)]
@@ -491,7 +493,7 @@ def test_s05_the_log_is_read_from_its_end(query: Query, monkeypatch: pytest.Monk
         assert query.state() == expected
 
 
-def test_queries_whose_names_end_alike_are_kept_apart(query: Query) -> None:
+def test_queries_with_a_common_name_suffix_have_separate_decisions(query: Query) -> None:
     """A commitId may contain anything; the log's keys end with it."""
     query.query = f"other/{query.query}"
     query.commit(0, query.tasks(0, ["a"]))
@@ -503,7 +505,7 @@ def test_queries_whose_names_end_alike_are_kept_apart(query: Query) -> None:
 
 
 @pytest.mark.parametrize("partitions", [1, 2])
-def test_a_log_that_cannot_serve_is_refused(
+def test_an_unsuitable_decision_log_is_refused(
     query: Query, unique_topic: str, partitions: int
 ) -> None:
     log = f"{unique_topic}-log"
@@ -534,7 +536,7 @@ def found(*records: tuple[int, int, str]) -> tuple[int, str]:
 
 
 @pytest.mark.full
-def test_s04_s05_of_those_that_name_the_same_record_the_first_counts() -> None:
+def test_s04_s05_the_first_record_after_the_same_predecessor_counts() -> None:
     assert found() == (-1, "")
     assert found((3, -1, "a"), (4, -1, "b")) == (3, "a")
     assert found((3, -1, "a"), (4, -1, "b"), (9, 3, "c"), (12, 3, "d"), (13, -1, "e")) == (9, "c")
@@ -543,7 +545,7 @@ def test_s04_s05_of_those_that_name_the_same_record_the_first_counts() -> None:
     assert found((9, 3, "c")) == (9, "c")
 
 
-def test_s02_ids_tell_whose_they_are_whatever_a_query_is_called() -> None:
+def test_s02_a_transactional_id_names_its_query_run_and_task() -> None:
     for query in ("q", "a.b", "100%", "%2E.", "commit:x/1"):
         writer = Writer(query, "run.1")
         name = writer.transactional_id("w-0")
@@ -553,7 +555,7 @@ def test_s02_ids_tell_whose_they_are_whatever_a_query_is_called() -> None:
     assert identity.split_id("a", identity.transactional_id("a.b", "r", "n")) is None
 
 
-def test_s13_a_name_is_taken_again_only_when_its_batch_is_over() -> None:
+def test_s13_a_name_is_reused_only_after_the_end_of_its_batch() -> None:
     names = identity.Names("w")
     assert [names.take(5, 4), names.take(5, 4)] == ["w-0", "w-1"], "another task of the batch"
     assert names.take(6, 4) == "w-2", "5 is not known to be over"
@@ -562,7 +564,7 @@ def test_s13_a_name_is_taken_again_only_when_its_batch_is_over() -> None:
 
 
 @pytest.mark.full
-def test_s15_runs_that_are_not_known_as_superseded_are_left_alone(query: Query) -> None:
+def test_s15_transactions_of_newer_runs_are_not_aborted(query: Query) -> None:
     """A zombie that cleans up must not abort transactions of a newer run."""
     query.commit(0, query.tasks(0, ["a"]))
     newer = query.restarted()
@@ -573,7 +575,7 @@ def test_s15_runs_that_are_not_known_as_superseded_are_left_alone(query: Query) 
     assert query.visible(2) == ["a", "b"]
 
 
-def test_records_of_the_log_are_read_as_they_were_written() -> None:
+def test_records_of_the_decision_log_survive_a_round_trip() -> None:
     participant = ledger.Participant("w-0", 7, 3, 2, 5, 100)
     state = ledger.State("r2", ("r0", "r1"), 4, "r1", 100, False, (participant,), "c0ffee")
     record = ledger.Record(ledger.Kind.COMMIT, 17, state)

@@ -63,7 +63,7 @@ RANDOM = {
 
 
 @pytest.mark.parametrize("name", budget.of_which(SMALL, list(SMALL)[:1]))
-def test_every_world_is_right(name: str) -> None:
+def test_every_state_of_the_small_models_is_right(name: str) -> None:
     """S-01 to S-15, all interleavings; a recovery from every fifth world."""
     explorer = Explorer(SMALL[name])
     assert explorer.everything(60_000, recover_every=5) == ""
@@ -71,7 +71,7 @@ def test_every_world_is_right(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", budget.of_which(RANDOM, list(RANDOM)[:1]))
-def test_random_walks_are_right(name: str) -> None:
+def test_random_walks_find_no_violation(name: str) -> None:
     explorer = Explorer(RANDOM[name])
     assert explorer.at_random(seed=1, walks=150) == ""
 
@@ -79,14 +79,14 @@ def test_random_walks_are_right(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", LARGE)
-def test_every_world_of_the_larger_ones_is_right(name: str) -> None:
+def test_every_state_of_the_large_models_is_right(name: str) -> None:
     assert Explorer(LARGE[name]).everything(3_000_000, recover_every=20) == ""
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", HUGE)
-def test_the_nearest_worlds_of_the_huge_ones_are_right(name: str) -> None:
+def test_the_first_states_of_the_huge_models_are_right(name: str) -> None:
     """The cases have more than three million worlds; the nearest are explored, in all
     interleavings."""
     explorer = Explorer(HUGE[name])
@@ -98,7 +98,7 @@ def test_the_nearest_worlds_of_the_huge_ones_are_right(name: str) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", RANDOM)
 @pytest.mark.parametrize("seed", range(2, 6))
-def test_many_random_walks_are_right(name: str, seed: int) -> None:
+def test_many_random_walks_find_no_violation(name: str, seed: int) -> None:
     assert Explorer(RANDOM[name]).at_random(seed, walks=4000) == ""
 
 
@@ -330,7 +330,9 @@ def _revokes_too_much(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", budget.of_which(MUTANTS, list(MUTANTS)[::4]))
-def test_a_rule_that_is_left_out_is_missed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_protocol_without_a_rule_is_found_wrong(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     patch, expected = MUTANTS[name]
     patch(monkeypatch)
     found = hunt(seeds=12)
@@ -340,5 +342,5 @@ def test_a_rule_that_is_left_out_is_missed(name: str, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.full
-def test_without_a_mutant_the_same_hunt_finds_nothing() -> None:
+def test_the_unchanged_protocol_is_not_found_wrong() -> None:
     assert hunt(seeds=1) == ""

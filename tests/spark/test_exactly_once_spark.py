@@ -114,7 +114,7 @@ def stream(spark: SparkSession, spark_broker: str, new_topic: NewTopic, tmp_path
     return Stream(spark, spark_broker, new_topic(2), tmp_path)
 
 
-def test_a_stream_that_is_restarted_writes_every_batch_once(stream: Stream) -> None:
+def test_a_restarted_stream_writes_every_batch_once(stream: Stream) -> None:
     """S-01 by Spark itself, too: tasks know query, run and batch."""
     stream.put(["a", "b", "c"], [], ["d"])
     first = stream.run()
@@ -132,7 +132,7 @@ def test_a_stream_that_is_restarted_writes_every_batch_once(stream: Stream) -> N
 
 
 @pytest.mark.full
-def test_a_replay_that_has_other_rows_is_refused(stream: Stream) -> None:
+def test_a_replay_with_other_rows_is_refused(stream: Stream) -> None:
     """S-07."""
     stream.put(["a"])
     stream.run()
@@ -144,7 +144,7 @@ def test_a_replay_that_has_other_rows_is_refused(stream: Stream) -> None:
 
 
 @pytest.mark.full
-def test_a_copied_checkpoint_that_is_behind_is_refused(stream: Stream, tmp_path: Path) -> None:
+def test_an_outdated_copy_of_a_checkpoint_is_refused(stream: Stream, tmp_path: Path) -> None:
     """S-07."""
     stream.put(["a"])
     stream.run()
@@ -171,7 +171,7 @@ def test_several_queries_write_to_one_topic(
 
 
 @pytest.mark.full
-def test_several_sinks_in_one_application(
+def test_several_sinks_of_an_application_write_exactly_once(
     spark: SparkSession,
     stream: Stream,
     spark_broker: str,
@@ -191,7 +191,7 @@ def test_several_sinks_in_one_application(
     assert visible(spark_broker, jobs) == ["0", "1", "2"]
 
 
-def test_at_least_once_writes_a_replay_again(stream: Stream) -> None:
+def test_at_least_once_writes_a_replayed_batch_again(stream: Stream) -> None:
     stream.put(["a"])
     stream.run(semantics="at_least_once")
     stream.forget_commit(0)
@@ -200,7 +200,7 @@ def test_at_least_once_writes_a_replay_again(stream: Stream) -> None:
 
 
 @pytest.mark.full
-def test_a_stream_of_counts_in_complete_mode(stream: Stream) -> None:
+def test_a_stream_in_complete_mode_writes_the_whole_result_each_time(stream: Stream) -> None:
     """Behind a shuffle; the whole result each time, as with Spark's own sink."""
     stream.put(["x", "x", "y"], ["x"])
     counts = stream.frame().groupBy("value").count().selectExpr("concat(value, count) AS value")
@@ -218,7 +218,9 @@ def test_a_stream_of_counts_in_complete_mode(stream: Stream) -> None:
 
 
 @pytest.mark.full
-def test_in_foreach_batch_a_commit_id_makes_it_once(stream: Stream, tmp_path: Path) -> None:
+def test_a_commit_id_makes_a_write_in_foreach_batch_exactly_once(
+    stream: Stream, tmp_path: Path
+) -> None:
     """Only the id identifies the write there: the query's own is ignored (S-16)."""
     name = tmp_path.name
     calls = 0
@@ -251,7 +253,7 @@ def write(frame: DataFrame, broker: str, **options: str) -> None:
 
 
 @pytest.mark.full
-def test_a_job_that_fails_half_way_leaves_nothing(
+def test_a_job_that_fails_half_way_leaves_no_visible_rows(
     spark: SparkSession, spark_broker: str, new_topic: NewTopic
 ) -> None:
     topic = new_topic(2)
@@ -273,7 +275,7 @@ def test_a_job_that_fails_half_way_leaves_nothing(
 
 
 @pytest.mark.full
-def test_options_that_cannot_go_together(stream: Stream) -> None:
+def test_options_that_exclude_each_other_are_refused(stream: Stream) -> None:
     stream.put(["a"])
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"semantics": "twice"}, "must be exactly_once or at_least_once"),

@@ -32,7 +32,7 @@ def records(first: int, count: int) -> bytes:
     return bytes(simple_batch([(None, b"v")] * count, 0, base_offset=first))
 
 
-def test_records_move_the_position_and_the_deadline() -> None:
+def test_fetched_records_advance_the_position_and_the_deadline() -> None:
     state = reader()
     assert state.on_answer(answer(records=records(10, 4)), 900) is Then.DECODE
     assert (state.position, state.done) == (14, False)
@@ -41,7 +41,7 @@ def test_records_move_the_position_and_the_deadline() -> None:
     assert state.done
 
 
-def test_nothing_is_asked_for_again_until_the_time_is_over() -> None:
+def test_a_range_reader_without_records_fails_after_its_poll_timeout() -> None:
     state = reader()
     assert state.on_answer(answer(), 500) is Then.WAIT
     assert state.remaining_ms(999) == 1
@@ -49,7 +49,7 @@ def test_nothing_is_asked_for_again_until_the_time_is_over() -> None:
         state.remaining_ms(1_000)
 
 
-def test_a_batch_that_does_not_fit_is_told() -> None:
+def test_a_batch_larger_than_the_fetch_limit_is_an_error() -> None:
     with pytest.raises(SourceError, match=r"kafka\.max\.partition\.fetch\.bytes"):
         reader().on_answer(answer(records=records(10, 4)[:50]), 0)
 
@@ -62,19 +62,19 @@ def test_a_batch_that_does_not_fit_is_told() -> None:
         ErrorCode.OFFSET_NOT_AVAILABLE,
     ],
 )
-def test_a_leader_that_moves_is_waited_for(code: ErrorCode) -> None:
+def test_a_range_reader_waits_for_a_moved_leader(code: ErrorCode) -> None:
     state = reader()
     assert state.on_answer(answer(code), 0) is Then.WAIT
     with pytest.raises(SourceError, match=code.name):
         state.remaining_ms(1_001)
 
 
-def test_what_will_not_get_better_fails_at_once() -> None:
+def test_a_permanent_error_fails_the_read_at_once() -> None:
     with pytest.raises(SourceError, match="TOPIC_AUTHORIZATION_FAILED"):
         reader().on_answer(answer(ErrorCode.TOPIC_AUTHORIZATION_FAILED), 0)
 
 
-def test_retention_that_overtook_the_query_is_data_loss() -> None:
+def test_a_log_start_beyond_the_position_is_data_loss() -> None:
     state = reader()
     assert state.on_answer(answer(ErrorCode.OFFSET_OUT_OF_RANGE), 0) is Then.FIND_START
     with pytest.raises(DataLoss, match="offsets 10 to 14 of t-0 are gone"):
@@ -82,7 +82,9 @@ def test_retention_that_overtook_the_query_is_data_loss() -> None:
 
 
 @pytest.mark.parametrize(("log_start", "position"), [(15, 15), (99, 20), (3, 20)])
-def test_without_fail_on_data_loss_what_is_left_is_read(log_start: int, position: int) -> None:
+def test_remaining_records_are_read_without_fail_on_data_loss(
+    log_start: int, position: int
+) -> None:
     state = reader(strict=False)
     assert "are gone" in state.log_starts_at(log_start, 700)
     assert state.position == position
@@ -90,7 +92,7 @@ def test_without_fail_on_data_loss_what_is_left_is_read(log_start: int, position
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID])
-def test_a_topic_that_stays_away_is_data_loss(code: ErrorCode) -> None:
+def test_a_topic_that_stays_unknown_is_data_loss(code: ErrorCode) -> None:
     state = reader()
     assert [state.on_answer(answer(code), 0) for _ in range(2)] == [Then.WAIT, Then.WAIT]
     with pytest.raises(DataLoss, match="was deleted"):
@@ -100,7 +102,7 @@ def test_a_topic_that_stays_away_is_data_loss(code: ErrorCode) -> None:
     assert (found[-1], lenient.done) == (Then.WARN, True)
 
 
-def test_a_topic_that_comes_back_is_read_on() -> None:
+def test_a_topic_that_is_unknown_for_a_moment_is_read_on() -> None:
     state = reader()
     gone = answer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     for _ in range(5):

@@ -55,7 +55,7 @@ def offsets(*arguments: Any, **settings: Any) -> list[int]:
     return [row["offset"] for row in rows(*arguments, **settings)]
 
 
-def test_a_row_has_all_of_a_record() -> None:
+def test_a_row_has_every_field_of_its_record() -> None:
     builder = BatchBuilder()
     builder.append(1_700_000_000_123, None, None)
     builder.append(-1, b"k", b"")
@@ -77,7 +77,7 @@ def test_log_append_time_is_type_one() -> None:
     assert found[0]["timestamp"].timestamp() == 9.0
 
 
-def test_headers_are_null_where_there_are_none() -> None:
+def test_headers_of_a_record_without_headers_are_null() -> None:
     builder = BatchBuilder()
     builder.append(0, b"k", b"v", [("a", b"1"), ("b", None), ("a", b"2")])
     builder.append(0, b"k", b"v")
@@ -92,7 +92,7 @@ def test_headers_are_null_where_there_are_none() -> None:
     assert plain["headers"] is None
 
 
-def test_a_header_key_that_is_no_text_does_not_stop_a_read() -> None:
+def test_a_header_key_of_invalid_utf8_is_read_with_replacements() -> None:
     builder = BatchBuilder()
     builder.append(0, b"k", b"v", [("xx", b"1")])
     data = bytearray(builder.build())
@@ -103,11 +103,11 @@ def test_a_header_key_that_is_no_text_does_not_stop_a_read() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_every_codec(codec: Codec) -> None:
+def test_records_of_every_codec_are_read(codec: Codec) -> None:
     assert offsets(batch(0, 50, codec=codec), 0, 50) == list(range(50))
 
 
-def test_only_what_is_wanted() -> None:
+def test_only_records_of_the_range_become_rows() -> None:
     data = bytes(batch(0, 10)) + bytes(batch(10, 10)) + bytes(batch(20, 10))
     assert offsets(data, 5, 23) == list(range(5, 23))
     assert offsets(data, 30, 40) == []
@@ -159,7 +159,7 @@ def test_f10_records_of_aborted_transactions_are_hidden_from_read_committed() ->
     assert offsets(data, 0, 100, aborted) == [0, 1, 2, 3, 5]
 
 
-def test_k16_damage_is_found_unless_that_is_switched_off() -> None:
+def test_k16_a_damaged_batch_is_an_error_unless_check_crcs_is_false() -> None:
     data = batch(0, 3)
     data[-2] ^= 1
     with pytest.raises(CorruptBatch):
@@ -174,7 +174,7 @@ def test_large_answers_become_several_batches(monkeypatch: pytest.MonkeyPatch) -
     assert [each.num_rows for each in found] == [30, 30, 30, 10]
 
 
-def test_what_decompresses_to_much_counts_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrow_batches_are_limited_by_decompressed_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "BYTES_MAX", 10_000)
     zeros = [
         simple_batch([(None, b"\0" * 8_000)], 0, base_offset=n, codec=Codec.ZSTD) for n in range(4)

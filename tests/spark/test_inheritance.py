@@ -54,7 +54,7 @@ class Worker:
         self._process.communicate()
 
 
-def test_s02_a_name_passes_on_when_its_process_has_ended_and_not_before(tmp_path: Path) -> None:
+def test_s02_a_name_is_inherited_only_after_its_process_has_ended(tmp_path: Path) -> None:
     first, second = Worker(tmp_path), Worker(tmp_path)
     try:
         name = first.take(1, 0)
@@ -77,7 +77,7 @@ def names(root: Path, writer: Writer = WRITER, boot: str = "boot") -> tuple[Name
     return Names("own", inherited=inherited), inherited
 
 
-def test_s13_an_heir_is_bound_as_the_last_owner_was(tmp_path: Path) -> None:
+def test_s13_an_inherited_name_is_reused_only_after_its_batch_is_over(tmp_path: Path) -> None:
     """A process may end between taking a name and the decision: the batch may still need the
     name."""
     taken, inherited = names(tmp_path)
@@ -92,7 +92,7 @@ def test_s13_an_heir_is_bound_as_the_last_owner_was(tmp_path: Path) -> None:
     inherited.close()
 
 
-def test_many_short_lives_need_few_names(tmp_path: Path) -> None:
+def test_many_short_lived_workers_share_few_names(tmp_path: Path) -> None:
     """A query that is triggered every few minutes has new workers for each batch."""
     used = set()
     for batch in range(50):
@@ -102,7 +102,7 @@ def test_many_short_lives_need_few_names(tmp_path: Path) -> None:
     assert len(used) == 4
 
 
-def test_runs_have_names_of_their_own_and_leave_no_files(tmp_path: Path) -> None:
+def test_each_run_has_its_own_names_and_leaves_no_files(tmp_path: Path) -> None:
     taken, first = names(tmp_path)
     old = taken.take(1, 0)
     taken, second = names(tmp_path, Writer("query", "next run"))
@@ -117,7 +117,7 @@ def test_runs_have_names_of_their_own_and_leave_no_files(tmp_path: Path) -> None
         each.close()
 
 
-def test_a_file_that_says_nothing_makes_a_new_name(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_replaced_by_a_new_name(tmp_path: Path) -> None:
     taken, inherited = names(tmp_path)
     name = taken.take(1, 0)
     inherited.close()
@@ -128,7 +128,7 @@ def test_a_file_that_says_nothing_makes_a_new_name(tmp_path: Path) -> None:
     inherited.close()
 
 
-def test_where_nothing_can_be_inherited_every_process_has_its_own(
+def test_every_process_has_its_own_names_without_an_inheritance_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "no-folder"
@@ -142,7 +142,7 @@ def test_where_nothing_can_be_inherited_every_process_has_its_own(
     assert blocking.names(writer, lasting=True).take(2, 1) == one
 
 
-def test_a_process_without_a_folder_for_temporary_files_inherits_nothing(
+def test_a_process_without_a_temporary_folder_inherits_no_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A container with a read-only file system: Python finds no folder, and the worker reports
@@ -184,7 +184,9 @@ def test_files_that_cannot_be_locked_or_written_are_closed_again(
             os.fstat(descriptor)
 
 
-def test_s02_names_are_those_of_one_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s02_names_are_not_inherited_across_mounts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Containers of one machine may mount the same network storage separately. If its locks are
     only the kernel's, locks of one mount are not seen in another."""
     monkeypatch.setattr("fcntl.flock", lambda *_: None)
@@ -206,7 +208,9 @@ def test_a_run_of_more_than_a_week_keeps_its_names(tmp_path: Path) -> None:
     inherited.close()
 
 
-def test_what_cannot_be_noted_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_cannot_be_recorded_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The next owner would take the name while the batch still needs it."""
     taken, inherited = names(tmp_path)
     name = taken.take(1, 0)
@@ -219,7 +223,7 @@ def test_what_cannot_be_noted_is_not_used(tmp_path: Path, monkeypatch: pytest.Mo
     inherited.close()
 
 
-def test_what_is_long_past_leaves_no_files(tmp_path: Path) -> None:
+def test_files_of_earlier_boots_and_idle_queries_are_removed(tmp_path: Path) -> None:
     """Files of earlier starts of the machine, and of queries without a run for a week."""
     for boot, query in (("other boot", "q"), ("boot", "old"), ("boot", "young")):
         taken, inherited = names(tmp_path, Writer(query, "run"), boot)
@@ -238,7 +242,7 @@ def test_what_is_long_past_leaves_no_files(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "boot"]
 
 
-def test_a_link_that_somebody_else_has_put_there_is_not_followed(tmp_path: Path) -> None:
+def test_a_symbolic_link_in_place_of_the_folder_is_not_followed(tmp_path: Path) -> None:
     ours = tmp_path / "ours"
     (ours / "precious").mkdir(parents=True)
     link = tmp_path / "link"

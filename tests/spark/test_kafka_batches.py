@@ -103,7 +103,7 @@ def _values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 @pytest.mark.parametrize("semantics", ["exactly_once", "at_least_once"])
-def test_batches_go_on_while_nodes_are_killed(
+def test_batches_continue_while_nodes_are_killed(
     monkeypatch: pytest.MonkeyPatch, kafka_cluster: KafkaCluster, semantics: str
 ) -> None:
     """Each of the three nodes is killed once, and with it leaders, coordinators and the

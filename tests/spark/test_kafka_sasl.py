@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 MECHANISM = "SCRAM-SHA-512"
 
 
-def test_s17_batches_come_and_go_exactly_once_and_with_a_token(
+def test_s17_batches_are_written_and_read_with_scram_and_with_a_token(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with kafka_of_sasl(tmp_path / "kafka") as (plaintext, sasl):

@@ -21,7 +21,7 @@ def progress(*sources: tuple[Any, Any]) -> dict[str, Any]:
     return {"sources": [{"endOffset": end, "latestOffset": latest} for end, latest in sources]}
 
 
-def test_lag_is_the_distance_of_each_partition() -> None:
+def test_lag_is_the_distance_of_each_partition_to_its_end() -> None:
     end, latest = {"b": {"0": 5, "1": 7}, "a": {"0": 1}}, {"b": {"0": 9, "1": 7}, "a": {"0": 2}}
     expected = SourceLag({Partition("a", 0): 1, Partition("b", 0): 4, Partition("b", 1): 0})
     assert lag_of(progress((end, latest))) == [expected]
@@ -34,7 +34,7 @@ def test_lag_is_the_distance_of_each_partition() -> None:
     }
 
 
-def test_partitions_that_came_or_went_and_logs_that_were_cut_do_not_count() -> None:
+def test_lag_ignores_added_and_removed_partitions_and_truncated_logs() -> None:
     end, latest = {"a": {"0": 5, "1": 7}}, {"a": {"0": 3, "2": 9}}
     assert lag_of(progress((end, latest))) == [SourceLag({Partition("a", 0): 0})]
 
@@ -47,14 +47,14 @@ def test_other_sources_and_batches_without_offsets_have_no_lag(other: Any) -> No
     assert lag_of(None) == lag_of({}) == []
 
 
-def test_a_description_names_a_few_topics() -> None:
+def test_the_description_of_a_lag_names_at_most_five_topics() -> None:
     many = SourceLag({Partition(f"t{number}", 0): 0 for number in range(9)})
     assert many.description == "odradek[t0, t1, t2, t3, t4, ...]"
 
 
 @pytest.mark.spark
 @pytest.mark.full
-def test_a_listener_hears_the_lag_of_every_batch(
+def test_a_listener_gets_the_lag_of_every_batch(
     spark: SparkSession,
     spark_broker: str,
     new_topic: Callable[..., str],
@@ -102,7 +102,7 @@ def test_a_listener_hears_the_lag_of_every_batch(
 
 @pytest.mark.full
 @pytest.mark.spark
-def test_spark_has_no_place_for_a_description_and_metrics_of_sources_in_python(
+def test_spark_shows_no_description_and_metrics_of_python_sources(
     spark: SparkSession, spark_broker: str, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     """If this fails, Spark has such a place, and `lag` should use it."""

@@ -17,7 +17,7 @@ ROWS_EACH = 4
 
 @pytest.mark.parametrize("topics", [50, pytest.param(500, marks=pytest.mark.slow)])
 @pytest.mark.full
-def test_rows_reach_their_topics_and_are_read_back_by_a_pattern(
+def test_rows_are_written_to_many_topics_and_read_by_a_pattern(
     spark: SparkSession, spark_broker: str, tmp_path: Path, topics: int
 ) -> None:
     prefix = f"many-{topics}-"

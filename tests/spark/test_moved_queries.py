@@ -107,7 +107,7 @@ def _mirror(*words: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("mode", ["exactly-once", "same-offsets"])
-def test_a_query_goes_on_at_the_right_record(
+def test_a_query_continues_at_the_right_record_of_another_cluster(
     spark: SparkSession, tmp_path: Path, mode: str
 ) -> None:
     with (
@@ -121,7 +121,7 @@ def test_a_query_goes_on_at_the_right_record(
 @pytest.mark.own_broker
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mode", ["exactly-once", "same-offsets"])
-def test_queries_move_to_three_nodes_of_kafka_and_from_there(
+def test_queries_continue_at_three_nodes_of_kafka_and_from_there(
     spark: SparkSession,
     kafka_cluster: KafkaCluster,
     tmp_path: Path,

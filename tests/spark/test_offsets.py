@@ -28,7 +28,7 @@ from pyspark_odradek.planning import OffsetRange, Partition
 A0, A1 = Partition("a", 0), Partition("a", 1)
 
 
-def test_words_and_json_are_understood() -> None:
+def test_words_and_json_are_parsed_as_offsets_and_times() -> None:
     assert parse_offsets(" Earliest ", "startingOffsets") == AtEdge(EARLIEST)
     assert parse_offsets("latest", "endingOffsets") == AtEdge(LATEST)
     assert parse_offsets('{"a":{"0":23,"1":-2}}', "startingOffsets") == AtOffsets({A0: 23, A1: -2})
@@ -54,20 +54,20 @@ def test_words_and_json_are_understood() -> None:
         ('{"a":{"0":99999999999999999999}}', "is no whole number"),
     ],
 )
-def test_offsets_that_make_no_sense_are_refused(text: str, told: str) -> None:
+def test_invalid_offsets_are_refused(text: str, told: str) -> None:
     with pytest.raises(ValueError, match=told) as caught:
         parse_offsets(text, "startingOffsets")
     assert "startingOffsets" in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "-1", "1.5", "99999999999999999999"])
-def test_times_that_make_no_sense_are_refused(text: str) -> None:
+def test_invalid_times_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="startingTimestamp"):
         parse_time(text, "startingTimestamp")
 
 
 @pytest.mark.parametrize("text", ['{"a":[]}', '{"a":0}', "{}", '{"a":["x"]}', '{"a":[-1]}', "a"])
-def test_assignments_that_make_no_sense_are_refused(text: str) -> None:
+def test_invalid_assignments_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="assign"):
         parse_assignment(text, "assign")
 
@@ -83,7 +83,7 @@ def test_json_must_name_every_partition_and_no_other() -> None:
     assert len(problems) == 2
 
 
-def test_only_times_are_asked_for() -> None:
+def test_only_times_need_a_request_for_offsets() -> None:
     assert times_to_ask(AtEdge(EARLIEST), [A0, A1]) == {}
     assert times_to_ask(AtTime(time_ms=7), [A0, A1]) == {A0: 7, A1: 7}
     assert times_to_ask(AtTime(times_ms={A1: 9}), [A0, A1]) == {A1: 9}
@@ -106,7 +106,7 @@ def ranges(resolution: Resolution) -> list[tuple[int, int]]:
     return [(each.start, each.end) for each in resolve(resolution)[0]]
 
 
-def test_the_whole_log_is_the_default() -> None:
+def test_the_whole_log_is_read_by_default() -> None:
     both = {A1: LogBounds(0, 0), A0: LogBounds(10, 50)}
     assert resolve(case(logs=both))[0] == [OffsetRange(A0, 10, 50), OffsetRange(A1, 0, 0)]
 
@@ -124,12 +124,12 @@ def test_offsets_within_the_log_are_taken_as_they_are() -> None:
         {"end": AtOffsets({A0: 51})},
     ],
 )
-def test_offsets_outside_of_the_log_are_data_loss(bad: dict[str, Any]) -> None:
+def test_offsets_outside_the_log_are_data_loss(bad: dict[str, Any]) -> None:
     with pytest.raises(DataLoss, match="a-0"):
         resolve(case(**bad))
 
 
-def test_without_fail_on_data_loss_the_range_is_what_is_there() -> None:
+def test_a_range_is_cut_to_the_log_without_fail_on_data_loss() -> None:
     found, warnings = resolve(case(start=AtOffsets({A0: 2}), fail_on_data_loss=False))
     assert (found[0].start, found[0].end) == (10, 50)
     assert len(warnings) == 1
@@ -138,7 +138,7 @@ def test_without_fail_on_data_loss_the_range_is_what_is_there() -> None:
     assert ranges(case(end=AtOffsets({A0: 5}), fail_on_data_loss=False)) == [(10, 10)]
 
 
-def test_a_start_behind_its_end_is_refused() -> None:
+def test_a_start_after_its_end_is_refused() -> None:
     with pytest.raises(OptionsError, match="behind its end"):
         resolve(case(start=AtOffsets({A0: 30}), end=AtOffsets({A0: 20})))
     late, early = AtTime(time_ms=9), AtTime(time_ms=5)
@@ -146,19 +146,19 @@ def test_a_start_behind_its_end_is_refused() -> None:
         resolve(case(start=late, end=early, start_found={A0: 30}, end_found={A0: 20}))
 
 
-def test_a_time_that_no_record_has_reached_is_behind_no_end() -> None:
+def test_a_start_after_the_newest_record_is_not_after_its_end() -> None:
     found = case(start=AtTime(time_ms=9), end=AtOffsets({A0: 20}), latest_if_no_record=True)
     assert ranges(found) == [(50, 50)]
 
 
-def test_times_become_the_offsets_that_were_found() -> None:
+def test_times_are_resolved_to_the_found_offsets() -> None:
     found = case(
         start=AtTime(time_ms=5), start_found={A0: 20}, end=AtTime(time_ms=9), end_found={A0: 40}
     )
     assert ranges(found) == [(20, 40)]
 
 
-def test_a_time_that_no_record_has_reached() -> None:
+def test_a_start_after_the_newest_record_is_refused_unless_allowed() -> None:
     late = {"start": AtTime(time_ms=5), "start_found": {A0: None}}
     with pytest.raises(OptionsError, match="startingOffsetsByTimestampStrategy"):
         resolve(case(**late))

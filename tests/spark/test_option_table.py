@@ -21,88 +21,90 @@ BROKER = {"kafka.bootstrap.servers": "localhost:9092"}
 
 #: First cell of a row -> the tests of the row.
 TESTS = {
-    "kafka.bootstrap.servers": ["test_a_broker_that_is_not_there_is_told_within_the_time_limit"],
+    "kafka.bootstrap.servers": [
+        "test_a_read_fails_within_the_time_limit_if_no_broker_is_reachable"
+    ],
     "subscribe, assign": [
-        "test_the_three_subscriptions",
+        "test_subscriptions_are_topics_partitions_or_a_pattern",
         "test_offsets_are_read_exactly_from_start_to_end",
-        "test_a_topic_or_partition_that_is_not_there_is_named",
+        "test_a_read_of_an_unknown_topic_or_partition_names_it",
     ],
     "subscribePattern": [
-        "test_a_pattern_is_looked_for_anywhere_in_names",
-        "test_new_partitions_and_new_topics_are_read_from_their_beginning",
+        "test_a_pattern_matches_anywhere_in_topic_names",
+        "test_new_partitions_and_topics_are_read_from_their_beginning",
     ],
     "startingOffsets": [
-        "test_a_stream_begins_at_the_end_unless_told_otherwise",
-        "test_a_batch_refuses_edges_that_read_nothing_but_a_stream_may_have_them",
-        "test_c3_everything_is_read_once_across_restarts",
+        "test_a_stream_begins_at_the_latest_offsets",
+        "test_a_batch_refuses_a_start_at_latest_and_a_stream_accepts_it",
+        "test_c3_every_record_is_read_once_across_restarts",
     ],
     "startingOffsetsByTimestamp, startingTimestamp": [
-        "test_precedence_timestamp_then_timestamps_then_offsets",
-        "test_times_choose_the_first_record_at_or_behind_them",
-        "test_a_stream_begins_at_a_time",
+        "test_a_timestamp_option_overrides_timestamps_and_offsets",
+        "test_timestamps_select_the_first_record_at_or_after_them",
+        "test_a_stream_begins_at_a_timestamp",
     ],
     "startingOffsetsByTimestampStrategy": [
-        "test_strategy_for_times",
-        "test_a_time_that_no_record_has_reached",
+        "test_the_strategy_for_timestamps_is_error_or_latest",
+        "test_a_start_after_the_newest_record_is_refused_unless_allowed",
     ],
     "endingOffsets": [
         "test_offsets_are_read_exactly_from_start_to_end",
-        "test_a_stream_refuses_an_end",
+        "test_a_stream_refuses_ending_offsets",
     ],
     "endingOffsetsByTimestamp, endingTimestamp": [
-        "test_times_choose_the_first_record_at_or_behind_them",
-        "test_a_stream_begins_at_the_end_and_has_none",
+        "test_timestamps_select_the_first_record_at_or_after_them",
+        "test_a_stream_begins_at_latest_and_refuses_ending_options",
     ],
     "failOnDataLoss (writing)": [
-        "test_s07_an_old_checkpoint_is_found_out",
-        "test_s11_a_batch_that_is_lost_in_part_is_loud",
+        "test_s07_an_outdated_checkpoint_is_refused",
+        "test_s11_a_partly_lost_batch_fails_the_query",
     ],
     "failOnDataLoss (reading)": [
-        "test_offsets_that_are_not_there_fail_unless_that_is_allowed",
-        "test_what_retention_has_deleted_is_data_loss",
-        "test_c1_gaps_that_transactions_leave_are_no_loss",
-        "test_c1_a_log_that_was_cut_is_loss",
+        "test_an_end_beyond_the_log_fails_unless_data_loss_is_allowed",
+        "test_records_deleted_by_retention_are_data_loss",
+        "test_c1_offset_gaps_of_transactions_are_no_data_loss",
+        "test_c1_a_truncated_log_is_data_loss",
     ],
-    "kafkaConsumer.pollTimeoutMs": ["test_a_broker_that_stays_away_ends_the_read_in_time"],
-    "fetchOffset.numRetries": ["test_what_is_missing_is_asked_for_so_many_times_more"],
-    "fetchOffset.retryIntervalMs": ["test_an_election_may_end_between_two_attempts"],
-    "minPartitions": ["test_partitions_of_spark_follow_the_settings"],
-    "maxRecordsPerPartition": ["test_partitions_of_spark_follow_the_settings"],
-    "includeHeaders": ["test_c3_found_without_register_and_rows_are_those_of_the_kafka_format"],
+    "kafkaConsumer.pollTimeoutMs": ["test_a_read_fails_in_time_if_its_broker_does_not_return"],
+    "fetchOffset.numRetries": ["test_a_missing_topic_is_requested_again_num_retries_times"],
+    "fetchOffset.retryIntervalMs": ["test_the_retry_interval_doubles_from_retry_interval_ms"],
+    "minPartitions": ["test_the_number_of_spark_partitions_follows_the_options"],
+    "maxRecordsPerPartition": ["test_the_number_of_spark_partitions_follows_the_options"],
+    "includeHeaders": ["test_c3_rows_are_read_as_by_the_kafka_format_without_registration"],
     "groupIdPrefix, kafka.group.id": ["test_groups_of_spark_are_accepted_without_effect"],
     "maxOffsetsPerTrigger": [
-        "test_c1_max_offsets_splits_by_backlog_and_available_now_ends",
-        "test_c1_the_whole_limit_is_used_and_not_more",
+        "test_c1_max_offsets_is_split_by_backlog_and_available_now_ends",
+        "test_c1_the_shares_of_partitions_add_up_to_the_limit",
     ],
     "minOffsetsPerTrigger, maxTriggerDelay": [
         "test_c1_a_batch_waits_for_its_minimum",
-        "test_c1_a_batch_waits_for_its_minimum_or_its_time",
+        "test_c1_a_batch_waits_for_its_minimum_or_its_maximum_delay",
     ],
-    "maxBytesPerTrigger": ["test_max_bytes_are_kept_roughly"],
-    "groupId": ["test_progress_is_lag_of_a_group_and_the_last_batch_counts"],
-    "columns": ["test_rows_are_those_of_a_batch_and_columns_are_fewer_if_asked"],
-    "topic": ["test_the_option_topic_beats_the_column"],
+    "maxBytesPerTrigger": ["test_max_bytes_per_trigger_limits_a_batch_approximately"],
+    "groupId": ["test_progress_is_committed_for_a_group_up_to_the_last_batch"],
+    "columns": ["test_a_stream_has_the_columns_of_a_batch_or_the_chosen_ones"],
+    "topic": ["test_the_option_topic_overrides_the_column_topic"],
     "semantics": [
-        "test_at_least_once_writes_a_replay_again",
-        "test_a_stream_that_is_restarted_writes_every_batch_once",
+        "test_at_least_once_writes_a_replayed_batch_again",
+        "test_a_restarted_stream_writes_every_batch_once",
     ],
     "commitId, commitVersion": [
         "test_a_commit_id_makes_a_repeated_job_write_once",
-        "test_in_foreach_batch_a_commit_id_makes_it_once",
+        "test_a_commit_id_makes_a_write_in_foreach_batch_exactly_once",
     ],
-    "queryId": ["test_s01_without_sparks_properties_the_driver_finds_out"],
-    "commitLogTopic": ["test_a_log_that_cannot_serve_is_refused"],
+    "queryId": ["test_s01_a_query_id_identifies_a_query_without_sparks_properties"],
+    "commitLogTopic": ["test_an_unsuitable_decision_log_is_refused"],
     "kafka.*": [
-        "test_java_names_become_ours",
-        "test_settings_that_the_source_refuses",
-        "test_settings_that_the_sink_refuses",
+        "test_java_client_settings_are_translated",
+        "test_client_settings_that_the_source_controls_are_refused",
+        "test_client_settings_that_the_sink_controls_are_refused",
     ],
     "filters on topic, partition, offset, timestamp": [
-        "test_c3_filters_are_handed_down_where_spark_allows_it_and_answers_stay_the_same"
+        "test_c3_pushed_down_filters_leave_the_result_unchanged"
     ],
     "anything else": [
-        "test_unknown_options_name_the_nearest",
-        "test_options_of_the_other_direction_and_of_spark_itself_are_let_pass",
+        "test_the_error_for_an_unknown_option_names_the_nearest_one",
+        "test_options_of_the_other_direction_and_of_spark_are_ignored",
     ],
 }
 
@@ -130,7 +132,7 @@ def test_every_row_of_the_table_has_its_tests() -> None:
     assert not missing
 
 
-def test_every_option_has_a_row_that_says_same_different_or_ours() -> None:
+def test_every_option_has_a_row_with_same_different_or_ours() -> None:
     named = {name for cells in rows() for name in re.findall(r"`([^`]+)`", cells[0])}
     assert set(SOURCE_OPTIONS) | set(SINK_OPTIONS) <= named
     for cells in rows():
@@ -169,7 +171,7 @@ class _NoTopics:
 
 
 @pytest.mark.parametrize("retries", [0, 2])
-async def test_what_is_missing_is_asked_for_so_many_times_more(retries: int) -> None:
+async def test_a_missing_topic_is_requested_again_num_retries_times(retries: int) -> None:
     network: Any = _NoTopics()
     options = parse_source(BROKER | {"subscribe": "t", "fetchOffset.numRetries": str(retries)})
     with pytest.raises(SourceError, match="there is no topic 't'"):
@@ -178,7 +180,7 @@ async def test_what_is_missing_is_asked_for_so_many_times_more(retries: int) -> 
 
 
 @pytest.mark.parametrize(("interval_ms", "slept_s"), [("10", 0.1), ("250", 0.25)])
-async def test_an_election_may_end_between_two_attempts(
+async def test_the_retry_interval_doubles_from_retry_interval_ms(
     monkeypatch: pytest.MonkeyPatch, interval_ms: str, slept_s: float
 ) -> None:
     slept = []

@@ -32,7 +32,7 @@ def problems_of(options: dict[str, str]) -> tuple[str, ...]:
     return caught.value.problems
 
 
-def test_defaults_are_sparks() -> None:
+def test_options_have_sparks_defaults() -> None:
     options = source()
     assert options.subscription.topics == ("t",)
     assert (options.start, options.end) == (AtEdge(EARLIEST), AtEdge(LATEST))
@@ -45,7 +45,7 @@ def test_defaults_are_sparks() -> None:
     assert options.latest_if_no_record is False
 
 
-def test_names_do_not_depend_on_case() -> None:
+def test_option_names_are_case_insensitive() -> None:
     options = parse_source(
         {"KAFKA.bootstrap.SERVERS": "h:1", "SubScribe": "T", "minpartitions": "7"}
     )
@@ -59,7 +59,7 @@ def test_options_can_be_sent_to_executors() -> None:
     assert pickle.loads(pickle.dumps(options)) == options
 
 
-def test_all_errors_are_told_at_once() -> None:
+def test_all_invalid_options_are_reported_at_once() -> None:
     problems = problems_of(
         {
             "subscrib": "t",
@@ -85,7 +85,7 @@ def test_all_errors_are_told_at_once() -> None:
     assert len(problems) == 8
 
 
-def test_an_error_survives_the_way_between_processes() -> None:
+def test_an_options_error_survives_pickling() -> None:
     error = OptionsError(["one", "two"])
     copy = pickle.loads(pickle.dumps(error))
     assert (copy.problems, str(copy)) == (("one", "two"), str(error))
@@ -101,7 +101,7 @@ def test_subscriptions_exclude_each_other() -> None:
     )
 
 
-def test_the_three_subscriptions() -> None:
+def test_subscriptions_are_topics_partitions_or_a_pattern() -> None:
     assert source(subscribe=" a, b ,a").subscription.topics == ("a", "b")
     assigned = parse_source(BROKER | {"assign": '{"a":[1]}'}).subscription
     assert assigned.partitions == (Partition("a", 1),)
@@ -110,7 +110,7 @@ def test_the_three_subscriptions() -> None:
     assert "names no topic" in problems_of(BROKER | {"subscribe": " , "})[0]
 
 
-def test_precedence_timestamp_then_timestamps_then_offsets() -> None:
+def test_a_timestamp_option_overrides_timestamps_and_offsets() -> None:
     options = source(
         startingTimestamp="5",
         startingOffsetsByTimestamp='{"t":{"0":6}}',
@@ -123,7 +123,7 @@ def test_precedence_timestamp_then_timestamps_then_offsets() -> None:
     assert options.end == AtTime(times_ms={Partition("t", 0): 7})
 
 
-def test_a_batch_refuses_edges_that_read_nothing_but_a_stream_may_have_them() -> None:
+def test_a_batch_refuses_a_start_at_latest_and_a_stream_accepts_it() -> None:
     json_latest = BROKER | {"subscribe": "t", "startingOffsets": '{"t":{"0":-1}}'}
     assert "latest" in problems_of(json_latest)[0]
     assert (
@@ -133,7 +133,7 @@ def test_a_batch_refuses_edges_that_read_nothing_but_a_stream_may_have_them() ->
     parse_source(json_latest, Query.STREAM)
 
 
-def test_strategy_for_times() -> None:
+def test_the_strategy_for_timestamps_is_error_or_latest() -> None:
     assert source(startingOffsetsByTimestampStrategy="Latest").latest_if_no_record is True
     options = BROKER | {"subscribe": "t", "startingOffsetsByTimestampStrategy": "newest"}
     assert "must be error or latest" in problems_of(options)[0]
@@ -150,19 +150,19 @@ def test_strategy_for_times() -> None:
         ("includeHeaders", "1"),
     ],
 )
-def test_values_are_checked(name: str, value: str) -> None:
+def test_invalid_option_values_are_refused(name: str, value: str) -> None:
     (problem,) = problems_of(BROKER | {"subscribe": "t", name: value})
     assert problem.startswith(name)
 
 
-def test_unknown_options_name_the_nearest() -> None:
+def test_the_error_for_an_unknown_option_names_the_nearest_one() -> None:
     (problem,) = problems_of(BROKER | {"subscribe": "t", "startingoffset": "earliest"})
     assert problem == "there is no option startingoffset; did you mean startingOffsets?"
     (problem,) = problems_of(BROKER | {"subscribe": "t", "security.protocol": "SSL"})
     assert "kafka.security.protocol" in problem
 
 
-def test_options_of_the_other_direction_and_of_spark_itself_are_let_pass() -> None:
+def test_options_of_the_other_direction_and_of_spark_are_ignored() -> None:
     source(topic="x", checkpointLocation="/c", kafka__linger__ms="5", maxOffsetsPerTrigger="10")
     sink(subscribe="x", startingOffsets="earliest", kafka__max__poll__records="10", topic="t")
 
@@ -170,7 +170,7 @@ def test_options_of_the_other_direction_and_of_spark_itself_are_let_pass() -> No
 # --- kafka.* --------------------------------------------------------------------------------------
 
 
-def test_java_names_become_ours() -> None:
+def test_java_client_settings_are_translated() -> None:
     client = dict(
         source(kafka__fetch__max__wait__ms="77", kafka__isolation__level="read_committed").client
     )
@@ -180,18 +180,18 @@ def test_java_names_become_ours() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED_IN_SOURCE))
-def test_settings_that_the_source_refuses(name: str) -> None:
+def test_client_settings_that_the_source_controls_are_refused(name: str) -> None:
     (problem,) = problems_of(BROKER | {"subscribe": "t", f"kafka.{name}": "x"})
     assert problem == f"kafka.{name} cannot be set: {REFUSED_IN_SOURCE[name]}"
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED_IN_SINK))
-def test_settings_that_the_sink_refuses(name: str) -> None:
+def test_client_settings_that_the_sink_controls_are_refused(name: str) -> None:
     with pytest.raises(OptionsError, match=f"kafka.{name} cannot be set"):
         parse_sink(BROKER | {f"kafka.{name}": "x"})
 
 
-def test_what_would_silently_not_be_obeyed_is_refused() -> None:
+def test_client_settings_without_effect_on_security_are_refused() -> None:
     for name, value, words in (
         ("security.protocol", "SASL_SSL", "'GSSAPI' is not supported; set it to one of PLAIN"),
         ("sasl.mechanism", "PLAIN", "set security_protocol=SASL_SSL"),
@@ -208,7 +208,7 @@ def test_what_would_silently_not_be_obeyed_is_refused() -> None:
         sink(kafka__partitioner__class="com.example.Mine")
 
 
-def test_settings_of_tls_are_javas_and_their_secrets_are_not_shown() -> None:
+def test_tls_settings_have_javas_names_and_hide_secrets() -> None:
     given = {
         "kafka__security__protocol": "SSL",
         "kafka__ssl__truststore__type": "PEM",
@@ -226,7 +226,7 @@ def test_settings_of_tls_are_javas_and_their_secrets_are_not_shown() -> None:
     assert "ssl_truststore_type" in problem
 
 
-def test_s17_settings_of_sasl_are_javas_and_their_secrets_are_not_shown() -> None:
+def test_s17_sasl_settings_have_javas_names_and_hide_secrets() -> None:
     line = 'x.PlainLoginModule required username="a" password="a-secret-word";'
     given = {
         "kafka__security__protocol": "SASL_SSL",
@@ -250,7 +250,7 @@ def test_tuning_of_the_java_client_is_accepted_without_effect() -> None:
     assert source(kafka__receive__buffer__bytes="65536").client == source().client
 
 
-def test_wrong_and_unknown_settings_are_told() -> None:
+def test_invalid_and_unknown_client_settings_are_refused() -> None:
     (problem,) = problems_of(BROKER | {"subscribe": "t", "kafka.fetch.max.wait.ms": "soon"})
     assert problem.startswith("kafka.fetch.max.wait.ms: ")
     (problem,) = problems_of(BROKER | {"subscribe": "t", "kafka.fetch.max.wait": "5"})
@@ -261,7 +261,7 @@ def test_wrong_and_unknown_settings_are_told() -> None:
     assert len(problems) == 2
 
 
-def test_the_topic_of_a_sink() -> None:
+def test_the_option_topic_of_a_sink_is_trimmed_and_not_empty() -> None:
     assert sink(topic=" t ").topic == "t"
     assert sink().topic is None
     with pytest.raises(OptionsError, match="topic is empty"):
@@ -272,7 +272,7 @@ def stream(**options: str) -> SourceOptions:
     return parse_source(BROKER | {"subscribe": "t"} | options, Query.STREAM)
 
 
-def test_a_stream_begins_at_the_end_and_has_none() -> None:
+def test_a_stream_begins_at_latest_and_refuses_ending_options() -> None:
     assert stream().start == AtEdge(LATEST)
     assert stream(startingOffsets="earliest").start == AtEdge(EARLIEST)
     with pytest.raises(OptionsError) as caught:
@@ -283,7 +283,7 @@ def test_a_stream_begins_at_the_end_and_has_none() -> None:
     ]
 
 
-def test_limits_of_a_trigger() -> None:
+def test_limits_of_a_trigger_are_parsed() -> None:
     assert stream().limits == Limits()
     found = stream(
         maxOffsetsPerTrigger="100",
@@ -315,17 +315,19 @@ def test_limits_of_a_trigger() -> None:
         ("columns", " ", "must name some of"),
     ],
 )
-def test_a_stream_says_what_is_wrong(option: str, value: str, told: str) -> None:
+def test_invalid_stream_options_are_refused_with_the_reason(
+    option: str, value: str, told: str
+) -> None:
     with pytest.raises(OptionsError, match=told):
         stream(**{option: value})
 
 
-def test_the_minimum_is_not_above_the_maximum() -> None:
+def test_a_minimum_above_the_maximum_of_a_trigger_is_refused() -> None:
     with pytest.raises(OptionsError, match="minOffsetsPerTrigger=5 is above"):
         stream(maxOffsetsPerTrigger="4", minOffsetsPerTrigger="5")
 
 
-def test_columns_are_chosen_and_keep_their_order() -> None:
+def test_chosen_columns_keep_the_order_of_the_schema() -> None:
     assert stream().columns == (
         *("key", "value", "topic", "partition", "offset", "timestamp", "timestampType"),
     )
@@ -337,7 +339,7 @@ def test_columns_are_chosen_and_keep_their_order() -> None:
 # --- exactly once ---------------------------------------------------------------------------------
 
 
-def test_writes_are_exactly_once_unless_told_otherwise() -> None:
+def test_writes_are_exactly_once_by_default() -> None:
     assert sink(topic="t").exactly_once
     assert sink(topic="t", semantics="Exactly-Once").exactly_once
     assert not sink(topic="t", semantics="at_least_once").exactly_once
@@ -364,12 +366,14 @@ def test_writes_are_exactly_once_unless_told_otherwise() -> None:
         ({"kafka.transactional.id": "x"}, "the sink names its transactions itself"),
     ],
 )
-def test_what_exactly_once_writes_cannot_obey_is_said(options: dict[str, str], told: str) -> None:
+def test_options_that_exactly_once_writes_cannot_obey_are_refused(
+    options: dict[str, str], told: str
+) -> None:
     with pytest.raises(OptionsError, match=told):
         parse_sink(BROKER | {"topic": "t"} | options)
 
 
-def test_what_at_least_once_can_do_without_transactions_it_does() -> None:
+def test_at_least_once_writes_obey_acks_and_use_no_two_phase_commit() -> None:
     found = parse_sink(BROKER | {"topic": "t", "kafka.acks": "1", "semantics": "at_least_once"})
     assert dict(found.client)["acks"] == "1"
     both = parse_sink(BROKER | {"topic": "t", "kafka.transaction.two.phase.commit.enable": "true"})

@@ -103,7 +103,7 @@ def first(times: int, then: Any, now: Any) -> Any:
     ],
     ids=["gone", "moved", "no leader", "not heard of it", "not yet"],
 )
-async def test_what_passes_is_waited_for_longer_than_numretries(trouble: Any) -> None:
+async def test_temporary_errors_are_retried_more_often_than_num_retries(trouble: Any) -> None:
     async with ScriptedBroker(topics={"t": 1}) as broker, network(broker) as running:
         broker.always(ApiKey.LIST_OFFSETS, first(TIMES, offset_7(), trouble))
         await cluster.find_partitions(running, options())
@@ -111,7 +111,7 @@ async def test_what_passes_is_waited_for_longer_than_numretries(trouble: Any) ->
     assert found == {Partition("t", 0): 7}
 
 
-async def test_an_election_is_waited_for_longer_than_numretries() -> None:
+async def test_an_election_is_waited_for_longer_than_num_retries() -> None:
     async with ScriptedBroker(topics={"t": 1}) as broker, network(broker) as running:
         broker.always(ApiKey.LIST_OFFSETS, offset_7())
         broker.leaders = {("t", 0): -1}
@@ -130,7 +130,7 @@ async def test_an_election_is_waited_for_longer_than_numretries() -> None:
 
 
 @pytest.mark.full
-async def test_it_ends_with_default_api_timeout_and_the_cause() -> None:
+async def test_retries_end_after_default_api_timeout_ms_with_the_cause() -> None:
     async with ScriptedBroker(topics={"t": 1}) as broker, network(broker, 2000) as running:
         broker.always(ApiKey.LIST_OFFSETS, offset_7(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         await cluster.find_partitions(running, options())
@@ -139,7 +139,7 @@ async def test_it_ends_with_default_api_timeout_and_the_cause() -> None:
 
 
 @pytest.mark.full
-async def test_the_cause_is_told_if_time_runs_out_before_the_leader_is_known() -> None:
+async def test_the_timeout_names_the_cause_if_no_broker_answers() -> None:
     async with ScriptedBroker(topics={"t": 1}) as broker, network(broker, 2000) as running:
         broker.always(ApiKey.LIST_OFFSETS, offset_7(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         await cluster.find_partitions(running, options())
@@ -148,7 +148,7 @@ async def test_the_cause_is_told_if_time_runs_out_before_the_leader_is_known() -
             await cluster.list_offsets(running, {Partition("t", 0): -1}, options())
 
 
-async def test_what_the_cluster_says_is_not_there_is_asked_for_numretries_times() -> None:
+async def test_a_deleted_topic_fails_after_num_retries() -> None:
     async with ScriptedBroker(topics={"t": 1}) as broker, network(broker) as running:
         await cluster.find_partitions(running, options())
         del broker.topics["t"]
@@ -159,7 +159,7 @@ async def test_what_the_cluster_says_is_not_there_is_asked_for_numretries_times(
             await cluster.find_partitions(running, options())
 
 
-async def test_a_topic_that_is_being_made_is_waited_for() -> None:
+async def test_a_topic_that_is_being_created_is_waited_for() -> None:
     async with ScriptedBroker() as broker, network(broker) as running:
         broker.topic_errors["t"] = ErrorCode.LEADER_NOT_AVAILABLE
         asked = [0]

@@ -14,12 +14,12 @@ def sizes(ranges: list[OffsetRange]) -> list[int]:
     return [each.size for each in ranges]
 
 
-def test_without_settings_there_is_one_range_per_partition() -> None:
+def test_each_partition_with_records_is_a_range_by_default() -> None:
     ranges = [OffsetRange(P0, 0, 10), OffsetRange(P1, 5, 5), OffsetRange(P2, 7, 8)]
     assert split(ranges) == [ranges[0], ranges[2]]
 
 
-def test_max_records_divides_evenly_and_the_rest_goes_last() -> None:
+def test_max_records_divides_a_range_evenly_with_the_rest_last() -> None:
     assert divide(OffsetRange(P0, 3, 13), 3) == [
         OffsetRange(P0, 3, 6),
         OffsetRange(P0, 6, 9),
@@ -29,17 +29,17 @@ def test_max_records_divides_evenly_and_the_rest_goes_last() -> None:
     assert sizes(split([OffsetRange(P0, 0, 8)], max_records=4)) == [4, 4]
 
 
-def test_min_partitions_divides_in_proportion_and_leaves_small_ranges_whole() -> None:
+def test_min_partitions_divides_large_ranges_and_keeps_small_ones() -> None:
     ranges = [OffsetRange(P0, 0, 1000), OffsetRange(P1, 0, 5)]
     assert sizes(split(ranges, min_partitions=5)) == [250, 250, 250, 250, 5]
 
 
-def test_min_partitions_below_what_there_is_changes_nothing() -> None:
+def test_min_partitions_below_the_number_of_ranges_has_no_effect() -> None:
     ranges = [OffsetRange(P0, 0, 1000), OffsetRange(P1, 0, 5)]
     assert split(ranges, min_partitions=2) == ranges
 
 
-def test_records_are_limited_first_then_partitions_are_counted() -> None:
+def test_max_records_applies_before_min_partitions() -> None:
     ranges = [OffsetRange(P0, 0, 100)]
     assert sizes(split(ranges, max_records=50, min_partitions=2)) == [50, 50]
     assert sizes(split(ranges, max_records=50, min_partitions=4)) == [25, 25, 25, 25]

@@ -21,7 +21,7 @@ P0, P1, P2 = (Partition("t", number) for number in range(3))
 NONE = Limits()
 
 
-def test_c1_offsets_are_written_as_the_kafka_format_writes_them() -> None:
+def test_c1_offsets_have_the_json_of_the_kafka_format() -> None:
     text = to_json({P1: 7, Partition("a", 0): 1, P0: 5})
     assert text == {"a": {"0": 1}, "t": {"0": 5, "1": 7}}
     assert list(text) == ["a", "t"]
@@ -31,24 +31,24 @@ def test_c1_offsets_are_written_as_the_kafka_format_writes_them() -> None:
 @pytest.mark.parametrize(
     "text", [None, [], {"t": 5}, {"t": {"x": 1}}, {"t": {"0": "1"}}, {"t": {"0": True}}]
 )
-def test_the_checkpoint_of_something_else_is_told(text: object) -> None:
+def test_offsets_of_another_sources_checkpoint_are_refused(text: object) -> None:
     with pytest.raises(SourceError, match="checkpointLocation"):
         from_json(text)
 
 
-def test_a_batch_ends_where_the_logs_end() -> None:
+def test_a_batch_without_limit_ends_at_the_log_ends() -> None:
     survey = Survey({P0: 10, P1: 5})
     step = next_step({P0: 3, P1: 5}, survey, NONE)
     assert (step.end, step.lost) == ({P0: 10, P1: 5}, ())
     assert ranges({P0: 3, P1: 5}, step.end) == [OffsetRange(P0, 3, 10)]
 
 
-def test_a_batch_ends_where_its_limit_is_reached() -> None:
+def test_a_batch_ends_at_its_limit() -> None:
     step = next_step({P0: 0, P1: 0}, Survey({P0: 300, P1: 100}), Limits(max_offsets=8))
     assert step.end == {P0: 6, P1: 2}
 
 
-def test_a_new_partition_is_entered_with_its_first_offset_and_read_from_the_next_batch_on() -> None:
+def test_a_new_partition_is_read_from_the_batch_after_its_discovery() -> None:
     survey = Survey({P0: 4, P1: 9}, first={P1: 0})
     entered = next_step({P0: 4}, survey, NONE)
     assert (entered.end, entered.lost) == ({P0: 4, P1: 0}, ())
@@ -58,33 +58,33 @@ def test_a_new_partition_is_entered_with_its_first_offset_and_read_from_the_next
     assert waiting({P0: 4}, survey) == {P0: 0, P1: 9}
 
 
-def test_a_new_partition_that_has_lost_its_beginning_is_told() -> None:
+def test_a_new_partition_without_its_first_records_is_reported_as_loss() -> None:
     step = next_step({P0: 4}, Survey({P0: 4, P1: 9}, first={P1: 3}), NONE)
     assert step.end[P1] == 3
     assert "t-1 is new and its log starts at 3" in step.lost[0]
 
 
-def test_a_log_that_ends_before_what_was_read_is_told_and_followed() -> None:
+def test_a_log_that_ends_before_the_position_is_reported_as_loss() -> None:
     step = next_step({P0: 10, P1: 1}, Survey({P0: 4, P1: 2}), NONE)
     assert step.end == {P0: 4, P1: 2}
     assert "t-0 was read up to 10 already, and now ends at 4" in step.lost[0]
     assert ranges({P0: 10, P1: 1}, step.end) == [OffsetRange(P1, 1, 2)]
 
 
-def test_a_topic_that_was_made_anew_is_read_from_its_beginning() -> None:
+def test_a_recreated_topic_is_read_from_its_beginning() -> None:
     survey = Survey({P0: 50}, first={P0: 0}, recreated=frozenset({P0}))
     step = next_step({P0: 10}, survey, NONE)
     assert step.end == {P0: 0}
     assert "deleted and made anew" in step.lost[0]
 
 
-def test_a_partition_that_is_gone_is_told_and_left_out() -> None:
+def test_a_removed_partition_is_reported_as_loss_and_left_out() -> None:
     step = next_step({P0: 1, P1: 2, P2: 3}, Survey({P0: 1}), NONE)
     assert step.end == {P0: 1}
     assert step.lost == ("t-1, t-2 is not there any more, or not subscribed to",)
 
 
-def test_a_loss_is_told_at_once_however_much_a_batch_waits_for() -> None:
+def test_a_data_loss_is_reported_without_waiting_for_the_minimum() -> None:
     gate = MinimumGate(Limits(min_offsets=1000), last_batch_ms=0)
     start = {P0: 10}
     assert must_wait(start, Survey({P0: 50}), gate, now_ms=1)

@@ -36,7 +36,7 @@ def cut(*filters: Filter, **found: int | None) -> list[OffsetRange]:
     return restriction_of(filters).cut(RANGES, at_time)
 
 
-def test_partitions_and_topics_are_left_out() -> None:
+def test_filters_on_partition_and_topic_leave_out_ranges() -> None:
     assert cut(EqualTo(("partition",), 1)) == [OffsetRange(P1, 10, 100)]
     assert cut(In(("partition",), (0, 2, 7))) == [RANGES[0], RANGES[2]]
     assert cut(EqualTo(("topic",), "t")) == RANGES
@@ -56,16 +56,16 @@ def test_partitions_and_topics_are_left_out() -> None:
         (GreaterThan(("offset",), 2), 10, 100),
     ],
 )
-def test_offsets_cut_both_ends(each: Filter, first: int, end: int) -> None:
+def test_filters_on_offset_cut_both_ends_of_a_range(each: Filter, first: int, end: int) -> None:
     assert cut(each) == [OffsetRange(part, first, end) for part in (P0, P1, P2)]
 
 
-def test_a_range_of_which_nothing_is_left_is_left_out() -> None:
+def test_a_range_that_a_filter_empties_is_left_out() -> None:
     assert cut(GreaterThan(("offset",), 60), LessThan(("offset",), 40)) == []
     assert cut(GreaterThanOrEqual(("offset",), 100)) == []
 
 
-def test_a_time_cuts_the_beginning_only() -> None:
+def test_filters_on_timestamp_cut_the_start_of_a_range_only() -> None:
     later = GreaterThanOrEqual(("timestamp",), TIME)
     assert restriction_of([later]).time_ms == T0 - 1
     # Partition 2 has no record as new.
@@ -76,7 +76,7 @@ def test_a_time_cuts_the_beginning_only() -> None:
 
 
 @pytest.mark.parametrize("before_ms", [0, 1, 5, 86_400_000])
-def test_a_time_that_records_without_one_fulfil_cuts_nothing(before_ms: int) -> None:
+def test_a_filter_that_records_without_timestamp_satisfy_cuts_no_range(before_ms: int) -> None:
     """A record without a timestamp has -1, the last millisecond of 1969, and brokers look up times
     from 0 on."""
     time = datetime.fromtimestamp(0, UTC) - timedelta(milliseconds=before_ms)
@@ -100,12 +100,12 @@ def test_a_time_that_records_without_one_fulfil_cuts_nothing(before_ms: int) -> 
         EqualTo(("timestamp",), 5),
     ],
 )
-def test_what_is_not_understood_cuts_nothing(each: Filter) -> None:
+def test_unsupported_filters_cut_no_range(each: Filter) -> None:
     assert restriction_of([each]).cut(RANGES, {}) == RANGES
     assert restriction_of([]) == Restriction()
 
 
-def test_it_is_not_offered_outside_of_sparks_program_for_it() -> None:
+def test_pushdown_is_offered_in_sparks_planning_process_only() -> None:
     assert not is_offered()
 
 
@@ -119,7 +119,7 @@ def pushing(spark: SparkSession) -> Iterator[None]:
 
 @pytest.mark.full
 @pytest.mark.spark
-def test_c3_filters_are_handed_down_where_spark_allows_it_and_answers_stay_the_same(
+def test_c3_pushed_down_filters_leave_the_result_unchanged(
     spark: SparkSession,
     spark_broker: str,
     new_topic: Callable[..., str],

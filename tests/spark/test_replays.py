@@ -74,7 +74,7 @@ def forget_targets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.full
-def test_s07_an_old_checkpoint_is_found_out(query: Query) -> None:
+def test_s07_an_outdated_checkpoint_is_refused(query: Query) -> None:
     for batch in range(3):
         query.commit(batch, query.tasks(batch, [f"{batch}"]))
     copy = query.restarted()
@@ -104,7 +104,7 @@ def test_a_commit_id_makes_a_repeated_job_write_once(
 
 
 @pytest.mark.full
-def test_s16_one_commit_id_for_two_topics_writes_to_both(
+def test_s16_a_commit_id_for_two_topics_writes_to_both(
     monkeypatch: pytest.MonkeyPatch, query: Query
 ) -> None:
     other = f"{query.topic}-b"
@@ -117,7 +117,7 @@ def test_s16_one_commit_id_for_two_topics_writes_to_both(
 
 
 @pytest.mark.full
-def test_s16_a_decision_of_earlier_connectors_holds_for_every_topic(
+def test_s16_a_decision_of_an_older_connector_applies_to_every_topic(
     monkeypatch: pytest.MonkeyPatch, query: Query, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The next version is decided for its topic alone."""
@@ -140,7 +140,7 @@ def test_s16_a_decision_of_earlier_connectors_holds_for_every_topic(
 
 @pytest.mark.full
 @pytest.mark.parametrize("rows_name_topics_first", budget.of_which([True, False], [True]))
-def test_s16_rows_that_name_topics_and_an_option_topic_are_two_writes(
+def test_s16_writes_by_column_topic_and_by_option_topic_are_separate(
     query: Query, other: str, rows_name_topics_first: bool
 ) -> None:
     for _ in range(2):
@@ -156,7 +156,7 @@ def test_s16_rows_that_name_topics_and_an_option_topic_are_two_writes(
 @pytest.mark.parametrize(
     "there", budget.of_which(["{b} x|{b} y", "{a} x|{b} y", "{b} x|{b} y|"], ["{a} x|{b} y"])
 )
-def test_s07_as_many_rows_for_other_topics_are_no_replay(
+def test_s07_a_replay_with_rows_for_other_topics_is_refused(
     query: Query, other: str, caplog: pytest.LogCaptureFixture, there: str
 ) -> None:
     first = with_topics(query)
@@ -175,7 +175,7 @@ def test_s07_as_many_rows_for_other_topics_are_no_replay(
 
 
 @pytest.mark.full
-def test_s07_a_replay_may_deal_its_rows_out_to_other_tasks(query: Query, other: str) -> None:
+def test_s07_a_replay_may_distribute_its_rows_to_other_tasks(query: Query, other: str) -> None:
     first = with_topics(query)
     first.commit(0, first.tasks(0, [f"{query.topic} x", f"{other} y"], [f"{other} z"], []))
     again = with_topics(query)
@@ -194,7 +194,7 @@ def test_s07_a_row_without_a_topic_is_refused_by_a_replay_too(query: Query) -> N
 
 
 @pytest.mark.full
-def test_s07_a_stream_that_is_restarted_with_another_topic_does_not_lose_a_batch(
+def test_s07_a_stream_restarted_with_another_topic_fails_and_loses_no_batch(
     query: Query, other: str
 ) -> None:
     """The batch was decided for the old topic, and Spark has not recorded it."""
@@ -211,7 +211,7 @@ def test_s07_a_stream_that_is_restarted_with_another_topic_does_not_lose_a_batch
     assert visible(query.address, other, 1) == ["b"]
 
 
-def test_s07_a_replay_of_an_earlier_connectors_batch_is_known_by_its_rows(
+def test_s07_a_replay_of_an_older_connectors_batch_is_compared_by_row_count(
     query: Query, other: str
 ) -> None:
     with query._monkeypatch.context() as patch:
@@ -226,7 +226,7 @@ def test_s07_a_replay_of_an_earlier_connectors_batch_is_known_by_its_rows(
     assert visible(query.address, other, 1) == ["b"]
 
 
-def test_s12_a_revoked_decision_is_none_of_earlier_connectors() -> None:
+def test_s12_a_revoked_decision_keeps_its_target_topics() -> None:
     """Otherwise the decision would apply to every topic."""
     participant = ledger.Participant("w-0", 7, 3, 2, 0, 1)
     state = ledger.State("r1", (), 4, "r1", 1, True)

@@ -161,7 +161,7 @@ def batches(monkeypatch: pytest.MonkeyPatch, user: User) -> Query:
     return query
 
 
-def test_the_rights_of_the_page_are_those_that_are_tried_here() -> None:
+def test_the_rights_of_the_page_equal_the_tested_rights() -> None:
     found = [
         (word, words_resource(words))
         for words in lines()
@@ -185,7 +185,7 @@ def test_the_rights_of_the_page_are_enough(
 
 @pytest.mark.full
 @pytest.mark.parametrize("missing", SINK[:-1], ids=" ".join)
-def test_without_one_of_them_a_write_fails_and_says_which(
+def test_a_write_without_a_right_of_the_page_fails_and_names_the_right(
     monkeypatch: pytest.MonkeyPatch, user: User, missing: Right
 ) -> None:
     user.allow(without=missing)
@@ -197,7 +197,7 @@ def test_without_one_of_them_a_write_fails_and_says_which(
     assert user.visible() == []
 
 
-def test_without_two_phase_commit_transactions_time_out_with_a_warning(
+def test_a_write_without_the_right_to_two_phase_commit_logs_a_warning(
     monkeypatch: pytest.MonkeyPatch, user: User, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(blocking.shared(), "_told", set())
@@ -221,7 +221,7 @@ def read(user: User) -> int:
 
 @pytest.mark.full
 @pytest.mark.parametrize("missing", [None, *SOURCE], ids=str)
-def test_a_source_needs_what_the_page_says(
+def test_a_source_needs_the_rights_of_the_page(
     user: User, missing: Right | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     with sync.Producer(**as_admin(user.bootstrap)) as producer:

@@ -103,7 +103,7 @@ def test_s17_a_stream_reads_and_writes_exactly_once(
 
 
 @pytest.mark.full
-def test_s17_a_batch_by_name_and_password_from_a_file(
+def test_s17_a_batch_uses_a_password_from_a_file(
     spark: SparkSession, broker: str, tmp_path: Path
 ) -> None:
     """The file is read where the tasks run."""
@@ -122,7 +122,7 @@ def test_s17_a_batch_by_name_and_password_from_a_file(
 
 
 @pytest.mark.full
-def test_s17_a_wrong_password_is_said_at_once(spark: SparkSession, broker: str) -> None:
+def test_s17_a_wrong_password_is_reported_at_once(spark: SparkSession, broker: str) -> None:
     wrong = "another-hidden-word"
     given = options(broker, scram_line("job", wrong))
     rows = spark.range(1).selectExpr("CAST(id AS STRING) AS value")

@@ -19,14 +19,14 @@ from pyspark_odradek.writer import rows_of
 
 
 @pytest.mark.parametrize("include_headers", [False, True])
-def test_c3_arrow_batches_have_exactly_the_schema_that_spark_compares_with(
+def test_c3_arrow_batches_have_exactly_the_schema_that_spark_expects(
     include_headers: bool,
 ) -> None:
     expected = to_arrow_schema(row_schema(include_headers), timezone="UTC")
     assert expected.equals(arrow_schema(chosen_columns(None, include_headers)))
 
 
-def test_c1_the_row_is_that_of_sparks_kafka_format() -> None:
+def test_c1_a_row_has_the_schema_of_sparks_kafka_format() -> None:
     assert row_schema(True).simpleString() == (
         "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,"
         "timestamp:timestamp,timestampType:int,headers:array<struct<key:string,value:binary>>>"
@@ -34,7 +34,7 @@ def test_c1_the_row_is_that_of_sparks_kafka_format() -> None:
     assert row_schema(False) == StructType(row_schema(True).fields[:-1])
 
 
-def test_a_read_takes_no_other_schema() -> None:
+def test_a_read_refuses_another_schema() -> None:
     columns = row_schema(False).fieldNames()
     check_read_schema(row_schema(False), columns)
     with pytest.raises(SchemaError, match="fixed"):
@@ -64,7 +64,7 @@ def schema(ddl: str) -> StructType:
     return found
 
 
-def test_the_columns_of_a_write_and_others_are_ignored() -> None:
+def test_a_write_finds_its_columns_and_ignores_others() -> None:
     every = schema("other long,headers headers,partition int,topic text,key bytes,value text")
     assert check_write_schema(every, None) == {
         "key": 4,
@@ -89,18 +89,20 @@ def test_the_columns_of_a_write_and_others_are_ignored() -> None:
         ("value text,headers text", "t", "column headers is string"),
     ],
 )
-def test_columns_that_cannot_be_written(ddl: str, topic: str | None, told: str) -> None:
+def test_missing_columns_and_columns_of_wrong_types_are_refused(
+    ddl: str, topic: str | None, told: str
+) -> None:
     with pytest.raises(SchemaError, match=told):
         check_write_schema(schema(ddl), topic)
 
 
-def test_all_that_is_wrong_with_columns_is_told_at_once() -> None:
+def test_all_problems_of_columns_are_reported_at_once() -> None:
     with pytest.raises(SchemaError) as caught:
         check_write_schema(schema("key int,partition text"), None)
     assert str(caught.value).count(";") >= 3
 
 
-def test_rows_are_the_columns_of_a_record_of_each_topic_in_their_order() -> None:
+def test_rows_are_divided_by_topic_and_keep_their_order() -> None:
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     batch = pa.record_batch(
         {

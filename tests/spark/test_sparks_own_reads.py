@@ -97,7 +97,7 @@ _OPEN: list[Any] = []
 
 @pytest.mark.parametrize("headers", ["false", "true"])
 @pytest.mark.parametrize("topics", [MIXED, STAMPED, f"{MIXED}, {EMPTY}"])
-def test_schema_and_rows_are_the_same(
+def test_both_formats_read_the_same_schema_and_rows(
     spark: SparkSession, broker: str, topics: str, headers: str
 ) -> None:
     def read(kind: str) -> Any:
@@ -182,20 +182,22 @@ def places(spark: SparkSession, kind: str, broker: str, options: dict[str, str])
 
 
 @pytest.mark.parametrize("options", SAME, ids=str)
-def test_the_same_records_are_read_or_refused(
+def test_both_formats_read_or_refuse_the_same_records(
     spark: SparkSession, broker: str, options: dict[str, str]
 ) -> None:
     theirs, ours = of_both(lambda kind: places(spark, kind, broker, options))
     assert theirs == ours
 
 
-def test_records_are_read_under_a_group_id_of_the_users(spark: SparkSession, broker: str) -> None:
+def test_both_formats_read_records_with_a_group_id_of_the_user(
+    spark: SparkSession, broker: str
+) -> None:
     options = of_numbers(**{"kafka.group.id": f"group-of-{broker}"})
     found = of_both(lambda kind: places(spark, kind, broker, options))
     assert found == (ALL_NUMBERS, ALL_NUMBERS)
 
 
-def test_a_group_id_at_a_second_broker_is_refused_by_theirs(
+def test_sparks_own_format_refuses_a_group_id_at_a_second_broker(
     spark: SparkSession, spark_broker: str, kafka: KafkaCluster
 ) -> None:
     """Spark's own format keeps consumers by group id and partition, whatever broker they are of."""
@@ -209,16 +211,14 @@ def test_a_group_id_at_a_second_broker_is_refused_by_theirs(
 
 
 @pytest.mark.parametrize(("options", "theirs", "ours"), DIFFERENT, ids=str)
-def test_what_differs_is_listed(
+def test_known_differences_of_the_formats_are_as_listed(
     spark: SparkSession, broker: str, options: dict[str, str], theirs: Any, ours: Any
 ) -> None:
     found = of_both(lambda kind: places(spark, kind, broker, options))
     assert found == (theirs, ours)
 
 
-def test_an_internal_topic_is_read_by_ours_where_it_is_named(
-    spark: SparkSession, broker: str
-) -> None:
+def test_only_our_format_reads_a_named_internal_topic(spark: SparkSession, broker: str) -> None:
     topic = "__transaction_state"
     theirs, ours = of_both(lambda kind: load(spark, kind, broker, subscribe=topic).count())
     assert theirs == 0 < ours
@@ -238,7 +238,7 @@ def test_an_internal_topic_is_read_by_ours_where_it_is_named(
     ],
     ids=str,
 )
-def test_tasks_have_the_same_ranges(
+def test_tasks_of_both_formats_have_the_same_ranges(
     spark: SparkSession, broker: str, split: dict[str, str], bounds: str
 ) -> None:
     options = of_numbers(**split)

@@ -75,7 +75,7 @@ def trial(spark: SparkSession, either_broker: str, tmp_path: Path) -> NewStream:
     return make
 
 
-def test_runs_go_on_from_the_checkpoint(trial: NewStream) -> None:
+def test_streams_of_both_formats_continue_from_their_checkpoint(trial: NewStream) -> None:
     """A batch whose commit Spark has lost is run again, and reads the same."""
 
     def run(kind: str) -> Any:
@@ -107,7 +107,9 @@ STARTS: list[dict[str, str]] = [
 
 
 @pytest.mark.parametrize("options", STARTS, ids=str)
-def test_streams_begin_at_the_same_place(trial: NewStream, options: dict[str, str]) -> None:
+def test_streams_of_both_formats_begin_at_the_same_offsets(
+    trial: NewStream, options: dict[str, str]
+) -> None:
     def run(kind: str) -> Any:
         one = trial(kind, 2)
         named = {name: text.replace("TOPIC", one.topic) for name, text in options.items()}
@@ -121,7 +123,7 @@ def test_streams_begin_at_the_same_place(trial: NewStream, options: dict[str, st
     assert theirs == ours
 
 
-def test_a_limit_is_split_in_the_same_proportions_and_used_up_by_ours(trial: NewStream) -> None:
+def test_only_our_format_uses_up_max_offsets_per_trigger(trial: NewStream) -> None:
     def run(kind: str) -> Any:
         one = trial(kind, 3, maxOffsetsPerTrigger="40")
         one.send(numbered(0, 75), numbered(1, 25), numbered(2, 1))
@@ -130,7 +132,7 @@ def test_a_limit_is_split_in_the_same_proportions_and_used_up_by_ours(trial: New
     assert of_both(run) == ([39, 39, 23], [40, 40, 21])
 
 
-def test_a_minimum_is_waited_for_in_the_same_way(trial: NewStream) -> None:
+def test_both_formats_wait_for_min_offsets_per_trigger(trial: NewStream) -> None:
     def run(kind: str) -> Any:
         one = trial(kind, 1, minOffsetsPerTrigger="10", maxTriggerDelay="1h")
         one.send(numbered(0, 5))
@@ -149,7 +151,9 @@ def test_a_minimum_is_waited_for_in_the_same_way(trial: NewStream) -> None:
 
 @pytest.mark.parametrize("count", [4, 15], ids=["fewer records", "more records"])
 @pytest.mark.parametrize("fails", ["true", "false"])
-def test_a_topic_made_anew_between_two_runs(trial: NewStream, fails: str, count: int) -> None:
+def test_both_formats_handle_a_topic_recreated_between_runs_alike(
+    trial: NewStream, fails: str, count: int
+) -> None:
     """The checkpoint has offsets without topic ids: if the new topic has more records, neither
     format detects it."""
 
@@ -172,7 +176,9 @@ def test_a_topic_made_anew_between_two_runs(trial: NewStream, fails: str, count:
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])
-def test_a_topic_made_anew_while_the_query_runs(trial: NewStream, fails: str) -> None:
+def test_only_our_format_detects_a_topic_recreated_during_a_query(
+    trial: NewStream, fails: str
+) -> None:
     """Our format knows the topic's id, and reads the new one from its beginning, or fails."""
 
     def run(kind: str) -> Any:
@@ -196,7 +202,9 @@ def test_a_topic_made_anew_while_the_query_runs(trial: NewStream, fails: str) ->
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])
-def test_what_retention_deleted_between_two_runs(trial: NewStream, fails: str) -> None:
+def test_both_formats_treat_records_deleted_between_runs_alike(
+    trial: NewStream, fails: str
+) -> None:
     def run(kind: str) -> Any:
         one = trial(kind, 1, failOnDataLoss=fails)
         one.send(numbered(0, 10))
@@ -209,7 +217,7 @@ def test_what_retention_deleted_between_two_runs(trial: NewStream, fails: str) -
     assert theirs == ours == (REFUSED if fails == "true" else [{0: (15, 19, 5)}])
 
 
-def test_a_topic_that_is_gone_is_let_go_by_ours_without_fail_on_data_loss(
+def test_only_our_format_drops_a_deleted_topic_without_fail_on_data_loss(
     trial: NewStream,
 ) -> None:
     def run(kind: str) -> Any:
@@ -225,7 +233,7 @@ def test_a_topic_that_is_gone_is_let_go_by_ours_without_fail_on_data_loss(
     assert of_both(run) == (REFUSED, [{0: (3, 6, 4)}])
 
 
-def test_partitions_and_topics_that_come_are_read_from_their_beginning(trial: NewStream) -> None:
+def test_both_formats_read_added_partitions_and_topics_from_the_beginning(trial: NewStream) -> None:
     """Our format reads them in the batch after the one that finds them, so that a replay reads the
     same."""
 
@@ -246,7 +254,7 @@ def test_partitions_and_topics_that_come_are_read_from_their_beginning(trial: Ne
     assert ours == ([{0: (3, 3, 1)}, {1: (0, 3, 4)}], [{0: (0, 1, 2)}])
 
 
-def test_partitions_that_come_while_the_query_runs(trial: NewStream) -> None:
+def test_both_formats_read_partitions_added_during_a_query(trial: NewStream) -> None:
     def run(kind: str) -> Any:
         one = trial(kind)
         one.send(numbered(0, 3))
@@ -274,7 +282,7 @@ def test_partitions_that_come_while_the_query_runs(trial: NewStream) -> None:
 
 
 @pytest.mark.parametrize("limit", [{}, {"maxOffsetsPerTrigger": "3"}], ids=str)
-def test_committed_records_only(trial: NewStream, limit: dict[str, str]) -> None:
+def test_both_formats_read_committed_records_only(trial: NewStream, limit: dict[str, str]) -> None:
     def run(kind: str) -> Any:
         one = trial(kind, 1, COMMITTED, **limit)
         for count, end in ((3, "commit"), (4, "abort"), (3, "commit")):
@@ -291,7 +299,9 @@ def test_committed_records_only(trial: NewStream, limit: dict[str, str]) -> None
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])
-def test_read_committed_after_uncommitted(trial: NewStream, fails: str) -> None:
+def test_only_our_format_waits_after_a_change_to_read_committed(
+    trial: NewStream, fails: str
+) -> None:
     """Our format waits for open transactions. Spark's own reports a loss, at each later start, or
     reads records again."""
 
@@ -312,7 +322,7 @@ def test_read_committed_after_uncommitted(trial: NewStream, fails: str) -> None:
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])
-def test_another_topic_at_a_restart(trial: NewStream, fails: str) -> None:
+def test_both_formats_treat_another_topic_at_a_restart_alike(trial: NewStream, fails: str) -> None:
     def run(kind: str) -> Any:
         one, other = trial(kind, failOnDataLoss=fails), trial(kind)
         one.send(numbered(0, 3))
@@ -325,7 +335,7 @@ def test_another_topic_at_a_restart(trial: NewStream, fails: str) -> None:
     assert theirs == ours == (REFUSED if fails == "true" else [{0: (0, 3, 4)}])
 
 
-def test_starting_offsets_are_not_looked_at_again(trial: NewStream) -> None:
+def test_both_formats_ignore_starting_offsets_with_a_checkpoint(trial: NewStream) -> None:
     def run(kind: str) -> Any:
         one = trial(kind)
         one.send(numbered(0, 5))
@@ -339,7 +349,7 @@ def test_starting_offsets_are_not_looked_at_again(trial: NewStream) -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), [(THEIRS, OURS), (OURS, THEIRS)])
-def test_a_checkpoint_goes_from_one_format_to_the_other(
+def test_each_format_continues_from_a_checkpoint_of_the_other(
     trial: NewStream, first: str, second: str
 ) -> None:
     one = trial(first, 2)

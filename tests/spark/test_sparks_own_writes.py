@@ -82,7 +82,7 @@ WRITES: list[tuple[str, dict[str, str]]] = [
 
 
 @pytest.mark.parametrize(("query", "options"), WRITES, ids=str)
-def test_the_same_records_are_written_or_refused(
+def test_both_formats_write_or_refuse_the_same_records(
     spark: SparkSession,
     either_broker: str,
     new_topic: NewTopic,
@@ -102,7 +102,7 @@ def test_the_same_records_are_written_or_refused(
 @pytest.mark.parametrize(
     "topics", ["'ONE'", "'TWO'", "cast(NULL AS string)", "cast('ONE' AS binary)", None]
 )
-def test_the_column_topic(
+def test_both_formats_write_to_the_topics_of_the_column_topic(
     spark: SparkSession,
     either_broker: str,
     new_topic: NewTopic,
@@ -124,7 +124,7 @@ def test_the_column_topic(
     ("mode", "differs"),
     [(None, True), ("error", True), ("ignore", False), ("overwrite", False), ("append", False)],
 )
-def test_save_modes(
+def test_save_modes_differ_in_the_default_only(
     spark: SparkSession, either_broker: str, new_topic: NewTopic, mode: str | None, differs: bool
 ) -> None:
     def run(kind: str) -> Any:
@@ -139,7 +139,7 @@ def test_save_modes(
     assert (theirs, ours) == ("written", REFUSED) if differs else theirs == ours
 
 
-def test_a_job_that_fails_and_is_run_again(
+def test_only_our_format_repeats_no_rows_of_a_failed_job(
     spark: SparkSession,
     either_broker: str,
     new_topic: NewTopic,
@@ -171,7 +171,7 @@ def test_a_job_that_fails_and_is_run_again(
     assert theirs[:2] == (REFUSED, ROWS) and theirs[2] > ROWS
 
 
-def test_a_stream_whose_last_batch_is_run_again(
+def test_only_our_format_repeats_no_rows_of_a_replayed_batch(
     spark: SparkSession,
     either_broker: str,
     new_topic: NewTopic,

@@ -53,7 +53,7 @@ def master(variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.mark.parametrize("kind", ["job", "named", "stream"])
 @pytest.mark.parametrize("how", ["stuck", "together"])
-def test_rows_of_one_attempt_count_and_nothing_holds_readers_back(
+def test_speculative_attempts_repeat_no_rows_and_leave_no_transaction_open(
     master: str,
     variables: dict[str, str],
     odradek_broker: SubprocessBroker,

@@ -22,7 +22,7 @@ NewTopic = Callable[..., str]
 
 
 @pytest.mark.full
-def test_c3_everything_is_read_once_across_restarts(
+def test_c3_every_record_is_read_once_across_restarts(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic(2)
@@ -41,7 +41,7 @@ def test_c3_everything_is_read_once_across_restarts(
 
 
 @pytest.mark.full
-def test_c1_max_offsets_splits_by_backlog_and_available_now_ends(
+def test_c1_max_offsets_is_split_by_backlog_and_available_now_ends(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic(2)
@@ -54,7 +54,7 @@ def test_c1_max_offsets_splits_by_backlog_and_available_now_ends(
 
 
 @pytest.mark.full
-def test_trigger_once_reads_all_in_one_batch_whatever_the_limits(
+def test_trigger_once_reads_all_records_in_a_batch_despite_limits(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic()
@@ -65,7 +65,7 @@ def test_trigger_once_reads_all_in_one_batch_whatever_the_limits(
 
 
 @pytest.mark.full
-def test_max_bytes_are_kept_roughly(
+def test_max_bytes_per_trigger_limits_a_batch_approximately(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic()
@@ -98,7 +98,7 @@ def test_c1_a_batch_waits_for_its_minimum(
 
 
 @pytest.mark.full
-def test_new_partitions_and_new_topics_are_read_from_their_beginning(
+def test_new_partitions_and_topics_are_read_from_their_beginning(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce, spark_broker: str
 ) -> None:
     topic = new_topic(prefix="growing")
@@ -123,7 +123,7 @@ def test_new_partitions_and_new_topics_are_read_from_their_beginning(
 
 
 @pytest.mark.full
-def test_a_stream_begins_at_the_end_unless_told_otherwise(
+def test_a_stream_begins_at_the_latest_offsets(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic()
@@ -136,7 +136,7 @@ def test_a_stream_begins_at_the_end_unless_told_otherwise(
 
 
 @pytest.mark.full
-def test_a_stream_begins_at_a_time(
+def test_a_stream_begins_at_a_timestamp(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic()
@@ -147,7 +147,7 @@ def test_a_stream_begins_at_a_time(
 
 
 @pytest.mark.full
-def test_c1_gaps_that_transactions_leave_are_no_loss(
+def test_c1_offset_gaps_of_transactions_are_no_data_loss(
     stream: Callable[..., Stream], new_topic: NewTopic, spark_broker: str
 ) -> None:
     topic = new_topic()
@@ -173,7 +173,7 @@ def test_c1_gaps_that_transactions_leave_are_no_loss(
 
 
 @pytest.mark.full
-def test_progress_is_lag_of_a_group_and_the_last_batch_counts(
+def test_progress_is_committed_for_a_group_up_to_the_last_batch(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce, spark_broker: str
 ) -> None:
     topic = new_topic(2)
@@ -191,7 +191,7 @@ def test_progress_is_lag_of_a_group_and_the_last_batch_counts(
 
 
 @pytest.mark.full
-def test_a_batch_that_is_run_again_reads_the_same(
+def test_a_replayed_batch_reads_the_same_records(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic(2)
@@ -208,7 +208,7 @@ def test_a_batch_that_is_run_again_reads_the_same(
 
 
 @pytest.mark.full
-def test_rows_are_those_of_a_batch_and_columns_are_fewer_if_asked(
+def test_a_stream_has_the_columns_of_a_batch_or_the_chosen_ones(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic()
@@ -236,7 +236,7 @@ def deleted(spark_broker: str, topic: str) -> None:
 
 
 @pytest.mark.full
-def test_a_topic_that_is_gone_fails_the_query_by_its_name(
+def test_a_deleted_topic_fails_the_query_with_its_name(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce, spark_broker: str
 ) -> None:
     topic = new_topic()
@@ -249,7 +249,7 @@ def test_a_topic_that_is_gone_fails_the_query_by_its_name(
 
 
 @pytest.mark.full
-def test_a_topic_that_is_gone_is_let_go_without_fail_on_data_loss(
+def test_a_deleted_topic_is_dropped_without_fail_on_data_loss(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce, spark_broker: str
 ) -> None:
     gone, stays = new_topic(), new_topic()
@@ -265,7 +265,7 @@ def test_a_topic_that_is_gone_is_let_go_without_fail_on_data_loss(
 
 
 @pytest.mark.full
-def test_c1_a_log_that_was_cut_is_loss(
+def test_c1_a_truncated_log_is_data_loss(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce, spark_broker: str
 ) -> None:
     topic = new_topic()
@@ -284,7 +284,7 @@ def test_c1_a_log_that_was_cut_is_loss(
 
 
 @pytest.mark.full
-def test_the_checkpoint_of_another_kind_of_query_is_refused(
+def test_the_checkpoint_of_another_source_is_refused(
     spark: SparkSession, stream: Callable[..., Stream], new_topic: NewTopic
 ) -> None:
     query = stream(subscribe=new_topic())
@@ -301,7 +301,9 @@ def test_the_checkpoint_of_another_kind_of_query_is_refused(
 
 
 @pytest.mark.full
-def test_a_stream_refuses_an_end(stream: Callable[..., Stream], new_topic: NewTopic) -> None:
+def test_a_stream_refuses_ending_offsets(
+    stream: Callable[..., Stream], new_topic: NewTopic
+) -> None:
     query = stream(subscribe=new_topic(), endingOffsets="latest")
     with pytest.raises(Exception, match="endingOffsets is for batch queries"):
         query.run()

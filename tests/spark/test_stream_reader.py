@@ -52,7 +52,7 @@ def at(topic: str, offset: int) -> dict[str, dict[str, int]]:
 
 
 @pytest.mark.parametrize("left", [3, 5, 8])
-def test_available_now_does_not_hide_that_a_topic_was_made_anew(
+def test_available_now_detects_a_topic_recreated_before_its_end_is_known(
     spark_broker: str, topic: str, produce: Produce, left: int
 ) -> None:
     """The topic was recreated between the first offset and the run's end; its records alone do not
@@ -68,7 +68,7 @@ def test_available_now_does_not_hide_that_a_topic_was_made_anew(
 
 
 @pytest.mark.parametrize("left", [3, 5, 8])
-def test_a_topic_that_is_made_anew_after_a_run_with_available_now_has_begun_is_told(
+def test_available_now_detects_a_topic_recreated_after_its_begin(
     spark_broker: str, topic: str, produce: Produce, left: int
 ) -> None:
     put(produce, topic, 5)
@@ -81,7 +81,7 @@ def test_a_topic_that_is_made_anew_after_a_run_with_available_now_has_begun_is_t
         stream.latestOffset(at(topic, 0), ALL)
 
 
-def test_a_topic_that_is_made_anew_before_a_query_begins_is_no_loss(
+def test_a_topic_recreated_before_a_query_begins_is_no_data_loss(
     spark_broker: str, topic: str, produce: Produce
 ) -> None:
     put(produce, topic, 5)
@@ -93,7 +93,7 @@ def test_a_topic_that_is_made_anew_before_a_query_begins_is_no_loss(
     assert stream.latestOffset(at(topic, 0), ALL) == at(topic, 3)
 
 
-def test_records_between_the_runs_end_and_the_latest_offset_are_no_loss(
+def test_records_after_the_end_of_available_now_are_no_data_loss(
     spark_broker: str, topic: str, produce: Produce
 ) -> None:
     """Spark first asks for the end of a run with availableNow, and then for its start."""

@@ -45,7 +45,7 @@ def options(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 @pytest.mark.full
 @pytest.mark.spark
-def test_n19_batches_come_and_go_over_mutual_tls(
+def test_n19_batches_are_written_and_read_over_mutual_tls(
     spark: SparkSession, options: dict[str, str]
 ) -> None:
     rows = spark.range(100).selectExpr("CAST(id AS STRING) AS value")

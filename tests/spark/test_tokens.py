@@ -78,7 +78,7 @@ def test_s17_a_batch_is_written_and_read_with_a_token(
 
 
 @pytest.mark.full
-def test_s17_a_token_that_has_ended_is_named_with_what_to_do(
+def test_s17_the_error_for_an_expired_token_names_the_remedy(
     spark: SparkSession, broker: SubprocessBroker
 ) -> None:
     token = new_token(broker)
@@ -94,7 +94,7 @@ def test_s17_a_token_that_has_ended_is_named_with_what_to_do(
 
 
 @pytest.mark.full
-def test_s17_a_stream_goes_on_with_the_token_that_replaces_the_first(
+def test_s17_a_stream_continues_with_a_replaced_token(
     spark: SparkSession, broker: SubprocessBroker, tmp_path: Path
 ) -> None:
     """Driver and workers keep their clients from run to run; a restart ends all sessions."""

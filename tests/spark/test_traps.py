@@ -27,54 +27,54 @@ WAIT_S = 120
 
 #: The beginning of a row -> the tests of the row.
 TESTS = {
-    "Spark needs Java 17": ["test_without_java_the_error_says_how_to_get_one"],
-    "PySpark is not installed": ["test_without_pyspark_the_error_says_how_to_get_it"],
-    "PYSPARK_PYTHON=...": ["test_an_interpreter_without_the_connector_is_named"],
+    "Spark needs Java 17": ["test_the_error_without_java_says_how_to_get_it"],
+    "PySpark is not installed": ["test_the_error_without_pyspark_says_how_to_get_it"],
+    "PYSPARK_PYTHON=...": ["test_the_error_names_an_interpreter_without_the_connector"],
     "DATA_SOURCE_NOT_FOUND": ["test_workers_without_the_package_do_not_find_the_format"],
-    "Cannot run program": ["test_workers_whose_interpreter_is_not_there"],
+    "Cannot run program": ["test_workers_without_their_interpreter_cannot_be_run"],
     "UNSUPPORTED_DATA_SOURCE_SAVE_MODE": ["test_a_write_needs_the_mode_append"],
-    "a topic cannot be overwritten": ["test_modes"],
+    "a topic cannot be overwritten": ["test_only_the_save_mode_append_is_accepted"],
     "kafka.bootstrap.servers is missing": [
-        "test_without_an_address_both_directions_say_so",
-        "test_a_stream_says_what_is_wrong_when_it_starts",
+        "test_a_read_and_a_write_without_bootstrap_servers_are_refused",
+        "test_a_stream_with_invalid_options_fails_when_it_starts",
     ],
     "no broker of": [
-        "test_a_broker_that_is_not_there_is_told_within_the_time_limit",
-        "test_a_write_to_nobody_is_told_within_the_time_limit",
+        "test_a_read_fails_within_the_time_limit_if_no_broker_is_reachable",
+        "test_a_write_fails_within_the_time_limit_if_no_broker_is_reachable",
     ],
-    "there is no topic": ["test_a_topic_or_partition_that_is_not_there_is_named"],
-    "topic 'x' not found": ["test_a_write_to_a_topic_that_nobody_creates"],
+    "there is no topic": ["test_a_read_of_an_unknown_topic_or_partition_names_it"],
+    "topic 'x' not found": ["test_a_write_to_a_missing_topic_names_it"],
     "there is no column value": [
-        "test_rows_of_a_wrong_shape_are_refused_before_anything_is_written",
-        "test_a_stream_says_what_is_wrong_when_it_starts",
+        "test_columns_of_wrong_names_and_types_are_refused_before_a_write",
+        "test_a_stream_with_invalid_options_fails_when_it_starts",
     ],
     "column value is int but must be": [
-        "test_rows_of_a_wrong_shape_are_refused_before_anything_is_written"
+        "test_columns_of_wrong_names_and_types_are_refused_before_a_write"
     ],
-    "the schema of a read is fixed": ["test_a_schema_of_ones_own_is_refused"],
-    "there is no option": ["test_unknown_options_name_the_nearest"],
-    "DataLoss: ... the log starts at": ["test_what_retention_has_deleted_is_data_loss"],
+    "the schema of a read is fixed": ["test_a_read_with_another_schema_is_refused"],
+    "there is no option": ["test_the_error_for_an_unknown_option_names_the_nearest_one"],
+    "DataLoss: ... the log starts at": ["test_records_deleted_by_retention_are_data_loss"],
     "run ... was superseded": ["test_s06_the_older_of_two_runs_fails_and_names_the_newer"],
     "is at batch 7, but batch 9 was written": [
-        "test_a_copied_checkpoint_that_is_behind_is_refused",
-        "test_s07_an_old_checkpoint_is_found_out",
+        "test_an_outdated_copy_of_a_checkpoint_is_refused",
+        "test_s07_an_outdated_checkpoint_is_refused",
     ],
-    "was written with 10 rows, and now has 12": ["test_a_replay_that_has_other_rows_is_refused"],
+    "was written with 10 rows, and now has 12": ["test_a_replay_with_other_rows_is_refused"],
     "was written with 10 rows for other topics": [
-        "test_s07_as_many_rows_for_other_topics_are_no_replay",
-        "test_s07_a_stream_that_is_restarted_with_another_topic_does_not_lose_a_batch",
+        "test_s07_a_replay_with_rows_for_other_topics_is_refused",
+        "test_s07_a_stream_restarted_with_another_topic_fails_and_loses_no_batch",
     ],
-    "the decision is revoked": [
-        "test_s12_without_kip939_recovery_that_comes_too_late_is_loud_and_loses_nothing"
+    "the decision is revoked": ["test_s12_a_late_recovery_without_kip939_fails_and_loses_no_row"],
+    "is lost in part": ["test_s11_a_partly_lost_batch_fails_the_query"],
+    "the decision log ... cannot be created": [
+        "test_a_decision_log_that_cannot_be_created_is_an_error"
     ],
-    "is lost in part": ["test_s11_a_batch_that_is_lost_in_part_is_loud"],
-    "the decision log ... cannot be created": ["test_a_decision_log_that_may_not_be_made"],
     "semantics=exactly_once needs transactions": [
-        "test_what_exactly_once_writes_cannot_obey_is_said"
+        "test_options_that_exactly_once_writes_cannot_obey_are_refused"
     ],
     "odradek does not support Update mode": ["test_the_update_mode_is_refused_by_spark"],
-    "the checkpoint holds": ["test_the_checkpoint_of_another_kind_of_query_is_refused"],
-    "records may be lost": ["test_c1_a_log_that_was_cut_is_loss"],
+    "the checkpoint holds": ["test_the_checkpoint_of_another_source_is_refused"],
+    "records may be lost": ["test_c1_a_truncated_log_is_data_loss"],
 }
 
 
@@ -110,7 +110,7 @@ def test_a_write_needs_the_mode_append(spark: SparkSession, mode: str) -> None:
 
 
 @pytest.mark.spark
-def test_without_an_address_both_directions_say_so(spark: SparkSession) -> None:
+def test_a_read_and_a_write_without_bootstrap_servers_are_refused(spark: SparkSession) -> None:
     with pytest.raises(Exception, match=re.escape("kafka.bootstrap.servers is missing; set it")):
         write(spark, topic="t")
     with pytest.raises(Exception, match=re.escape("kafka.bootstrap.servers is missing; set it")):
@@ -120,7 +120,7 @@ def test_without_an_address_both_directions_say_so(spark: SparkSession) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("semantics", ["exactly_once", "at_least_once"])
 @pytest.mark.full
-def test_a_write_to_nobody_is_told_within_the_time_limit(
+def test_a_write_fails_within_the_time_limit_if_no_broker_is_reachable(
     spark: SparkSession, semantics: str
 ) -> None:
     told = r"no broker of 127\.0\.0\.1:1 could be reached within 1500 ms"
@@ -130,7 +130,7 @@ def test_a_write_to_nobody_is_told_within_the_time_limit(
 
 @pytest.mark.spark
 @pytest.mark.full
-def test_a_write_to_a_topic_that_nobody_creates(spark: SparkSession) -> None:
+def test_a_write_to_a_missing_topic_names_it(spark: SparkSession) -> None:
     with (
         SubprocessBroker(settings={"auto.create.topics.enable": "false"}) as broker,
         pytest.raises(Exception, match=r"topic 'nowhere' not found within 1500 ms.*create it"),
@@ -155,7 +155,7 @@ def test_a_write_to_a_topic_that_nobody_creates(spark: SparkSession) -> None:
         [("value", NOBODY, "nothing says which topic")],
     ),
 )
-def test_a_stream_says_what_is_wrong_when_it_starts(
+def test_a_stream_with_invalid_options_fails_when_it_starts(
     spark: SparkSession, tmp_path: Path, column: str, options: dict[str, str], told: str
 ) -> None:
     stream = spark.readStream.format("rate").load()
@@ -174,7 +174,7 @@ def test_the_update_mode_is_refused_by_spark(spark: SparkSession, tmp_path: Path
         writer.option("checkpointLocation", str(tmp_path)).start().awaitTermination(WAIT_S)
 
 
-async def test_a_decision_log_that_may_not_be_made() -> None:
+async def test_a_decision_log_that_cannot_be_created_is_an_error() -> None:
     class Forbidding:
         async def describe_topics(self, topic: str) -> None:
             raise UnknownTopicOrPartition("it is not there")
@@ -241,11 +241,11 @@ def test_workers_without_the_package_do_not_find_the_format(tmp_path: Path) -> N
 
 @pytest.mark.spark
 @pytest.mark.full
-def test_workers_whose_interpreter_is_not_there(tmp_path: Path) -> None:
+def test_workers_without_their_interpreter_cannot_be_run(tmp_path: Path) -> None:
     assert "Cannot run program" in run_alone(tmp_path / "nothing" / "python", REGISTER + LOAD)
 
 
-def test_without_pyspark_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_pyspark_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     with pytest.raises(SparkNotFound, match=r"pip install 'odradek\[spark\]'"):
         session()

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.full
-def test_the_second_query_of_an_application_takes_over(
+def test_a_second_query_on_a_checkpoint_replaces_the_first(
     spark: SparkSession,
     spark_broker: str,
     new_topic: Callable[..., str],

@@ -69,7 +69,7 @@ def written(bootstrap: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.full
-def test_the_flights_are_counted_once_and_right(
+def test_the_example_counts_each_flight_once(
     spark: SparkSession,
     odradek_broker: SubprocessBroker,
     tmp_path: Path,

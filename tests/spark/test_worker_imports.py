@@ -23,12 +23,14 @@ def freezes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return calls
 
 
-def test_garbage_goes_before_imports_are_frozen(freezes: list[str]) -> None:
+def test_garbage_is_collected_before_imports_are_frozen(freezes: list[str]) -> None:
     Imports(is_worker=True).spare()
     assert freezes == ["collect", "freeze"]
 
 
-def test_only_new_modules_are_a_reason(freezes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imports_are_frozen_again_only_after_new_modules(
+    freezes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     spared = Imports(is_worker=True)
     spared.spare()
     spared.spare()
@@ -38,7 +40,7 @@ def test_only_new_modules_are_a_reason(freezes: list[str], monkeypatch: pytest.M
     assert freezes.count("freeze") == 2
 
 
-def test_it_ends_where_modules_never_cease_to_come(
+def test_imports_are_frozen_at_most_16_times(
     freezes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spared = Imports(is_worker=True)
@@ -48,14 +50,14 @@ def test_it_ends_where_modules_never_cease_to_come(
     assert freezes.count("freeze") == 16
 
 
-def test_a_process_that_is_no_worker_of_spark_collects_as_it_likes(freezes: list[str]) -> None:
+def test_imports_are_not_frozen_in_other_processes(freezes: list[str]) -> None:
     Imports(is_worker=False).spare()
     imports.spare()
     assert freezes == []
 
 
 @pytest.mark.spark
-def test_workers_are_known_by_their_main_module(spark: SparkSession) -> None:
+def test_imports_are_frozen_in_sparks_workers(spark: SparkSession) -> None:
     def is_spared(_: int) -> bool:
         from pyspark_odradek.blocking import imports
 

@@ -63,7 +63,7 @@ def test_all_rows_are_acknowledged_and_counted(
     assert values(odradek_broker, unique_topic) == list(range(count * ROWS))
 
 
-def test_a_write_survives_a_restart_of_its_broker_without_loss_or_repetition(
+def test_a_write_survives_a_broker_restart_without_loss_or_repetition(
     odradek_broker: SubprocessBroker, unique_topic: str
 ) -> None:
     def batches() -> Iterator[Any]:
@@ -77,7 +77,7 @@ def test_a_write_survives_a_restart_of_its_broker_without_loss_or_repetition(
     assert values(odradek_broker, unique_topic) == list(range(20 * ROWS))
 
 
-def test_a_task_fails_if_its_rows_are_not_acknowledged_and_the_next_attempt_works(
+def test_a_task_without_acknowledgements_fails_and_can_be_repeated(
     odradek_broker: SubprocessBroker, unique_topic: str
 ) -> None:
     limits = {
@@ -99,14 +99,14 @@ def test_a_task_fails_if_its_rows_are_not_acknowledged_and_the_next_attempt_work
     assert set(values(odradek_broker, unique_topic)) == set(range(2 * ROWS))
 
 
-def test_a_broker_that_is_not_there_is_told_in_time(unique_topic: str) -> None:
+def test_a_write_fails_in_time_if_no_broker_is_reachable(unique_topic: str) -> None:
     options = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.max.block.ms": "800"}
     nowhere = BatchWriter(parse_sink(options | {"topic": unique_topic}), SCHEMA)
     with pytest.raises(SinkError, match=r"127\.0\.0\.1:1"):
         nowhere.write(iter([batch(0)]))
 
 
-def test_commit_and_abort_take_what_spark_gives_them(
+def test_commit_and_abort_accept_sparks_messages(
     odradek_broker: SubprocessBroker, unique_topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Spark passes None for tasks that did not succeed."""
@@ -116,7 +116,7 @@ def test_commit_and_abort_take_what_spark_gives_them(
     assert "at least 3 records" in caplog.text
 
 
-def test_a_row_that_cannot_be_written_is_named(
+def test_an_unwritable_row_is_named_by_number_and_column(
     odradek_broker: SubprocessBroker, unique_topic: str
 ) -> None:
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -146,7 +146,7 @@ def test_a_row_that_cannot_be_written_is_named(
     assert values(odradek_broker, unique_topic) == []
 
 
-def test_the_topics_of_a_batch_are_asked_for_together(
+def test_the_topics_of_a_batch_are_requested_together(
     odradek_broker: SubprocessBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = 0
@@ -173,7 +173,7 @@ def test_the_topics_of_a_batch_are_asked_for_together(
 
 @pytest.mark.full
 @pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
-def test_order_within_a_partition_and_all_rows_whatever_the_compression(
+def test_all_rows_are_written_in_order_with_every_compression(
     odradek_broker: SubprocessBroker, unique_topic: str, compression: str
 ) -> None:
     made = writer(odradek_broker, unique_topic, kafka__compression__type=compression)
