@@ -112,7 +112,7 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return scanned
 
 
-def test_l33_readers_do_not_wait_for_a_transaction_index(
+def test_l33_readers_do_not_wait_for_the_rebuild_of_a_transaction_index(
     log: PartitionLog, files: MemoryFiles, scans: list[str]
 ) -> None:
     workers = Workers(log)
@@ -132,7 +132,7 @@ def test_l33_readers_do_not_wait_for_a_transaction_index(
     assert aborted(log) == ABORTED
 
 
-def test_l33_a_transaction_index_is_given_up_when_the_broker_stops(
+def test_l33_the_rebuild_of_a_transaction_index_ends_when_the_broker_stops(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
     """The rebuild reads no further batch, and the next start finds the same files."""
@@ -196,7 +196,7 @@ def test_f09_damage_never_makes_aborted_records_look_committed(
     assert len(scans) <= 2 * once + 1
 
 
-def test_l15_a_marker_that_is_not_whole_is_not_believed(
+def test_l15_a_marker_with_a_wrong_checksum_is_not_used(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
     """A flipped bit turns an ABORT into a COMMIT; the checksum detects it."""
@@ -218,7 +218,7 @@ def test_l15_a_marker_that_is_not_whole_is_not_believed(
 
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("rolled", [False, True])
-def test_p18_aborts_go_on_while_the_index_of_their_segment_is_made(
+def test_p18_transactions_may_be_aborted_during_an_index_rebuild(
     files: MemoryFiles, known: bool, rolled: bool
 ) -> None:
     log = make_log(files)
@@ -249,7 +249,7 @@ def test_p18_aborts_go_on_while_the_index_of_their_segment_is_made(
     assert workers.jobs == []
 
 
-def test_aborts_beyond_what_is_kept_for_a_rebuild_make_another(
+def test_too_many_aborts_during_an_index_rebuild_cause_another_rebuild(
     files: MemoryFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(aborted_transactions, "_LATE_MAX", 3)
@@ -269,7 +269,7 @@ def test_aborts_beyond_what_is_kept_for_a_rebuild_make_another(
     assert [path for path in files.paths() if path.endswith("tmp")] == []
 
 
-def test_a_crash_before_the_end_of_a_rebuild_leaves_the_file_to_be_noticed(
+def test_a_crash_during_an_index_rebuild_leaves_the_damage_detectable(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
     workers = Workers(log)
@@ -282,7 +282,7 @@ def test_a_crash_before_the_end_of_a_rebuild_leaves_the_file_to_be_noticed(
     assert [path for path in files.paths() if path.endswith("tmp")] == []
 
 
-def test_l08_a_disk_that_fails_under_a_rebuild_is_told(
+def test_l08_a_read_error_during_an_index_rebuild_is_reported(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
     workers = Workers(log)
@@ -300,7 +300,9 @@ def test_l08_a_disk_that_fails_under_a_rebuild_is_told(
     assert aborted(log) == ABORTED
 
 
-def test_too_many_open_files_pass(log: PartitionLog, files: MemoryFiles) -> None:
+def test_too_many_open_files_fail_an_index_rebuild_only_once(
+    log: PartitionLog, files: MemoryFiles
+) -> None:
     workers = Workers(log)
     ruin(log, files)
     with pytest.raises(IndexesBeingRebuilt):
@@ -327,7 +329,7 @@ def test_too_many_open_files_pass(log: PartitionLog, files: MemoryFiles) -> None
         ("open", errno.ENOSPC, False),
     ],
 )
-def test_l08_an_abort_on_a_full_disk_is_known_when_there_is_room(
+def test_l08_an_abort_on_a_full_disk_is_indexed_once_there_is_room(
     files: MemoryFiles, kind: str, code: int, had_entries: bool, end: str
 ) -> None:
     log = make_log(files, durability="fsync")
@@ -356,7 +358,9 @@ def test_l08_an_abort_on_a_full_disk_is_known_when_there_is_room(
     assert aborted(log) == [(1, 0), (2, 3)]
 
 
-def test_d5_a_power_cut_does_not_bring_back_the_index_before_an_abort(files: MemoryFiles) -> None:
+def test_d5_a_power_cut_does_not_restore_an_index_without_the_last_abort(
+    files: MemoryFiles,
+) -> None:
     """The start has a recovery point behind the marker, and reads no batch before it."""
     log = make_log(files, durability="fsync")
     for producer_id in (1, 2):
@@ -374,7 +378,7 @@ def test_d5_a_power_cut_does_not_bring_back_the_index_before_an_abort(files: Mem
     assert aborted(log) == [(1, 0), (2, 3)]
 
 
-def test_l08_an_index_that_can_be_neither_written_nor_removed_takes_the_partition_offline(
+def test_l08_an_index_that_cannot_be_written_or_removed_takes_the_log_offline(
     files: MemoryFiles,
 ) -> None:
     log = make_log(files)
@@ -388,7 +392,7 @@ def test_l08_an_index_that_can_be_neither_written_nor_removed_takes_the_partitio
     assert log.offline
 
 
-def test_l20_what_a_worker_made_for_a_segment_that_is_gone_is_dropped(
+def test_l20_the_index_rebuild_of_a_deleted_segment_is_dropped(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
     workers = Workers(log)
@@ -404,7 +408,7 @@ def test_l20_what_a_worker_made_for_a_segment_that_is_gone_is_dropped(
     assert aborted(log, 6) == [(2, 3)]
 
 
-def test_l20_a_worker_that_loses_its_segments_is_asked_again(
+def test_l20_an_index_rebuild_starts_again_after_retention(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
     """Retention removes the first segment, whose producer snapshot has the transactions that
@@ -423,7 +427,7 @@ def test_l20_a_worker_that_loses_its_segments_is_asked_again(
     assert aborted(log, 3) == [(1, 0), (2, 3)]
 
 
-def test_l27_a_worker_whose_earlier_segment_is_compacted_is_asked_again(
+def test_l27_an_index_rebuild_starts_again_after_compaction(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
     """Without snapshots the worker reads earlier segments, whose names belong to a cleaned segment
@@ -449,7 +453,9 @@ def test_l27_a_worker_whose_earlier_segment_is_compacted_is_asked_again(
     assert aborted(log) == ABORTED
 
 
-def test_l36_truncation_makes_a_rebuild_begin_again(log: PartitionLog, files: MemoryFiles) -> None:
+def test_l36_an_index_rebuild_starts_again_after_a_truncation(
+    log: PartitionLog, files: MemoryFiles
+) -> None:
     workers = Workers(log)
     ruin(log, files)
     with pytest.raises(IndexesBeingRebuilt):
@@ -493,7 +499,7 @@ def lose(files: MemoryFiles, *suffixes: str) -> None:
         ("txnindex", "index", "timeindex", "snapshot"),
     ],
 )
-def test_l05_what_was_aborted_is_known_without_the_files_that_say_so(
+def test_l05_aborted_transactions_are_known_without_index_and_snapshot_files(
     log: PartitionLog, files: MemoryFiles, suffixes: tuple[str, ...], *, clean: bool
 ) -> None:
     end = log.log_end_offset
@@ -519,7 +525,7 @@ def test_l05_what_was_aborted_is_known_without_the_files_that_say_so(
         ),
     ],
 )
-def test_l05_a_transaction_index_that_says_something_else_is_not_believed(
+def test_l05_a_changed_transaction_index_is_detected(
     files: MemoryFiles, change: Callable[[bytes], bytes], *, clean: bool
 ) -> None:
     log = make_log(files)
@@ -533,7 +539,7 @@ def test_l05_a_transaction_index_that_says_something_else_is_not_believed(
     assert aborted(log) == [(1, 0), (2, 2), (3, 4)]
 
 
-def test_l05_segments_without_transactions_are_not_read_for_a_missing_file(
+def test_l05_segments_without_transactions_are_not_read_for_a_missing_index(
     files: MemoryFiles, scans: list[str]
 ) -> None:
     """Most logs have no transactions: their snapshots say so without a file."""
@@ -549,7 +555,7 @@ def test_l05_segments_without_transactions_are_not_read_for_a_missing_file(
     assert not any(path.endswith("txnindex") for path in files.paths())
 
 
-def test_l05_a_directory_of_kafkas_is_read_once_and_no_further_than_needed(
+def test_l05_a_directory_written_by_kafka_is_scanned_once(
     files: MemoryFiles, scans: list[str]
 ) -> None:
     """Kafka's snapshots do not cover transaction indexes, and a segment without aborts has no
@@ -600,7 +606,7 @@ def ruin_real_index(path: Path) -> None:
     ("version", "code"),
     [(4, ErrorCode.NOT_LEADER_OR_FOLLOWER), (11, ErrorCode.OFFSET_NOT_AVAILABLE)],
 )
-async def test_f09_the_broker_makes_a_transaction_index_beside_its_loop(
+async def test_f09_the_broker_rebuilds_a_transaction_index_in_a_thread(
     client: RawClient,
     broker: RunningBroker,
     monkeypatch: pytest.MonkeyPatch,

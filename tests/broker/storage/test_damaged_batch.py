@@ -63,7 +63,7 @@ def found_at(log: PartitionLog, offset: int) -> list[tuple[int, bytes | None]] |
 
 @pytest.mark.full
 @pytest.mark.parametrize("clean", budget.of_which([True, False], [False]))
-def test_l33_a_flipped_bit_is_told_and_nothing_is_cut_off_or_passed_over(clean: bool) -> None:
+def test_l33_a_flipped_bit_is_reported_and_no_record_is_truncated_or_skipped(clean: bool) -> None:
     first_end, middle_end, _ = written(MemoryFiles())
     told = 0
     for at in range(first_end + BASE_OFFSET_BYTES, middle_end):
@@ -88,7 +88,9 @@ def test_l33_a_flipped_bit_is_told_and_nothing_is_cut_off_or_passed_over(clean: 
     assert told == (middle_end - first_end - BASE_OFFSET_BYTES) * 8 - epoch_bits
 
 
-async def test_l33_a_damaged_batch_over_the_wire(start_broker: StartBroker, tmp_path: Path) -> None:
+async def test_l33_a_fetch_of_a_damaged_batch_gets_corrupt_message(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
     broker = await start_broker()
     client = await broker.client()
     await client.create_topic("t")

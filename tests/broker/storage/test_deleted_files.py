@@ -54,7 +54,7 @@ def _add(deleted: DeletedFiles, due_ms: int, directory: str, *numbers: int) -> N
     deleted.add_files(due_ms, f"data/{directory}", paths, lambda: True)
 
 
-def test_l01_only_what_is_due_goes_whatever_was_queued_first(files: _CountingFiles) -> None:
+def test_l01_only_due_files_are_removed_in_any_order_of_the_queue(files: _CountingFiles) -> None:
     deleted = DeletedFiles(HandleCache(files))
     _add(deleted, 300, "a", 0)
     _add(deleted, 100, "a", 1)
@@ -68,7 +68,7 @@ def test_l01_only_what_is_due_goes_whatever_was_queued_first(files: _CountingFil
     assert deleted.remove_due(NOW_MS) == 0
 
 
-def test_l20_one_fsync_for_a_directory_before_anything_of_it_goes(files: _CountingFiles) -> None:
+def test_l20_a_directory_is_synced_once_before_its_files_are_removed(files: _CountingFiles) -> None:
     deleted = DeletedFiles(HandleCache(files))
     for number in range(3):
         _add(deleted, 100, "a", number)
@@ -78,7 +78,7 @@ def test_l20_one_fsync_for_a_directory_before_anything_of_it_goes(files: _Counti
     assert files.paths() == []
 
 
-def test_nothing_waits_for_the_disk_on_the_loop(files: _CountingFiles) -> None:
+def test_deleted_files_are_removed_in_the_background(files: _CountingFiles) -> None:
     background = _Background()
     deleted = DeletedFiles(HandleCache(files, background=background))
     _add(deleted, 100, "a", 0)
@@ -92,7 +92,7 @@ def test_nothing_waits_for_the_disk_on_the_loop(files: _CountingFiles) -> None:
     assert deleted.remove_due(100) == 1
 
 
-def test_what_cannot_be_removed_is_told_and_tried_again(files: _CountingFiles) -> None:
+def test_a_failed_removal_is_reported_and_repeated(files: _CountingFiles) -> None:
     deleted = DeletedFiles(HandleCache(files))
     _add(deleted, 100, "a", 0, 1)
     deleted.add_directory(100, "data/b")
@@ -106,7 +106,7 @@ def test_what_cannot_be_removed_is_told_and_tried_again(files: _CountingFiles) -
     assert files.list("data/a") == ["2.log.deleted"]
 
 
-def test_l20_without_the_fsync_nothing_is_removed(files: _CountingFiles) -> None:
+def test_l20_no_file_is_removed_if_the_sync_of_its_directory_fails(files: _CountingFiles) -> None:
     deleted = DeletedFiles(HandleCache(files))
     _add(deleted, 100, "a", 0)
     files.fail(Failure("sync_dir"))
@@ -117,7 +117,7 @@ def test_l20_without_the_fsync_nothing_is_removed(files: _CountingFiles) -> None
     assert len(files.list("data/a")) == 2
 
 
-def test_l38_files_of_a_log_that_was_closed_are_left_to_others(files: _CountingFiles) -> None:
+def test_l38_files_of_a_closed_log_are_not_removed(files: _CountingFiles) -> None:
     """A directory's name may be used again: files below it then belong to another log."""
     background = _Background()
     deleted = DeletedFiles(HandleCache(files, background=background))
@@ -132,7 +132,7 @@ def test_l38_files_of_a_log_that_was_closed_are_left_to_others(files: _CountingF
     assert len(files.list("data/a")) == 3
 
 
-def test_a_list_that_stayed_empty_is_not_its_directory(files: _CountingFiles) -> None:
+def test_an_empty_list_of_files_removes_nothing(files: _CountingFiles) -> None:
     """The first of the renames may fail."""
     deleted = DeletedFiles(HandleCache(files))
     deleted.add_files(100, "data/a", [], lambda: True)
@@ -140,7 +140,7 @@ def test_a_list_that_stayed_empty_is_not_its_directory(files: _CountingFiles) ->
     assert len(files.list("data/a")) == 3
 
 
-def test_a_renamed_directory_is_no_trouble(files: _CountingFiles) -> None:
+def test_a_missing_directory_is_no_problem_for_the_removal(files: _CountingFiles) -> None:
     deleted = DeletedFiles(HandleCache(files))
     deleted.add_files(100, "data/gone", ["data/gone/0.log.deleted"], lambda: True)
     deleted.remove_due(100)
@@ -148,7 +148,7 @@ def test_a_renamed_directory_is_no_trouble(files: _CountingFiles) -> None:
     assert deleted.remove_due(NOW_MS) == 0
 
 
-def test_a_stop_ends_it_between_two_entries(files: _CountingFiles) -> None:
+def test_a_stop_ends_the_removal_between_two_entries(files: _CountingFiles) -> None:
     handles = HandleCache(files)
     deleted = DeletedFiles(handles)
     _add(deleted, 100, "a", 0)

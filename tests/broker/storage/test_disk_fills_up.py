@@ -53,7 +53,7 @@ def values(log: PartitionLog) -> list[bytes | None]:
 
 @pytest.mark.full
 @pytest.mark.parametrize("lasts", budget.of_which([1, 2, 15], [2]))
-def test_l08_a_disk_that_fills_up_at_any_operation_costs_what_was_refused(lasts: int) -> None:
+def test_l08_a_disk_that_fills_up_at_any_operation_loses_only_refused_batches(lasts: int) -> None:
     probe = FillingFiles()
     work(make_log(probe, **SETTINGS))
     created, total = 10, probe.operations

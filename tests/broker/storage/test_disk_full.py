@@ -55,7 +55,7 @@ def fill(world: NodeWorld) -> Failure:
     return world.files.fail(Failure("append", code=errno.ENOSPC, for_ever=True))
 
 
-def test_l08_a_full_disk_is_told_once_and_names_its_cause_each_time(world: NodeWorld) -> None:
+def test_l08_a_full_disk_is_reported_once_and_each_error_names_the_cause(world: NodeWorld) -> None:
     told = Told(world)
     fill(world)
     for turn in range(6):
@@ -68,7 +68,7 @@ def test_l08_a_full_disk_is_told_once_and_names_its_cause_each_time(world: NodeW
     assert world.logs.directories[0].disk.failures == 6
 
 
-def test_l08_it_is_over_when_there_is_room_without_anybody_writing(world: NodeWorld) -> None:
+def test_l08_a_full_disk_is_found_writable_again_without_a_write(world: NodeWorld) -> None:
     told = Told(world)
     fill(world)
     refused(world)
@@ -84,7 +84,7 @@ def test_l08_it_is_over_when_there_is_room_without_anybody_writing(world: NodeWo
     assert told.lines[2:] == ["failing"]
 
 
-def test_l08_it_is_not_over_while_the_largest_that_failed_would_not_fit(world: NodeWorld) -> None:
+def test_l08_a_full_disk_needs_room_for_the_largest_failed_batch(world: NodeWorld) -> None:
     """A little room suffices for small batches: the report would change with every request."""
     told = Told(world)
     full = fill(world)
@@ -108,7 +108,7 @@ def test_too_many_open_files_are_no_full_disk(world: NodeWorld) -> None:
     assert (told.lines, world.logs.directories[0].disk.problem) == ([], "")
 
 
-def test_d5_a_partition_that_goes_offline_is_told(world: NodeWorld) -> None:
+def test_d5_a_partition_that_goes_offline_is_reported(world: NodeWorld) -> None:
     told = Told(world)
     world.files.fail(Failure("sync", path_part="t-0"))
     found = world.node.partition("t", 0)
@@ -120,7 +120,7 @@ def test_d5_a_partition_that_goes_offline_is_told(world: NodeWorld) -> None:
     assert told.lines[0].startswith("offline: t-0: fsync failed")
 
 
-async def test_the_log_of_the_broker_has_a_line_for_each_change(
+async def test_the_broker_logs_a_full_disk_and_its_end(
     client: RawClient, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await client.create_topic("t")

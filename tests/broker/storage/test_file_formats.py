@@ -52,7 +52,7 @@ def logs_of(directory: Path) -> list[Path]:
     return found
 
 
-def test_l01_names(directory: Path) -> None:
+def test_l01_files_have_kafkas_names(directory: Path) -> None:
     names = {path.name for path in directory.iterdir()}
     assert {"leader-epoch-checkpoint", "partition.metadata", f"{0:020d}.log"} <= names
     for path in logs_of(directory):
@@ -65,7 +65,7 @@ def test_l01_names(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("reader", [KafkaPythonRecords, AiokafkaRecords])
-def test_other_peoples_readers_read_our_segments(
+def test_readers_of_other_libraries_read_our_segments(
     directory: Path, reader: type[KafkaPythonRecords | AiokafkaRecords]
 ) -> None:
     offset, values = 0, []
@@ -85,7 +85,7 @@ def test_other_peoples_readers_read_our_segments(
     assert offset == len(values) + 4
 
 
-def test_l02_offset_index_entries(directory: Path) -> None:
+def test_l02_an_offset_index_has_kafkas_entries(directory: Path) -> None:
     for path in logs_of(directory):
         base = int(path.stem)
         batches = {position: last for position, _, last, _ in walk_batches(path.read_bytes())}
@@ -100,7 +100,7 @@ def test_l02_offset_index_entries(directory: Path) -> None:
         assert all(gap <= 200 + 2 * 300 for gap in gaps)
 
 
-def test_l03_time_index_entries(directory: Path) -> None:
+def test_l03_a_time_index_has_kafkas_entries(directory: Path) -> None:
     for path in logs_of(directory):
         base = int(path.stem)
         batches = walk_batches(path.read_bytes())
@@ -113,7 +113,7 @@ def test_l03_time_index_entries(directory: Path) -> None:
         assert timestamps[-1] == max(timestamp for _, _, _, timestamp in batches)
 
 
-def test_l04_transaction_index_entries(directory: Path) -> None:
+def test_l04_a_transaction_index_has_kafkas_entries(directory: Path) -> None:
     entries = []
     for path in sorted(directory.glob("*.txnindex")):
         for version, *entry in struct.iter_unpack(">hqqqq", path.read_bytes()):
@@ -128,7 +128,7 @@ def test_l04_transaction_index_entries(directory: Path) -> None:
         assert stable == last + 1
 
 
-def test_p26_p27_snapshots(directory: Path) -> None:
+def test_p26_p27_snapshots_are_at_segment_starts_and_the_log_end(directory: Path) -> None:
     ends = {int(path.stem) for path in logs_of(directory)[1:]}
     last = walk_batches(logs_of(directory)[-1].read_bytes())[-1][2] + 1
     found = {int(path.stem): path.read_bytes() for path in directory.glob("*.snapshot")}

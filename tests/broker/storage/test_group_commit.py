@@ -118,7 +118,7 @@ async def test_d5_an_append_becomes_durable(commit: GroupCommit) -> None:
     assert [ticket.end for ticket in log.tickets] == [1]
 
 
-async def test_d5_sync_leaves_the_loops_thread(threaded: GroupCommit) -> None:
+async def test_d5_a_sync_runs_outside_of_the_thread_of_the_loop(threaded: GroupCommit) -> None:
     log = FakeLog()
     append(threaded, log)
     await log.until(lambda: log.durable == 1)
@@ -146,7 +146,7 @@ async def test_appends_during_a_flush_share_the_next_one(threaded: GroupCommit) 
     assert log.syncing_most == 1
 
 
-async def test_nothing_dirty_nothing_done(commit: GroupCommit) -> None:
+async def test_a_log_without_new_bytes_is_not_synced(commit: GroupCommit) -> None:
     log = FakeLog()
     commit.request(log)
     await asyncio.wait_for(commit.drain(), DEADLINE_S)
@@ -164,7 +164,7 @@ async def test_logs_do_not_wait_for_each_other(threaded: GroupCommit) -> None:
     await stuck.until(lambda: stuck.durable == 1)
 
 
-async def test_more_logs_than_workers_all_get_their_turn() -> None:
+async def test_more_logs_than_workers_are_all_synced() -> None:
     commit = GroupCommit(asyncio.get_running_loop(), 2)
     logs = [FakeLog() for _ in range(25)]
     gate = logs[0].gate
@@ -182,7 +182,9 @@ async def test_more_logs_than_workers_all_get_their_turn() -> None:
     commit.close()
 
 
-async def test_logs_that_ask_together_come_back_together(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_logs_requested_together_are_finished_in_few_callbacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """One callback to the loop for each log would take longer than the disk."""
     loop = asyncio.get_running_loop()
     commit = GroupCommit(loop, 1)
@@ -204,7 +206,7 @@ async def test_logs_that_ask_together_come_back_together(monkeypatch: pytest.Mon
     commit.close()
 
 
-async def test_d5_a_failed_sync_is_that_of_its_log(commit: GroupCommit) -> None:
+async def test_d5_a_failed_sync_affects_only_its_log(commit: GroupCommit) -> None:
     logs = [FakeLog() for _ in range(20)]
     logs[3].failure = OSError(errno.EIO, "the disk is gone")
     for log in logs:
@@ -254,7 +256,7 @@ async def test_too_many_open_files_are_no_failed_sync(
     assert log.errors == [log.failure], "but not for ever"
 
 
-async def test_d5_what_was_asked_for_is_dropped_even_if_the_log_would_go_on(
+async def test_d5_requests_after_a_failed_sync_are_dropped(
     threaded: GroupCommit,
 ) -> None:
     log = FakeLog()
@@ -284,7 +286,7 @@ async def test_a_bug_in_sync_counts_as_a_failed_sync(commit: GroupCommit) -> Non
 
 
 @pytest.mark.parametrize("method", ["begin_flush", "finish_flush"])
-async def test_a_bug_in_a_log_is_reported_and_hurts_no_other(
+async def test_a_bug_in_a_log_is_reported_and_affects_no_other_log(
     commit: GroupCommit, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reports: list[dict[str, Any]] = []
@@ -359,7 +361,7 @@ def test_a_sync_that_outlives_the_loop_ends_quietly() -> None:
     assert log.durable == 0
 
 
-async def test_durations_are_measured() -> None:
+async def test_durations_of_syncs_are_measured() -> None:
     seen: list[float] = []
     ticks = iter([10.0, 12.5, 20.0, 20.25])
     commit = GroupCommit(

@@ -104,7 +104,7 @@ def read_at(log: PartitionLog, offset: int) -> bytes:
 
 
 @pytest.mark.parametrize("ruined", [False, True])
-def test_l33_a_damaged_batch_is_scanned_for_once(
+def test_l33_a_segment_with_a_damaged_batch_is_scanned_once(
     log: PartitionLog, files: MemoryFiles, scans: list[str], ruined: bool
 ) -> None:
     """The batch's length is invalid, so that no reader gets past it; earlier batches can be
@@ -129,7 +129,7 @@ def test_l33_a_damaged_batch_is_scanned_for_once(
 
 @pytest.mark.parametrize("offset", [2**40, 2**63 - 2, 2])
 @pytest.mark.parametrize("ruined", [False, True])
-def test_l33_an_offset_that_is_not_in_order_is_damage(
+def test_l33_a_batch_with_an_offset_out_of_order_is_damaged(
     log: PartitionLog, files: MemoryFiles, offset: int, ruined: bool
 ) -> None:
     """Checksums do not cover the offset. Every reader gets an error, also the rebuild of
@@ -147,7 +147,7 @@ def test_l33_an_offset_that_is_not_in_order_is_damage(
     assert not log.offline
 
 
-def test_o18_a_coordinator_that_loads_does_not_go_back(files: MemoryFiles) -> None:
+def test_o18_the_load_of_a_coordinator_stops_at_an_offset_out_of_order(files: MemoryFiles) -> None:
     """The last batch has the offset of the first: the load would repeat the records behind it for
     ever."""
     log = make_log(files)
@@ -167,7 +167,7 @@ def test_o18_a_coordinator_that_loads_does_not_go_back(files: MemoryFiles) -> No
         b"\0\0\0\5\0\0\3\x50",  # a batch, and not the one of that offset
     ],
 )
-def test_l33_an_entry_in_the_midst_that_is_not_true_is_not_believed(
+def test_l33_a_wrong_entry_inside_an_offset_index_is_detected(
     log: PartitionLog, files: MemoryFiles, scans: list[str], entry: bytes
 ) -> None:
     """The ends of an index are checked when the file is read."""
@@ -184,7 +184,7 @@ def test_l33_an_entry_in_the_midst_that_is_not_true_is_not_believed(
     assert not log.offline
 
 
-def test_l15_damaged_records_are_no_reason_for_a_scan(
+def test_l15_damaged_records_cause_no_index_scan(
     log: PartitionLog, files: MemoryFiles, scans: list[str]
 ) -> None:
     second = headers(read_all(log))[1]
@@ -217,7 +217,7 @@ def test_l33_readers_of_a_closed_segment_do_not_wait_for_its_scan(
     assert scans == [f"{FIRST}.log"]
 
 
-def test_l33_a_coordinator_that_loads_waits_for_the_indexes(
+def test_l33_the_load_of_a_coordinator_waits_for_the_indexes(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
     """The coordinator cannot retry, and neither can a broker that reads its metadata at a start."""
@@ -231,7 +231,7 @@ def test_l33_a_coordinator_that_loads_waits_for_the_indexes(
         log.read(3, 100, upper_bound=EVERYTHING, minimum_one=True)
 
 
-def test_l20_retention_comes_back_when_the_indexes_are_there() -> None:
+def test_l20_retention_continues_when_the_indexes_are_rebuilt() -> None:
     world = NodeWorld(log_segment_bytes="200", log_retention_ms="1000")
     world.create("t")
     world.flush()
@@ -253,7 +253,7 @@ def test_l20_retention_comes_back_when_the_indexes_are_there() -> None:
     assert log.log_start_offset > 0
 
 
-def test_l33_a_worker_that_fails_is_asked_again(log: PartitionLog, files: MemoryFiles) -> None:
+def test_l33_a_failed_index_scan_is_repeated(log: PartitionLog, files: MemoryFiles) -> None:
     workers = Workers(log)
     expected = at_time(log, 2)
     ruin_indexes(log, files)
@@ -267,7 +267,7 @@ def test_l33_a_worker_that_fails_is_asked_again(log: PartitionLog, files: Memory
     assert at_time(log, 2) == expected
 
 
-def test_l33_what_a_worker_finds_of_a_segment_that_is_gone_is_dropped(
+def test_l33_the_index_scan_of_a_deleted_segment_is_dropped(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
     workers = Workers(log)
@@ -282,7 +282,7 @@ def test_l33_what_a_worker_finds_of_a_segment_that_is_gone_is_dropped(
     assert log.log_start_offset == segment.next_offset
 
 
-def test_l33_a_scan_gives_up_at_its_next_block_when_the_broker_stops(
+def test_l33_an_index_scan_ends_at_its_next_block_when_the_broker_stops(
     log: PartitionLog, files: MemoryFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The scan leaves no result, and reports no damage: the next start finds the same files."""
@@ -331,7 +331,7 @@ def by_time(timestamp: int) -> ListOffsetsRequest:
     ("version", "code"),
     [(4, ErrorCode.LEADER_NOT_AVAILABLE), (7, ErrorCode.OFFSET_NOT_AVAILABLE)],
 )
-async def test_l33_the_broker_scans_beside_its_loop(
+async def test_l33_the_broker_scans_for_an_index_in_a_thread(
     client: RawClient,
     broker: RunningBroker,
     monkeypatch: pytest.MonkeyPatch,
@@ -364,7 +364,7 @@ async def test_l33_the_broker_scans_beside_its_loop(
     assert thread is not threading.main_thread()
 
 
-async def test_n15_a_scan_ends_early_and_before_the_directory_is_given_up(
+async def test_n15_a_stop_ends_index_scans_before_it_closes_the_directory(
     client: RawClient, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Waiting jobs are not begun; their callers are notified nevertheless."""
@@ -437,7 +437,7 @@ def test_l15_a_search_by_time_reads_the_indexes_of_one_segment(
 @pytest.mark.parametrize(
     "entry", [b"\x7f" * 12, b"\0" * 12, NOW_MS.to_bytes(8, "big") + b"\0\0\0\1"]
 )
-def test_l33_a_last_entry_that_is_not_true_is_not_believed(
+def test_l33_a_wrong_last_entry_of_a_time_index_is_detected(
     log: PartitionLog, files: MemoryFiles, entry: bytes, scans: list[str]
 ) -> None:
     expected = [at_time(log, second) for second in range(60)]
@@ -469,7 +469,7 @@ def _damaged_entries(content: bytes) -> list[tuple[int, bytes]]:
     ]
 
 
-def test_l15_l33_an_entry_that_is_not_true_answers_nothing_wrongly(
+def test_l15_l33_a_wrong_time_index_entry_gives_no_wrong_answer(
     log: PartitionLog, files: MemoryFiles, scans: list[str]
 ) -> None:
     """For any entry, and any time or bound."""
@@ -503,7 +503,7 @@ def test_l15_l33_an_entry_that_is_not_true_answers_nothing_wrongly(
     assert noticed > len(damaged) // 2
 
 
-def test_l33_positions_outside_the_segment_are_not_believed(
+def test_l33_index_positions_outside_of_the_segment_are_detected(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
     expected = [at_time(log, second) for second in range(60)]
@@ -519,7 +519,7 @@ def test_l33_positions_outside_the_segment_are_not_believed(
 
 @pytest.mark.parametrize("snapshots", ["kept", "removed", "damaged"])
 @pytest.mark.parametrize("kept_entries", [1, 3])
-def test_l33_a_time_index_that_lost_its_last_entries_is_made_anew(
+def test_l33_a_time_index_that_lost_its_last_entries_is_rebuilt(
     log: PartitionLog, files: MemoryFiles, scans: list[str], kept_entries: int, snapshots: str
 ) -> None:
     """The entries that are left are right. Kafka's directories have no such snapshots."""
@@ -542,10 +542,10 @@ def test_l33_a_time_index_that_lost_its_last_entries_is_made_anew(
     assert files.content(f"{FIRST}.timeindex")[-12:] == whole[-12:]
 
 
-def test_l33_a_damaged_snapshot_is_no_reason_for_a_scan(
+def test_l33_a_damaged_snapshot_causes_no_index_scan(
     log: PartitionLog, files: MemoryFiles, scans: list[str]
 ) -> None:
-    """The snapshot's time of the segment is wrong."""
+    """The time of the segment in the snapshot is wrong."""
     snapshot = f"{DIRECTORY}/{log.segments[1].base_offset:020d}.snapshot"
     log.close(clean=True)
     content = files.content(snapshot)
@@ -556,7 +556,7 @@ def test_l33_a_damaged_snapshot_is_no_reason_for_a_scan(
     assert scans == []
 
 
-def test_l33_an_offset_index_that_lost_its_last_entries_is_made_anew(
+def test_l33_an_offset_index_that_lost_its_last_entries_is_rebuilt(
     files: MemoryFiles, scans: list[str]
 ) -> None:
     """The answers are right without the entries, but a reader would scan megabytes while all

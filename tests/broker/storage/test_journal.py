@@ -74,7 +74,7 @@ def syncs_of(world: World, act: Callable[[], None]) -> list[str]:
     return found
 
 
-def test_l50_small_appends_of_all_partitions_share_a_write(world: World) -> None:
+def test_l50_small_appends_of_all_partitions_share_a_journal_write(world: World) -> None:
     logs = [world.create("t", IDS[0], partition) for partition in range(5)]
 
     def act() -> None:
@@ -89,7 +89,7 @@ def test_l50_small_appends_of_all_partitions_share_a_write(world: World) -> None
     assert [log.durability.recovery_point for log in logs] == [1] * 5
 
 
-def test_l52_what_the_power_took_from_the_files_is_put_back(world: World) -> None:
+def test_l52_bytes_lost_in_a_power_cut_are_restored_from_the_journal(world: World) -> None:
     log = world.create("t", IDS[0])
     for count in range(3):
         append(log, make_batch(2, value=bytes([count]), producer_id=7, sequence=count * 2))
@@ -111,7 +111,7 @@ def test_l52_what_the_power_took_from_the_files_is_put_back(world: World) -> Non
     assert append(found).base_offset == 7
 
 
-def test_l52_it_is_put_back_once_however_often_it_is_tried(world: World) -> None:
+def test_l52_repeated_starts_restore_the_records_only_once(world: World) -> None:
     log = world.create("t", IDS[0])
     append(log, make_batch(3))
     world.flush(log)
@@ -122,7 +122,7 @@ def test_l52_it_is_put_back_once_however_often_it_is_tried(world: World) -> None
 
 
 @pytest.mark.full
-def test_l52_a_torn_file_is_completed_where_it_is_torn(world: World) -> None:
+def test_l52_a_segment_torn_at_any_byte_is_completed(world: World) -> None:
     log = world.create("t", IDS[0])
     for count in range(4):
         append(log, make_batch(1, value=bytes([count]) * 100))
@@ -144,7 +144,7 @@ def test_l52_a_torn_file_is_completed_where_it_is_torn(world: World) -> None:
 @pytest.mark.parametrize("checkpointed", [False, True])
 @pytest.mark.parametrize("topic", ["t", "__consumer_offsets"])
 @pytest.mark.parametrize("policy", ["compact", "delete", "compact,delete"])
-def test_l52_a_rolled_segment_gets_its_end_back(
+def test_l52_the_lost_end_of_a_rolled_segment_is_restored(
     policy: str, topic: str, *, checkpointed: bool, cleaned_here: bool
 ) -> None:
     """The power fails between the roll and the next flush: the name of the new segment is on disk,
@@ -173,7 +173,7 @@ def test_l52_a_rolled_segment_gets_its_end_back(
     assert report.recovered[0].gaps == []
 
 
-def test_l52_what_compaction_removed_does_not_come_back_from_the_journal() -> None:
+def test_l52_records_removed_by_compaction_are_not_restored() -> None:
     """The journal has the end of a segment that compaction has shortened since, and damage below
     the recovery point makes the start read that segment."""
     policy = frozenset({"compact"})
@@ -204,7 +204,7 @@ def test_l52_what_compaction_removed_does_not_come_back_from_the_journal() -> No
 
 
 @pytest.mark.parametrize("checkpoint_lost", [False, True])
-def test_l32_a_gap_in_a_young_compacted_log_is_no_work_of_compaction(checkpoint_lost: bool) -> None:
+def test_l32_a_gap_in_a_log_that_was_never_compacted_is_truncated(checkpoint_lost: bool) -> None:
     """With the checkpoint, compaction would have written to it; without it, the gap is accepted and
     reported."""
     world = World(MemoryFiles(), segment_bytes=2_000, cleanup_policy=frozenset({"compact"}))
@@ -226,7 +226,7 @@ def test_l32_a_gap_in_a_young_compacted_log_is_no_work_of_compaction(checkpoint_
     assert report.recovered[0].log_end_offset == (end + 1 if checkpoint_lost else end - 1)
 
 
-def test_l50_large_appends_go_past_it(world: World) -> None:
+def test_l50_large_appends_bypass_the_journal(world: World) -> None:
     log = world.create("t", IDS[0])
     limit = world.directory.journal.entry_bytes_max
 
@@ -238,7 +238,7 @@ def test_l50_large_appends_go_past_it(world: World) -> None:
     assert log.durability.synced_offset == log.high_watermark == 2
 
 
-def test_i10_behind_a_gap_of_offsets_the_files_are_synced_first(world: World) -> None:
+def test_i10_the_journal_syncs_the_files_first_at_a_gap_of_offsets(world: World) -> None:
     """The journal restores successive batches only."""
     log = world.create("t", IDS[0])
     path = f"{log.directory}/{0:020d}.log"
@@ -259,7 +259,7 @@ def test_i10_behind_a_gap_of_offsets_the_files_are_synced_first(world: World) ->
     assert sorted(values(found)) == [1, 9, 10, 20, 21]
 
 
-def test_l50_there_is_none_before_it_is_needed() -> None:
+def test_l50_the_journal_is_created_when_it_is_first_needed() -> None:
     files = MemoryFiles()
     world = World(files)
     world.start()
@@ -275,7 +275,7 @@ def test_l50_there_is_none_before_it_is_needed() -> None:
     assert (log.durability.synced_offset, log.durability.durable_offset) == (1, 3)
 
 
-def test_l50_page_cache_never_uses_it() -> None:
+def test_l50_page_cache_durability_never_uses_the_journal() -> None:
     world = World(MemoryFiles())
     world.config = LogConfig(durability="page-cache")
     world.start()
@@ -304,7 +304,7 @@ def test_l52_a_start_with_page_cache_keeps_what_fsync_has_acknowledged(world: Wo
     assert found.log_end_offset == acknowledged
 
 
-def test_l50_the_topic_id_is_durable_before_it_is_used(world: World) -> None:
+def test_l50_the_topic_id_is_durable_before_the_journal_is_used(world: World) -> None:
     """The process that had written the id was killed before its first flush."""
     world.logs.create("t", 0, IDS[0])
     world.restart(power_lost=False)
@@ -321,7 +321,7 @@ def test_l50_the_topic_id_is_durable_before_it_is_used(world: World) -> None:
     assert (found.topic_id, found.log_end_offset) == (IDS[0], 3)
 
 
-def test_l50_the_topic_id_is_durable_with_what_a_scan_found(world: World) -> None:
+def test_l50_the_topic_id_is_durable_with_the_records_of_a_scan(world: World) -> None:
     """Records without the id would be taken for those of a later topic with the name."""
     append(world.logs.create("t", 0, IDS[0]))
     world.restart(power_lost=False)
@@ -331,7 +331,7 @@ def test_l50_the_topic_id_is_durable_with_what_a_scan_found(world: World) -> Non
     assert (found.topic_id, found.log_end_offset) == (IDS[0], 1)
 
 
-def test_l50_a_partition_without_a_topic_id_never_uses_it(world: World) -> None:
+def test_l50_a_partition_without_a_topic_id_never_uses_the_journal(world: World) -> None:
     log = world.create("t", bytes(16))
     append(log)
     world.flush(log)
@@ -339,7 +339,7 @@ def test_l50_a_partition_without_a_topic_id_never_uses_it(world: World) -> None:
     assert blocks(world.files) == []
 
 
-def test_l51_parts_are_used_again_when_the_files_are_synced(world: World) -> None:
+def test_l51_journal_parts_are_reused_once_their_files_are_synced(world: World) -> None:
     logs = [world.create("t", IDS[0], partition) for partition in range(3)]
     for count in range(300):
         append(logs[count % 3], make_batch(1, value=bytes(1000)))
@@ -354,7 +354,7 @@ def test_l51_parts_are_used_again_when_the_files_are_synced(world: World) -> Non
         assert len(values(log)) == 100
 
 
-def test_l50_a_failed_write_takes_all_of_the_directory_offline(world: World) -> None:
+def test_l50_a_failed_journal_write_takes_the_whole_directory_offline(world: World) -> None:
     logs = [world.create("t", IDS[0], partition) for partition in range(3)]
     append(logs[0])
     world.flush(logs[0])
@@ -373,7 +373,7 @@ def test_l50_a_failed_write_takes_all_of_the_directory_offline(world: World) -> 
     assert len(values(found)) == 1
 
 
-def test_l50_a_write_without_room_leaves_it_to_the_files(world: World) -> None:
+def test_l50_files_are_synced_after_a_journal_write_without_room(world: World) -> None:
     logs = [world.create("t", IDS[0], partition) for partition in range(3)]
     journal = world.directory.journal
     append(logs[0], make_batch(1, value=b"before"))
@@ -402,7 +402,7 @@ def test_l50_a_write_without_room_leaves_it_to_the_files(world: World) -> None:
     assert list(values(found).values()) == [b"no room", b"anew", b"in the journal"]
 
 
-def test_l50_what_is_left_of_one_without_room_takes_none_from_others(world: World) -> None:
+def test_l50_a_journal_without_room_is_removed_and_created_again(world: World) -> None:
     log = world.create("t", IDS[0])
     world.files.fail(Failure("write_at", code=errno.ENOSPC))
     append(log, make_batch(1, value=b"no room"))
@@ -422,7 +422,7 @@ def test_l50_what_is_left_of_one_without_room_takes_none_from_others(world: Worl
     assert list(values(found).values()) == [b"no room", b"in the journal"]
 
 
-def test_l50_blocks_behind_one_without_room_make_nothing_durable() -> None:
+def test_l50_journal_blocks_behind_a_failed_one_make_no_record_durable() -> None:
     world = World(MemoryFiles(), 64 * 1024 * 1024)
     world.start()
     logs = [world.create("t", IDS[0], partition) for partition in range(16)]
@@ -440,7 +440,7 @@ def test_l50_blocks_behind_one_without_room_make_nothing_durable() -> None:
     assert {log.log_end_offset for log in world.logs} == {2}
 
 
-def test_l50_a_failed_write_takes_what_was_written_behind_it_offline_during_a_stop_too() -> None:
+def test_l50_a_failed_journal_write_during_a_stop_takes_all_logs_offline() -> None:
     world = World(MemoryFiles(), 64 * 1024 * 1024)
     world.start()
     logs = [world.create("t", IDS[0], partition) for partition in range(16)]
@@ -457,7 +457,7 @@ def test_l50_a_failed_write_takes_what_was_written_behind_it_offline_during_a_st
     assert [log.high_watermark for log in logs] == [1] * 16
 
 
-def test_l51_a_file_that_cannot_be_synced_keeps_its_part(world: World) -> None:
+def test_l51_a_file_that_cannot_be_synced_keeps_its_journal_part(world: World) -> None:
     log, other = world.create("t", IDS[0]), world.create("t", IDS[0], 1)
     append(log, make_batch(1, value=b"kept"))
     world.flush(log)
@@ -475,7 +475,7 @@ def test_l51_a_file_that_cannot_be_synced_keeps_its_part(world: World) -> None:
     assert len(values(other_found)) == 200
 
 
-def test_l52_after_a_clean_stop_there_is_none(world: World) -> None:
+def test_l52_a_clean_stop_removes_the_journal(world: World) -> None:
     log = world.create("t", IDS[0])
     append(log)
     world.flush(log)
@@ -487,7 +487,7 @@ def test_l52_after_a_clean_stop_there_is_none(world: World) -> None:
     assert sorted(values(found)) == [1]
 
 
-def test_l52_what_another_broker_stopped_cleanly_is_not_touched(world: World) -> None:
+def test_l52_a_journal_older_than_a_clean_stop_is_not_applied(world: World) -> None:
     log = world.create("t", IDS[0])
     append(log)
     world.flush(log)
@@ -502,7 +502,7 @@ def test_l52_what_another_broker_stopped_cleanly_is_not_touched(world: World) ->
     assert values(found) == {}
 
 
-def test_l52_a_topic_of_the_same_name_gets_nothing_of_it(world: World) -> None:
+def test_l52_the_journal_is_not_applied_to_a_new_topic_of_the_same_name(world: World) -> None:
     log = world.create("t", IDS[0])
     append(log, make_batch(1, value=b"old"))
     world.flush(log)
@@ -514,7 +514,7 @@ def test_l52_a_topic_of_the_same_name_gets_nothing_of_it(world: World) -> None:
     assert values(found) == {}
 
 
-def test_l51_a_deletion_that_a_crash_took_back_loses_nothing(world: World) -> None:
+def test_l51_a_deletion_undone_by_a_crash_loses_no_record(world: World) -> None:
     """The log is retired, but its files keep their names until the deletion is durable."""
     log, other = world.create("t", IDS[0]), world.create("t", IDS[0], 1)
     append(log, make_batch(1, value=b"kept"))
@@ -530,7 +530,7 @@ def test_l51_a_deletion_that_a_crash_took_back_loses_nothing(world: World) -> No
     assert values(found) == {1: b"kept"}
 
 
-def test_l52_what_was_truncated_does_not_come_back(world: World) -> None:
+def test_l52_truncated_records_are_not_restored(world: World) -> None:
     log = world.create("t", IDS[0])
     for count in range(4):
         append(log, make_batch(1, value=bytes([count])))
@@ -548,7 +548,7 @@ def test_l52_what_was_truncated_does_not_come_back(world: World) -> None:
     assert values(found) == {1: b"\0", 2: b"\1", 3: b"another"}
 
 
-def test_l52_a_later_version_is_refused(world: World) -> None:
+def test_l52_a_journal_of_a_later_version_is_refused(world: World) -> None:
     log = world.create("t", IDS[0])
     append(log)
     world.flush(log)
@@ -563,7 +563,7 @@ def test_l52_a_later_version_is_refused(world: World) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 1, 10, 46, 4095])
-def test_l52_a_damaged_journal_is_set_aside_and_told(world: World, kept: int) -> None:
+def test_l52_a_damaged_journal_is_set_aside_and_reported(world: World, kept: int) -> None:
     log = world.create("t", IDS[0])
     append(log)
     world.flush(log)
@@ -579,7 +579,7 @@ def test_l52_a_damaged_journal_is_set_aside_and_told(world: World, kept: int) ->
     assert sorted(values(found)) == [1]
 
 
-def test_the_bytes_in_use_end_with_a_checkpoint(world: World) -> None:
+def test_the_used_bytes_of_the_journal_stay_within_its_limit(world: World) -> None:
     log, journal = world.create("t", IDS[0]), world.directory.journal
     assert journal.used_bytes == 0 < journal.bytes_max
     append(log)
@@ -594,7 +594,7 @@ def test_the_bytes_in_use_end_with_a_checkpoint(world: World) -> None:
     assert world.directory.journal.used_bytes == world.directory.journal.bytes_max == 0
 
 
-def test_l50_without_room_for_it_files_are_synced() -> None:
+def test_l50_files_are_synced_if_the_journal_cannot_be_created() -> None:
     files = MemoryFiles()
     files.fail(Failure("append", path_part=JOURNAL, code=errno.ENOSPC, for_ever=True))
     world = World(files)
@@ -607,7 +607,7 @@ def test_l50_without_room_for_it_files_are_synced() -> None:
     assert not any(JOURNAL in path and files.content(path) for path in files.paths())
 
 
-def test_l52_switched_off_it_is_emptied_first(world: World) -> None:
+def test_l52_a_journal_that_is_switched_off_is_applied_and_removed(world: World) -> None:
     log = world.create("t", IDS[0])
     append(log)
     world.flush(log)
@@ -622,7 +622,7 @@ def test_l52_switched_off_it_is_emptied_first(world: World) -> None:
     assert found.durability.synced_offset == 3
 
 
-def test_l52_a_log_that_cannot_be_opened_keeps_it(world: World) -> None:
+def test_l52_the_journal_is_kept_for_a_log_that_cannot_be_opened(world: World) -> None:
     log, other = world.create("t", IDS[0]), world.create("t", IDS[0], 1)
     for each in (log, other):
         append(each)
@@ -645,7 +645,7 @@ def test_l52_a_log_that_cannot_be_opened_keeps_it(world: World) -> None:
     assert sorted(values(world.logs.get("t", 1))) == [1, 2]  # type: ignore[arg-type]
 
 
-def test_l52_a_log_that_finds_too_many_files_open_at_start_keeps_it(
+def test_l52_the_journal_is_kept_for_a_log_that_meets_too_many_open_files(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, other = world.create("t", IDS[0]), world.create("t", IDS[0], 1)
@@ -679,7 +679,7 @@ def test_l52_a_log_that_finds_too_many_files_open_at_start_keeps_it(
     assert sorted(values(world.logs.get("t", 1))) == [1, 2, 3]  # type: ignore[arg-type]
 
 
-def test_l50_one_that_somebody_has_removed_is_not_written_to_for_long(world: World) -> None:
+def test_l50_a_removed_journal_is_detected_at_the_next_checkpoint(world: World) -> None:
     log = world.create("t", IDS[0])
     append(log)
     world.flush(log)
@@ -691,7 +691,7 @@ def test_l50_one_that_somebody_has_removed_is_not_written_to_for_long(world: Wor
     assert (log.durability.synced_offset, log.high_watermark) == (3, 3)
 
 
-def test_l50_one_that_somebody_has_put_back_is_not_written_to(world: World) -> None:
+def test_l50_a_replaced_journal_is_not_written_to(world: World) -> None:
     log = world.create("t", IDS[0])
     append(log)
     world.flush(log)
@@ -712,7 +712,7 @@ def test_l50_one_that_somebody_has_put_back_is_not_written_to(world: World) -> N
     assert found.log_end_offset == 7
 
 
-def test_l50_a_segment_that_somebody_truncates_is_no_success(world: World) -> None:
+def test_l50_a_segment_truncated_from_outside_fails_the_journal_write(world: World) -> None:
     """The write would leave a hole in the journal, behind which nothing is restored."""
     logs = [world.create("t", IDS[0], partition) for partition in range(3)]
     told: list[str] = []
@@ -727,7 +727,7 @@ def test_l50_a_segment_that_somebody_truncates_is_no_success(world: World) -> No
     assert [log.high_watermark for log in logs] == [1, 1, 1]
 
 
-def test_l52_partitions_that_are_gone_are_no_matter(world: World) -> None:
+def test_l52_missing_partitions_do_not_stop_the_restoration(world: World) -> None:
     logs = [world.create("t", IDS[0], partition) for partition in range(3)]
     for log in logs:
         append(log, make_batch(1, value=b"kept"))
@@ -741,7 +741,7 @@ def test_l52_partitions_that_are_gone_are_no_matter(world: World) -> None:
     assert [values(log) for log in found if log is not None] == [{}, {1: b"kept"}]
 
 
-def test_l52_no_older_round_passes_for_the_next(world: World) -> None:
+def test_l52_journal_blocks_of_an_older_round_are_not_applied(world: World) -> None:
     """In a reused part, nothing behind its newest block is read."""
     log, other = world.create("t", IDS[0]), world.create("t", IDS[0], 1)
     for _ in range(200):
@@ -752,7 +752,7 @@ def test_l52_no_older_round_passes_for_the_next(world: World) -> None:
     assert sorted(numbers) == list(range(min(numbers), max(numbers) + 1))
 
 
-def test_l52_verify_and_dump_know_it(world: World) -> None:
+def test_l52_log_verify_and_log_dump_read_the_journal(world: World) -> None:
     log = world.create("t", IDS[0])
     append(log)
     world.flush(log)
@@ -870,7 +870,7 @@ def run_workload(world: World, told: Acknowledged) -> None:
 )
 @pytest.mark.parametrize("part", budget.of_which(range(4), [0]))
 @pytest.mark.parametrize("full", [False, True])
-def test_l50_l51_l52_crash_at_every_operation_keeps_what_was_acknowledged(
+def test_l50_l51_l52_a_crash_at_every_operation_keeps_acknowledged_records(
     part: int, policy: str, full: bool
 ) -> None:
     """The power fails at each operation of a run, and then at one of the following start. `full`:
@@ -945,6 +945,6 @@ def test_a_block_file_writes_in_place(tmp_path: Path) -> None:
     assert content[4 * BLOCK_BYTES :] == large.ljust(4 * BLOCK_BYTES, b"\0")
 
 
-def test_the_header_says_what_it_says() -> None:
+def test_a_journal_header_survives_encoding() -> None:
     header = JournalHeader(bytes(range(16)), 8 * ALIGN_BYTES)
     assert decode_header(encode_header(header)) == header

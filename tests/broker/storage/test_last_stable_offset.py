@@ -8,19 +8,19 @@ from hypothesis import strategies as st
 from odradek_broker.storage.producers.state import last_stable_offset
 
 
-def test_t45_an_undecided_transaction_below_the_high_watermark_holds_it_back() -> None:
+def test_t45_the_last_stable_offset_stops_at_an_undecided_transaction() -> None:
     assert last_stable_offset(10, 0, None) == 10
     assert last_stable_offset(10, 0, 4) == 4
     assert last_stable_offset(10, 0, 10) == 10, "what nobody can read yet holds nobody back"
     assert last_stable_offset(10, 0, 12) == 10
 
 
-def test_l10_a_transaction_that_began_below_the_log_start_holds_it_there() -> None:
+def test_l10_the_last_stable_offset_is_never_below_the_log_start() -> None:
     assert last_stable_offset(10, 6, 4) == 6
 
 
 @given(st.lists(st.integers(0, 100), min_size=2, max_size=2), st.none() | st.integers(0, 120))
-def test_l10_it_lies_between_log_start_and_high_watermark(
+def test_l10_the_last_stable_offset_is_between_log_start_and_high_watermark(
     offsets: list[int], first_unstable_offset: int | None
 ) -> None:
     log_start_offset, high_watermark = sorted(offsets)

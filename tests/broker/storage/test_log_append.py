@@ -96,7 +96,7 @@ def test_p07_broken_checksum_is_corrupt_message(log: PartitionLog) -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 1, 12, 60, 61, 70])
-def test_p06_a_cut_batch_is_none(log: PartitionLog, keep: int) -> None:
+def test_p06_a_cut_batch_is_an_invalid_record(log: PartitionLog, keep: int) -> None:
     assert refused(log, make_batch(3)[:keep]).error is ErrorCode.INVALID_RECORD
 
 
@@ -117,11 +117,13 @@ def test_p07_two_batches_are_refused(log: PartitionLog) -> None:
         (255, ErrorCode.CORRUPT_MESSAGE),
     ],
 )
-def test_p06_other_magics_are_old_or_none(log: PartitionLog, magic: int, error: ErrorCode) -> None:
+def test_p06_batches_with_another_magic_are_refused(
+    log: PartitionLog, magic: int, error: ErrorCode
+) -> None:
     assert refused(log, with_field(make_batch(), 16, bytes([magic]))).error is error
 
 
-def test_p06_the_beginning_of_a_second_batch_is_left(log: PartitionLog) -> None:
+def test_p06_the_beginning_of_a_second_batch_is_ignored(log: PartitionLog) -> None:
     """The same as in Kafka; bytes that cannot begin a batch are damage."""
     sound = bytes(make_batch(2))
     append(log, memoryview(bytearray(sound + sound[:70])))
@@ -168,7 +170,7 @@ def test_r17_limit_is_on_the_whole_batch(files: MemoryFiles) -> None:
     assert refused(log, make_batch(11)).error is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_r18_batch_larger_than_a_segment(files: MemoryFiles) -> None:
+def test_r18_a_batch_larger_than_a_segment_is_refused(files: MemoryFiles) -> None:
     log = make_log(files, segment_bytes=200)
     assert refused(log, make_batch(40)).error is ErrorCode.RECORD_LIST_TOO_LARGE
 
@@ -187,14 +189,14 @@ def test_r03_log_append_time_is_stamped_and_checksummed(files: MemoryFiles) -> N
     assert [record.timestamp for record in records(data)] == [NOW_MS] * 3
 
 
-def test_r05_timestamp_too_far_ahead(log: PartitionLog) -> None:
+def test_r05_a_timestamp_too_far_ahead_is_refused(log: PartitionLog) -> None:
     hour = 3600 * 1000
     append(log, make_batch(timestamp=NOW_MS + hour))
     late = refused(log, make_batch(timestamp=NOW_MS + hour + 1))
     assert late.error is ErrorCode.INVALID_TIMESTAMP
 
 
-def test_r05_timestamp_too_old(files: MemoryFiles) -> None:
+def test_r05_a_timestamp_that_is_too_old_is_refused(files: MemoryFiles) -> None:
     log = make_log(files, message_timestamp_before_max_ms=1000)
     append(log, make_batch(timestamp=NOW_MS - 1000))
     old = refused(log, make_batch(timestamp=NOW_MS - 1001))
@@ -236,15 +238,13 @@ def test_r08_nonsense_records_are_refused_by_default(log: PartitionLog, codec: C
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("claimed", [2, 4, 2**31 - 1])
-def test_r08_a_count_that_is_not_that_of_the_records_is_refused(
-    log: PartitionLog, codec: Codec, claimed: int
-) -> None:
+def test_r08_a_wrong_record_count_is_refused(log: PartitionLog, codec: Codec, claimed: int) -> None:
     batch = with_field(make_batch(3, codec=codec), 57, claimed.to_bytes(4, "big"))
     batch = with_field(batch, 23, (claimed - 1).to_bytes(4, "big"))
     assert refused(log, batch).error is ErrorCode.INVALID_RECORD
 
 
-def test_r12_what_inflates_beyond_the_limit_is_too_large(log: PartitionLog) -> None:
+def test_r12_records_that_decompress_beyond_the_limit_are_too_large(log: PartitionLog) -> None:
     """200 KB of zstd that contain 200 MB."""
     frame = compress(Codec.ZSTD, bytes(1 << 20))
     batch = bytearray(bytes(make_batch(1))[:61] + frame * 130)
@@ -256,7 +256,7 @@ def test_r12_what_inflates_beyond_the_limit_is_too_large(log: PartitionLog) -> N
     assert "134217728 bytes" in rejection.message
 
 
-def test_r12_the_batches_of_a_request_share_what_they_may_inflate_to(log: PartitionLog) -> None:
+def test_r12_the_batches_of_a_request_share_the_decompression_limit(log: PartitionLog) -> None:
     batch = bytes(make_batch(1, codec=Codec.GZIP))
     budget = DecompressionBudget()
     whole = budget.left_bytes
@@ -284,7 +284,7 @@ def test_r12_the_batches_of_a_request_share_what_they_may_inflate_to(log: Partit
     assert log.log_end_offset == 1
 
 
-def test_r12_records_to_be_compressed_anew_count_each(files: MemoryFiles) -> None:
+def test_r12_recompressed_batches_count_for_the_decompression_limit(files: MemoryFiles) -> None:
     log = make_log(files, compression_type="gzip")
     batch = bytes(make_batch(3))
     budget = DecompressionBudget(500)
@@ -304,7 +304,7 @@ def test_r12_records_to_be_compressed_anew_count_each(files: MemoryFiles) -> Non
     assert log.log_end_offset == 3
 
 
-def test_r12_refused_batches_count_as_well(log: PartitionLog) -> None:
+def test_r12_refused_batches_count_for_the_decompression_limit(log: PartitionLog) -> None:
     """Many small batches without records, which decompress to much data, would otherwise have no
     limit."""
     batch = bytearray(bytes(make_batch(1))[:61] + compress(Codec.ZSTD, bytes(1 << 20)))
@@ -329,7 +329,7 @@ def test_r12_refused_batches_count_as_well(log: PartitionLog) -> None:
     assert budget.left_bytes > 0, "a sound batch behind them is still taken"
 
 
-def test_r04_wrong_maximum_is_corrected(files: MemoryFiles) -> None:
+def test_r04_a_wrong_maximum_timestamp_is_corrected(files: MemoryFiles) -> None:
     log = make_log(files)
     lying = with_field(make_batch(3), 35, (NOW_MS + 1000).to_bytes(8, "big"))
     append(log, lying)
@@ -355,7 +355,9 @@ def test_r07_compacted_topic_needs_keys(files: MemoryFiles) -> None:
 
 @pytest.mark.parametrize("to", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
-def test_r08_topic_codec_wins(files: MemoryFiles, to: str, codec: Codec) -> None:
+def test_r08_the_codec_of_the_topic_replaces_that_of_the_producer(
+    files: MemoryFiles, to: str, codec: Codec
+) -> None:
     log = make_log(files, compression_type=to)
     append(log, make_batch(4))
     append(log, make_batch(3, codec=codec, value=b"v" * 100, producer_id=9))
@@ -380,13 +382,15 @@ def test_p09_p10_duplicate_answers_original_offset_and_changes_nothing(log: Part
     assert (log.size_bytes, log.log_end_offset) == (size, 5)
 
 
-def test_p13_gap_in_sequences(log: PartitionLog) -> None:
+def test_p13_a_gap_in_sequences_is_refused(log: PartitionLog) -> None:
     append(log, make_batch(3, producer_id=5, sequence=0))
     gap = refused(log, make_batch(1, producer_id=5, sequence=4))
     assert gap.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_p18_failed_write_leaves_producer_state(log: PartitionLog, files: MemoryFiles) -> None:
+def test_p18_a_failed_write_leaves_the_producer_state_unchanged(
+    log: PartitionLog, files: MemoryFiles
+) -> None:
     append(log, make_batch(3, producer_id=5, sequence=0))
     files.fail(Failure("append", path_part=".log", code=errno.ENOSPC, torn_bytes=20))
     refused(log, make_batch(1, producer_id=5, sequence=3))
@@ -394,7 +398,7 @@ def test_p18_failed_write_leaves_producer_state(log: PartitionLog, files: Memory
     assert append(log, make_batch(1, producer_id=5, sequence=3)).base_offset == 3
 
 
-def test_p17_coordinators_are_not_asked_for_sequences(log: PartitionLog) -> None:
+def test_p17_batches_of_coordinators_have_no_sequence_check(log: PartitionLog) -> None:
     append(log, make_batch(1, producer_id=5, sequence=0, epoch=1))
     coordinator = AppendOrigin.COORDINATOR
     append(log, make_batch(1, producer_id=5, sequence=9, epoch=1), origin=coordinator)
@@ -412,7 +416,9 @@ def test_t45_marker_moves_the_last_stable_offset(log: PartitionLog) -> None:
     assert moves == [(5, 2), (9, 2), (10, 10)]
 
 
-def test_l07_who_is_woken_finds_everything_in_place(log: PartitionLog, files: MemoryFiles) -> None:
+def test_l07_waiters_are_called_when_the_append_is_complete(
+    log: PartitionLog, files: MemoryFiles
+) -> None:
     append(log, make_batch(3, producer_id=5, transactional=True))
     found: list[object] = []
 
@@ -440,7 +446,7 @@ def test_t41_fenced_marker_writes_nothing(log: PartitionLog) -> None:
 
 
 @pytest.mark.parametrize("torn_bytes", [0, 1, 61, 80])
-def test_l08_failed_write_is_taken_back(
+def test_l08_a_failed_write_is_truncated(
     log: PartitionLog, files: MemoryFiles, torn_bytes: int
 ) -> None:
     append(log, make_batch(2))
@@ -479,7 +485,7 @@ def test_l08_failed_truncation_takes_the_partition_offline(
 
 @pytest.mark.parametrize("end", ["room", "roll", "clean stop", "crash"])
 @pytest.mark.parametrize(("code", "torn_bytes"), [(errno.ENOSPC, 9), (errno.EROFS, 0)])
-def test_l08_a_truncation_without_room_is_made_up_for(
+def test_l08_a_truncation_that_finds_no_room_is_repeated(
     files: MemoryFiles, code: int, torn_bytes: int, end: str
 ) -> None:
     """Copying file systems need room for it, and a disk that became read-only lets nothing
@@ -508,7 +514,7 @@ def test_l08_a_truncation_without_room_is_made_up_for(
     assert [header.base_offset for header in headers(read_all(log))] == [0, 1]
 
 
-def test_l08_a_stop_while_a_torn_write_cannot_be_cut_is_not_clean(files: MemoryFiles) -> None:
+def test_l08_a_stop_with_a_torn_write_is_not_clean(files: MemoryFiles) -> None:
     log = make_log(files)
     append(log)
     files.fail(Failure("append", code=errno.ENOSPC, path_part=".log", torn_bytes=9))
@@ -545,7 +551,7 @@ def bases(log: PartitionLog) -> list[int]:
     return [segment.base_offset for segment in log.segments]
 
 
-def test_l06_roll_by_size(files: MemoryFiles) -> None:
+def test_l06_a_segment_is_rolled_by_size(files: MemoryFiles) -> None:
     size = len(make_batch(4))
     log = make_log(files, segment_bytes=size * 2)
     for _ in range(5):
@@ -553,7 +559,7 @@ def test_l06_roll_by_size(files: MemoryFiles) -> None:
     assert bases(log) == [0, 8, 16]
 
 
-def test_l06_roll_by_record_time(files: MemoryFiles) -> None:
+def test_l06_a_segment_is_rolled_by_record_time(files: MemoryFiles) -> None:
     log = make_log(files, segment_ms=1000)
     append(log, make_batch(timestamp=NOW_MS))
     append(log, make_batch(timestamp=NOW_MS + 1000))
@@ -562,7 +568,7 @@ def test_l06_roll_by_record_time(files: MemoryFiles) -> None:
     assert bases(log) == [0, 2]
 
 
-def test_l06_roll_by_wall_clock_without_timestamps(files: MemoryFiles) -> None:
+def test_l06_a_segment_without_timestamps_is_rolled_by_the_wall_clock(files: MemoryFiles) -> None:
     log = make_log(files, segment_ms=1000)
     append(log, make_batch(timestamp=-1), now_ms=NOW_MS)
     append(log, make_batch(timestamp=-1), now_ms=NOW_MS + 1000)
@@ -571,7 +577,7 @@ def test_l06_roll_by_wall_clock_without_timestamps(files: MemoryFiles) -> None:
     assert bases(log) == [0, 2]
 
 
-def test_l06_age_survives_a_restart(files: MemoryFiles) -> None:
+def test_l06_the_age_of_a_segment_survives_a_restart(files: MemoryFiles) -> None:
     log = make_log(files, segment_ms=1000)
     append(log, make_batch(timestamp=NOW_MS))
     log = reopen(log, files, clean=True, segment_ms=1000)
@@ -579,7 +585,7 @@ def test_l06_age_survives_a_restart(files: MemoryFiles) -> None:
     assert bases(log) == [0, 1]
 
 
-def test_l06_roll_when_an_index_is_full(files: MemoryFiles) -> None:
+def test_l06_a_segment_is_rolled_when_an_index_is_full(files: MemoryFiles) -> None:
     log = make_log(files, index_interval_bytes=0, segment_index_bytes=24)
     for _ in range(10):
         append(log)
@@ -588,14 +594,14 @@ def test_l06_roll_when_an_index_is_full(files: MemoryFiles) -> None:
         assert len(files.content(segment.path_of("timeindex"))) <= 24
 
 
-def test_l06_roll_when_a_relative_offset_would_not_fit(log: PartitionLog) -> None:
+def test_l06_a_segment_is_rolled_when_a_relative_offset_does_not_fit(log: PartitionLog) -> None:
     append(log)
     append(log, make_batch(1, base_offset=2**31 - 1), origin=AppendOrigin.REPLAY)
     append(log, make_batch(1, base_offset=2**31), origin=AppendOrigin.REPLAY)
     assert bases(log) == [0, 2**31]
 
 
-def test_l06_jitter_takes_some_off(files: MemoryFiles) -> None:
+def test_l06_jitter_shortens_the_age_of_segments(files: MemoryFiles) -> None:
     log = make_log(files, segment_ms=10_000, segment_jitter_ms=10_000)
     timestamp = NOW_MS
     for _ in range(40):
@@ -606,7 +612,7 @@ def test_l06_jitter_takes_some_off(files: MemoryFiles) -> None:
     assert min(ages[1:]) < 11
 
 
-def test_p27_roll_takes_a_snapshot(files: MemoryFiles) -> None:
+def test_p27_a_roll_writes_a_producer_snapshot(files: MemoryFiles) -> None:
     log = make_log(files)
     append(log, make_batch(3, producer_id=5))
     log.roll(NOW_MS)

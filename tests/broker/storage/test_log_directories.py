@@ -85,7 +85,7 @@ def lose(world: NodeWorld, directory: str = "more", index: int = 1) -> None:
 # ---- owners
 
 
-def test_l41_each_has_its_own_identity_and_checkpoints(world: NodeWorld) -> None:
+def test_l41_each_directory_has_its_own_identity_and_checkpoints(world: NodeWorld) -> None:
     first, second = (properties(world.files, name) for name in ("data", "more"))
     assert first["cluster.id"] == second["cluster.id"] == world.node.cluster_id
     assert first["node.id"] == second["node.id"] == "1"
@@ -105,7 +105,7 @@ def test_l41_each_has_its_own_identity_and_checkpoints(world: NodeWorld) -> None
         assert world.files.exists(f"{name}/log-start-offset-checkpoint")
 
 
-def test_l41_an_identity_stays_and_each_directory_is_clean_by_itself(world: NodeWorld) -> None:
+def test_l41_each_directory_keeps_its_identity_and_has_its_own_clean_stop(world: NodeWorld) -> None:
     before = [properties(world.files, name) for name in ("data", "more")]
     world.logs.close()
     world.files.remove("more/.kafka_cleanshutdown")
@@ -120,7 +120,7 @@ def test_l41_an_identity_stays_and_each_directory_is_clean_by_itself(world: Node
     assert [world.end("t", index) for index in range(4)] == [1, 2, 3, 4]
 
 
-def test_l41_a_directory_of_an_older_version_starts_and_a_second_one_may_join_it() -> None:
+def test_l41_a_second_directory_may_be_added_to_one_of_an_older_version() -> None:
     world = NodeWorld()
     world.create("t", 2)
     world.flush()
@@ -146,7 +146,9 @@ def test_l41_a_directory_of_an_older_version_starts_and_a_second_one_may_join_it
         ("directory.id=short", "is no id"),
     ],
 )
-def test_l41_a_directory_of_others_is_refused(world: NodeWorld, line: str, says: str) -> None:
+def test_l41_a_directory_of_another_cluster_or_node_is_refused(
+    world: NodeWorld, line: str, says: str
+) -> None:
     world.logs.close()
     found = properties(world.files, "more") | dict([line.split("=")])
     text = "".join(f"{name}={value}\n" for name, value in found.items())
@@ -169,7 +171,7 @@ def test_l41_one_directory_under_two_names_is_refused() -> None:
         NodeWorld(log_dirs="data,./data")
 
 
-def test_l41_a_directory_that_is_in_use_is_no_failed_one(world: NodeWorld) -> None:
+def test_l41_a_directory_in_use_by_another_broker_stops_the_start(world: NodeWorld) -> None:
     world.logs.close()
     world.files.lock("more/.lock")
     with pytest.raises(DataDirectoryInUse, match="more"):
@@ -187,7 +189,7 @@ def test_l41_a_partition_in_two_directories_is_refused(world: NodeWorld) -> None
         restart(world, clean=False)
 
 
-def test_l41_the_metadata_log_is_where_the_settings_say_or_nothing_starts(world: NodeWorld) -> None:
+def test_l41_a_start_fails_if_the_metadata_log_is_in_another_directory(world: NodeWorld) -> None:
     with pytest.raises(
         DataDirectoryError, match=r"data/__cluster_metadata-0 is a metadata log.*more"
     ):
@@ -211,7 +213,7 @@ def test_l41_the_metadata_log_may_have_a_directory_of_its_own() -> None:
 # ---- new partitions
 
 
-def test_l41_new_partitions_go_where_the_fewest_are(world: NodeWorld) -> None:
+def test_l41_new_partitions_go_to_the_directory_with_the_fewest(world: NodeWorld) -> None:
     assert partitions_in(world, "data") == ["__cluster_metadata-0", "t-0", "t-2"]
     assert partitions_in(world, "more") == ["t-1", "t-3"]
     world.create("u", 1)
@@ -224,7 +226,7 @@ def test_l41_new_partitions_go_where_the_fewest_are(world: NodeWorld) -> None:
     assert partitions_in(world, "more") == ["v-0", "v-2"]
 
 
-def test_l41_a_full_directory_gets_none_while_another_has_room(world: NodeWorld) -> None:
+def test_l41_a_full_directory_gets_no_partition_while_another_has_room(world: NodeWorld) -> None:
     world.files.fail(Failure("append", code=errno.ENOSPC, path_part="more", for_ever=True))
     with pytest.raises(AppendRejected):
         append(partition(world, "t", 1).log, make_batch(1))
@@ -242,7 +244,7 @@ def test_l41_a_full_directory_gets_none_while_another_has_room(world: NodeWorld)
     assert "v-0" in partitions_in(world, "more")
 
 
-def test_l41_what_could_not_be_made_leaves_nothing_behind_in_that_directory(
+def test_l41_a_failed_creation_leaves_no_files_in_its_directory(
     world: NodeWorld,
 ) -> None:
     world.files.fail(Failure("open", code=errno.ENOSPC, path_part="data/u-0", for_ever=True))
@@ -259,7 +261,7 @@ def test_l41_what_could_not_be_made_leaves_nothing_behind_in_that_directory(
 # ---- a failed directory
 
 
-def test_l42_a_broken_disk_takes_its_directory_and_leaves_the_others(world: NodeWorld) -> None:
+def test_l42_a_broken_disk_takes_only_its_directory_offline(world: NodeWorld) -> None:
     lost: list[str] = []
     world.logs.directories[1].disk.on_lost = lost.append
     lose(world)
@@ -281,7 +283,7 @@ def test_l42_a_broken_disk_takes_its_directory_and_leaves_the_others(world: Node
     assert (offline(world), world.end("t", 3), world.end("u", 1)) == ([], 4, 1)
 
 
-def test_l42_waiters_of_its_partitions_are_told(world: NodeWorld) -> None:
+def test_l42_waiters_in_a_failed_directory_get_a_storage_error(world: NodeWorld) -> None:
     waiting = partition(world, "t", 3)
     append(waiting.log, make_batch(1))
     told: list[ErrorCode] = []
@@ -290,7 +292,7 @@ def test_l42_waiters_of_its_partitions_are_told(world: NodeWorld) -> None:
     assert told == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
-def test_l42_one_error_of_a_disk_that_works_is_one_partitions(world: NodeWorld) -> None:
+def test_l42_one_error_of_a_working_disk_takes_only_its_partition_offline(world: NodeWorld) -> None:
     """A failed fsync takes only its partition offline (L-40); the directory was checked, and
     works."""
     log = partition(world, "t", 1).log
@@ -312,7 +314,7 @@ def test_l42_a_disk_that_can_be_read_has_not_failed(world: NodeWorld, code: int)
     assert (offline(world), world.logs.directories[1].failure) == ([], "")
 
 
-def test_l42_another_directory_in_its_place_is_none(world: NodeWorld) -> None:
+def test_l42_an_empty_directory_in_place_of_a_mount_counts_as_failed(world: NodeWorld) -> None:
     """The disk was unmounted, and the directory below the mount point is writable."""
     world.files.rename("more", "away")
     world.files.make_dirs("more")
@@ -321,7 +323,7 @@ def test_l42_another_directory_in_its_place_is_none(world: NodeWorld) -> None:
     assert offline(world) == ["t-1", "t-3"]
 
 
-def test_l42_the_directory_of_the_metadata_log_is_not_given_up_as_a_whole(world: NodeWorld) -> None:
+def test_l42_the_directory_of_the_metadata_log_never_fails_as_a_whole(world: NodeWorld) -> None:
     """The partitions of the metadata log's directory follow L-08 and L-40, and the broker stops
     when the metadata log itself is lost."""
     lose(world, "data", index=0)
@@ -333,7 +335,7 @@ def test_l42_the_directory_of_the_metadata_log_is_not_given_up_as_a_whole(world:
     assert world.fatal == ["the metadata log cannot be written: KAFKA_STORAGE_ERROR"]
 
 
-def test_l42_without_any_directory_for_partitions_the_broker_ends() -> None:
+def test_l42_the_broker_stops_when_all_partition_directories_have_failed() -> None:
     world = NodeWorld(log_dirs=BOTH, metadata_log_dir="meta")
     world.create("t", 2)
     world.flush()
@@ -343,7 +345,7 @@ def test_l42_without_any_directory_for_partitions_the_broker_ends() -> None:
     assert world.fatal == ["all data directories have failed, the last one was more"]
 
 
-def test_l42_deleting_a_topic_of_a_failed_directory_and_making_it_again(world: NodeWorld) -> None:
+def test_l42_a_topic_in_a_failed_directory_can_be_deleted_and_recreated(world: NodeWorld) -> None:
     lose(world)
     world.delete("t")
     world.flush()
@@ -360,7 +362,7 @@ def test_l42_deleting_a_topic_of_a_failed_directory_and_making_it_again(world: N
     assert not any(name.startswith("t-") for name in world.files.list("more"))
 
 
-def test_l41_of_two_the_one_of_another_topic_is_kept_out_of_the_way(world: NodeWorld) -> None:
+def test_l41_a_second_copy_with_another_topic_id_is_set_aside(world: NodeWorld) -> None:
     """The record of the topic's removal is gone."""
     world.logs.close()
     for path in world.files.paths():
@@ -377,7 +379,7 @@ def test_l41_of_two_the_one_of_another_topic_is_kept_out_of_the_way(world: NodeW
     )
 
 
-def test_l41_one_of_another_topic_alone_is_out_of_the_way_too(world: NodeWorld) -> None:
+def test_l41_a_partition_with_another_topic_id_is_set_aside(world: NodeWorld) -> None:
     """The topic of that name that followed had not reached the disk when the power failed."""
     world.logs.close()
     stranger = encode_partition_metadata(bytes(range(16)))
@@ -388,7 +390,7 @@ def test_l41_one_of_another_topic_alone_is_out_of_the_way_too(world: NodeWorld) 
 
 
 @pytest.mark.parametrize("topic_id", ["its own", "none"])
-def test_l41_what_was_begun_in_one_and_made_in_another_is_no_second_one(
+def test_l41_an_unfinished_creation_in_another_directory_is_removed(
     world: NodeWorld, topic_id: str
 ) -> None:
     world.logs.close()
@@ -405,7 +407,9 @@ def test_l41_what_was_begun_in_one_and_made_in_another_is_no_second_one(
 # ---- a missing directory
 
 
-def test_l43_a_directory_that_fails_at_the_start_hides_its_partitions(world: NodeWorld) -> None:
+def test_l43_partitions_of_a_directory_that_fails_at_the_start_are_offline(
+    world: NodeWorld,
+) -> None:
     world.logs.close()
     world.files.crash(keep_page_cache=True)
     world.files.fail(Failure("read", path_part="more/meta.properties", for_ever=True))
@@ -431,7 +435,7 @@ def test_l43_the_directory_of_the_metadata_log_must_work_at_the_start(world: Nod
         world.start()
 
 
-def test_l43_no_directory_for_partitions_at_the_start() -> None:
+def test_l43_a_start_fails_without_a_usable_directory_for_partitions() -> None:
     world = NodeWorld(log_dirs="data", metadata_log_dir="meta")
     world.logs.close()
     world.files.crash(keep_page_cache=True)
@@ -441,7 +445,7 @@ def test_l43_no_directory_for_partitions_at_the_start() -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_l43_a_directory_that_is_absent_hides_its_partitions(world: NodeWorld, clean: bool) -> None:
+def test_l43_partitions_of_an_absent_directory_are_offline(world: NodeWorld, clean: bool) -> None:
     """An empty new partition would reuse offsets, and hide the loss."""
     restart(world, "data", clean=clean)
     assert offline(world) == ["t-1", "t-3"]
@@ -455,7 +459,7 @@ def test_l43_a_directory_that_is_absent_hides_its_partitions(world: NodeWorld, c
     assert (offline(world), [world.end("t", index) for index in range(4)]) == ([], [1, 2, 3, 4])
 
 
-def test_l43_without_its_topics_an_absent_directory_is_forgotten(world: NodeWorld) -> None:
+def test_l43_an_absent_directory_is_forgotten_when_its_topics_are_deleted(world: NodeWorld) -> None:
     restart(world, "data")
     world.delete("t")
     world.flush()
@@ -466,7 +470,7 @@ def test_l43_without_its_topics_an_absent_directory_is_forgotten(world: NodeWorl
     assert not any("directory.id" in each for each in world.report.problems)
 
 
-def test_l43_the_operator_may_say_that_a_directory_is_lost(world: NodeWorld) -> None:
+def test_l43_the_operator_may_declare_a_directory_lost(world: NodeWorld) -> None:
     world.logs.close()
     lines = world.files.content("data/meta.properties").decode().splitlines()
     kept = [line for line in lines if not line.startswith("odradek.directory.ids")]
@@ -482,7 +486,7 @@ def test_l43_a_directory_may_move(world: NodeWorld) -> None:
     assert (offline(world), world.report.clean) == ([], True)
 
 
-def test_l43_for_real_a_file_in_the_place_of_a_directory(tmp_path: Path) -> None:
+def test_l43_a_real_file_in_place_of_a_directory_counts_as_failed(tmp_path: Path) -> None:
     paths = [f"{tmp_path}/{name}" for name in ("a", "b")]
 
     def manager() -> LogManager:

@@ -34,7 +34,7 @@ def log(files: MemoryFiles) -> PartitionLog:
     return make_log(files, durability="fsync")
 
 
-def test_d5_l37_nothing_is_readable_before_it_is_durable(log: PartitionLog) -> None:
+def test_d5_l37_records_are_readable_when_they_are_durable(log: PartitionLog) -> None:
     moved: list[int] = []
     log.on_moved = lambda log: moved.append(log.high_watermark)
     append(log, make_batch(3))
@@ -51,7 +51,7 @@ def test_d5_l37_nothing_is_readable_before_it_is_durable(log: PartitionLog) -> N
     assert headers(read_all(log, upper_bound=3))[-1].next_offset == 3
 
 
-def test_d5_nothing_to_flush(log: PartitionLog) -> None:
+def test_d5_a_log_without_new_records_has_nothing_to_flush(log: PartitionLog) -> None:
     log.durability.flush()
     assert log.durability.begin_flush() is None
     append(log)
@@ -72,7 +72,9 @@ def test_d5_flush_covers_rolled_segments_and_names(log: PartitionLog, files: Mem
     assert headers(read_all(make_log(files)))[-1].next_offset == 6
 
 
-def test_d5_without_a_flush_a_power_cut_takes_it_all(log: PartitionLog, files: MemoryFiles) -> None:
+def test_d5_a_power_cut_loses_records_that_were_not_flushed(
+    log: PartitionLog, files: MemoryFiles
+) -> None:
     append(log, make_batch(2))
     log.durability.flush()
     append(log, make_batch(2))
@@ -114,7 +116,9 @@ def test_d5_failed_fsync_is_never_retried(log: PartitionLog, files: MemoryFiles)
         log.durability.flush()
 
 
-def test_d5_failed_directory_sync_counts_too(log: PartitionLog, files: MemoryFiles) -> None:
+def test_d5_a_failed_directory_sync_takes_the_partition_offline(
+    log: PartitionLog, files: MemoryFiles
+) -> None:
     append(log)
     files.fail(Failure("sync_dir"))
     with pytest.raises(PartitionOffline):
@@ -122,7 +126,7 @@ def test_d5_failed_directory_sync_counts_too(log: PartitionLog, files: MemoryFil
     assert log.high_watermark == 0
 
 
-def test_flush_of_bytes_that_were_truncated_says_nothing(log: PartitionLog) -> None:
+def test_a_flush_of_truncated_bytes_makes_nothing_durable(log: PartitionLog) -> None:
     append(log, make_batch(5))
     log.durability.flush()
     append(log, make_batch(5))
@@ -137,7 +141,9 @@ def test_flush_of_bytes_that_were_truncated_says_nothing(log: PartitionLog) -> N
     assert log.high_watermark == 12
 
 
-def test_flush_outlives_retention_of_what_it_covers(log: PartitionLog, files: MemoryFiles) -> None:
+def test_a_flush_succeeds_though_retention_deletes_its_segment(
+    log: PartitionLog, files: MemoryFiles
+) -> None:
     append(log)
     log.roll(NOW_MS)
     append(log)
@@ -165,7 +171,7 @@ def test_handle_that_a_flush_holds_is_not_closed(files: MemoryFiles) -> None:
     assert log.high_watermark == 6
 
 
-def test_an_opening_looks_at_few_of_many_handles_that_flushes_hold(
+def test_opening_a_segment_checks_few_of_many_pinned_handles(
     files: MemoryFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = 0
@@ -199,7 +205,7 @@ def test_t45_undurable_marker_holds_the_last_stable_offset(log: PartitionLog) ->
     assert (log.high_watermark, log.last_stable_offset) == (6, 6)
 
 
-def test_l37_page_cache_mode_asks_for_a_flush_when_it_rolls(files: MemoryFiles) -> None:
+def test_l37_page_cache_durability_requests_a_flush_at_a_roll(files: MemoryFiles) -> None:
     log = make_log(files)
     wanted: list[LogDurability] = []
     log.on_flush_wanted = wanted.append

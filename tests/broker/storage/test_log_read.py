@@ -78,7 +78,7 @@ def test_reads_go_on_to_the_next_segment(log: PartitionLog) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_f06_random_reads_equal_a_cut_of_the_whole(log: PartitionLog, seed: int) -> None:
+def test_f06_random_reads_return_parts_of_the_whole_log(log: PartitionLog, seed: int) -> None:
     rng = random.Random(seed)
     whole = read_all(log)
     batches = headers(whole)
@@ -109,13 +109,13 @@ def test_f06_first_batch_is_whole_even_if_too_big(log: PartitionLog) -> None:
     assert read(log, 12, 0, minimum_one=False) == b""
 
 
-def test_f03_nothing_at_or_above_the_bound(log: PartitionLog) -> None:
+def test_f03_a_read_ends_below_the_upper_bound(log: PartitionLog) -> None:
     assert headers(read(log, 0, upper_bound=6))[-1].next_offset == 6
     assert read(log, 6, upper_bound=6) == b""
     assert read(log, 7, upper_bound=6) == b""
 
 
-def test_f07_offsets_outside_the_log(log: PartitionLog) -> None:
+def test_f07_offsets_outside_the_log_are_out_of_range(log: PartitionLog) -> None:
     assert read(log, log.log_end_offset) == b""
     with pytest.raises(OffsetOutOfRange) as caught:
         read(log, log.log_end_offset + 1)
@@ -150,7 +150,7 @@ def test_read_crosses_gaps_that_compaction_leaves(files: MemoryFiles) -> None:
         assert headers(read(log, offset, 1))[0].base_offset == base
 
 
-def test_damaged_index_is_rebuilt_on_the_way(log: PartitionLog, files: MemoryFiles) -> None:
+def test_a_damaged_index_is_rebuilt_by_a_read(log: PartitionLog, files: MemoryFiles) -> None:
     whole = read_all(log)
     log.close(clean=True)
     for path in files.paths():
@@ -167,9 +167,7 @@ def test_damaged_index_is_rebuilt_on_the_way(log: PartitionLog, files: MemoryFil
     assert read_all(log) == whole
 
 
-def test_damaged_batch_fails_the_read_and_nothing_else(
-    log: PartitionLog, files: MemoryFiles
-) -> None:
+def test_a_damaged_batch_fails_only_its_own_read(log: PartitionLog, files: MemoryFiles) -> None:
     end = log.log_end_offset
     last = log.segments[-1].base_offset
     log.close(clean=True)
@@ -204,7 +202,7 @@ def test_appends_go_on_behind_a_damaged_first_batch(files: MemoryFiles) -> None:
         again.read(0, 10, upper_bound=EVERYTHING, minimum_one=True)
 
 
-def test_l40_a_read_that_fails_is_told_and_the_next_one_may_work(
+def test_l40_a_failed_read_is_reported_and_the_next_one_may_succeed(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
     told: list[str] = []
@@ -257,7 +255,7 @@ def test_too_many_open_files_are_no_disk_failure(
 
 
 @pytest.mark.parametrize("reopened", [False, True])
-def test_d11_indexes_of_sealed_segments_leave_the_memory(
+def test_d11_indexes_of_closed_segments_are_unloaded_beyond_a_limit(
     files: MemoryFiles, reopened: bool
 ) -> None:
     log = make_log(files, segment_bytes=1500, index_interval_bytes=100, index_bytes_max=200)
@@ -292,7 +290,7 @@ def test_d11_indexes_of_sealed_segments_leave_the_memory(
 # ---- aborted transactions
 
 
-def test_f09_aborted_transactions_over_segments(files: MemoryFiles) -> None:
+def test_f09_aborted_transactions_are_found_in_all_segments(files: MemoryFiles) -> None:
     log = make_log(files, segment_bytes=400)
     expected = []
     for producer in range(8):
@@ -345,7 +343,7 @@ def timed_log(files: MemoryFiles) -> PartitionLog:
 
 
 @pytest.mark.parametrize("clean", [None, True, False])
-def test_l15_lookup_equals_a_scan(files: MemoryFiles, clean: bool | None) -> None:
+def test_l15_a_lookup_by_time_equals_a_scan(files: MemoryFiles, clean: bool | None) -> None:
     log = timed_log(files)
     if clean is not None:
         log = reopen(log, files, clean=clean, index_interval_bytes=150)
@@ -367,7 +365,7 @@ def test_l15_lookup_equals_a_scan(files: MemoryFiles, clean: bool | None) -> Non
         assert log.offset_for_timestamp(wanted, bound) == bounded
 
 
-def test_l15_lookup_starts_at_the_log_start(files: MemoryFiles) -> None:
+def test_l15_a_lookup_by_time_starts_at_the_log_start(files: MemoryFiles) -> None:
     log = timed_log(files)
     log.trimming.delete_records(5)
     found = log.offset_for_timestamp(0, EVERYTHING)
@@ -375,7 +373,7 @@ def test_l15_lookup_starts_at_the_log_start(files: MemoryFiles) -> None:
     assert found[0] == 5
 
 
-def test_list_offsets_largest_timestamp(files: MemoryFiles) -> None:
+def test_the_offset_of_the_largest_timestamp_is_found(files: MemoryFiles) -> None:
     log = make_log(files)
     assert log.max_timestamp_offset() is None
     log = timed_log(MemoryFiles())
@@ -391,7 +389,7 @@ def test_list_offsets_largest_timestamp(files: MemoryFiles) -> None:
         assert log.max_timestamp_offset(header.base_offset) == found
 
 
-def test_r03_lookup_in_log_append_time(files: MemoryFiles) -> None:
+def test_r03_a_lookup_by_time_uses_log_append_time(files: MemoryFiles) -> None:
     log = make_log(files, message_timestamp_type="LogAppendTime")
     append(log, make_batch(3, timestamp=1), now_ms=NOW_MS)
     append(log, make_batch(3, timestamp=2), now_ms=NOW_MS + 10)
@@ -399,7 +397,7 @@ def test_r03_lookup_in_log_append_time(files: MemoryFiles) -> None:
     assert log.max_timestamp_offset() == (3, NOW_MS + 10)
 
 
-def test_handles_stay_few(files: MemoryFiles) -> None:
+def test_the_number_of_open_handles_is_limited(files: MemoryFiles) -> None:
     log = make_log(files, segment_bytes=100, open_files=4)
     for _ in range(40):
         append(log, make_batch(1))

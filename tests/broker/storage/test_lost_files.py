@@ -276,14 +276,14 @@ def test_l05_l33_l35_a_start_without_a_file_answers_the_same(how: str, kind: str
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("how", "kind"), CASES)
-def test_l05_l33_l35_a_start_answers_the_same_whatever_file_is_damaged(how: str, kind: str) -> None:
+def test_l05_l33_l35_a_start_with_any_damaged_file_answers_the_same(how: str, kind: str) -> None:
     """Every file of each kind, and six times as many bits."""
     _table(how, kind, 1, 11)
 
 
 @pytest.mark.parametrize("kind", budget.of_which(ENTRY_BYTES, ["txnindex"]))
 @pytest.mark.parametrize("how", budget.of_which(["stopped", "crashed"], ["crashed"]))
-def test_l33_an_index_cut_between_two_entries_is_not_believed(how: str, kind: str) -> None:
+def test_l33_an_index_cut_between_two_entries_is_detected(how: str, kind: str) -> None:
     paths = [path for path in _disk(how).files.paths() if _kind(path) == kind]
     cuts = [(path, *cut) for path in paths for cut in _cuts(kind, _disk(how).files.content(path))]
     assert len(cuts) >= 15
@@ -294,7 +294,7 @@ def test_l33_an_index_cut_between_two_entries_is_not_believed(how: str, kind: st
 @pytest.mark.full
 @pytest.mark.parametrize("how", budget.of_which(["stopped", "crashed"], ["stopped"]))
 @pytest.mark.parametrize("name", TEXTS)
-def test_l35_a_changed_digit_loses_no_records_and_brings_none_back(how: str, name: str) -> None:
+def test_l35_a_changed_digit_in_a_text_file_changes_no_answer(how: str, name: str) -> None:
     """The rest of the file is valid: the digit is another number."""
     files = _disk(how).files
     in_partition = name in (LEADER_EPOCHS, PARTITION_METADATA)
@@ -328,7 +328,7 @@ def test_l05_a_start_without_any_index_answers_the_same(how: str, kinds: tuple[s
 
 
 @pytest.mark.parametrize("content", [b"", b"version=1\n", b"\0" * 20])
-def test_l41_a_damaged_identity_is_refused_or_made_anew(content: bytes) -> None:
+def test_l41_a_start_with_a_damaged_identity_is_refused(content: bytes) -> None:
     """The file has the cluster id, and no record depends on it."""
     files = _disk("stopped").files.copy()
     files.put(f"data/{META_PROPERTIES}", content)

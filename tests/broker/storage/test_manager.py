@@ -70,7 +70,7 @@ def two_topics(files: MemoryFiles) -> LogManager:
 # ---- the directory
 
 
-def test_two_brokers_on_one_directory(files: MemoryFiles) -> None:
+def test_two_brokers_cannot_share_a_directory(files: MemoryFiles) -> None:
     first = make_manager(files)
     with pytest.raises(DataDirectoryInUse) as caught:
         make_manager(files)
@@ -79,7 +79,7 @@ def test_two_brokers_on_one_directory(files: MemoryFiles) -> None:
     make_manager(files).close()
 
 
-def test_two_brokers_on_one_directory_for_real(tmp_path: Path) -> None:
+def test_two_brokers_cannot_share_a_real_directory(tmp_path: Path) -> None:
     first = make_manager(RealFiles(), str(tmp_path / "data"))
     with pytest.raises(DataDirectoryInUse):
         make_manager(RealFiles(), str(tmp_path / "data"))
@@ -87,14 +87,14 @@ def test_two_brokers_on_one_directory_for_real(tmp_path: Path) -> None:
     make_manager(RealFiles(), str(tmp_path / "data")).close()
 
 
-def test_unusable_directory(tmp_path: Path) -> None:
+def test_an_unusable_directory_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
     with pytest.raises(DataDirectoryError) as caught:
         make_manager(RealFiles(), str(tmp_path / "data"))
     assert str(tmp_path / "data") in str(caught.value)
 
 
-def test_identity_is_kept(files: MemoryFiles) -> None:
+def test_the_identity_of_a_directory_is_kept(files: MemoryFiles) -> None:
     manager = make_manager(files, node_id=7)
     cluster_id = manager.cluster_id
     assert len(cluster_id) == 22
@@ -116,7 +116,7 @@ def test_identity_is_kept(files: MemoryFiles) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"version=1\n", b"version=9\ncluster.id=x\n", b"\xff\xfe"])
-def test_damaged_identity_is_not_guessed(files: MemoryFiles, text: bytes) -> None:
+def test_a_damaged_identity_is_refused(files: MemoryFiles, text: bytes) -> None:
     files.put("data/meta.properties", text)
     with pytest.raises(DataDirectoryError):
         make_manager(files)
@@ -125,7 +125,9 @@ def test_damaged_identity_is_not_guessed(files: MemoryFiles, text: bytes) -> Non
 # ---- clean and unclean
 
 
-def test_l30_clean_stop_opens_nothing(files: MemoryFiles, two_topics: LogManager) -> None:
+def test_l30_a_start_after_a_clean_stop_opens_no_log(
+    files: MemoryFiles, two_topics: LogManager
+) -> None:
     assert two_topics.close() == []
     assert files.exists("data/.kafka_cleanshutdown")
     points = files.content("data/recovery-point-offset-checkpoint")
@@ -157,7 +159,7 @@ def test_l30_clean_stop_opens_nothing(files: MemoryFiles, two_topics: LogManager
         ("leader-epoch-checkpoint", b"7\n"),
     ],
 )
-def test_l30_what_cannot_be_opened_without_its_batches_is_opened_before_anybody_waits(
+def test_l30_a_log_that_needs_a_scan_is_opened_during_the_start(
     files: MemoryFiles, name: str, content: bytes | None
 ) -> None:
     """Otherwise a scan at the first use would block all requests."""
@@ -201,7 +203,9 @@ def test_l30_an_empty_log_needs_no_epochs(files: MemoryFiles) -> None:
     assert (report.clean, report.recovered, report.problems) == (True, [], [])
 
 
-def test_l30_crash_recovers_all(files: MemoryFiles, two_topics: LogManager) -> None:
+def test_l30_a_start_after_a_crash_recovers_all_logs(
+    files: MemoryFiles, two_topics: LogManager
+) -> None:
     crash(files, keep_page_cache=False)
     manager, report = start(files)
     assert not report.clean
@@ -275,7 +279,7 @@ def _keep_points(manager: LogManager) -> None:
     manager.continue_snapshots()
 
 
-def test_d5_what_logs_recovered_is_synced_together_before_the_start_is_over(
+def test_d5_recovered_logs_are_synced_together_before_the_start_ends(
     files: MemoryFiles, two_topics: LogManager
 ) -> None:
     for log in two_topics:
@@ -296,7 +300,7 @@ def test_d5_what_logs_recovered_is_synced_together_before_the_start_is_over(
     assert report.problems == []
 
 
-def test_d5_a_log_whose_recovery_cannot_be_synced_is_offline_and_others_are_not(
+def test_d5_only_a_log_whose_recovery_cannot_be_synced_is_offline(
     files: MemoryFiles, two_topics: LogManager
 ) -> None:
     for log in two_topics:
@@ -314,7 +318,7 @@ def test_d5_a_log_whose_recovery_cannot_be_synced_is_offline_and_others_are_not(
     assert offline.offline  # Pages that the kernel dropped stay lost.
 
 
-def test_l30_what_was_written_before_the_recovery_point_is_not_read(
+def test_l30_records_before_the_recovery_point_are_not_read(
     files: MemoryFiles, two_topics: LogManager
 ) -> None:
     busy, idle = two_topics.get("a", 0), two_topics.get("a", 1)
@@ -389,7 +393,9 @@ def test_first_topic_is_opened_before_the_others(
     assert asked == ["b-c", "a", "a"]
 
 
-def test_foreign_names_are_left_alone(files: MemoryFiles, two_topics: LogManager) -> None:
+def test_directories_with_foreign_names_are_left_alone(
+    files: MemoryFiles, two_topics: LogManager
+) -> None:
     two_topics.close()
     for name in ("lost+found/x", "-0/x", "a-/x", "a-x/x", "a-\u0664/x"):
         files.put(f"data/{name}", b"")
@@ -427,7 +433,9 @@ def test_failed_create_can_be_tried_again(files: MemoryFiles) -> None:
     append(manager.create("x", 0, ID_A))
 
 
-def test_l38_deletion(files: MemoryFiles, two_topics: LogManager) -> None:
+def test_l38_a_deleted_partition_is_renamed_and_removed_after_a_delay(
+    files: MemoryFiles, two_topics: LogManager
+) -> None:
     log = two_topics.get("a", 0)
     assert log is not None
     two_topics.delete("a", 0)
@@ -495,7 +503,7 @@ def test_l10_l30_a_recreated_partition_does_not_inherit_checkpoints(
     assert "a 0 20" not in files.content("data/recovery-point-offset-checkpoint").decode()
 
 
-def test_l30_a_start_that_cannot_sync_what_it_found_leaves_the_recovery_point(
+def test_l30_a_start_that_cannot_sync_a_log_keeps_its_recovery_point(
     files: MemoryFiles,
 ) -> None:
     """Otherwise a power cut removes the end of a segment that no later start reads."""
@@ -516,7 +524,7 @@ def test_l30_a_start_that_cannot_sync_what_it_found_leaves_the_recovery_point(
     assert manager.directories[0].recovery_point_on_disk(("a", 0)) == 0
 
 
-def test_failed_forgetting_of_checkpoints_fails_the_creation(
+def test_a_creation_fails_if_old_checkpoints_cannot_be_removed(
     files: MemoryFiles, two_topics: LogManager
 ) -> None:
     log = two_topics.get("a", 0)
@@ -530,7 +538,7 @@ def test_failed_forgetting_of_checkpoints_fails_the_creation(
     assert append(two_topics.create("a", 0, ID_B)).base_offset == 0
 
 
-def test_deletion_beside_a_flush(two_topics: LogManager) -> None:
+def test_a_partition_may_be_deleted_during_a_flush(two_topics: LogManager) -> None:
     log = two_topics.get("a", 0)
     assert log is not None
     append(log)
@@ -563,7 +571,7 @@ def test_l10_deleted_records_stay_deleted_after_a_crash(
 
 
 @pytest.mark.parametrize("deleted", [False, True])
-def test_l35_a_start_says_so_where_only_the_first_epoch_tells_the_log_start(
+def test_l35_a_start_reports_a_log_start_known_only_from_the_first_epoch(
     files: MemoryFiles, deleted: bool
 ) -> None:
     """A log that retention has shortened begins with a segment: no checkpoint is missing."""
@@ -590,7 +598,7 @@ def test_l35_a_start_says_so_where_only_the_first_epoch_tells_the_log_start(
     ] == ([True] * deleted)
 
 
-def test_l34_a_log_that_the_power_cut_before_its_start_is_served_at_once(
+def test_l34_a_log_cut_below_its_log_start_is_served_at_once(
     files: MemoryFiles,
 ) -> None:
     """With page-cache the log start is on disk before the records. The start does not sync what it
@@ -609,7 +617,7 @@ def test_l34_a_log_that_the_power_cut_before_its_start_is_served_at_once(
     assert append(found).base_offset == 5
 
 
-def test_l10_a_start_that_cannot_read_where_logs_start_is_none(
+def test_l10_a_start_fails_if_the_log_start_checkpoint_is_unreadable(
     files: MemoryFiles, two_topics: LogManager
 ) -> None:
     """Deleted records would reappear; and the next start must still know how the last run ended."""
@@ -627,7 +635,9 @@ def test_l10_a_start_that_cannot_read_where_logs_start_is_none(
     assert (log.log_start_offset, report.clean) == (2, True)
 
 
-def test_l20_retention_pass(files: MemoryFiles, two_topics: LogManager) -> None:
+def test_l20_retention_covers_all_logs_and_reports_problems(
+    files: MemoryFiles, two_topics: LogManager
+) -> None:
     for log in two_topics:
         log.config = LogConfig(retention_ms=1000)
     report = two_topics.apply_retention(NOW_MS + 5000)
@@ -642,7 +652,7 @@ def test_l20_retention_pass(files: MemoryFiles, two_topics: LogManager) -> None:
     assert "a-0" in report.problems[0]
 
 
-def test_retention_comes_in_small_steps(files: MemoryFiles, two_topics: LogManager) -> None:
+def test_retention_handles_a_few_logs_at_a_time(files: MemoryFiles, two_topics: LogManager) -> None:
     two_topics.close()
     manager, _ = start(files, config=LogConfig(retention_ms=1000))
     manager.begin_retention()
@@ -652,7 +662,7 @@ def test_retention_comes_in_small_steps(files: MemoryFiles, two_topics: LogManag
     assert manager.continue_retention(NOW_MS + 5000, 2) == MaintenanceReport()
 
 
-def test_p24_expired_producers(two_topics: LogManager) -> None:
+def test_p24_expired_producers_are_removed(two_topics: LogManager) -> None:
     log = two_topics.get("a", 0)
     assert log is not None
     append(log, make_batch(1, producer_id=4))
@@ -660,7 +670,7 @@ def test_p24_expired_producers(two_topics: LogManager) -> None:
     assert two_topics.remove_expired_producers(NOW_MS + 86_400_001) == 1
 
 
-def test_thousand_partitions_need_few_handles(files: MemoryFiles) -> None:
+def test_many_partitions_need_few_open_handles(files: MemoryFiles) -> None:
     manager, _ = start(files, max_open_files=20)
     for partition in range(200):
         log = manager.create("many", partition, ID_A)
@@ -679,13 +689,13 @@ def test_thousand_partitions_need_few_handles(files: MemoryFiles) -> None:
 # ---- text formats
 
 
-def test_checkpoint_round_trip() -> None:
+def test_offset_checkpoints_survive_encoding() -> None:
     offsets = {("a", 0): 5, ("b-c.d_e", 12): 2**40}
     assert decode_offsets(encode_offsets(offsets).decode()) == offsets
     assert decode_offsets("0\n0\n") == {}
 
 
-def test_l35_entries_without_a_checksum_are_read_and_told_apart() -> None:
+def test_l35_checkpoint_entries_without_a_checksum_are_read_and_marked() -> None:
     offsets = {("own", 0): 5, ("kafkas", 0): 7}
     text = encode_offsets(offsets, unchecked=[("kafkas", 0)]).decode()
     checked: set[tuple[str, int]] = set()
@@ -693,7 +703,7 @@ def test_l35_entries_without_a_checksum_are_read_and_told_apart() -> None:
     assert checked == {("own", 0)}
 
 
-def test_l35_a_checksum_that_is_not_the_entrys_is_refused() -> None:
+def test_l35_a_checkpoint_entry_with_a_wrong_checksum_is_refused() -> None:
     line = encode_offsets({("a", 0): 5}).decode().splitlines()[2]
     blank = {" ": "\t", "\t": " "}
     for damaged in (line[:-1], f"{line} ", f"{line[:-1]}{blank[line[-1]]}", line.replace("5", "6")):
@@ -704,7 +714,7 @@ def test_l35_a_checksum_that_is_not_the_entrys_is_refused() -> None:
 @pytest.mark.parametrize(
     "text", ["", "0", "x\n0\n", "0\nx\n", "0\n2\na 0 1\n", "0\n1\na 0\n", "0\n1\na 0 1 2\n"]
 )
-def test_l35_bad_checkpoint_texts(text: str) -> None:
+def test_l35_an_invalid_checkpoint_text_is_refused(text: str) -> None:
     with pytest.raises(CorruptCheckpoint):
         decode_offsets(text)
 
@@ -712,7 +722,7 @@ def test_l35_bad_checkpoint_texts(text: str) -> None:
 # --- D11: producers of all partitions together ---
 
 
-def test_d11_p24_the_producers_that_wrote_longest_ago_are_forgotten_wherever_they_are(
+def test_d11_p24_the_oldest_producers_of_all_partitions_are_removed(
     files: MemoryFiles,
 ) -> None:
     manager, _ = start(files)
@@ -728,7 +738,7 @@ def test_d11_p24_the_producers_that_wrote_longest_ago_are_forgotten_wherever_the
     assert [len(log.producers) for log in logs] == [1, 0]
 
 
-def test_d11_p24_who_wrote_longest_ago_is_not_told_by_timestamps_alone(files: MemoryFiles) -> None:
+def test_d11_p24_the_oldest_producers_are_chosen_by_order_and_timestamp(files: MemoryFiles) -> None:
     """A batch follows one of the present moment, with an older timestamp: of a partition the
     producers that wrote first are removed first."""
     manager, _ = start(files)
@@ -749,7 +759,7 @@ def test_d11_p24_who_wrote_longest_ago_is_not_told_by_timestamps_alone(files: Me
     assert gone == [4, 1, 2, 5, 6, 3]
 
 
-def test_d11_partitions_are_not_looked_at_while_there_cannot_be_too_many_producers(
+def test_d11_producers_are_not_counted_while_the_limit_cannot_be_reached(
     files: MemoryFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager, _ = start(files)

@@ -71,7 +71,7 @@ def check(batch: bytes, config: LogConfig) -> bool:
         make_batch(3, producer_id=5, transactional=True),
     ],
 )
-def test_what_producers_send_is_plain(batch: memoryview, codec_twin: str) -> None:
+def test_batches_of_producers_are_plain(batch: memoryview, codec_twin: str) -> None:
     assert check(bytes(batch), LogConfig()) is (codec_twin == "compiled")
 
 
@@ -94,7 +94,7 @@ def test_what_producers_send_is_plain(batch: memoryview, codec_twin: str) -> Non
         (bytes(HEADER_BYTES), LogConfig()),
     ],
 )
-def test_the_rest_is_left_to_the_full_check(batch: Any, config: LogConfig) -> None:
+def test_other_batches_are_left_to_the_full_check(batch: Any, config: LogConfig) -> None:
     assert not check(bytes(batch), config)
 
 
@@ -118,7 +118,7 @@ def test_the_rest_is_left_to_the_full_check(batch: Any, config: LogConfig) -> No
         (HEADER_BYTES + 3, 2),
     ],
 )
-def test_p07_no_field_of_a_header_may_be_another(position: int, value: int) -> None:
+def test_p07_a_batch_with_a_changed_header_field_is_not_plain(position: int, value: int) -> None:
     batch = bytearray(make_batch(2, producer_id=5, sequence=3))
     assert batch[position] != value
     batch[position] = value
@@ -132,11 +132,11 @@ def test_p07_no_field_of_a_header_may_be_another(position: int, value: int) -> N
     [make_batch(2, producer_id=5, sequence=-1), make_batch(2, transactional=True)],
     ids=["without a sequence", "without a producer id"],
 )
-def test_p07_a_producer_has_an_id_and_sequences_together(batch: memoryview) -> None:
+def test_p07_a_batch_with_only_an_id_or_a_sequence_is_not_plain(batch: memoryview) -> None:
     assert check_plain(batch, PlainRules.of(LogConfig()), NOW_MS) is None
 
 
-def test_p07_the_checksum_counts() -> None:
+def test_p07_a_batch_with_a_wrong_checksum_is_not_plain() -> None:
     batch = make_batch(2)
     batch[CRC_AT] ^= 1
     assert check_plain(batch, PlainRules.of(LogConfig()), NOW_MS) is None
@@ -156,7 +156,7 @@ def test_p07_the_checksum_counts() -> None:
         transactional=st.booleans(),
     ),
 )
-def test_r04_to_r08_what_is_plain_passes_the_full_check(
+def test_r04_to_r08_plain_batches_pass_the_full_check(
     data: Any, config: LogConfig, batch: memoryview
 ) -> None:
     """With changed bytes as well, under a matching checksum."""
@@ -172,7 +172,7 @@ def test_r04_to_r08_what_is_plain_passes_the_full_check(
 
 
 @given(content=st.binary(max_size=200))
-def test_r04_bytes_that_are_no_batch_are_left_alone(content: bytes) -> None:
+def test_r04_bytes_that_the_full_check_refuses_are_not_plain(content: bytes) -> None:
     try:
         prepare(memoryview(bytearray(content)), LogConfig(), AppendOrigin.CLIENT, NOW_MS)
     except AppendRejected:

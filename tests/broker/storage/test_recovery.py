@@ -50,7 +50,7 @@ def after_crash(files: MemoryFiles, **how: object) -> PartitionLog:
 # ---- torn and damaged ends
 
 
-def test_l31_torn_tail_at_every_byte(files: MemoryFiles) -> None:
+def test_l31_a_tail_torn_at_any_byte_is_truncated(files: MemoryFiles) -> None:
     log = make_log(files)
     sizes = [0]
     for count in (1, 2, 3):
@@ -71,7 +71,7 @@ def test_l31_torn_tail_at_every_byte(files: MemoryFiles) -> None:
         recovered.close(clean=False)
 
 
-def test_l31_any_flipped_bit_behind_the_epoch_cuts_there(files: MemoryFiles) -> None:
+def test_l31_a_flipped_bit_truncates_the_log_at_its_batch(files: MemoryFiles) -> None:
     log = make_log(files)
     append(log, make_batch(2, value=b""))
     size = log.size_bytes
@@ -93,7 +93,7 @@ def test_l31_any_flipped_bit_behind_the_epoch_cuts_there(files: MemoryFiles) -> 
             recovered.close(clean=False)
 
 
-def test_l32_offsets_that_go_back_cut_the_log(files: MemoryFiles) -> None:
+def test_l32_a_log_is_truncated_where_offsets_go_back(files: MemoryFiles) -> None:
     log = make_log(files)
     append(log, make_batch(4))
     append(log, make_batch(4))
@@ -105,7 +105,7 @@ def test_l32_offsets_that_go_back_cut_the_log(files: MemoryFiles) -> None:
     assert after_crash(files).log_end_offset == 4
 
 
-def test_l31_later_segments_go(files: MemoryFiles) -> None:
+def test_l31_segments_behind_a_damaged_batch_are_removed(files: MemoryFiles) -> None:
     log = make_log(files)
     for _ in range(3):
         append(log, make_batch(2))
@@ -123,7 +123,9 @@ def test_l31_later_segments_go(files: MemoryFiles) -> None:
 
 
 @pytest.mark.parametrize("compacted", [False, True])
-def test_l32_gap_between_segments(files: MemoryFiles, compacted: bool) -> None:
+def test_l32_a_log_is_truncated_at_a_gap_unless_it_is_compacted(
+    files: MemoryFiles, compacted: bool
+) -> None:
     log = make_log(files)
     for _ in range(3):
         append(log, make_batch(2))
@@ -145,7 +147,7 @@ def test_l32_gap_between_segments(files: MemoryFiles, compacted: bool) -> None:
         (LogStart(recovery_point=4, gaps_known=True), 6),
     ],
 )
-def test_l32_a_gap_that_compaction_cannot_have_left(
+def test_l32_a_gap_that_compaction_cannot_have_left_is_truncated(
     files: MemoryFiles, start: LogStart, end: int
 ) -> None:
     """A closed segment lost its unsynced end, and the name of the next one survived."""
@@ -159,7 +161,7 @@ def test_l32_a_gap_that_compaction_cannot_have_left(
     assert recovered.log_end_offset == end
 
 
-def test_l31_f09_what_a_scan_has_found_aborted_outlives_the_next_crash(files: MemoryFiles) -> None:
+def test_l31_f09_aborted_transactions_found_by_a_scan_survive_a_crash(files: MemoryFiles) -> None:
     """The scan writes the transaction index, and then the recovery point marks it as flushed."""
     log = make_log(files, durability="fsync")
     append(log, make_batch(producer_id=7, transactional=True))
@@ -179,7 +181,7 @@ def test_l31_f09_what_a_scan_has_found_aborted_outlives_the_next_crash(files: Me
     assert again.aborted_transactions(0, 3) == [(7, 0)]
 
 
-def test_l34_log_that_ends_before_its_start_begins_anew(files: MemoryFiles) -> None:
+def test_l34_a_log_that_ends_below_its_log_start_is_emptied(files: MemoryFiles) -> None:
     log = make_log(files)
     append(log, make_batch(5))
     append(log, make_batch(5))
@@ -211,7 +213,7 @@ def test_l30_scan_starts_at_the_recovery_point(files: MemoryFiles) -> None:
     assert after_crash(files, recovery_point=5).report.scanned_bytes == sum(sizes[2:])
 
 
-def test_l30_untouched_since_the_last_stop_is_not_scanned(files: MemoryFiles) -> None:
+def test_l30_a_log_unchanged_since_the_last_stop_is_not_scanned(files: MemoryFiles) -> None:
     log = make_log(files)
     append(log, make_batch(50))
     log.close(clean=True)
@@ -240,7 +242,7 @@ def test_l30_a_torn_batch_behind_the_last_stop_is_cut_off(files: MemoryFiles, to
     assert [record.offset for record in records(read_all(log))] == [0, 1, 2]
 
 
-def test_l30_clean_stop_that_does_not_match_is_scanned(files: MemoryFiles) -> None:
+def test_l30_a_log_that_does_not_match_its_clean_stop_is_scanned(files: MemoryFiles) -> None:
     log = make_log(files)
     append(log, make_batch(5))
     append(log, make_batch(5))
@@ -254,7 +256,9 @@ def test_l30_clean_stop_that_does_not_match_is_scanned(files: MemoryFiles) -> No
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
 @pytest.mark.parametrize("how", ["missing", "empty", "half", "odd", "too long", "noise"])
 @pytest.mark.parametrize("clean", [True, False])
-def test_l33_indexes_are_rebuilt(files: MemoryFiles, suffix: str, how: str, clean: bool) -> None:
+def test_l33_missing_and_damaged_indexes_are_rebuilt(
+    files: MemoryFiles, suffix: str, how: str, clean: bool
+) -> None:
     settings: dict[str, Any] = {"segment_bytes": 70_000, "index_interval_bytes": 500}
     log = make_log(files, **settings)
     for at in range(400):
@@ -322,7 +326,7 @@ def producer_facts(log: PartitionLog) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("clean", [True, False])
-def test_p28_producers_come_out_as_they_were(files: MemoryFiles, seed: int, clean: bool) -> None:
+def test_p28_producer_states_survive_a_restart(files: MemoryFiles, seed: int, clean: bool) -> None:
     rng = random.Random(seed)
     log = make_log(files, segment_bytes=1200)
     sequences = dict.fromkeys(range(5), 0)
@@ -358,7 +362,7 @@ def test_p28_producers_come_out_as_they_were(files: MemoryFiles, seed: int, clea
         append(log, make_batch(producer_id=producer, sequence=sequence, transactional=producer > 1))
 
 
-def test_p28_corrupt_snapshot_falls_back(files: MemoryFiles) -> None:
+def test_p28_producers_are_recovered_without_a_corrupt_snapshot(files: MemoryFiles) -> None:
     log = make_log(files)
     append(log, make_batch(3, producer_id=1))
     log.roll(NOW_MS)
@@ -374,7 +378,7 @@ def test_p28_corrupt_snapshot_falls_back(files: MemoryFiles) -> None:
     assert not files.exists(log_path(3, "snapshot"))
 
 
-def test_p27_stray_snapshots_go(files: MemoryFiles) -> None:
+def test_p27_stray_snapshots_are_removed(files: MemoryFiles) -> None:
     log = make_log(files)
     append(log, make_batch(3, producer_id=1))
     log.close(clean=True)
@@ -386,7 +390,7 @@ def test_p27_stray_snapshots_go(files: MemoryFiles) -> None:
     assert [path for path in files.paths() if "snapshot" in path] == [log_path(4, "snapshot")]
 
 
-def test_p25_forgotten_producer_may_go_on(files: MemoryFiles) -> None:
+def test_p25_a_forgotten_producer_may_continue(files: MemoryFiles) -> None:
     log = make_log(files)
     append(log, make_batch(3, producer_id=1))
     log.roll(NOW_MS)
@@ -407,7 +411,9 @@ def test_p25_forgotten_producer_may_go_on(files: MemoryFiles) -> None:
 
 
 @pytest.mark.parametrize("offset", range(33))
-def test_l36_truncation(files: MemoryFiles, offset: int) -> None:
+def test_l36_a_truncation_removes_records_epochs_and_producer_states(
+    files: MemoryFiles, offset: int
+) -> None:
     log = make_log(files, segment_bytes=400, index_interval_bytes=100)
     for at in range(10):
         append(log, make_batch(3, producer_id=1, sequence=at * 3), leader_epoch=at // 4)
@@ -426,7 +432,7 @@ def test_l36_truncation(files: MemoryFiles, offset: int) -> None:
     assert log.log_end_offset == end + 3
 
 
-def test_l36_truncation_takes_aborted_transactions_back(files: MemoryFiles) -> None:
+def test_l36_a_truncation_removes_aborted_transactions(files: MemoryFiles) -> None:
     log = make_log(files)
     append(log, make_batch(2, producer_id=1, transactional=True))
     append_marker(log, commit=False, producer_id=1)
@@ -459,7 +465,7 @@ def run_workload(log: PartitionLog, acknowledged: list[tuple[int, bytes]]) -> No
             log.trimming.apply_retention(NOW_MS)
 
 
-def test_d5_crash_at_every_operation_keeps_what_was_acknowledged() -> None:
+def test_d5_a_crash_at_every_operation_keeps_acknowledged_records() -> None:
     settings: dict[str, Any] = {
         "segment_bytes": 500,
         "durability": "fsync",
@@ -505,7 +511,7 @@ def recovered_copy(files: MemoryFiles, log: PartitionLog, settings: dict[str, An
     return make_log(files, start=LogStart(log_start_offset=log.log_start_offset), **settings)
 
 
-def test_l40_a_log_that_cannot_be_opened_is_back_when_it_can(files: MemoryFiles) -> None:
+def test_l40_a_log_that_could_not_be_opened_is_opened_again(files: MemoryFiles) -> None:
     log = make_log(files)
     append(log)
     log.close(clean=True)
@@ -524,7 +530,7 @@ def test_l40_a_log_that_cannot_be_opened_is_back_when_it_can(files: MemoryFiles)
     assert append(log).base_offset == 1
 
 
-def test_d5_a_failed_fsync_at_the_start_is_not_forgiven(files: MemoryFiles) -> None:
+def test_d5_a_failed_fsync_at_the_start_keeps_the_partition_offline(files: MemoryFiles) -> None:
     """The records can be read, and may be lost with the next power cut."""
     log = make_log(files, durability="fsync")
     append(log)
@@ -537,7 +543,7 @@ def test_d5_a_failed_fsync_at_the_start_is_not_forgiven(files: MemoryFiles) -> N
     assert log.offline
 
 
-def test_leftovers_of_deletions_go(files: MemoryFiles) -> None:
+def test_leftover_files_of_deletions_are_removed(files: MemoryFiles) -> None:
     log = make_log(files)
     append(log)
     log.close(clean=True)

@@ -101,7 +101,7 @@ def written(files: MemoryFiles, batches: int = 40) -> tuple[PartitionLog, int]:
     return log, point
 
 
-def test_l30_only_what_lies_behind_the_recovery_point_is_read(files: MemoryFiles) -> None:
+def test_l30_only_records_behind_the_recovery_point_are_read(files: MemoryFiles) -> None:
     log, point = written(files)
     begin = log.segments[0].indexes.position_of(point)
     expected, size = known(log), log.size_bytes
@@ -126,7 +126,9 @@ def test_l30_a_log_that_ended_at_the_recovery_point_is_not_read(files: MemoryFil
     assert known(recovered) == expected
 
 
-def test_l30_after_a_clean_stop_and_a_kill_only_what_came_since_is_read(files: MemoryFiles) -> None:
+def test_l30_only_records_since_the_last_clean_stop_are_read_after_a_kill(
+    files: MemoryFiles,
+) -> None:
     log, _ = written(files)
     log.close(clean=True)
     end = log.log_end_offset
@@ -141,7 +143,7 @@ def test_l30_after_a_clean_stop_and_a_kill_only_what_came_since_is_read(files: M
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex", "txnindex", "snapshot"])
 @pytest.mark.parametrize("how", ["missing", "empty", "cut", "zeros", "zeros inside", "flipped"])
-def test_l30_the_whole_segment_is_read_where_a_file_lost_what_it_said(
+def test_l30_the_whole_segment_is_read_if_an_index_or_snapshot_is_damaged(
     files: MemoryFiles, suffix: str, how: str
 ) -> None:
     log, point = written(files)
@@ -170,7 +172,7 @@ def test_l30_the_whole_segment_is_read_where_a_file_lost_what_it_said(
     assert known(recovered) == expected
 
 
-def test_l30_an_older_snapshot_serves_where_the_newest_does_not(files: MemoryFiles) -> None:
+def test_l30_an_older_snapshot_is_used_if_the_newest_one_is_damaged(files: MemoryFiles) -> None:
     log, older = written(files)
     log.durability.flush()
     begin = log.segments[0].indexes.position_of(older)
@@ -208,7 +210,7 @@ def test_l30_damage_behind_the_snapshot_is_found(files: MemoryFiles) -> None:
     assert "damaged" in recovered.report.problem
 
 
-def test_l30_what_was_cut_off_leaves_no_snapshot(files: MemoryFiles) -> None:
+def test_l30_snapshots_of_truncated_records_are_removed(files: MemoryFiles) -> None:
     """The snapshot would be trusted for records that are appended there later."""
     log, point = written(files)
     cut_at = log.segments[0].indexes.position_of(point // 2)
@@ -220,7 +222,7 @@ def test_l30_what_was_cut_off_leaves_no_snapshot(files: MemoryFiles) -> None:
     assert not files.exists(path_of(point, "snapshot"))
 
 
-def test_l30_snapshots_that_are_outdated_go(files: MemoryFiles) -> None:
+def test_l30_outdated_snapshots_are_removed(files: MemoryFiles) -> None:
     log, first = written(files)
     points = [first]
     for at in range(4):
@@ -232,7 +234,7 @@ def test_l30_snapshots_that_are_outdated_go(files: MemoryFiles) -> None:
     assert found == points[-2:]
 
 
-def test_l30_snapshots_are_wanted_where_much_would_be_read(files: MemoryFiles) -> None:
+def test_l30_a_snapshot_is_wanted_if_much_would_be_scanned(files: MemoryFiles) -> None:
     log = make_log(files, **SETTINGS)
     append(log, make_batch(value=LARGE))
     log.durability.flush()
@@ -249,7 +251,7 @@ def test_l30_snapshots_are_wanted_where_much_would_be_read(files: MemoryFiles) -
     assert log.durability.wants_snapshot()
 
 
-def test_l30_one_that_cannot_be_written_is_no_trouble(files: MemoryFiles) -> None:
+def test_l30_a_snapshot_that_cannot_be_written_does_not_harm_recovery(files: MemoryFiles) -> None:
     log, point = written(files)
     log.durability.flush()
     files.fail(Failure("append", path_part="snapshot"))
@@ -276,7 +278,7 @@ def run(log: PartitionLog, points: list[int], acknowledged: list[int]) -> None:
 
 
 @pytest.mark.parametrize("power_cut", budget.of_which([False, True], [True]))
-def test_l30_d5_a_crash_at_every_operation_is_as_good_as_scanned_whole(power_cut: bool) -> None:
+def test_l30_d5_recovery_after_any_crash_equals_a_full_scan(power_cut: bool) -> None:
     """For any subset of unsynced data, a start from the recovery point finds the same as one that
     trusts nothing."""
     probe = MemoryFiles()
@@ -327,7 +329,7 @@ def test_p26_a_snapshot_ends_with_the_state_of_its_segment(files: MemoryFiles) -
     assert decode_snapshot(content, map_end_offset=point)
 
 
-def test_p26_the_state_of_a_segment_as_declared() -> None:
+def test_p26_a_segment_state_is_encoded_as_declared() -> None:
     state = SegmentState(1, 2, 3, 4, 5, 6, 7, 8)
     encoded = encode_segment_state(state)
     parsed = SEGMENT_STATE.parse(encoded)

@@ -73,26 +73,26 @@ def decide(
 @pytest.mark.parametrize(
     ("limit", "gone"), [(-1, 0), (400, 0), (301, 0), (300, 1), (299, 1), (100, 3), (99, 3), (0, 4)]
 )
-def test_l20_by_size_keeps_at_least_the_limit(limit: int, gone: int) -> None:
+def test_l20_retention_by_size_keeps_at_least_the_limit(limit: int, gone: int) -> None:
     assert decide(LogConfig(retention_ms=-1, retention_bytes=limit)) == gone
 
 
 @pytest.mark.parametrize(("limit", "gone"), [(-1, 0), (90, 0), (89, 1), (70, 2), (60, 3), (59, 4)])
-def test_l20_by_time(limit: int, gone: int) -> None:
+def test_l20_retention_by_time_deletes_older_segments(limit: int, gone: int) -> None:
     assert decide(LogConfig(retention_ms=limit)) == gone
 
 
-def test_l20_below_the_log_start_whatever_the_policy() -> None:
+def test_l20_segments_below_the_log_start_are_deleted_with_any_policy() -> None:
     compacted = LogConfig(retention_ms=0, cleanup_policy=frozenset({"compact"}))
     assert decide(compacted, log_start=25) == 2
     assert decide(compacted, log_start=9) == 0
 
 
-def test_l20_nothing_above_the_high_watermark() -> None:
+def test_l20_no_segment_above_the_high_watermark_is_deleted() -> None:
     assert decide(LogConfig(retention_ms=0), high_watermark=25) == 2
 
 
-def test_l20_stops_at_the_first_that_stays() -> None:
+def test_l20_retention_stops_at_the_first_segment_to_keep() -> None:
     times = [10, 90, 10]
     facts = [_facts(at, at + 1, 1, times[at]) for at in range(3)]
     count = segments_to_delete(
@@ -106,7 +106,7 @@ def test_l20_stops_at_the_first_that_stays() -> None:
     assert count == 1
 
 
-def test_l20_by_time_moves_the_log_start(files: MemoryFiles) -> None:
+def test_l20_retention_by_time_moves_the_log_start(files: MemoryFiles) -> None:
     log = segmented(files, retention_ms=2 * DAY_MS)
     now_ms = NOW_MS + 4 * DAY_MS
     assert log.trimming.apply_retention(now_ms) == 2
@@ -116,7 +116,7 @@ def test_l20_by_time_moves_the_log_start(files: MemoryFiles) -> None:
         log.read(3, 100, upper_bound=EVERYTHING, minimum_one=True)
 
 
-def test_l20_active_segment_goes_by_time(files: MemoryFiles) -> None:
+def test_l20_retention_by_time_deletes_the_active_segment_too(files: MemoryFiles) -> None:
     log = segmented(files, retention_ms=DAY_MS)
     assert log.trimming.apply_retention(NOW_MS + 99 * DAY_MS) == 5
     assert (bases(log), log.log_start_offset, log.log_end_offset) == ([10], 10, 10)
@@ -126,7 +126,7 @@ def test_l20_active_segment_goes_by_time(files: MemoryFiles) -> None:
     assert (log.log_start_offset, log.log_end_offset) == (10, 11)
 
 
-def test_l20_not_durable_segments_stay(files: MemoryFiles) -> None:
+def test_l20_segments_that_are_not_durable_are_kept(files: MemoryFiles) -> None:
     log = segmented(files, retention_ms=0, durability="fsync")
     assert log.trimming.apply_retention(NOW_MS + 99 * DAY_MS) == 0
     log.durability.flush()
@@ -172,7 +172,7 @@ def test_l01_files_are_renamed_and_removed_later(files: MemoryFiles) -> None:
     assert not [path for path in files.paths() if path.endswith(".deleted")]
 
 
-def test_l20_a_crash_finishes_what_was_renamed_in_part(files: MemoryFiles) -> None:
+def test_l20_a_start_finishes_a_partly_renamed_deletion(files: MemoryFiles) -> None:
     """The disk has the second segment's new name and the first one's old name: with a gap behind
     it, the first one must not be taken for the end of a damaged log."""
     log = segmented(files)
@@ -192,7 +192,7 @@ def test_l20_a_crash_finishes_what_was_renamed_in_part(files: MemoryFiles) -> No
     assert not [path for path in files.paths() if path in first or path.endswith(".deleted")]
 
 
-def test_l22_producers_stay(files: MemoryFiles) -> None:
+def test_l22_producer_states_survive_retention(files: MemoryFiles) -> None:
     log = make_log(files, retention_ms=0)
     append(log, make_batch(2, producer_id=1))
     log.roll(NOW_MS)
@@ -201,7 +201,7 @@ def test_l22_producers_stay(files: MemoryFiles) -> None:
     assert append(log, make_batch(2, producer_id=1)).duplicate
 
 
-def test_p27_segments_stay_until_what_is_known_of_their_producers_is_on_disk(
+def test_p27_segments_stay_until_their_producer_snapshot_is_durable(
     files: MemoryFiles,
 ) -> None:
     log = make_log(files, durability="fsync")
@@ -220,7 +220,7 @@ def test_p27_segments_stay_until_what_is_known_of_their_producers_is_on_disk(
 
 
 @pytest.mark.parametrize("log_start", [2, 3])
-def test_p28_producers_of_what_is_gone_are_known_after_a_crash(
+def test_p28_producers_of_deleted_segments_are_known_after_a_crash(
     files: MemoryFiles, log_start: int
 ) -> None:
     """Only the snapshot at the start of the first segment knows them."""
@@ -237,7 +237,7 @@ def test_p28_producers_of_what_is_gone_are_known_after_a_crash(
         assert append(log, make_batch(2, producer_id=producer_id)).duplicate
 
 
-def test_failed_rename_leaves_a_log_that_works(files: MemoryFiles) -> None:
+def test_a_failed_rename_during_retention_leaves_a_working_log(files: MemoryFiles) -> None:
     log = segmented(files, retention_ms=0)
     files.fail(Failure("rename", nth=4))
     with pytest.raises(OSError):
@@ -250,7 +250,7 @@ def test_failed_rename_leaves_a_log_that_works(files: MemoryFiles) -> None:
 # ---- DeleteRecords
 
 
-def test_l11_delete_records(files: MemoryFiles) -> None:
+def test_l11_delete_records_moves_the_log_start(files: MemoryFiles) -> None:
     log = segmented(files)
     assert log.trimming.delete_records(5) == 5
     assert log.trimming.delete_records(3) == 5
@@ -263,7 +263,9 @@ def test_l11_delete_records(files: MemoryFiles) -> None:
 
 
 @pytest.mark.parametrize("offset", [11, -2, -100])
-def test_l11_offsets_that_do_not_exist(files: MemoryFiles, offset: int) -> None:
+def test_l11_delete_records_refuses_offsets_outside_of_the_log(
+    files: MemoryFiles, offset: int
+) -> None:
     log = segmented(files)
     with pytest.raises(DeleteRecordsRejected) as caught:
         log.trimming.delete_records(offset)
@@ -271,7 +273,7 @@ def test_l11_offsets_that_do_not_exist(files: MemoryFiles, offset: int) -> None:
     assert log.log_start_offset == 0
 
 
-def test_l11_not_above_the_high_watermark(files: MemoryFiles) -> None:
+def test_l11_delete_records_refuses_offsets_above_the_high_watermark(files: MemoryFiles) -> None:
     log = make_log(files, durability="fsync")
     append(log, make_batch(3))
     with pytest.raises(DeleteRecordsRejected):
@@ -279,7 +281,7 @@ def test_l11_not_above_the_high_watermark(files: MemoryFiles) -> None:
     assert log.trimming.delete_records(-1) == 0
 
 
-def test_l11_compacted_only_is_against_the_policy(files: MemoryFiles) -> None:
+def test_l11_delete_records_refuses_compacted_topics(files: MemoryFiles) -> None:
     log = make_log(files, cleanup_policy=frozenset({"compact"}))
     append(log)
     with pytest.raises(DeleteRecordsRejected) as caught:
@@ -287,7 +289,7 @@ def test_l11_compacted_only_is_against_the_policy(files: MemoryFiles) -> None:
     assert caught.value.error is ErrorCode.POLICY_VIOLATION
 
 
-def test_l12_delete_records_into_an_open_transaction(files: MemoryFiles) -> None:
+def test_l12_delete_records_may_end_inside_an_open_transaction(files: MemoryFiles) -> None:
     log = make_log(files)
     append(log, make_batch(5, producer_id=1, transactional=True))
     append(log, make_batch(5))
@@ -298,7 +300,7 @@ def test_l12_delete_records_into_an_open_transaction(files: MemoryFiles) -> None
     assert log.last_stable_offset == 11
 
 
-def test_epochs_follow_the_log_start(files: MemoryFiles) -> None:
+def test_leader_epochs_follow_the_log_start(files: MemoryFiles) -> None:
     log = make_log(files)
     for epoch in (0, 2, 5):
         append(log, make_batch(10), leader_epoch=epoch)

@@ -82,7 +82,7 @@ def test_l04_reopened_index_holds_the_same(index: TransactionIndex, files: Files
     assert list(again.entries())[-1].producer_id == 9
 
 
-def test_l04_markers_come_in_order(index: TransactionIndex) -> None:
+def test_l04_markers_must_be_appended_in_order(index: TransactionIndex) -> None:
     for marker in (50, 49):
         with pytest.raises(ValueError, match="comes after one with 50"):
             index.append(AbortedTransaction(9, 45, marker, 51))
@@ -105,14 +105,14 @@ def test_l04_markers_come_in_order(index: TransactionIndex) -> None:
         (51, 1000, []),
     ],
 )
-def test_f09_aborted_in_a_range(
+def test_f09_a_search_finds_aborted_transactions_in_a_range(
     index: TransactionIndex, fetch_offset: int, upper_bound_offset: int, producers: list[int]
 ) -> None:
     found, _ = index.search(fetch_offset, upper_bound_offset)
     assert [entry.producer_id for entry in found] == producers
 
 
-def test_f09_search_says_when_later_segments_need_none(index: TransactionIndex) -> None:
+def test_f09_a_search_tells_that_later_segments_have_no_match(index: TransactionIndex) -> None:
     assert index.search(0, 32) == (
         ENTRIES[:3],
         True,
@@ -178,7 +178,7 @@ def test_l36_truncation_drops_markers_at_and_above(
         lambda content: content[:10] + b"\x7f" + content[11:],
     ],
 )
-def test_l33_a_damaged_file_is_noticed_and_begun_anew(
+def test_l33_a_damaged_transaction_index_is_detected_and_recreated(
     index: TransactionIndex, files: Files, tmp_path: Path, damage: object
 ) -> None:
     index.close()

@@ -118,7 +118,7 @@ def _check_between(
 
 
 @pytest.mark.parametrize("seed", budget.of_which(range(10), range(3)))
-def test_l28_a_small_map_takes_several_cleanings_to_the_same_end(seed: int) -> None:
+def test_l28_a_small_offset_map_has_the_same_result_after_several_cleanings(seed: int) -> None:
     history = CompactedHistory(seed, segment_bytes=500)
     for _ in range(60):
         history.step()
@@ -143,7 +143,7 @@ def test_l28_a_small_map_takes_several_cleanings_to_the_same_end(seed: int) -> N
     ]
 
 
-def test_l23_offsets_stay_and_what_is_removed_gives_the_next_batch() -> None:
+def test_l23_a_read_at_a_removed_offset_returns_the_next_batch() -> None:
     history = CompactedHistory(3)
     for _ in range(50):
         history.step()
@@ -156,7 +156,7 @@ def test_l23_offsets_stay_and_what_is_removed_gives_the_next_batch() -> None:
         assert int.from_bytes(data[:8], "big") == following.base
 
 
-def test_a_job_comes_back_from_lines() -> None:
+def test_a_cleaning_job_survives_encoding_as_lines() -> None:
     history = CompactedHistory(1)
     for _ in range(30):
         history.step()
@@ -174,7 +174,7 @@ def test_a_job_comes_back_from_lines() -> None:
     assert read_all(history.log)
 
 
-def test_l24_no_snapshot_remembers_a_transaction_whose_marker_is_gone() -> None:
+def test_l24_no_snapshot_has_a_transaction_whose_marker_was_removed() -> None:
     """The marker of a transaction that was open at the start of a segment was removed with later
     segments: if newer snapshots are lost, the old one must not reopen the transaction."""
     files = MemoryFiles()
@@ -205,7 +205,7 @@ def test_l24_no_snapshot_remembers_a_transaction_whose_marker_is_gone() -> None:
     assert reopened.last_stable_offset == reopened.log_end_offset
 
 
-def test_l15_a_time_finds_what_compaction_left() -> None:
+def test_l15_a_lookup_by_time_finds_records_that_compaction_left() -> None:
     files = MemoryFiles()
     log = make_log(files, cleanup_policy=frozenset({"compact"}))
     for number, key in enumerate((b"a", b"b", b"a", b"c")):
@@ -218,7 +218,7 @@ def test_l15_a_time_finds_what_compaction_left() -> None:
     assert log.max_timestamp_offset() == (4, NOW_MS + 40)
 
 
-def test_f09_read_committed_needs_no_word_of_what_is_gone() -> None:
+def test_f09_aborted_transactions_of_removed_batches_are_not_returned() -> None:
     """Readers need the transaction index as long as a batch of an aborted transaction is left."""
     files = MemoryFiles()
     config: dict[str, Any] = {"cleanup_policy": frozenset({"compact"}), "delete_retention_ms": 1}

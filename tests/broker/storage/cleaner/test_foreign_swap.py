@@ -47,7 +47,7 @@ def test_l46_a_kill_before_each_step_leaves_all_or_nothing(first_source: int, cl
         assert append(found).base_offset == end
 
 
-def test_l46_what_was_not_renamed_yet_keeps_nothing_from_being_finished() -> None:
+def test_l46_old_segments_do_not_prevent_the_end_of_a_committed_swap() -> None:
     """A power cut may restore any of the old segments."""
     log = CleanedByKafka.make(first_source=1)
     rng = random.Random(1)
@@ -64,7 +64,7 @@ def test_l46_what_was_not_renamed_yet_keeps_nothing_from_being_finished() -> Non
 
 @pytest.mark.full
 @pytest.mark.budgeted
-def test_l46_a_crash_while_it_is_finished_changes_nothing() -> None:
+def test_l46_a_crash_while_a_swap_is_finished_changes_nothing() -> None:
     log = CleanedByKafka.make()
     for kill in log.kills():
         expected = log.expected_after if kill.committed else log.expected_before
@@ -94,7 +94,7 @@ def test_l46_a_damaged_swap_does_not_replace_sources_that_are_there() -> None:
     assert leftovers(kill.files) == []
 
 
-def test_l46_a_damaged_swap_is_better_than_nothing() -> None:
+def test_l46_a_damaged_swap_is_used_if_its_sources_are_gone() -> None:
     log = CleanedByKafka.make()
     *_, kill = (kill for kill in log.kills() if kill.files.exists(path_of(0, "log.swap")))
     path = path_of(log.sources[0], "log.swap")
@@ -106,7 +106,7 @@ def test_l46_a_damaged_swap_is_better_than_nothing() -> None:
     assert log.cleaned.startswith(first)
 
 
-def test_l46_an_index_swap_alone_takes_its_place() -> None:
+def test_l46_an_index_swap_without_a_log_swap_replaces_the_index() -> None:
     log = CleanedByKafka.make()
     index = log.files.content(path_of(0, "index.cleaned"))
     *_, last = (kill for kill in log.kills() if kill.files.exists(path_of(0, "timeindex.swap")))
@@ -115,7 +115,7 @@ def test_l46_an_index_swap_alone_takes_its_place() -> None:
     assert last.files.content(path_of(0, "index")) == index
 
 
-def test_l46_what_kafkas_compaction_deleted_says_nothing_of_what_lies_before() -> None:
+def test_l46_files_deleted_by_compaction_do_not_move_the_log_start() -> None:
     log = CleanedByKafka.make(first_source=1)
     *_, kill = log.kills()
     assert kill.files.exists(path_of(log.sources[-1], "log.deleted"))
@@ -123,7 +123,7 @@ def test_l46_what_kafkas_compaction_deleted_says_nothing_of_what_lies_before() -
     assert logs_of(kill.files) == log.expected_after
 
 
-def test_l46_l20_what_kafkas_retention_deleted_does() -> None:
+def test_l46_l20_files_deleted_by_retention_move_the_log_start() -> None:
     """In a log without compaction no other step leaves this suffix."""
     files = MemoryFiles()
     log = make_log(files)
@@ -135,7 +135,7 @@ def test_l46_l20_what_kafkas_retention_deleted_does() -> None:
     assert make_log(files).log_start_offset == 4
 
 
-def test_l46_several_swaps_go_together() -> None:
+def test_l46_several_swaps_of_a_split_are_finished_together() -> None:
     """The files after a split: everything between the first and the end of the last was
     replaced."""
     log = CleanedByKafka.make(first_source=1)

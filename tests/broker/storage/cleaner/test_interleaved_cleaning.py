@@ -11,7 +11,7 @@ from odradek_broker.storage.cleaner import offset_map
 
 
 @pytest.mark.parametrize("seed", budget.of_which(range(25), range(1, 3)))
-def test_l24_l27_what_is_written_while_it_is_cleaned_outlives_any_number_of_crashes(
+def test_l24_l27_records_written_during_cleaning_survive_repeated_crashes(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if seed % 2:

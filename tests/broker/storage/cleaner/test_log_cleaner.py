@@ -98,7 +98,7 @@ def keys_of(log: PartitionLog) -> list[bytes]:
     return [key or b"" for batch in batches_of(log) for _, key, _ in batch.records]
 
 
-def test_l25_a_dirty_log_is_cleaned_and_remembered() -> None:
+def test_l25_a_dirty_log_is_cleaned_and_its_clean_offset_is_stored() -> None:
     world = World()
     log = world.topic("t")
     world.fill(log, 60)
@@ -114,7 +114,7 @@ def test_l25_a_dirty_log_is_cleaned_and_remembered() -> None:
     assert world.node.cleaner.statistics.uncleanable == {}
 
 
-def test_l25_what_is_not_compacted_stays() -> None:
+def test_l25_a_log_without_the_policy_compact_is_not_cleaned() -> None:
     world = World()
     log = world.topic("t", cleanup_policy="delete")
     world.fill(log, 60)
@@ -130,7 +130,7 @@ def test_l25_a_cleaner_that_is_switched_off_does_nothing() -> None:
     assert len(keys_of(log)) == 60
 
 
-def test_l25_every_dirty_log_has_its_turn_the_dirtiest_first() -> None:
+def test_l25_every_dirty_log_is_cleaned_and_the_dirtiest_one_first() -> None:
     world = World()
     logs = [world.topic(f"t{number}") for number in range(15)]
     for log in logs:
@@ -146,7 +146,7 @@ def test_l25_every_dirty_log_has_its_turn_the_dirtiest_first() -> None:
     assert told == ["t5-0", "t3-0"]
 
 
-def test_l29_the_own_topics_begin_new_segments_early() -> None:
+def test_l29_internal_topics_roll_smaller_segments_for_the_cleaner() -> None:
     world = World(offsets_topic_num_partitions="1")
     world.node.ensure_internal_topic(OFFSETS_TOPIC)
     world.flush()
@@ -167,7 +167,7 @@ def test_l29_the_own_topics_begin_new_segments_early() -> None:
     assert keys_of(log) == [b"k"]
 
 
-def test_a_partition_that_is_made_again_begins_anew() -> None:
+def test_a_recreated_partition_has_no_clean_offset() -> None:
     world = World()
     log = world.topic("t")
     world.fill(log, 60)
@@ -180,7 +180,7 @@ def test_a_partition_that_is_made_again_begins_anew() -> None:
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_l05_nothing_is_cleaned_by_a_transaction_index_that_is_gone(late: bool) -> None:
+def test_l05_a_log_cleaned_after_the_loss_of_its_index_keeps_committed_records(late: bool) -> None:
     """An aborted record does not replace an older one of its key; `late`: the indexes are rebuilt
     in the background."""
     world = World()
@@ -210,7 +210,7 @@ def test_l05_nothing_is_cleaned_by_a_transaction_index_that_is_gone(late: bool) 
     assert b"aborted" not in values_of(log)
 
 
-def test_damaged_batches_are_left_alone_and_told_of() -> None:
+def test_a_log_with_a_damaged_batch_is_not_cleaned_and_is_reported() -> None:
     world = World()
     log = world.topic("t")
     world.fill(log, 60)
@@ -226,7 +226,7 @@ def test_damaged_batches_are_left_alone_and_told_of() -> None:
     assert world.node.cleaner.statistics.uncleanable_bytes == {"data": before}
 
 
-def test_a_full_disk_ends_a_cleaning_and_not_the_next_one() -> None:
+def test_a_full_disk_ends_only_the_present_cleaning() -> None:
     world = World()
     log = world.topic("t")
     world.fill(log, 60)
@@ -317,7 +317,7 @@ def test_l27_a_committed_swap_that_finds_no_room_is_tried_again() -> None:
         check_swap_goes_on(no_room_at(nth))
 
 
-def test_l27_a_list_of_sources_that_cannot_be_removed_for_want_of_room_is_tried_again() -> None:
+def test_l27_the_removal_of_a_source_list_is_repeated_after_a_full_disk() -> None:
     check_swap_goes_on(Failure("remove", path_part=".sources.swap", code=errno.ENOSPC))
 
 
@@ -400,7 +400,7 @@ class DyingCleaner:
         pass
 
 
-def test_a_log_that_kills_the_process_is_left_alone_after_three_times() -> None:
+def test_a_log_that_kills_the_cleaner_three_times_is_not_cleaned_again() -> None:
     world = World()
     log = world.topic("t")
     world.fill(log, 60)
@@ -420,7 +420,7 @@ class SlowCleaner(DyingCleaner):
         self.done = done
 
 
-def test_what_is_deleted_while_it_is_cleaned_is_given_up() -> None:
+def test_the_cleaning_of_a_deleted_partition_is_given_up() -> None:
     world = World()
     log = world.topic("t")
     world.fill(log, 60)
@@ -457,7 +457,7 @@ def test_l32_a_log_is_cleaned_when_its_recovery_point_is_on_disk() -> None:
     assert runner.jobs[0].upper_bound <= log.durability.durable_offset
 
 
-def test_l32_no_older_recovery_point_comes_after_that_of_the_cleaner() -> None:
+def test_l32_no_older_recovery_point_replaces_that_of_the_cleaner() -> None:
     world = World()
     log = world.topic("t")
     world.fill(log, 10)
@@ -476,7 +476,7 @@ def test_l32_no_older_recovery_point_comes_after_that_of_the_cleaner() -> None:
     assert f"t 0 {log.durability.durable_offset}\n" in content
 
 
-def test_l32_a_partition_that_is_made_again_has_a_recovery_point_of_its_own() -> None:
+def test_l32_a_recreated_partition_has_a_new_recovery_point() -> None:
     world = World()
     log = world.topic("t")
     world.fill(log, 60)
@@ -489,7 +489,7 @@ def test_l32_a_partition_that_is_made_again_has_a_recovery_point_of_its_own() ->
 
 
 @pytest.mark.parametrize("left_by", ["us", "another, before us", "another, after us"])
-def test_l32_gaps_of_another_broker_are_taken_as_they_are(left_by: str) -> None:
+def test_l32_gaps_left_by_another_broker_are_accepted(left_by: str) -> None:
     """Apache Kafka writes no recovery point before it cleans, and no checksums."""
     world = World()
     log = world.topic("t")
@@ -510,7 +510,7 @@ def test_l32_gaps_of_another_broker_are_taken_as_they_are(left_by: str) -> None:
     assert world.log("t").log_end_offset == (middle.base_offset if left_by == "us" else end)
 
 
-def test_l32_a_log_that_could_not_be_opened_is_not_said_to_have_no_gaps() -> None:
+def test_l32_a_log_that_could_not_be_opened_may_have_gaps() -> None:
     """The checkpoint was lost, so the recovery point is 0 until a start has read the log."""
     world = World()
     log = world.topic("t")

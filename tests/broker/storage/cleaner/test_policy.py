@@ -40,7 +40,7 @@ def filled(files: MemoryFiles, segments: int = 4, **config: Any) -> PartitionLog
     return log
 
 
-def test_l25_the_ratio_is_that_of_whole_closed_segments() -> None:
+def test_l25_the_dirty_ratio_counts_whole_closed_segments() -> None:
     log = filled(MemoryFiles())
     size = log.segments[0].size_bytes
     found = log_to_clean(log, None, NOW_MS)
@@ -55,25 +55,25 @@ def test_l25_the_ratio_is_that_of_whole_closed_segments() -> None:
     assert (inside.clean_bytes, inside.cleanable_bytes) == (2 * size, 3 * size)
 
 
-def test_l25_nothing_is_due_where_nothing_is_new() -> None:
+def test_l25_a_log_without_new_records_is_not_due() -> None:
     log = filled(MemoryFiles(), min_cleanable_dirty_ratio=0.0, max_compaction_lag_ms=1)
     assert log_to_clean(log, None, NOW_MS).due
     assert not log_to_clean(log, 8, NOW_MS + 9 * HOUR_MS).due
 
 
 @pytest.mark.parametrize("cleaned_to", [-1, 10_000])
-def test_l25_a_checkpoint_outside_of_the_log_counts_as_none(cleaned_to: int) -> None:
+def test_l25_a_checkpoint_outside_of_the_log_is_ignored(cleaned_to: int) -> None:
     log = filled(MemoryFiles())
     assert log_to_clean(log, cleaned_to, NOW_MS).first_dirty_offset == 0
 
 
-def test_l25_what_is_too_young_and_all_behind_it_waits() -> None:
+def test_l25_segments_younger_than_the_minimum_lag_are_not_cleaned() -> None:
     log = filled(MemoryFiles(), min_compaction_lag_ms=2 * HOUR_MS)
     assert log_to_clean(log, None, NOW_MS + 3 * HOUR_MS).upper_bound == 4
     assert log_to_clean(log, None, NOW_MS + 9 * HOUR_MS).upper_bound == 8
 
 
-def test_l25_what_is_too_old_is_due_whatever_the_ratio() -> None:
+def test_l25_a_log_beyond_the_maximum_lag_is_due_at_any_dirty_ratio() -> None:
     log = filled(MemoryFiles(), max_compaction_lag_ms=5 * HOUR_MS, min_cleanable_dirty_ratio=1.0)
     early = log_to_clean(log, 2, NOW_MS + 6 * HOUR_MS)
     assert (early.delay_ms, early.due) == (0, False)
@@ -81,7 +81,7 @@ def test_l25_what_is_too_old_is_due_whatever_the_ratio() -> None:
     assert (late.delay_ms, late.due) == (2 * HOUR_MS, True)
 
 
-def test_l25_open_transactions_keep_what_is_behind_them() -> None:
+def test_l25_records_behind_an_open_transaction_are_not_cleaned() -> None:
     files = MemoryFiles()
     log = make_log(files, cleanup_policy=COMPACT)
     append(log)
@@ -95,7 +95,7 @@ def test_l25_open_transactions_keep_what_is_behind_them() -> None:
     assert log_to_clean(log, None, NOW_MS).upper_bound == 3
 
 
-def test_l25_compact_and_delete_does_both() -> None:
+def test_l25_a_log_with_both_policies_is_compacted_and_deleted() -> None:
     files = MemoryFiles()
     log = filled(files, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=10 * HOUR_MS)
     compact(log, files, NOW_MS)
@@ -108,7 +108,7 @@ def test_l25_compact_and_delete_does_both() -> None:
     assert log.log_start_offset == 9
 
 
-def test_l26_neighbours_become_one_as_far_as_they_fit() -> None:
+def test_l26_neighbouring_segments_are_merged_up_to_the_segment_size() -> None:
     files = MemoryFiles()
     log = filled(files)
     found = log_to_clean(log, None, NOW_MS)
@@ -130,7 +130,7 @@ def test_l26_neighbours_become_one_as_far_as_they_fit() -> None:
     assert groups(upper_bound=2**31 + 5) == [[0, 2, 4], [6]]
 
 
-def test_l26_a_segment_of_which_nothing_is_left_stays_and_keeps_its_age() -> None:
+def test_l26_a_segment_without_records_stays_and_keeps_its_age() -> None:
     files = MemoryFiles()
     log = make_log(files, cleanup_policy=COMPACT, segment_bytes=90)
     for _ in range(4):
@@ -145,7 +145,7 @@ def test_l26_a_segment_of_which_nothing_is_left_stays_and_keeps_its_age() -> Non
 
 
 @pytest.mark.parametrize("keys_in_dict", [True, False])
-def test_l28_the_map_takes_what_its_memory_holds_and_then_no_batch_more(
+def test_l28_the_offset_map_takes_batches_up_to_its_memory(
     keys_in_dict: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if keys_in_dict:
@@ -161,7 +161,7 @@ def test_l28_the_map_takes_what_its_memory_holds_and_then_no_batch_more(
     assert OffsetMap(0, 0.9).capacity == 1
 
 
-def test_l28_packing_the_map_changes_nothing() -> None:
+def test_l28_packing_the_offset_map_changes_no_offset() -> None:
     """Keys of all lengths, also a digest's, before and after the map is packed."""
     chance = random.Random(5)
     keys = [chance.randbytes(chance.randrange(40)) for _ in range(2_000)] + [chance.randbytes(16)]
@@ -188,7 +188,7 @@ def test_l28_a_digest_is_not_found_across_two_entries() -> None:
     assert len(packed) == 3
 
 
-def test_l29_a_segment_ends_in_time_for_the_largest_lag() -> None:
+def test_l29_a_segment_is_rolled_before_the_maximum_compaction_lag() -> None:
     files = MemoryFiles()
     log = make_log(files, cleanup_policy=COMPACT, max_compaction_lag_ms=HOUR_MS)
     append(log, make_batch(timestamp=NOW_MS))

@@ -141,7 +141,7 @@ def log() -> Partition:
 # -- state ----------------------------------------------------------------------------------------
 
 
-def test_p01_state_of_one_producer(log: Partition) -> None:
+def test_p01_a_producer_entry_has_the_last_five_batches(log: Partition) -> None:
     for number in range(7):
         log.append(batch(number * 3, 3, epoch=2, timestamp=NOW + number))
     entry = log.state.entry(PID)
@@ -159,7 +159,7 @@ def test_p02_first_sequence_and_offset_are_derived() -> None:
     assert (wrapped.base_sequence, wrapped.base_offset) == (MAX - 1, 107)
 
 
-def test_p03_producers_and_partitions_share_nothing(log: Partition) -> None:
+def test_p03_producers_and_partitions_share_no_state(log: Partition) -> None:
     assert log.append(batch(0, 2)) == (0, 1)
     assert log.append(batch(0, 2, pid=PID + 1)) == (2, 3)
     assert log.append(batch(0, 2)) == Duplicate(0, 1, NOW)
@@ -181,7 +181,7 @@ def test_p04_a_sixth_batch_evicts_the_oldest(log: Partition) -> None:
     log.refuses(batch(0), BAD_SEQUENCE)
 
 
-def test_p05_all_five_in_flight_may_be_repeated(log: Partition) -> None:
+def test_p05_the_last_five_batches_may_be_repeated(log: Partition) -> None:
     for sequence in range(100):
         log.append(batch(sequence))
     for sequence in range(95, 100):
@@ -192,7 +192,7 @@ def test_p05_all_five_in_flight_may_be_repeated(log: Partition) -> None:
 # -- checks ---------------------------------------------------------------------------------------
 
 
-def test_p08_without_producer_id_nothing_is_kept(log: Partition) -> None:
+def test_p08_a_batch_without_a_producer_id_leaves_no_state(log: Partition) -> None:
     for _ in range(3):
         log.append(batch(-1, 2, pid=-1, epoch=-1))
     assert len(log.state) == 0
@@ -223,7 +223,7 @@ def test_p09_only_clients_have_duplicates(log: Partition) -> None:
     assert log.append(batch(0, 2), REPLAY) == (4, 5)
 
 
-def test_p09_comes_before_the_sequence_check(log: Partition) -> None:
+def test_p09_duplicates_are_recognized_before_the_sequence_check(log: Partition) -> None:
     log.append(batch(MAX, 1))  # any first sequence is accepted (P-13)
     log.append(batch(0, 1))
     assert log.append(batch(MAX, 1)) == Duplicate(0, 0, NOW)
@@ -276,7 +276,7 @@ P13 = [
 
 
 @pytest.mark.parametrize(("case", "stored", "request_", "error"), P13)
-def test_p13_sequence_table(
+def test_p13_sequences_are_checked_by_the_table(
     log: Partition,
     case: str,
     stored: tuple[int, int | None] | None,
@@ -348,7 +348,7 @@ def test_p15_a_marker_revokes_the_guard(log: Partition) -> None:
     assert later != guard and not log.state.verifications.is_verified(PID, guard)
 
 
-def test_p16_no_plain_batch_inside_a_transaction(log: Partition) -> None:
+def test_p16_a_plain_batch_inside_a_transaction_is_refused(log: Partition) -> None:
     log.append(batch(0, transactional=True))
     for origin in (CLIENT, COORDINATOR):
         message = log.refuses(batch(1), ErrorCode.INVALID_TXN_STATE, origin)
@@ -357,13 +357,13 @@ def test_p16_no_plain_batch_inside_a_transaction(log: Partition) -> None:
     assert log.append(batch(1)) == (2, 2)
 
 
-def test_p16_comes_after_epoch_and_sequence(log: Partition) -> None:
+def test_p16_epoch_and_sequence_are_checked_before_the_transaction(log: Partition) -> None:
     log.append(batch(0, epoch=1, transactional=True))
     log.refuses(batch(1, epoch=0), BAD_EPOCH)
     log.refuses(batch(7, epoch=1), BAD_SEQUENCE)
 
 
-def test_p17_depth_by_origin(log: Partition) -> None:
+def test_p17_each_origin_has_its_own_checks(log: Partition) -> None:
     log.append(batch(0, epoch=3))
     log.refuses(batch(50, epoch=3), BAD_SEQUENCE, CLIENT)
     log.refuses(batch(50, epoch=2), BAD_EPOCH, COORDINATOR)
@@ -378,7 +378,7 @@ def test_p17_control_batches_of_coordinators_have_their_epoch_checked(log: Parti
     assert isinstance(log.state.check(batch(-1, epoch=3, control=True), COORDINATOR, NOW), Accepted)
 
 
-def test_p18_check_changes_nothing_update_everything(log: Partition) -> None:
+def test_p18_a_check_changes_no_state_and_an_update_does(log: Partition) -> None:
     header = batch(0, 5, transactional=True)
     for _ in range(3):
         assert isinstance(log.state.check(header, CLIENT, NOW), Accepted)
@@ -398,7 +398,7 @@ def test_p18_control_batch_in_update_moves_only_the_end(log: Partition) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 1000])
-def test_p20_batches_straddle_the_wrap(log: Partition, count: int) -> None:
+def test_p20_batches_may_straddle_the_wrap_of_sequences(log: Partition, count: int) -> None:
     log.append(batch(MAX - 1, count))
     end = log.end
     following = (MAX - 1 + count) % 2**31
@@ -410,7 +410,7 @@ def test_p20_batches_straddle_the_wrap(log: Partition, count: int) -> None:
     assert log.append(batch(MAX - 1, count)) == Duplicate(0, count - 1, NOW)
 
 
-def test_p21_extremes_of_the_types(log: Partition) -> None:
+def test_p21_extreme_ids_epochs_and_sequences_are_accepted(log: Partition) -> None:
     log.append(batch(MAX, pid=2**63 - 1, epoch=32767))
     log.reload()
     assert log.append(batch(0, pid=2**63 - 1, epoch=32767)) == (1, 1)
@@ -434,13 +434,13 @@ def test_p24_idle_producers_expire() -> None:
     assert log.append(batch(77, pid=1)) == (4, 4)  # as if never seen (P-14)
 
 
-def test_p24_idle_is_measured_from_what_was_written_not_from_arrival() -> None:
+def test_p24_idle_time_is_measured_from_the_timestamp_of_the_last_batch() -> None:
     log = Partition(expiration_ms=1000)
     log.append(batch(0, timestamp=NOW - 5000))
     assert log.state.remove_expired(NOW) == [PID]
 
 
-def test_p24_the_last_batch_counts_also_where_it_is_older_than_the_one_before() -> None:
+def test_p24_the_last_batch_counts_even_if_its_timestamp_is_older() -> None:
     """Clients choose timestamps. Kafka expires such a producer at its next check, and accepts its
     next batch as that of an unknown producer."""
     log = Partition(expiration_ms=1000)
@@ -472,7 +472,7 @@ def test_p24_unanswered_verifications_expire() -> None:
     assert not log.state.verifications.is_verified(PID, guard)
 
 
-def test_p24_the_limit_forgets_who_wrote_longest_ago() -> None:
+def test_p24_the_limit_removes_the_producer_that_wrote_longest_ago() -> None:
     log = Partition(max_producer_ids=3)
     for pid in (1, 2, 3):
         log.append(batch(0, pid=pid, transactional=pid == 2))
@@ -513,7 +513,7 @@ def test_p26_snapshot_bytes_are_kafkas() -> None:
     assert content[2:6] == struct.pack(">I", crc32c(content[6:]))
 
 
-def test_p26_a_snapshot_of_kafkas_own_is_read() -> None:
+def test_p26_a_snapshot_written_by_kafka_is_read() -> None:
     body = struct.pack(">i", 2)
     body += struct.pack(">qhiqiqiq", 7, 2, 12, 2, 2, NOW, -1, -1)
     body += struct.pack(">qhiqiqiq", 9, 0, 1, 5, 1, NOW, 3, 4)
@@ -526,7 +526,7 @@ def test_p26_a_snapshot_of_kafkas_own_is_read() -> None:
     assert entry is not None and entry.coordinator_epoch == 3
 
 
-def test_p26_the_window_survives_a_restart_whole(log: Partition) -> None:
+def test_p26_the_last_five_batches_survive_a_restart(log: Partition) -> None:
     for sequence in range(8):
         log.append(batch(sequence, timestamp=NOW + sequence))
     log.reload()
@@ -543,7 +543,7 @@ def test_p26_the_last_batch_keeps_its_timestamp_behind_a_marker(log: Partition) 
     assert log.append(batch(0, transactional=True)) == Duplicate(0, 0, NOW - 700)
 
 
-def test_p26_declaration_and_twin_agree() -> None:
+def test_p26_the_declared_snapshot_format_agrees_with_the_encoder() -> None:
     log = Partition()
     for pid in range(20):
         for sequence in range(pid % 7):
@@ -577,7 +577,7 @@ def _resealed(content: bytes) -> bytes:
     return content[:2] + struct.pack(">I", crc32c(content[6:])) + content[6:]
 
 
-def test_p26_trailers_of_others_are_ignored(log: Partition) -> None:
+def test_p26_unknown_snapshot_trailers_are_ignored(log: Partition) -> None:
     log.append(batch(0))
     log.append(batch(1))
     content = encode_snapshot(log.state.entries())
@@ -594,7 +594,7 @@ def test_p26_trailers_of_others_are_ignored(log: Partition) -> None:
         assert list(entry.batches()) == [CachedBatch(1, 1, 0, NOW)]
 
 
-def test_p28_any_damaged_byte_is_noticed(log: Partition) -> None:
+def test_p28_any_damaged_byte_of_a_snapshot_is_noticed(log: Partition) -> None:
     for sequence in range(3):
         log.append(batch(sequence))
     content = encode_snapshot(log.state.entries())
@@ -638,7 +638,7 @@ _BATCH = struct.pack(">iqiq", 12, 2, 2, NOW)
         (1, _body((7, 2, -1, -1, 0, NOW, 0, -1)) + _HEAD + struct.pack(">qB", 7, 1) + _BATCH),
     ],
 )
-def test_p28_nonsense_with_a_good_crc_is_refused(version: int, body: bytes) -> None:
+def test_p28_an_invalid_snapshot_with_a_good_checksum_is_refused(version: int, body: bytes) -> None:
     content = struct.pack(">hI", version, crc32c(body)) + body
     with pytest.raises(CorruptSnapshot):
         restored(content, map_end_offset=6)
@@ -675,7 +675,7 @@ def _view(state: ProducerStateManager) -> list[tuple[Any, ...]]:
 # -- markers --------------------------------------------------------------------------------------
 
 
-def test_t41_marker_with_an_older_epoch(log: Partition) -> None:
+def test_t41_a_marker_with_an_older_epoch_is_refused(log: Partition) -> None:
     log.append(batch(0, epoch=5, transactional=True))
     with pytest.raises(ProducerStateError, match="epoch 4, expected at least 5") as caught:
         log.mark(ABORT_MARKER, epoch=4)
@@ -702,7 +702,7 @@ def test_t41_marker_of_an_older_coordinator_is_fenced(log: Partition) -> None:
     log.mark(COMMIT_MARKER, coordinator_epoch=8)
 
 
-def test_t41_marker_takes_the_epoch_over(log: Partition) -> None:
+def test_t41_a_marker_with_a_new_epoch_changes_the_epoch_of_the_producer(log: Partition) -> None:
     log.append(batch(0, transactional=True))
     log.mark(COMMIT_MARKER, epoch=0)
     assert len(log.batches()) == 1  # same epoch: sequences go on
@@ -750,7 +750,7 @@ def test_t45_earliest_transaction_holds_the_lso(log: Partition) -> None:
     assert state.first_unstable_offset is None
 
 
-def test_t45_open_transactions_come_back_in_order(log: Partition) -> None:
+def test_t45_open_transactions_are_restored_in_order(log: Partition) -> None:
     for pid in (1, 2, 3):
         log.append(batch(0, pid=pid, transactional=True))
     log.append(batch(1, pid=1, transactional=True))  # now written last
@@ -953,7 +953,7 @@ class AgainstAModel(RuleBasedStateMachine):
         self.high_watermark = self.end
 
     @invariant()
-    def the_same_is_unstable(self) -> None:
+    def unstable_offsets_agree_with_the_model(self) -> None:
         opened = [p.open_since for p in self.model.values() if p.open_since is not None]
         held = [first for first, last in self.finished if last >= self.high_watermark]
         assert first_open(self.state) == min(opened, default=None)
@@ -961,7 +961,7 @@ class AgainstAModel(RuleBasedStateMachine):
         assert self.state.map_end_offset == self.end
 
     @invariant()
-    def the_same_is_known(self) -> None:
+    def producers_agree_with_the_model(self) -> None:
         assert len(self.state) == len(self.model)
         for pid, known in self.model.items():
             entry = self.state.entry(pid)
