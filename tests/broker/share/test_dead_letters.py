@@ -1,4 +1,4 @@
-"""Dead letters: which records get one, what it says, and what is done if there can be none."""
+"""Dead letters: the records that get one, its contents, and records that can have none."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_h202_a_rejected_record_is_dead_lettered_with_its_contents() -> None:
     }
 
 
-def test_h202_without_a_copy_a_dead_letter_has_the_position_alone() -> None:
+def test_h202_a_dead_letter_without_a_copy_has_only_the_position() -> None:
     world = DeadLetterWorld(copy=False)
     world.jobs(1)
     world.acquired()
@@ -80,7 +80,7 @@ def test_h202_a_lock_that_expires_for_the_last_time_makes_a_dead_letter() -> Non
     assert sorted(world.letter_offsets()) == [0, 1]
 
 
-def test_h202_the_end_of_the_last_session_does_not_forget_the_last_delivery() -> None:
+def test_h202_the_end_of_the_last_session_dead_letters_the_last_delivery() -> None:
     world = DeadLetterWorld(limit=2)
     world.jobs(1)
     for _ in range(2):
@@ -117,7 +117,7 @@ def test_h202_offsets_without_a_record_have_no_dead_letter() -> None:
     assert world.letter_offsets() == [0, 2]
 
 
-def test_h203_the_partition_is_that_of_the_source_modulo_their_number() -> None:
+def test_h203_the_dead_letter_partition_is_the_source_modulo_the_count() -> None:
     world = DeadLetterWorld(partitions=3)
     topics = world.node.share_partitions.dead_letters.topics
     numbers = []
@@ -140,18 +140,18 @@ def _without_letters(world: DeadLetterWorld) -> str:
     return event.problem
 
 
-def test_h203_without_its_topic_a_record_is_archived_only() -> None:
+def test_h203_a_record_without_a_dead_letter_topic_is_only_archived() -> None:
     assert "does not exist" in _without_letters(DeadLetterWorld(letters=False))
 
 
-def test_h203_a_topic_that_does_not_allow_it_gets_no_dead_letters() -> None:
+def test_h203_a_topic_that_does_not_allow_dead_letters_gets_none() -> None:
     world = DeadLetterWorld()
     world.configure_topic("errors.deadletterqueue.group.enable", "false")
     assert "group.enable=true" in _without_letters(world)
     assert world.letters() == []
 
 
-def test_h203_names_need_the_prefix_and_the_source_is_no_dead_letter_topic() -> None:
+def test_h203_a_dead_letter_topic_needs_the_prefix_and_is_not_the_source() -> None:
     world = DeadLetterWorld(errors_deadletterqueue_topic_name_prefix="dead.")
     assert "prefix (dead.)" in _without_letters(world)
     topics = world.node.share_partitions.dead_letters.topics
@@ -159,7 +159,7 @@ def test_h203_names_need_the_prefix_and_the_source_is_no_dead_letter_topic() -> 
     assert "come from" in getattr(same, "reason", "")
 
 
-def test_h203_the_topic_is_created_if_the_broker_may() -> None:
+def test_h203_the_dead_letter_topic_is_created_if_it_is_allowed() -> None:
     world = DeadLetterWorld(letters=False, errors_deadletterqueue_auto_create_topics_enable="true")
     world.jobs(1)
     world.acquired()
@@ -179,13 +179,13 @@ def test_h204_a_copy_that_is_too_large_is_left_out() -> None:
     assert dict(letter.headers)["__dlq.errors.offset"] == b"0"
 
 
-def test_h204_a_dead_letter_that_is_too_large_itself_is_none() -> None:
+def test_h204_a_dead_letter_too_large_without_a_copy_is_not_written() -> None:
     world = DeadLetterWorld(letters=False)
     world.create_letters(max_message_bytes="50")
     assert "max.message.bytes" in _without_letters(world)
 
 
-def test_h204_records_that_the_log_has_lost_have_dead_letters_without_a_copy() -> None:
+def test_h204_deleted_records_have_dead_letters_without_a_copy() -> None:
     world = DeadLetterWorld()
     world.jobs(2)
     world.acquired()
@@ -196,7 +196,7 @@ def test_h204_records_that_the_log_has_lost_have_dead_letters_without_a_copy() -
     assert [each.value for each in world.letters()] == [None, None]
 
 
-def test_h204_many_dead_letters_are_in_batches_that_fit() -> None:
+def test_h204_many_dead_letters_are_split_into_batches_that_fit() -> None:
     world = DeadLetterWorld(letters=False)
     world.create_letters(max_message_bytes="2000")
     world.jobs(50, bytes(100))
@@ -238,7 +238,7 @@ def test_h203_two_partitions_that_need_the_topic_at_once_create_it_once() -> Non
     assert [getattr(each.result(), "topic", None) for each in asked] == [LETTERS, LETTERS]
 
 
-def test_h205_a_deleted_topic_makes_records_without_dead_letters() -> None:
+def test_h205_a_deleted_dead_letter_topic_leaves_records_only_archived() -> None:
     world = DeadLetterWorld()
     world.jobs(1)
     world.acquired()
@@ -255,7 +255,7 @@ def _full(path_part: str) -> Failure:
     return Failure("append", code=errno.ENOSPC, path_part=path_part, for_ever=True)
 
 
-def test_h205_on_a_full_disk_the_acknowledgement_is_refused_and_the_record_kept() -> None:
+def test_h205_a_full_disk_refuses_the_acknowledgement_and_keeps_the_record() -> None:
     world = DeadLetterWorld()
     world.jobs(1)
     world.acquired()
@@ -268,7 +268,7 @@ def test_h205_on_a_full_disk_the_acknowledgement_is_refused_and_the_record_kept(
     assert world.letter_offsets() == [0]
 
 
-def test_h205_on_a_full_disk_an_expired_lock_is_tried_again() -> None:
+def test_h205_the_dead_letter_of_an_expired_lock_is_repeated_after_a_full_disk() -> None:
     world = DeadLetterWorld(limit=2)
     world.jobs(1)
     world.acquired()
@@ -303,7 +303,7 @@ def test_h205_a_state_that_cannot_be_stored_does_not_bring_the_record_back() -> 
     assert world.letter_offsets() == [1]
 
 
-def test_h205_what_is_decided_and_not_stored_is_confirmed_when_it_is_stored() -> None:
+def test_h205_a_repeated_acceptance_is_confirmed_when_the_state_is_stored() -> None:
     """A record that is accepted in the same request is passed over when it is accepted again, and
     has no dead letter that would tell a load of it."""
     world = DeadLetterWorld()
@@ -328,7 +328,7 @@ def test_h205_what_is_decided_and_not_stored_is_confirmed_when_it_is_stored() ->
     assert world.acquired() == []
 
 
-def test_h205_a_failed_disk_leaves_a_dead_letter_open_until_the_next_start() -> None:
+def test_h205_a_failed_disk_leaves_a_dead_letter_undecided_until_the_start() -> None:
     world = DeadLetterWorld()
     world.jobs(2)
     world.acquired()
@@ -371,7 +371,7 @@ def test_h205_a_broker_that_stops_writes_no_more_dead_letters() -> None:
     assert world.letter_offsets() == list(range(20))
 
 
-def test_h207_the_story_of_a_record_names_its_dead_letter_or_the_problem() -> None:
+def test_h207_the_history_of_a_record_names_its_dead_letter_or_the_problem() -> None:
     world = DeadLetterWorld()
     world.jobs(3)
     world.acquired()
@@ -393,7 +393,7 @@ def test_h207_the_story_of_a_record_names_its_dead_letter_or_the_problem() -> No
     assert problem.endswith("does not have errors.deadletterqueue.group.enable=true")
 
 
-def test_h206_dead_letters_of_others_do_not_end_a_record() -> None:
+def test_h206_dead_letters_of_other_groups_do_not_finish_a_record() -> None:
     """Only those of this group and partition count, and only those that no producer wrote."""
     source = Source("workers", SOURCE, 0)
     letter = DeadLetter(0, 1, GivenUpBecause.REJECTED)
@@ -408,7 +408,7 @@ def test_h206_dead_letters_of_others_do_not_end_a_record() -> None:
 # --- States that are begun anew -------------------------------------------------------------------
 
 
-def test_h171_nothing_of_a_deleted_state_gets_into_the_next_one() -> None:
+def test_h171_a_deleted_share_state_does_not_affect_the_next_one() -> None:
     """A session ends while the deletion is not durable yet and the group has begun again, with an
     epoch that does not fence the leader."""
     world = DeadLetterWorld()

@@ -51,7 +51,7 @@ def _first_steps(world: DeadLetterWorld) -> list[tuple[range, Deferred[Outcome]]
     budget.of_which([("fsync", False), ("fsync", True), ("page-cache", True)], [("fsync", False)]),
     ids=["power-cut", "kill", "kill-page-cache"],
 )
-def test_h206_one_dead_letter_after_a_crash_at_any_step(
+def test_h206_a_record_has_one_dead_letter_after_a_crash_at_any_step(
     durability: str, keep_page_cache: bool
 ) -> None:
     steps, moments = 0, set()
@@ -88,7 +88,7 @@ def test_h206_one_dead_letter_after_a_crash_at_any_step(
 
 
 @pytest.mark.parametrize("seed", budget.of_which(range(300), range(12)))
-def test_h206_one_dead_letter_after_crashes_at_random(seed: int) -> None:
+def test_h206_a_record_has_one_dead_letter_after_random_crashes(seed: int) -> None:
     """Members of two groups with one dead letter topic release, reject, expire and are cut off, and
     disks are full, until every record is finished."""
     rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""The events that a leader of share partitions tells its observer, and what is counted of them."""
+"""The events that a leader of share partitions reports to its observer, and their counters."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def archived(world: ShareWorld) -> dict[str, int]:
     return dict(world.leader.statistics.partitions[KEY].archived)
 
 
-def test_h240_one_event_for_each_acquisition_and_its_end() -> None:
+def test_h240_each_acquisition_and_acknowledgement_has_one_event() -> None:
     world = ShareWorld()
     world.produce(500)
     world.acquired()
@@ -55,7 +55,7 @@ def test_h240_one_event_for_each_acquisition_and_its_end() -> None:
     )
 
 
-def test_h240_an_acknowledgement_is_told_when_it_is_stored() -> None:
+def test_h240_an_acknowledgement_has_its_event_when_it_is_stored() -> None:
     world = ShareWorld()
     world.produce(10)
     world.acquired()
@@ -69,7 +69,7 @@ def test_h240_an_acknowledgement_is_told_when_it_is_stored() -> None:
     assert sum(world.leader.statistics.acknowledged) == 0
 
 
-def test_h240_a_renewal_is_told_although_nothing_is_stored() -> None:
+def test_h240_a_renewal_has_an_event_without_a_stored_state() -> None:
     world = ShareWorld()
     world.produce(10)
     world.acquired()
@@ -79,7 +79,7 @@ def test_h240_a_renewal_is_told_although_nothing_is_stored() -> None:
     assert world.leader.statistics.acknowledged[AcknowledgeType.RENEW] == 10
 
 
-def test_h240_a_late_acknowledgement_is_told_with_the_reason() -> None:
+def test_h240_a_late_acknowledgement_has_an_event_with_the_reason() -> None:
     world = ShareWorld()
     world.produce(10)
     world.acquired()
@@ -92,7 +92,7 @@ def test_h240_a_late_acknowledgement_is_told_with_the_reason() -> None:
     assert world.leader.statistics.partitions[KEY].locks_expired == 10
 
 
-def test_h240_the_end_of_a_session_is_told_with_the_way_it_ended() -> None:
+def test_h240_the_end_of_a_session_has_an_event_with_its_cause() -> None:
     world = ShareWorld()
     world.produce(10)
     for member, connection in (("a", 1), ("b", 2)):
@@ -107,7 +107,7 @@ def test_h240_the_end_of_a_session_is_told_with_the_way_it_ended() -> None:
     assert dropped.key == KEY
 
 
-def test_h240_a_session_without_records_gives_nothing_back() -> None:
+def test_h240_the_end_of_a_session_without_records_has_no_event() -> None:
     world = ShareWorld()
     world.produce(10)
     world.sessions.plan(GROUP, "a", 0, [ASKED], [], 1, acknowledges=False)
@@ -117,7 +117,7 @@ def test_h240_a_session_without_records_gives_nothing_back() -> None:
     assert told(world, RecordsReturned) == []
 
 
-def test_h240_records_that_are_not_there_any_more() -> None:
+def test_h240_aborted_and_deleted_records_have_events() -> None:
     world = ShareWorld()
     world.settings = world.settings._replace(committed=True)
     world.produce(10)
@@ -135,7 +135,7 @@ def test_h240_records_that_are_not_there_any_more() -> None:
     assert archived(world) == {"aborted": 5, "log_start": 3}
 
 
-def test_h241_a_fetch_at_the_limit_of_locks_says_so() -> None:
+def test_h241_an_empty_fetch_at_the_limit_of_locks_has_its_reason() -> None:
     world = ShareWorld()
     world.settings = world.settings._replace(max_record_locks=10)
     world.produce(10)
@@ -151,7 +151,7 @@ def test_h241_a_fetch_at_the_limit_of_locks_says_so() -> None:
     assert counted == {NothingReason.LOCKED: 1, NothingReason.LOCKS_USED_UP: 1}
 
 
-def test_h241_a_fetch_of_records_that_wait_for_a_pause_says_so() -> None:
+def test_h241_an_empty_fetch_of_paused_records_has_its_reason() -> None:
     world = ShareWorld()
     world.settings = world.settings._replace(redelivery_delay_ms=1_000)
     world.produce(10)
@@ -161,7 +161,7 @@ def test_h241_a_fetch_of_records_that_wait_for_a_pause_says_so() -> None:
     assert told(world, NothingAcquired) == [NothingAcquired(KEY, "b", NothingReason.DELAYED)]
 
 
-def test_h241_a_fetch_of_a_partition_without_records_says_nothing() -> None:
+def test_h241_an_empty_fetch_without_records_has_no_event() -> None:
     world = ShareWorld()
     assert world.acquired() == []
     world.produce(10)
@@ -172,7 +172,7 @@ def test_h241_a_fetch_of_a_partition_without_records_says_nothing() -> None:
     assert told(world, NothingAcquired) == []
 
 
-def test_h250_fetches_have_the_share_of_their_partitions_and_their_wait() -> None:
+def test_h250_fetches_are_counted_with_their_fetchable_share_and_wait() -> None:
     world = ShareWorld()
     world.settings = world.settings._replace(max_record_locks=10)
     waiting = world.fetch(wait_ms=500)
@@ -188,7 +188,7 @@ def test_h250_fetches_have_the_share_of_their_partitions_and_their_wait() -> Non
     assert counted.fetches == 2
 
 
-def test_h253_archived_records_by_their_reason() -> None:
+def test_h253_archived_records_are_counted_by_their_reason() -> None:
     world = ShareWorld()
     world.settings = world.settings._replace(delivery_count_limit=2)
     world.produce(10)

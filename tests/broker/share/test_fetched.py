@@ -38,7 +38,7 @@ def test_h175_a_fetch_reads_little_more_than_it_acquires(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_h175_members_get_what_they_would_get_of_the_whole_log(
+def test_h175_members_get_the_same_records_as_from_the_whole_log(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same history twice: once with reads that begin with a byte, once with the whole log."""

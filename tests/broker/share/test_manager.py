@@ -12,7 +12,7 @@ E = ErrorCode
 LOCK_MS = 30_000
 
 
-def test_h168_a_group_begins_where_its_setting_says() -> None:
+def test_h168_a_group_begins_at_the_offset_of_its_reset_setting() -> None:
     for reset, first in (("latest", 20), ("earliest", 10)):
         world = ShareWorld(reset=reset)
         world.produce(10)
@@ -32,14 +32,14 @@ def test_h168_a_group_begins_with_the_records_of_a_duration() -> None:
         assert world.acquired() == expected
 
 
-def test_h168_a_stored_start_counts_more_than_the_setting() -> None:
+def test_h168_a_stored_start_offset_overrides_the_reset_setting() -> None:
     world = ShareWorld(reset="latest")
     world.states.states[KEY] = ShareState(1, 3, 0, 4, 0, (StateBatch(6, 7, 2, 1),))
     world.produce(10)
     assert world.acquired() == [(4, 5, 1), (8, 9, 1)]
 
 
-def test_h170_a_fetch_waits_for_the_load() -> None:
+def test_h170_a_fetch_waits_for_the_load_of_the_share_state() -> None:
     world = ShareWorld()
     world.produce(10)
     world.states.hold = True
@@ -81,7 +81,7 @@ def test_h170_an_impossible_state_is_an_error() -> None:
     assert error_of(world.fetch()) is E.UNKNOWN_SERVER_ERROR
 
 
-def test_h171_a_deleted_topic_answers_who_waits() -> None:
+def test_h171_a_deleted_topic_answers_waiting_fetches() -> None:
     world = ShareWorld()
     waiting = world.fetch(wait_ms=500)
     world.delete_topic()
@@ -90,7 +90,7 @@ def test_h171_a_deleted_topic_answers_who_waits() -> None:
     assert len(world.leader) == 0
 
 
-def test_h171_a_failed_disk_answers_who_waits() -> None:
+def test_h171_a_failed_disk_answers_waiting_fetches() -> None:
     world = ShareWorld()
     waiting = world.fetch(wait_ms=500)
     world.the_partition.log.take_offline("broken")
@@ -189,7 +189,7 @@ def test_h173_a_fetch_waits_for_min_bytes() -> None:
     assert acquired(waiting) == [(0, 0, 2), (1, 1, 1)]
 
 
-def test_h173_a_fetch_ends_with_its_time() -> None:
+def test_h173_a_fetch_ends_with_its_wait_time() -> None:
     world = ShareWorld()
     world.produce(1)
     waiting = world.fetch(wait_ms=500, min_bytes=100_000)
@@ -237,7 +237,7 @@ def test_h160_the_timer_follows_a_renewed_lock() -> None:
     assert world.acquired("b") == [(0, 9, 2)]
 
 
-def test_h160_archived_by_its_last_lock_a_record_makes_room() -> None:
+def test_h160_a_record_archived_by_its_last_lock_makes_room_for_others() -> None:
     world = ShareWorld()
     world.settings = world.settings._replace(delivery_count_limit=2, max_record_locks=10)
     world.produce(10)
@@ -283,7 +283,7 @@ def test_h154_a_fetch_at_the_limit_of_locks_waits() -> None:
     assert acquired(waiting) == [(10, 19, 1)]
 
 
-def test_h174_settings_hold_from_their_change_on() -> None:
+def test_h174_changed_settings_apply_to_later_fetches() -> None:
     world = ShareWorld()
     world.produce(10)
     world.produce(10)
@@ -296,7 +296,7 @@ def test_h174_settings_hold_from_their_change_on() -> None:
     assert world.acquired("c") == [(10, 19, 2)]
 
 
-def test_h175_the_bytes_of_a_request() -> None:
+def test_h175_a_fetch_is_limited_by_bytes_and_records() -> None:
     world = ShareWorld()
     world.produce(10)
     world.produce(10)
@@ -305,7 +305,7 @@ def test_h175_the_bytes_of_a_request() -> None:
     assert world.acquired(max_records=0) == []
 
 
-def test_h175_the_answer_has_the_batches_of_what_was_acquired() -> None:
+def test_h175_the_answer_has_only_the_batches_of_acquired_records() -> None:
     world = ShareWorld()
     for _ in range(4):
         world.produce(10)
@@ -316,7 +316,7 @@ def test_h175_the_answer_has_the_batches_of_what_was_acquired() -> None:
     assert [tuple(each) for each in part.acquired] == [(10, 29, 2)]
 
 
-def test_h176_a_fetch_follows_the_beginning_of_the_log() -> None:
+def test_h176_a_fetch_below_the_log_start_continues_at_the_log_start() -> None:
     world = ShareWorld()
     world.produce(10)
     world.produce(10)
@@ -327,7 +327,7 @@ def test_h176_a_fetch_follows_the_beginning_of_the_log() -> None:
     assert world.acquired() == [(10, 19, 1)]
 
 
-def test_h167_an_open_transaction_holds_the_group_back() -> None:
+def test_h167_an_open_transaction_holds_back_a_read_committed_group() -> None:
     world = ShareWorld()
     world.settings = world.settings._replace(committed=True)
     world.produce(10)
@@ -341,7 +341,7 @@ def test_h167_an_open_transaction_holds_the_group_back() -> None:
     assert acquired(waiting) == [(20, 30, 1)]
 
 
-def test_h167_a_group_that_reads_uncommitted_waits_for_nothing() -> None:
+def test_h167_a_read_uncommitted_group_does_not_wait_for_transactions() -> None:
     world = ShareWorld()
     world.produce(10, producer_id=7, transactional=True)
     assert world.acquired() == [(0, 9, 1)]

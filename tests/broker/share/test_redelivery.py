@@ -1,4 +1,4 @@
-"""The pause before a redelivery: its length, its end, and who is woken by that."""
+"""The pause before a redelivery: its length, its end, and the fetches that its end wakes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_h200_a_released_record_waits_for_its_pause_and_wakes_a_fetch() -> None:
     assert world.acquired() == [(3, 3, 3)]
 
 
-def test_h200_other_records_do_not_wait() -> None:
+def test_h200_records_without_a_pause_do_not_wait() -> None:
     world = _world()
     world.acknowledge(0, 9, RELEASE)
     world.produce(5)
@@ -64,7 +64,7 @@ def test_h200_an_expired_record_waits_from_the_end_of_its_lock_on() -> None:
     assert acquired(waiting) == [(0, 9, 2)]
 
 
-def test_h200_the_records_of_a_session_that_ended_wait() -> None:
+def test_h200_records_of_an_ended_session_wait_for_their_pause() -> None:
     world = _world()
     world.leader.release("a", list(world.leader._keys_of["g"]), SessionEnd.CLOSED)
     assert world.acquired("b") == []

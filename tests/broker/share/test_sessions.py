@@ -18,7 +18,7 @@ NAMES = {T: "t"}
 
 
 class World:
-    """Sessions, and what is told of those that are over."""
+    """Sessions, and the reports about ended ones."""
 
     def __init__(self, sessions_max: int = 10) -> None:
         self.left: list[tuple[str, list[ShareKey], SessionEnd]] = []
@@ -126,7 +126,7 @@ def test_h181_a_session_remembers_its_partitions() -> None:
     assert [each.topic for each in plan.partitions] == ["t", "t", None]
 
 
-def test_h182_an_answer_has_what_is_new() -> None:
+def test_h182_an_answer_has_only_partitions_with_news() -> None:
     world = World()
     world.fetch(0, 0, 1)
     assert _told(world.plan(1)) == []
@@ -173,7 +173,7 @@ def test_h184_the_end_of_a_connection_ends_its_sessions() -> None:
     assert not world.sessions._members_of and not world.sessions._groups
 
 
-def test_h185_acknowledgements_take_an_epoch() -> None:
+def test_h185_an_acknowledgement_uses_a_session_epoch() -> None:
     world = World()
     acknowledging = world.sessions.acknowledging
     assert acknowledging("g", "a", 1) is E.SHARE_SESSION_NOT_FOUND
@@ -187,7 +187,7 @@ def test_h185_acknowledgements_take_an_epoch() -> None:
     assert len(world.sessions) == 1, "the answer ends it"
 
 
-def test_h186_a_closed_session_gives_back_what_its_member_has() -> None:
+def test_h186_a_closed_session_releases_the_records_of_its_member() -> None:
     world = World()
     world.fetch(0, 0)
     assert world.fetch(FINAL_EPOCH) == []

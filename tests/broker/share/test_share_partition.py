@@ -1,4 +1,4 @@
-"""The state of a share partition: what is acquired, acknowledged, given back and passed over."""
+"""The records of a share partition: acquired, acknowledged, released and passed over."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_h151_an_impossible_stored_state_is_refused() -> None:
             SharePartition.restored(5, 0, stored)
 
 
-def test_h152_whole_batches_up_to_the_limit_of_records() -> None:
+def test_h152_a_fetch_acquires_whole_batches_up_to_the_record_limit() -> None:
     world = World((0, 9), (10, 19), (20, 29))
     assert world.fetch(max_records=12) == [(0, 19, 1)]
     assert world.fetch(max_records=1) == [(20, 29, 1)]
@@ -164,14 +164,14 @@ def test_h152_whole_batches_up_to_the_limit_of_records() -> None:
     assert world.offsets == (0, 29)
 
 
-def test_h152_released_records_come_again_as_they_are_kept() -> None:
+def test_h152_released_records_are_delivered_again_in_their_runs() -> None:
     world = World((0, 9), (10, 19))
     world.fetch()
     world.acknowledge((0, 19, [ACCEPT] * 3 + [RELEASE] * 7 + [ACCEPT] * 5 + [RELEASE] * 5))
     assert world.fetch("b") == [(3, 9, 2), (15, 19, 2)]
 
 
-def test_h153_a_record_limit_is_exact() -> None:
+def test_h153_a_strict_record_limit_is_exact() -> None:
     world = World((0, 9), (10, 19))
     assert world.fetch(max_records=4, strict=True) == [(0, 3, 1)]
     # Records in flight already, and no new ones behind them: the limit is of one batch.
@@ -181,7 +181,7 @@ def test_h153_a_record_limit_is_exact() -> None:
     assert world.offsets == (4, 19)
 
 
-def test_h154_no_new_records_at_the_limit_of_locks() -> None:
+def test_h154_no_new_records_are_acquired_at_the_limit_of_locks() -> None:
     world = World((0, 9), (10, 19), (20, 29), settings=SETTINGS._replace(max_record_locks=15))
     assert world.fetch() == [(0, 19, 1)]
     assert not world.partition.may_acquire(world.settings)
@@ -199,7 +199,7 @@ def test_h155_new_records_are_cut_between_batches_of_the_log() -> None:
     assert world.fetch(batch_size=0) == [(0, 3, 1), (4, 5, 1), (6, 13, 1)]
 
 
-def test_h156_records_that_were_delivered_often_come_in_parts() -> None:
+def test_h156_records_delivered_often_are_acquired_in_smaller_parts() -> None:
     world = World((0, 15), (16, 31), settings=SETTINGS._replace(delivery_count_limit=6))
     deliveries = []
     for _ in range(3):
@@ -215,7 +215,7 @@ def test_h156_records_that_were_delivered_often_come_in_parts() -> None:
     assert world.fetch() == [(1, 1, 6)]
 
 
-def test_h156_with_a_limit_of_two_nothing_is_delivered_alone() -> None:
+def test_h156_a_limit_of_two_deliveries_never_splits_batches() -> None:
     world = World((0, 9), settings=SETTINGS._replace(delivery_count_limit=2))
     world.fetch()
     world.release()
@@ -231,7 +231,7 @@ def test_h156_a_batch_that_was_delivered_often_waits_for_its_own_fetch() -> None
     assert world.fetch() == [(20, 29, 1)]
 
 
-def test_h157_the_last_release_archives() -> None:
+def test_h157_a_release_at_the_delivery_limit_archives_the_record() -> None:
     world = World((0, 0), settings=SETTINGS._replace(delivery_count_limit=2))
     world.fetch()
     assert world.acknowledge((0, 0, RELEASE)) == [StateBatch(0, 0, 0, 1)]
@@ -287,7 +287,7 @@ def test_h157_a_lower_limit_allows_one_more_delivery() -> None:
         ),
     ],
 )
-def test_h158_acknowledgements_of_what_the_member_does_not_have(
+def test_h158_an_invalid_acknowledgement_is_refused_with_its_reason(
     acks: tuple[tuple[int, int, int], ...], expected: tuple[ErrorCode, str]
 ) -> None:
     world = World((10, 14), (15, 19), (20, 29), start=10)
@@ -300,7 +300,7 @@ def test_h158_acknowledgements_of_what_the_member_does_not_have(
     assert world.refusal(*acks) == expected
 
 
-def test_h158_offsets_of_a_batch_in_parts_need_their_member() -> None:
+def test_h158_each_offset_of_a_split_batch_needs_its_own_member() -> None:
     world = World((0, 9))
     world.fetch()
     world.acknowledge((0, 4, RELEASE))
@@ -312,7 +312,7 @@ def test_h158_offsets_of_a_batch_in_parts_need_their_member() -> None:
     assert world.acknowledge((5, 9, ACCEPT)) == [StateBatch(5, 9, 2, 1)]
 
 
-def test_h159_all_acknowledgements_of_a_partition_or_none() -> None:
+def test_h159_acknowledgements_of_a_partition_succeed_or_fail_together() -> None:
     world = World((0, 9), (10, 19))
     world.fetch()
     assert world.refusal((0, 4, ACCEPT), (5, 9, RELEASE), (20, 29, ACCEPT))[0] is E.INVALID_REQUEST
@@ -320,7 +320,7 @@ def test_h159_all_acknowledgements_of_a_partition_or_none() -> None:
     assert world.acknowledge((0, 19, ACCEPT)) == [StateBatch(0, 19, 2, 1)]
 
 
-def test_h159_nobody_touches_records_while_their_change_is_written() -> None:
+def test_h159_records_cannot_be_acquired_or_acknowledged_during_a_write() -> None:
     world = World((0, 9), (10, 19))
     world.fetch(batches_max=1)
     change = world.begin((0, 9, RELEASE))
@@ -361,7 +361,7 @@ def test_h160_a_lock_expires_after_its_duration_and_not_before() -> None:
     assert world.expire(10) == [StateBatch(10, 19, 0, 1)]
 
 
-def test_h161_renew_begins_the_lock_anew() -> None:
+def test_h161_a_renewal_restarts_the_lock() -> None:
     world = World((0, 9))
     world.fetch()
     world.now_ms = LOCK_MS - 1
@@ -370,7 +370,7 @@ def test_h161_renew_begins_the_lock_anew() -> None:
     assert world.expire(LOCK_MS - 1) == [StateBatch(0, 4, 0, 1)]
 
 
-def test_h161_renew_needs_the_groups_leave() -> None:
+def test_h161_a_renewal_must_be_enabled_for_the_group() -> None:
     world = World((0, 9), settings=SETTINGS._replace(renew=False))
     world.fetch()
     assert world.refusal((0, 9, RENEW)) == (
@@ -379,7 +379,7 @@ def test_h161_renew_needs_the_groups_leave() -> None:
     )
 
 
-def test_h162_the_end_of_a_session_gives_everything_back_and_counts() -> None:
+def test_h162_the_end_of_a_session_releases_its_records_as_delivered_once() -> None:
     world = World((0, 9), (10, 19))
     world.fetch(batches_max=1)
     world.fetch("b")
@@ -391,7 +391,7 @@ def test_h162_the_end_of_a_session_gives_everything_back_and_counts() -> None:
     ]
 
 
-def test_h163_the_start_offset_passes_what_is_finished() -> None:
+def test_h163_the_start_offset_passes_finished_records() -> None:
     world = World((0, 9), (10, 19))
     world.fetch(batch_size=10)
     world.acknowledge((10, 19, REJECT))
@@ -425,7 +425,7 @@ def test_h164_a_gap_without_records_is_passed() -> None:
     assert world.offsets == (15, 15)
 
 
-def test_h164_a_gap_in_front_of_what_may_not_be_acquired_is_passed() -> None:
+def test_h164_a_gap_at_the_limit_of_locks_is_passed() -> None:
     """Compaction removed all that is in flight, at the limit of locks."""
     stored = [StateBatch(0, 0, 0, 1), StateBatch(3, 9, 0, 1)]
     settings = SETTINGS._replace(max_record_locks=8)
@@ -454,7 +454,7 @@ def test_h165_compacted_records_are_archived() -> None:
     assert world.offsets == (20, 29)
 
 
-def test_h166_the_beginning_of_the_log_is_final() -> None:
+def test_h166_records_below_the_log_start_are_archived() -> None:
     world = World((0, 9), (10, 19), (20, 29))
     world.fetch(batch_size=10)
     change = world.begin((0, 9, RELEASE))
@@ -469,7 +469,7 @@ def test_h166_the_beginning_of_the_log_is_final() -> None:
     assert world.offsets == (17, 29)
 
 
-def test_h166_a_log_that_begins_behind_everything() -> None:
+def test_h166_a_log_start_above_all_records_moves_both_offsets() -> None:
     world = World((0, 9))
     world.fetch()
     world.partition.move_log_start(50)
@@ -489,7 +489,7 @@ def test_h167_aborted_records_are_archived() -> None:
     assert world.offsets == (26, 26)
 
 
-def test_h167_a_whole_answer_of_aborted_records() -> None:
+def test_h167_a_fetch_of_only_aborted_records_acquires_none_and_moves_on() -> None:
     world = World((0, 9))
     world.aborted = list(world.log)
     assert world.fetch() == []

@@ -6,8 +6,8 @@ and keeps who has which record, how often it was delivered and how it ended. Wha
 
 - Nobody is given a record that somebody has, that is finished, or whose change is being written.
 - The number of deliveries is exact, never above the limit; one above a limit that was lowered.
-- Nobody is given a record whose pause is not over, and everybody can be when it is.
-- A refused acknowledgement changes nothing; one of what a member has is never refused.
+- No member gets a record before its pause is over; any member can get it afterwards.
+- A refused acknowledgement changes nothing; that of an acquired record is never refused.
 - The number of finished records, and the end of the next lock, are those of the model.
 - When everybody accepts what is left, every record of the log ends acknowledged or archived, once,
   and the start offset is the end of the log.
