@@ -168,7 +168,7 @@ def test_h203_the_dead_letter_topic_is_created_if_it_is_allowed() -> None:
     assert world.node.metadata.takes_dead_letters(LETTERS)
 
 
-def test_h204_a_copy_that_is_too_large_is_left_out() -> None:
+def test_h204_a_copy_that_is_too_large_is_left_out_of_the_dead_letter() -> None:
     world = DeadLetterWorld(letters=False)
     world.create_letters(max_message_bytes="400")
     world.jobs(1, bytes(1_000))
@@ -282,7 +282,7 @@ def test_h205_the_dead_letter_of_an_expired_lock_is_repeated_after_a_full_disk()
     assert world.letter_offsets() == [0]
 
 
-def test_h205_a_state_that_cannot_be_stored_does_not_bring_the_record_back() -> None:
+def test_h205_a_dead_lettered_record_does_not_return_if_its_state_is_not_stored() -> None:
     world = DeadLetterWorld()
     world.jobs(3)
     world.acquired()

@@ -75,7 +75,7 @@ def test_h170_a_load_that_fails_is_tried_again_by_the_next_fetch(
     assert world.acquired() == [(0, 9, 1)]
 
 
-def test_h170_an_impossible_state_is_an_error() -> None:
+def test_h170_an_impossible_stored_state_makes_a_fetch_fail() -> None:
     world = ShareWorld()
     world.states.states[KEY] = ShareState(1, 3, 0, 9, 0, (StateBatch(6, 7, 2, 1),))
     assert error_of(world.fetch()) is E.UNKNOWN_SERVER_ERROR
@@ -141,7 +141,7 @@ def test_h171_a_fenced_write_loads_the_state_again() -> None:
     assert world.acquired("b") == [(0, 9, 1)]
 
 
-def test_h172_a_restart_serves_what_was_stored() -> None:
+def test_h172_a_restart_serves_only_stored_acknowledgements() -> None:
     world = ShareWorld()
     world.produce(10)
     world.produce(10)
@@ -250,7 +250,7 @@ def test_h160_a_record_archived_by_its_last_lock_makes_room_for_others() -> None
     assert acquired(waiting) == [(10, 19, 1)]
 
 
-def test_h159_a_lock_that_a_failed_write_gives_back_still_expires() -> None:
+def test_h159_a_lock_that_a_failed_write_restores_still_expires() -> None:
     world = ShareWorld()
     world.produce(10)
     world.produce(10)

@@ -21,7 +21,7 @@ def _world(delay_ms: int = 1_000, most_ms: int = 60_000) -> ShareWorld:
     return world
 
 
-def test_h200_the_pause_doubles_up_to_its_bound() -> None:
+def test_h200_the_redelivery_pause_doubles_up_to_its_maximum() -> None:
     settings = ShareSettings(30_000, 10, 2000, True, False, 1_000, 5_000)
     pauses = [settings.redelivery_pause_ms(count) for count in range(1, 6)]
     assert pauses == [1_000, 2_000, 4_000, 5_000, 5_000]
@@ -55,7 +55,7 @@ def test_h200_records_without_a_pause_do_not_wait() -> None:
     assert world.acquired("b") == [(0, 9, 2)]
 
 
-def test_h200_an_expired_record_waits_from_the_end_of_its_lock_on() -> None:
+def test_h200_the_pause_of_an_expired_record_begins_when_its_lock_ends() -> None:
     world = _world()
     waiting = world.fetch("b", wait_ms=LOCK_MS * 2)
     world.pass_time(LOCK_MS + 999)

@@ -118,7 +118,7 @@ class World:
         return caught.value.error, caught.value.message
 
 
-def test_h150_the_table_has_every_step_and_no_other_one() -> None:
+def test_h150_a_record_takes_the_steps_of_the_table_only() -> None:
     assert {S.ACKNOWLEDGED, S.ARCHIVED} == FINISHED
     for before in S:
         for after in S:
@@ -222,7 +222,7 @@ def test_h156_a_limit_of_two_deliveries_never_splits_batches() -> None:
     assert world.fetch() == [(0, 9, 2)]
 
 
-def test_h156_a_batch_that_was_delivered_often_waits_for_its_own_fetch() -> None:
+def test_h156_a_batch_delivered_often_is_acquired_by_its_own_fetch() -> None:
     stored = [StateBatch(0, 9, 0, 1), StateBatch(10, 19, 0, 3)]
     world = World((0, 9), (10, 19), (20, 29), stored=stored)
     assert world.fetch() == [(0, 9, 2)]
@@ -413,7 +413,7 @@ def test_h164_gaps_after_a_restart_are_delivered_again() -> None:
     assert world.offsets == (25, 30)
 
 
-def test_h164_a_gap_without_records_is_passed() -> None:
+def test_h164_a_gap_without_records_is_passed_over() -> None:
     stored = [StateBatch(10, 14, 2, 1), StateBatch(20, 24, 0, 2)]
     world = World((10, 14), (20, 24), start=5, stored=stored)
     # The log has no record from 15 to 19: the client will say so.
@@ -425,7 +425,7 @@ def test_h164_a_gap_without_records_is_passed() -> None:
     assert world.offsets == (15, 15)
 
 
-def test_h164_a_gap_at_the_limit_of_locks_is_passed() -> None:
+def test_h164_a_gap_at_the_limit_of_locks_is_passed_over() -> None:
     """Compaction removed all that is in flight, at the limit of locks."""
     stored = [StateBatch(0, 0, 0, 1), StateBatch(3, 9, 0, 1)]
     settings = SETTINGS._replace(max_record_locks=8)

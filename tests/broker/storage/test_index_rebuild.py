@@ -196,7 +196,7 @@ def test_l15_damaged_records_cause_no_index_scan(
     assert scans == []
 
 
-def test_l33_readers_of_a_closed_segment_do_not_wait_for_its_scan(
+def test_l33_readers_of_a_closed_segment_do_not_wait_for_its_index_scan(
     log: PartitionLog, files: MemoryFiles, scans: list[str]
 ) -> None:
     workers = Workers(log)

@@ -285,7 +285,7 @@ def test_l50_page_cache_durability_never_uses_the_journal() -> None:
     assert blocks(world.files) == []
 
 
-def test_l52_a_start_with_page_cache_keeps_what_fsync_has_acknowledged(world: World) -> None:
+def test_l52_a_start_with_page_cache_keeps_records_acknowledged_with_fsync(world: World) -> None:
     """The journal is removed if it is not to be used, but only after its files are synced."""
     log = world.create("t", IDS[0])
     for _ in range(5):

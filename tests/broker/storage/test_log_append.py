@@ -163,7 +163,7 @@ def test_p07_producer_with_negative_sequence_is_invalid(log: PartitionLog) -> No
     assert refused(log, make_batch(producer_id=1, sequence=-1)).error is ErrorCode.INVALID_RECORD
 
 
-def test_r17_limit_is_on_the_whole_batch(files: MemoryFiles) -> None:
+def test_r17_the_size_limit_applies_to_the_whole_batch(files: MemoryFiles) -> None:
     size = len(make_batch(10))
     log = make_log(files, max_message_bytes=size)
     append(log, make_batch(10))
@@ -338,7 +338,7 @@ def test_r04_a_wrong_maximum_timestamp_is_corrected(files: MemoryFiles) -> None:
     verify_crc(data, 0, headers(data)[0])
 
 
-def test_r06_one_late_record_refuses_the_batch_and_is_named(files: MemoryFiles) -> None:
+def test_r06_a_batch_with_a_late_record_is_refused_and_the_record_named(files: MemoryFiles) -> None:
     log = make_log(files, message_timestamp_after_max_ms=1)
     late = refused(log, make_batch(3, timestamp=NOW_MS))
     assert late.error is ErrorCode.INVALID_TIMESTAMP

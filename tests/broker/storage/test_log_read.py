@@ -128,7 +128,7 @@ def test_f07_offsets_outside_the_log_are_out_of_range(log: PartitionLog) -> None
     assert headers(read(log, 10, 1))[0].base_offset == 10
 
 
-def test_f04_readable_bytes_are_what_a_read_would_give(log: PartitionLog) -> None:
+def test_f04_readable_bytes_equal_the_bytes_of_a_read(log: PartitionLog) -> None:
     whole = read_all(log)
     batches = headers(whole)
     for at, header in enumerate(batches):

@@ -219,7 +219,7 @@ def test_l30_a_start_after_a_crash_recovers_all_logs(
     assert headers(read_all(log))[-1].next_offset == 4
 
 
-def test_l30_crash_after_a_clean_stop_is_a_crash(
+def test_l30_a_crash_after_an_earlier_clean_stop_recovers_the_logs(
     files: MemoryFiles, two_topics: LogManager
 ) -> None:
     two_topics.close()
@@ -360,7 +360,7 @@ def test_l35_damaged_checkpoints_are_computed_again(
     assert {log.name: log.log_end_offset for log in manager} == {"a-0": 3, "a-1": 4, "b-c-0": 3}
 
 
-def test_one_bad_log_does_not_stop_the_others(files: MemoryFiles, two_topics: LogManager) -> None:
+def test_a_damaged_log_does_not_stop_the_others(files: MemoryFiles, two_topics: LogManager) -> None:
     crash(files)
     files.fail(Failure("truncate", path_part="a-1"))
     files.put("data/a-1/00000000000000000000.log", b"torn")
@@ -406,7 +406,7 @@ def test_directories_with_foreign_names_are_left_alone(
 # ---- creating and deleting
 
 
-def test_create_is_idempotent_but_not_across_topic_ids(two_topics: LogManager) -> None:
+def test_a_creation_is_idempotent_for_the_same_topic_id_only(two_topics: LogManager) -> None:
     log = two_topics.get("a", 0)
     assert two_topics.create("a", 0, ID_A) is log
     with pytest.raises(ValueError, match="topic id"):

@@ -195,7 +195,7 @@ def test_l34_a_log_that_ends_below_its_log_start_is_emptied(files: MemoryFiles) 
 # ---- trusted files
 
 
-def test_l30_clean_stop_is_trusted(files: MemoryFiles) -> None:
+def test_l30_a_log_is_not_scanned_after_a_clean_stop(files: MemoryFiles) -> None:
     log = make_log(files)
     append(log, make_batch(50))
     log = reopen(log, files, clean=True)

@@ -142,7 +142,7 @@ def test_l21_future_timestamps_keep_a_segment(files: MemoryFiles) -> None:
     assert log.trimming.apply_retention(NOW_MS + 7 * DAY_MS) == 2
 
 
-def test_l21_without_timestamps_the_file_time_counts(files: MemoryFiles) -> None:
+def test_l21_the_file_time_counts_for_a_segment_without_timestamps(files: MemoryFiles) -> None:
     log = make_log(files, retention_ms=DAY_MS)
     append(log, make_batch(1, timestamp=-1))
     log.roll(NOW_MS)

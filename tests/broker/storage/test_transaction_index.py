@@ -71,7 +71,7 @@ def test_l04_the_file_appears_with_the_first_entry(files: Files) -> None:
     assert files.exists(PATH)
 
 
-def test_l04_reopened_index_holds_the_same(index: TransactionIndex, files: Files) -> None:
+def test_l04_a_reopened_index_has_the_same_entries(index: TransactionIndex, files: Files) -> None:
     index.sync()
     index.close()
     index.close()
@@ -130,7 +130,7 @@ def test_f09_a_search_tells_that_later_segments_have_no_match(index: Transaction
 @settings(
     max_examples=budget.examples(80), suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_f09_search_finds_what_a_plain_scan_finds(
+def test_f09_a_search_agrees_with_a_plain_scan(
     files: Files, transactions: list[tuple[int, int]], bounds: tuple[int, int]
 ) -> None:
     entries: list[AbortedTransaction] = []
@@ -219,7 +219,7 @@ def test_many_entries_are_read_in_pieces(files: Files) -> None:
     assert index.search(2000, 2010) == (entries[1000:1005], True)
 
 
-def test_remove_deletes_the_file(index: TransactionIndex, files: Files) -> None:
+def test_removing_an_index_deletes_its_file(index: TransactionIndex, files: Files) -> None:
     index.remove()
     assert not files.exists(PATH)
     assert list(index.entries()) == []

@@ -123,7 +123,7 @@ def test_g07_an_unknown_type_of_coordinator_key_is_refused(
 @pytest.mark.parametrize("version", range(6))
 @pytest.mark.parametrize("missing", ["protocol_type", "protocol_name"])
 @pytest.mark.parametrize("group", [GROUP, "nobody"])
-def test_g61_from_version_5_on_sync_group_names_the_protocol(
+def test_g61_sync_group_must_name_the_protocol_since_version_5(
     world: GroupWorld, version: int, missing: str, group: str
 ) -> None:
     (member,) = world.stable(1)

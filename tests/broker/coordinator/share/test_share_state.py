@@ -296,7 +296,7 @@ def test_h106_a_snapshot_is_written_after_a_number_of_updates() -> None:
     assert world.read() == state
 
 
-def test_h106_without_updates_each_record_is_a_snapshot() -> None:
+def test_h106_each_record_is_a_snapshot_if_updates_are_disabled() -> None:
     world = ShareStateWorld(share_coordinator_snapshot_update_records_per_snapshot=0)
     world.initialize()
     world.write((0, 0, 2, 1))

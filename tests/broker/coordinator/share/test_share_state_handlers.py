@@ -199,7 +199,7 @@ def test_h110_an_empty_group_id_gets_an_empty_answer(
 
 
 @EVERY
-def test_h110_a_topic_without_partitions_empties_the_answer(
+def test_h110_a_topic_without_partitions_makes_the_answer_empty(
     world: ShareStateWorld, request_: Any, version: int
 ) -> None:
     empty = type(request_.topics[0])(topic_id=bytes(16))

@@ -188,7 +188,7 @@ async def test_t30_v1_a_delayed_end_ends_the_next_transaction(
 # --- Records that arrive after the end of their transaction ---
 
 
-async def test_t63_v2_records_delayed_past_the_abort_get_into_no_transaction(
+async def test_t63_v2_records_delayed_past_the_abort_are_refused(
     v2: Transactions,
 ) -> None:
     first = await v2.init()

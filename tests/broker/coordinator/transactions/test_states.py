@@ -180,7 +180,7 @@ def test_every_state_answers_every_request_as_the_table_says(
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("state", [name for name in STATES if not name.startswith("Prepare")])
-def test_t65_after_version_1_an_older_epoch_is_no_retry(state: str, commit: bool) -> None:
+def test_t65_an_older_epoch_is_no_retry_after_version_1(state: str, commit: bool) -> None:
     """Version 1 does not raise the epoch at the end: a producer with the epoch before was
     fenced."""
     world = in_state(state, 1)

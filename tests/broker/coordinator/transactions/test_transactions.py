@@ -375,7 +375,9 @@ def test_t12_a_new_instance_raises_the_epoch(world: TransactionWorld) -> None:
         assert world.begin() == (who[0], epoch)
 
 
-def test_t12_a_lost_answer_is_given_again(world: TransactionWorld) -> None:
+def test_t12_a_repeated_init_with_the_old_epoch_gets_the_same_answer(
+    world: TransactionWorld,
+) -> None:
     who = world.begin()
     raised = world.begin(producer_id=who[0], epoch=who[1])
     assert raised == (who[0], 1)

@@ -144,7 +144,7 @@ def test_t73_the_old_identity_is_fenced_and_no_partition_is_added(
     assert world.held().partitions == {T0, T1}
 
 
-def test_t73_a_takeover_may_be_taken_over(world: TransactionWorld) -> None:
+def test_t73_a_transaction_may_be_taken_over_repeatedly(world: TransactionWorld) -> None:
     who = prepared(world)
     seen = [take_over(world) for _ in range(3)]
     assert [answer.epoch for answer in seen] == [1, 2, 3]

@@ -333,7 +333,7 @@ def test_l27_a_swap_that_waits_for_room_is_finished_by_the_next_start() -> None:
     assert not [path for path in world.files.paths() if path.endswith((".cleaned", ".swap"))]
 
 
-def test_l27_a_swap_that_can_neither_go_on_nor_back_takes_the_partition_offline() -> None:
+def test_l27_a_swap_that_cannot_be_finished_or_undone_takes_the_log_offline() -> None:
     world, log = dirty_world()
     before = batches_of(log)
     world.files.fail(no_room_at(behind_commits()[1]))

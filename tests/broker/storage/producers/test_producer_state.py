@@ -217,7 +217,7 @@ def test_p09_same_sequences_of_another_epoch_are_no_duplicate(log: Partition) ->
     assert log.append(batch(0, 3, epoch=2)) == (3, 5)
 
 
-def test_p09_only_clients_have_duplicates(log: Partition) -> None:
+def test_p09_only_batches_of_clients_are_checked_for_duplicates(log: Partition) -> None:
     assert log.append(batch(0, 2), COORDINATOR) == (0, 1)
     assert log.append(batch(0, 2), COORDINATOR) == (2, 3)
     assert log.append(batch(0, 2), REPLAY) == (4, 5)
@@ -483,7 +483,7 @@ def test_p24_the_limit_removes_the_producer_that_wrote_longest_ago() -> None:
     assert [entry.producer_id for entry in log.state.entries()] == [2, 4, 5]
 
 
-def test_p24_with_only_open_transactions_a_new_producer_must_wait() -> None:
+def test_p24_a_new_producer_must_wait_if_all_others_have_open_transactions() -> None:
     log = Partition(max_producer_ids=2)
     log.append(batch(0, pid=1, transactional=True))
     log.append(batch(0, pid=2, transactional=True))
@@ -714,7 +714,7 @@ def test_t41_a_marker_with_a_new_epoch_changes_the_epoch_of_the_producer(log: Pa
     log.append(batch(0, epoch=1, transactional=True))
 
 
-def test_t42_marker_without_transaction_yields_nothing(log: Partition) -> None:
+def test_t42_a_marker_without_a_transaction_returns_no_aborted_one(log: Partition) -> None:
     assert log.mark(ABORT_MARKER, epoch=3) is None
     assert log.state.first_unstable_offset is None
     assert log.state.map_end_offset == 1
@@ -728,7 +728,7 @@ def test_t42_only_commit_and_abort_end_transactions(log: Partition) -> None:
         log.state.apply_marker(PID, 0, 0, 2, 0, NOW)
 
 
-def test_t45_earliest_transaction_holds_the_lso(log: Partition) -> None:
+def test_t45_the_earliest_open_transaction_holds_the_last_stable_offset(log: Partition) -> None:
     state = log.state
     log.append(batch(0, 10, pid=9))
     for pid in (1, 2, 3):

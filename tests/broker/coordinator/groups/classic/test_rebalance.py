@@ -21,7 +21,7 @@ def world() -> GroupWorld:
     return GroupWorld()
 
 
-def test_g40_the_join_phase_ends_when_the_last_one_joins_leaves_or_expires(
+def test_g40_the_join_phase_ends_when_the_last_member_joins_leaves_or_expires(
     world: GroupWorld,
 ) -> None:
     for how in ("join", "leave", "expire"):

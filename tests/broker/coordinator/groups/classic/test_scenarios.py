@@ -334,7 +334,7 @@ def _three_join(stage: Stage, lost: str = "") -> list[Consumer]:
     return consumers
 
 
-def test_g99_a_follower_that_lost_its_join_answer_catches_up(stage: Stage) -> None:
+def test_g99_a_follower_whose_join_answer_was_lost_gets_it_again(stage: Stage) -> None:
     one, two, three = _three_join(stage, lost="3")
     generation = stage.generation
     two.sync()
@@ -355,7 +355,7 @@ def test_g99_a_follower_that_lost_its_join_answer_catches_up(stage: Stage) -> No
     assert stage.generation == generation
 
 
-def test_g99_a_leader_that_lost_its_join_answer_is_waited_for(stage: Stage) -> None:
+def test_g99_the_group_waits_for_a_leader_whose_join_answer_was_lost(stage: Stage) -> None:
     one, two, three = _three_join(stage, lost="1")
     generation = stage.generation
     two.sync()

@@ -102,7 +102,7 @@ def test_g140_every_partition_goes_to_one_of_its_subscribers(
 
 @given(groups())
 @settings(max_examples=budget.examples(100), deadline=None)
-def test_g140_uniform_is_as_even_as_subscriptions_allow(
+def test_g140_uniform_balances_members_as_far_as_subscriptions_allow(
     group: tuple[list[Subscriber], dict[bytes, int]],
 ) -> None:
     """No chain of moves leads to a member with two fewer: found by brute force."""

@@ -58,7 +58,7 @@ JOIN: dict[str, Any] = {
         ({"member_epoch": -3}, "MemberEpoch"),
     ],
 )
-def test_g110_an_invalid_request_says_what_is_wrong(
+def test_g110_an_invalid_heartbeat_is_refused_with_its_reason(
     world: GroupWorld, changes: dict[str, Any], what: str
 ) -> None:
     answer = send(world, **(JOIN | changes)).result()

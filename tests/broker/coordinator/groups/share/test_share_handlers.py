@@ -88,7 +88,7 @@ ERRORS: dict[str, tuple[Message, int, Callable[[Any], int]]] = {
 
 
 @pytest.mark.parametrize("api", ERRORS)
-def test_h31_while_the_feature_is_off_every_request_is_refused(
+def test_h31_every_request_is_refused_while_the_feature_is_off(
     world: ShareGroupWorld, api: str
 ) -> None:
     request, version, error = ERRORS[api]

@@ -95,7 +95,7 @@ def test_h22_a_restart_restarts_the_wait_for_uninitialized_states(world: ShareGr
     assert len(world.share_states.waiting) == 20
 
 
-def test_h23_after_an_error_the_next_heartbeat_requests_the_states_again(
+def test_h23_the_next_heartbeat_after_an_error_requests_the_states_again(
     world: ShareGroupWorld,
 ) -> None:
     world.share_states.refuse = E.COORDINATOR_NOT_AVAILABLE

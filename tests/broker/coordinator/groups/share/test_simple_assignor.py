@@ -104,7 +104,7 @@ def test_h06_different_subscriptions_are_divided_topic_by_topic() -> None:
     assert sizes == {"m": {A: 2}, "n": {B: 2}, "o": {A: 2, B: 2}}
 
 
-def test_h06_with_more_members_than_partitions_partitions_are_shared() -> None:
+def test_h06_partitions_are_shared_if_there_are_more_members() -> None:
     subscriptions = {f"m{at}": frozenset({A}) for at in range(5)}
     assigned = assign_simple(subscriptions, {}, range_of(2, A))
     assert loads(assigned) == [1, 1, 1, 1, 2]

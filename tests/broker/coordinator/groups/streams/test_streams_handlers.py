@@ -93,7 +93,7 @@ SEE = [right(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in ("in", "c
 CREATE = right(Operation.CREATE, ResourceType.TOPIC, "changes")
 
 
-def test_j01_while_the_feature_is_off_every_request_is_refused(world: StreamsNode) -> None:
+def test_j01_every_request_is_refused_while_the_feature_is_off(world: StreamsNode) -> None:
     world.switch(0)
     assert world.join().error_code == E.UNSUPPORTED_VERSION
     assert world.describe()[0].error_code == E.UNSUPPORTED_VERSION
