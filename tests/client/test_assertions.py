@@ -65,7 +65,7 @@ def later(action: Callable[[], Any]) -> threading.Timer:
 # --- Records --------------------------------------------------------------------------------------
 
 
-def test_a_record_that_comes_later(
+def test_assert_produced_waits_for_a_later_record(
     check: Assertions, producer: sync.Producer, unique_topic: str
 ) -> None:
     timer = later(lambda: producer.send_and_wait(unique_topic, b"4 apples", key=b"ada"))
@@ -74,7 +74,7 @@ def test_a_record_that_comes_later(
     timer.join()
 
 
-def test_looking_for_a_topic_does_not_make_it(
+def test_assertions_do_not_create_their_topic(
     running: SubprocessBroker, check: Assertions, unique_topic: str
 ) -> None:
     text = failure_of(check.assert_produced, unique_topic, within_s=SOON_S)
@@ -95,7 +95,7 @@ def test_looking_for_a_topic_does_not_make_it(
         lambda record: dict(record.headers) == {"from": b"shop", "n": None},
     ],
 )
-def test_what_matches(
+def test_assert_produced_matches_values_keys_headers_and_functions(
     check: Assertions, producer: sync.Producer, three: str, matching: Any
 ) -> None:
     producer.send_and_wait(three, b"other", partition=1, key=b"bob")
@@ -104,7 +104,7 @@ def test_what_matches(
     assert check.assert_produced(three, matching).offset == 1
 
 
-def test_what_is_no_condition(check: Assertions, unique_topic: str) -> None:
+def test_invalid_conditions_are_refused(check: Assertions, unique_topic: str) -> None:
     with pytest.raises(ValueError, match="unknown field vale; there are value, key"):
         check.assert_produced(unique_topic, {"vale": "4 apples"})
     with pytest.raises(TypeError, match="matching: 4 is int"):
@@ -124,7 +124,9 @@ def test_an_error_of_a_condition_names_the_record(
     ]
 
 
-def test_a_count_is_exact(check: Assertions, producer: sync.Producer, three: str) -> None:
+def test_assert_produced_takes_an_exact_count(
+    check: Assertions, producer: sync.Producer, three: str
+) -> None:
     for partition in (0, 1, 2):
         producer.send_and_wait(three, b"%d" % partition, partition=partition)
     found = check.assert_produced(three, count=3)
@@ -171,7 +173,9 @@ def test_records_of_an_open_transaction_are_named(
     assert check.assert_produced(unique_topic, "4 apples").offset == 0
 
 
-def test_nothing_produced(check: Assertions, producer: sync.Producer, unique_topic: str) -> None:
+def test_assert_nothing_produced_fails_on_a_matching_record(
+    check: Assertions, producer: sync.Producer, unique_topic: str
+) -> None:
     producer.send_and_wait(unique_topic, b"4 apples")
     text = failure_of(check.assert_nothing_produced, unique_topic, 0)
     assert text.startswith(f"topic {unique_topic!r} has a record\nthat match:\n")
@@ -185,7 +189,9 @@ def test_nothing_produced(check: Assertions, producer: sync.Producer, unique_top
     assert check.assert_produced(unique_topic, since=before).value == b"5 pears"
 
 
-def test_duplicates(check: Assertions, producer: sync.Producer, three: str) -> None:
+def test_assert_no_duplicates_shows_the_duplicates(
+    check: Assertions, producer: sync.Producer, three: str
+) -> None:
     for value in (b"1", b"2", b"3"):
         producer.send_and_wait(three, value, key=b"ada", partition=int(value) - 1)
     assert check.assert_no_duplicates(three) == 3
@@ -200,7 +206,7 @@ def test_duplicates(check: Assertions, producer: sync.Producer, three: str) -> N
     )
 
 
-def test_a_virtual_cluster_has_them(odradek_cluster: Cluster) -> None:
+def test_a_virtual_cluster_has_assertions(odradek_cluster: Cluster) -> None:
     with sync.Producer(bootstrap_servers=odradek_cluster.bootstrap) as producer:
         producer.send_and_wait("orders", b"4 apples")
     assert odradek_cluster.assertions.assert_produced("orders").value == b"4 apples"
@@ -223,7 +229,7 @@ def consume(running: SubprocessBroker, topic: str, count: int, group: str) -> No
         consumer.commit()
 
 
-def test_lag(
+def test_assert_lag_zero_waits_for_the_group(
     running: SubprocessBroker, check: Assertions, producer: sync.Producer, unique_topic: str
 ) -> None:
     for value in (b"1", b"2", b"3"):
@@ -241,7 +247,7 @@ def test_lag(
     timer.join()
 
 
-def test_members_that_have_committed_nothing_are_behind(
+def test_a_group_without_commits_has_lag(
     running: SubprocessBroker, check: Assertions, producer: sync.Producer, unique_topic: str
 ) -> None:
     producer.send_and_wait(unique_topic, b"1")
@@ -263,7 +269,7 @@ def test_members_that_have_committed_nothing_are_behind(
         check.assert_lag_zero(group)
 
 
-def test_markers_and_aborted_records_are_no_lag(
+def test_transaction_markers_and_aborted_records_are_no_lag(
     running: SubprocessBroker, check: Assertions, unique_topic: str
 ) -> None:
     with sync.Producer(
@@ -282,7 +288,7 @@ def test_markers_and_aborted_records_are_no_lag(
         check.assert_lag_zero(group)
 
 
-def test_committed(
+def test_assert_committed_waits_for_an_offset(
     running: SubprocessBroker, check: Assertions, producer: sync.Producer, unique_topic: str
 ) -> None:
     group = f"{unique_topic}-group"
@@ -300,7 +306,9 @@ def test_committed(
 # --- Snapshots ------------------------------------------------------------------------------------
 
 
-def test_a_snapshot(check: Assertions, producer: sync.Producer, three: str, tmp_path: Path) -> None:
+def test_a_snapshot_has_the_records_of_a_topic(
+    check: Assertions, producer: sync.Producer, three: str, tmp_path: Path
+) -> None:
     producer.send_and_wait(three, b"2", partition=2, key=b"\xff", headers=[("from", b"shop")])
     producer.send_and_wait(three, "älter".encode(), partition=0, timestamp_ms=1000)
     producer.send_and_wait(three, None, partition=0, key=b"ada", timestamp_ms=2000)
@@ -324,7 +332,7 @@ def test_a_snapshot(check: Assertions, producer: sync.Producer, three: str, tmp_
         check.snapshot(three, path, offsets=True, partitions=False)
 
 
-def test_a_topic_that_differs(
+def test_assert_topic_equals_shows_the_difference_to_a_snapshot(
     check: Assertions,
     producer: sync.Producer,
     unique_topic: str,
@@ -350,7 +358,7 @@ def test_a_topic_that_differs(
     timer.join()
 
 
-def test_a_snapshot_that_is_not_complete(
+def test_an_incomplete_snapshot_is_not_written(
     check: Assertions, producer: sync.Producer, unique_topic: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "orders.jsonl"
@@ -365,7 +373,7 @@ def test_a_snapshot_that_is_not_complete(
 # --- Async ----------------------------------------------------------------------------------------
 
 
-async def test_the_async_form_lets_the_code_under_test_run(unique_topic: str) -> None:
+async def test_async_assertions_let_the_code_under_test_run(unique_topic: str) -> None:
     async with Broker(settings={"log.durability": "page-cache"}) as broker:
         assert isinstance(broker.assertions, AsyncAssertions)
 
@@ -381,7 +389,7 @@ async def test_the_async_form_lets_the_code_under_test_run(unique_topic: str) ->
         await task
 
 
-async def test_the_blocking_form_refuses_to_block_a_loop(
+async def test_blocking_assertions_refuse_to_block_an_event_loop(
     check: Assertions, unique_topic: str
 ) -> None:
     for call in (check.assert_produced, check.assert_nothing_produced):
@@ -390,7 +398,7 @@ async def test_the_blocking_form_refuses_to_block_a_loop(
     await check.aio.assert_nothing_produced(unique_topic, 0)
 
 
-def test_no_broker_is_an_error_with_its_address() -> None:
+def test_assertions_without_a_broker_name_its_address() -> None:
     check = Assertions("127.0.0.1:1", default_api_timeout_ms=200)
     for call in (check.assert_produced, check.assert_lag_zero):
         with pytest.raises(MetadataTimeout, match=r"127\.0\.0\.1:1"):

@@ -114,7 +114,7 @@ def test_children(WITH):
 @pytest.mark.parametrize(("fixture", "processes"), [("tmp_path", 0), ("odradek_cluster", 1)])
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.full
-def test_only_a_run_with_the_fixture_starts_a_process(
+def test_only_a_run_with_the_fixture_starts_a_cluster_process(
     tmp_path: Path, fixture: str, processes: int, workers: int
 ) -> None:
     text = _CHILDREN.replace("WITH", fixture).replace("EXPECTED", str(processes))
@@ -123,7 +123,7 @@ def test_only_a_run_with_the_fixture_starts_a_process(
 
 
 @pytest.mark.full
-def test_clusters_may_be_those_of_a_broker_that_runs_already(suite: Path) -> None:
+def test_the_fixture_can_use_a_running_broker(suite: Path) -> None:
     with SubprocessBroker(testing=True) as broker:
         found = parents(run(suite, "-n2", environment={"ODRADEK_CLUSTERS": broker.http}))
         assert len(set(found)) == 1
@@ -168,7 +168,7 @@ def test_a_failed_test_shows_the_log_of_its_broker(suite: Path) -> None:
 
 
 @pytest.mark.full
-def test_what_a_test_leaves_open_does_not_reach_the_next(suite: Path) -> None:
+def test_clients_left_open_by_a_test_do_not_disturb_the_next(suite: Path) -> None:
     (suite / "test_suite.py").write_text(
         """
 import pytest
@@ -255,7 +255,7 @@ class AsyncOrdersTest(ClusterMixin, unittest.IsolatedAsyncioTestCase):
 
 
 @pytest.mark.full
-def test_unittest_by_itself_and_under_pytest(suite: Path) -> None:
+def test_the_unittest_class_works_alone_and_under_pytest(suite: Path) -> None:
     (suite / "test_suite.py").write_text(_UNITTEST)
     done = subprocess.run(
         [sys.executable, "-m", "unittest", "-v", "test_suite"],
@@ -273,7 +273,7 @@ def test_unittest_by_itself_and_under_pytest(suite: Path) -> None:
 
 
 @pytest.mark.full
-def test_clusters_end_with_a_run_that_is_killed(suite: Path) -> None:
+def test_clusters_end_with_a_killed_run(suite: Path) -> None:
     (suite / "test_suite.py").write_text(
         """
 import os
@@ -296,7 +296,7 @@ def test_is_killed(odradek_cluster):
 
 
 @pytest.mark.full
-def test_a_run_within_a_run_does_not_end_its_clusters(suite: Path) -> None:
+def test_a_nested_pytest_run_does_not_end_the_outer_clusters(suite: Path) -> None:
     (suite / "conftest.py").write_text('pytest_plugins = ["pytester"]\n')
     (suite / "test_suite.py").write_text(
         """

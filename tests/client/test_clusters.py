@@ -99,7 +99,7 @@ def test_a_killed_cluster_keeps_its_port_and_records(cluster: Cluster) -> None:
         cluster.start()
 
 
-def test_faults_are_those_of_one_cluster(clusters: Clusters) -> None:
+def test_faults_apply_to_one_cluster_only(clusters: Clusters) -> None:
     with clusters.create() as one, clusters.create() as other:
         fault = one.faults.fail("Produce", "NOT_ENOUGH_REPLICAS", times=2)
         write(other, "orders", b"meets none")
@@ -111,7 +111,7 @@ def test_faults_are_those_of_one_cluster(clusters: Clusters) -> None:
         assert one.faults.list() == []
 
 
-def test_settings_of_a_cluster(clusters: Clusters) -> None:
+def test_each_cluster_has_its_own_settings(clusters: Clusters) -> None:
     for partitions in (3, 3, 3, 7):
         with clusters.create({"num.partitions": partitions}) as cluster:
             assert setting(cluster, "num.partitions") == str(partitions)
@@ -138,7 +138,7 @@ def test_settings_of_a_cluster(clusters: Clusters) -> None:
         ({"listeners": "PLAINTEXT://192.0.2.1:0"}, "192.0.2.1"),
     ],
 )
-def test_a_cluster_that_cannot_be_says_why(
+def test_a_cluster_with_bad_settings_is_refused_with_a_reason(
     clusters: Clusters, settings: dict[str, object], words: str
 ) -> None:
     open_before = len(clusters.list())
@@ -159,7 +159,7 @@ def test_a_cluster_that_cannot_be_says_why(
         },
     ],
 )
-def test_listeners_as_files_of_settings_have_them(
+def test_listener_settings_of_property_files_are_taken(
     clusters: Clusters, settings: dict[str, object]
 ) -> None:
     with clusters.create(settings) as cluster:
@@ -182,7 +182,7 @@ def test_a_cluster_with_two_listeners_keeps_both_ports(clusters: Clusters) -> No
         assert all(map(listens, ports.values()))
 
 
-def test_a_broker_that_ends_by_itself_can_be_started(cluster: Cluster) -> None:
+def test_a_broker_that_ended_by_itself_can_be_started_again(cluster: Cluster) -> None:
     write(cluster, "orders", b"before")
     os.kill(_pid_of(cluster), signal.SIGKILL)
     wait_until(lambda: not listens(cluster.bootstrap), "the broker has ended", 30.0)
@@ -204,7 +204,7 @@ def _pid_of(cluster: Cluster) -> int:
 
 
 @pytest.mark.full
-def test_many_clusters_in_a_row_leave_nothing(clusters: Clusters) -> None:
+def test_many_clusters_leave_no_folders_or_descriptors(clusters: Clusters) -> None:
     with clusters.create() as first:
         root = first.data_dir.parent.parent
     process = clusters._process
@@ -231,14 +231,14 @@ def test_a_cluster_may_be_closed_twice(clusters: Clusters) -> None:
         cluster.faults.list()
 
 
-def test_what_was_not_started_makes_no_clusters() -> None:
+def test_clusters_that_were_not_started_refuse_to_create() -> None:
     with pytest.raises(IllegalState, match="not started"):
         Clusters().create()
     with pytest.raises(ClusterRefused, match="cannot reach"):
         Clusters.at("127.0.0.1:1").create()
 
 
-def test_a_cluster_whose_client_has_gone_is_deleted(clusters: Clusters) -> None:
+def test_a_cluster_whose_client_hung_up_is_deleted(clusters: Clusters) -> None:
     before = len(clusters.list())
     host, _, port = clusters.address.rpartition(":")
     head = "POST /clusters HTTP/1.1\r\nContent-Type: application/json\r\n\r\n"
@@ -252,13 +252,13 @@ def test_a_cluster_whose_client_has_gone_is_deleted(clusters: Clusters) -> None:
         assert cluster.id in [each.id for each in clusters.list()]
 
 
-def test_an_address_that_is_none_is_refused() -> None:
+def test_an_invalid_address_is_refused() -> None:
     with pytest.raises(ClusterRefused, match=r"a\.\.b"):
         Clusters.at("http://a..b:80").create()
 
 
 @pytest.mark.full
-def test_numbers_go_on_when_the_process_that_makes_clusters_was_killed() -> None:
+def test_cluster_numbers_continue_after_the_cluster_process_is_killed() -> None:
     with SubprocessBroker(testing=True) as broker:
         clusters = Clusters.at(broker.http)
         old = clusters.create()
@@ -334,7 +334,7 @@ def test_the_number_of_open_clusters_is_limited() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("killed", [False, True])
-def test_brokers_and_data_end_with_the_process_that_forked_them(killed: bool) -> None:
+def test_brokers_and_their_data_end_with_the_process_that_forked_them(killed: bool) -> None:
     process = _host_process(["-m", "odradek_broker.virtual_clusters"])
     assert process.stdin is not None
     with process, process.stdin:
@@ -371,7 +371,7 @@ finally:
 
 
 @pytest.mark.full
-def test_the_process_ends_although_the_program_has_forked_children() -> None:
+def test_the_cluster_process_ends_though_the_program_has_forked_children() -> None:
     subprocess.run([sys.executable, "-c", _WITH_A_CHILD], timeout=120, check=True)
 
 
@@ -392,7 +392,7 @@ def test_a_program_with_many_open_files_starts_clusters_and_brokers() -> None:
 
 
 @pytest.mark.full
-def test_a_host_without_free_descriptors_says_so() -> None:
+def test_a_cluster_process_without_free_descriptors_says_so() -> None:
     process = _host_process(["-c", _FEW_FILES])
     assert process.stdin is not None
     with process, process.stdin:
@@ -407,7 +407,7 @@ def test_a_host_without_free_descriptors_says_so() -> None:
         clusters.create().close()
 
 
-def test_steps_of_a_cluster_follow_the_table(tmp_path: Path) -> None:
+def test_a_cluster_takes_only_the_steps_of_its_state_table(tmp_path: Path) -> None:
     cluster = HostedCluster(1, tmp_path, {})
     for state in (State.RUNNING, State.STOPPING, State.STOPPED):
         with pytest.raises(RuntimeError, match="cannot go from stopped"):
@@ -464,7 +464,7 @@ def order(
         ("POST", "/clusters", " " * 70_000, 413),
     ],
 )
-def test_orders_that_are_refused(
+def test_bad_orders_over_http_are_refused(
     clusters: Clusters, method: str, path: str, body: str | None, status: int
 ) -> None:
     found, answer = order(clusters.address, method, path, body)
@@ -472,7 +472,7 @@ def test_orders_that_are_refused(
     assert answer["error"]
 
 
-def test_an_order_needs_its_content_type(clusters: Clusters) -> None:
+def test_an_order_needs_the_json_content_type(clusters: Clusters) -> None:
     assert order(clusters.address, "POST", "/clusters", "{}", "text/plain")[0] == 415
 
 
@@ -503,7 +503,7 @@ def test_a_broker_with_too_many_connections_says_so() -> None:
             Clusters.at(broker.http).list()
 
 
-def test_the_process_is_not_stopped_by_garbage(clusters: Clusters) -> None:
+def test_malformed_requests_do_not_stop_the_cluster_process(clusters: Clusters) -> None:
     host, _, port = clusters.address.rpartition(":")
     for text in (
         b"\r\n\r\n",
@@ -520,7 +520,7 @@ def test_the_process_is_not_stopped_by_garbage(clusters: Clusters) -> None:
 
 
 @pytest.mark.full
-def test_a_broker_under_test_hands_on_the_largest_orders() -> None:
+def test_a_broker_under_test_forwards_the_largest_orders() -> None:
     body = json.dumps({"settings": {"an.application": "\u00e9" * 30_000}}, ensure_ascii=False)
     with SubprocessBroker(testing=True) as broker:
         status, answer = order(broker.http, "POST", "/clusters", body.encode())

@@ -27,7 +27,7 @@ def producer(**settings: Any) -> ProducerConfig:
     return ProducerConfig.from_settings(settings)
 
 
-def test_c03_defaults() -> None:
+def test_c03_producer_defaults_are_those_of_kafka() -> None:
     config = producer()
     assert (config.acks, config.retries, config.batch_size) == (-1, 2**31 - 1, 16384)
     assert (config.linger_ms, config.buffer_memory) == (5, 33554432)
@@ -41,7 +41,7 @@ def test_c03_defaults() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"acks": 1}, {"acks": "0"}, {"retries": 0}])
-def test_c01_what_idempotence_cannot_have_turns_it_off_or_is_an_error(
+def test_c01_settings_that_conflict_with_idempotence_turn_it_off_or_fail(
     settings: dict[str, Any],
 ) -> None:
     assert not producer(**settings).enable_idempotence
@@ -98,13 +98,13 @@ def test_wrong_settings_are_named(settings: dict[str, Any], words: str) -> None:
     assert isinstance(caught.value, ValueError | OdradekError)
 
 
-def test_text_and_dotted_names_are_taken() -> None:
+def test_settings_may_be_texts_with_dotted_names() -> None:
     config = producer(**{"linger.ms": "20", "acks": "ALL", "enable.idempotence": "false"})
     assert (config.linger_ms, config.acks, config.enable_idempotence) == (20, -1, False)
     assert producer(linger_ms=3.0).linger_ms == 3
 
 
-def test_addresses() -> None:
+def test_bootstrap_addresses_are_parsed() -> None:
     config = producer(bootstrap_servers="a:1, b ,PLAINTEXT://c:3,[::1]:4")
     assert [split_address(a) for a in config.bootstrap_servers] == [
         ("a", 1),
@@ -115,7 +115,7 @@ def test_addresses() -> None:
 
 
 @pytest.mark.parametrize("cls", [ClientConfig, AdminConfig, ConsumerConfig, ProducerConfig])
-def test_every_row_is_documented_and_its_default_is_legal(cls: type[ClientConfig]) -> None:
+def test_every_setting_is_documented_and_has_a_legal_default(cls: type[ClientConfig]) -> None:
     config = cls.from_settings({})
     for name, row in cls.rows().items():
         assert row.doc.endswith("."), name
@@ -126,7 +126,7 @@ def test_every_row_is_documented_and_its_default_is_legal(cls: type[ClientConfig
         config.client_id = "other"  # type: ignore[misc]
 
 
-def test_group_protocol_leaves_to_the_broker_what_is_the_brokers() -> None:
+def test_the_consumer_protocol_refuses_settings_that_the_broker_has() -> None:
     settings = ConsumerConfig.from_settings({"group.protocol": "consumer", "group_id": "g"})
     assert settings.group_protocol == "consumer"
     for name, value in (
@@ -147,7 +147,7 @@ def test_the_page_of_settings_is_up_to_date() -> None:
     )
 
 
-def test_the_keyword_arguments_are_up_to_date() -> None:
+def test_the_generated_keyword_arguments_are_up_to_date() -> None:
     assert Path(written.__file__).read_text("utf-8") == keywords(), (
         "run: python -m odradek_client.config.keywords_maker > client/odradek_client/config/keywords.py"
     )
@@ -164,7 +164,7 @@ CLASSES: list[tuple[Any, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("client", "keywords", "config"), CLASSES)
-def test_a_client_takes_its_settings_as_keyword_arguments_and_nothing_else(
+def test_a_client_takes_its_settings_as_keyword_arguments_only(
     client: Any, keywords: Any, config: Any
 ) -> None:
     signature = inspect.signature(client)
@@ -176,9 +176,7 @@ def test_a_client_takes_its_settings_as_keyword_arguments_and_nothing_else(
 
 
 @pytest.mark.parametrize(("client", "keywords", "config"), CLASSES)
-def test_every_default_is_of_the_type_that_is_written_for_it(
-    client: Any, keywords: Any, config: Any
-) -> None:
+def test_every_default_has_its_declared_type(client: Any, keywords: Any, config: Any) -> None:
     for name, hint in get_type_hints(keywords).items():
         default = config.rows()[name].default
         kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
@@ -186,7 +184,7 @@ def test_every_default_is_of_the_type_that_is_written_for_it(
 
 
 @pytest.mark.parametrize(("client", "keywords", "config"), CLASSES)
-def test_names_with_dots_in_a_dictionary_are_settings(
+def test_clients_take_dotted_names_from_a_dictionary(
     client: Any, keywords: Any, config: Any
 ) -> None:
     given: dict[str, Any] = {"bootstrap.servers": "example.org:9", "request.timeout.ms": "7000"}
@@ -201,7 +199,7 @@ def test_names_with_dots_in_a_dictionary_are_settings(
 
 
 @pytest.mark.parametrize("kind", [ProducerConfig, ConsumerConfig, AdminConfig])
-def test_protection_that_is_not_there_is_not_promised(kind: Any) -> None:
+def test_unsupported_security_protocols_are_refused(kind: Any) -> None:
     assert kind.from_settings({"security.protocol": "plaintext"}).security_protocol == "plaintext"
     assert kind.from_settings({"security.protocol": "ssl"}).tls is not None
     for value in ("SASL_PLAINTEXT", "SASL_SSL"):

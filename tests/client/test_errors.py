@@ -11,7 +11,7 @@ from odradek_protocol.errors import ErrorCode
 
 
 @looped("code", [code for code in ErrorCode if code is not ErrorCode.NONE])
-def test_every_code_maps_and_keeps_whether_it_is_retriable(code: ErrorCode) -> None:
+def test_every_error_code_has_a_class_and_is_as_retriable_as_its_error(code: ErrorCode) -> None:
     error = error_for(code, "details", about="topic 'x'")
     assert error.code is code
     assert error.retriable == code.retriable
@@ -31,7 +31,7 @@ def test_every_code_maps_and_keeps_whether_it_is_retriable(code: ErrorCode) -> N
         (ErrorCode.INVALID_CONFIG, "The broker says: retention.ms is 'x'"),
     ],
 )
-def test_nothing_is_said_twice(code: ErrorCode, message: str) -> None:
+def test_an_error_message_repeats_no_words_of_the_broker(code: ErrorCode, message: str) -> None:
     text = str(error_for(code, message))
     assert text.count("exist") + text.count("does not h") + text.count("The broker says") == 1
 
@@ -50,7 +50,7 @@ def test_a_topic_that_the_broker_names_is_named_once(message: str, told: str) ->
     assert str(error_for(ErrorCode.INVALID_PARTITIONS, message, about="topic 'x'")) == told
 
 
-def test_the_words_of_a_broker_that_say_the_meaning_again_are_left_out() -> None:
+def test_broker_messages_that_repeat_the_meaning_of_the_code_are_left_out() -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert str(error_for(unknown, "The topic 'x' does not exist.")) == str(error_for(unknown))
     assert "The broker says: it went" in str(error_for(unknown, "it went"))
@@ -64,7 +64,7 @@ def test_an_unknown_code_is_not_retried_and_keeps_its_number() -> None:
     assert not error.retriable and "31999" in str(error)
 
 
-def test_none_is_no_error() -> None:
+def test_error_code_none_has_no_exception() -> None:
     with pytest.raises(ValueError, match="no error"):
         error_for(ErrorCode.NONE)
 
@@ -79,18 +79,18 @@ def test_none_is_no_error() -> None:
         (ErrorCode.REQUEST_TIMED_OUT, TimeoutError),
     ],
 )
-def test_kinds(code: ErrorCode, kind: type[Exception]) -> None:
+def test_error_codes_have_their_exception_class(code: ErrorCode, kind: type[Exception]) -> None:
     assert isinstance(error_for(code), kind)
 
 
-def test_the_docstring_shows_the_whole_tree() -> None:
+def test_the_docstring_shows_the_whole_exception_tree() -> None:
     shown = errors.__doc__ or ""
     for name, value in vars(errors).items():
         if isinstance(value, type) and issubclass(value, OdradekError):
             assert name in shown, f"{name} is missing from the tree in the docstring"
 
 
-def test_users_find_the_errors_in_the_public_package() -> None:
+def test_exceptions_are_in_the_public_package() -> None:
     import odradek
     from odradek.errors import BufferFull, ConfigError
 

@@ -126,7 +126,7 @@ async def test_c80_cancelled_calls_have_no_frames_of_the_client() -> None:
             )
 
 
-def test_c80_an_interrupted_pass_leaves_no_waiter(
+def test_c80_an_interrupted_pass_of_the_sender_leaves_no_waiter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Ctrl+C twice within a moment: the second may be raised at any line."""
@@ -161,7 +161,7 @@ def test_c80_an_interrupted_pass_leaves_no_waiter(
     assert "the program was interrupted" in told[0]
 
 
-async def test_c80_a_request_that_the_end_of_the_loop_cancels_is_sent_again() -> None:
+async def test_c80_a_request_cancelled_by_the_end_of_the_loop_is_sent_again() -> None:
     """`asyncio.run` also cancels the client's tasks, and then waits for the coroutine that closes
     the client."""
     async with (

@@ -86,7 +86,7 @@ async def received(consumer: Consumer, count: int) -> list[Any]:
     return records
 
 
-async def test_old_names_are_the_default(telemetry: Telemetry) -> None:
+async def test_old_semantic_conventions_are_the_default(telemetry: Telemetry) -> None:
     topic = telemetry.topic
     async with telemetry.producer() as producer:
         await producer.send_and_wait(topic, b"v", b"key")
@@ -128,7 +128,7 @@ async def test_old_names_are_the_default(telemetry: Telemetry) -> None:
     assert found["messaging.receive.messages"][0][1] == 2
 
 
-async def test_new_names_if_one_opts_in(
+async def test_new_semantic_conventions_are_used_after_opting_in(
     telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", "http, messaging")
@@ -168,7 +168,9 @@ async def test_new_names_if_one_opts_in(
     assert len(found["messaging.client.operation.duration"]) == 2
 
 
-async def test_both_names_with_dup(telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_both_semantic_conventions_are_used_with_dup(
+    telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", "messaging/dup,messaging")
     async with telemetry.producer() as producer:
         await producer.send_and_wait(telemetry.topic, b"v")
@@ -184,7 +186,7 @@ async def test_both_names_with_dup(telemetry: Telemetry, monkeypatch: pytest.Mon
     assert [count for _, count in found["messaging.process.duration"]] == [1]
 
 
-async def test_the_context_travels_in_headers_and_becomes_a_link(telemetry: Telemetry) -> None:
+async def test_the_trace_context_in_headers_becomes_a_link(telemetry: Telemetry) -> None:
     tracer = telemetry.tracers.get_tracer("test")
     async with telemetry.producer() as producer:
         with tracer.start_as_current_span("request") as request:
@@ -211,7 +213,7 @@ async def test_the_context_travels_in_headers_and_becomes_a_link(telemetry: Tele
     assert not process.status.is_ok
 
 
-async def test_headers_that_are_passed_on_get_the_new_context(telemetry: Telemetry) -> None:
+async def test_forwarded_headers_get_the_new_trace_context(telemetry: Telemetry) -> None:
     old = [("traceparent", b"00-" + b"1" * 32 + b"-" + b"2" * 16 + b"-01"), ("a", None)]
     async with telemetry.producer() as producer:
         await producer.send_and_wait(telemetry.topic, b"1", headers=old)
@@ -221,7 +223,7 @@ async def test_headers_that_are_passed_on_get_the_new_context(telemetry: Telemet
     assert linked(telemetry.spans("receive")[0]) == [context_of(telemetry.spans("publish")[0])]
 
 
-async def test_every_record_of_a_batch_has_a_span_and_links_have_a_limit(
+async def test_every_record_has_a_publish_span_and_receive_links_are_limited(
     telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(otel, "LINKS_MAX", 5)
@@ -238,7 +240,7 @@ async def test_every_record_of_a_batch_has_a_span_and_links_have_a_limit(
     assert max(len(span.links) for span in telemetry.spans("receive")) == 5
 
 
-async def test_each_record_of_an_iteration_has_a_span(telemetry: Telemetry) -> None:
+async def test_each_record_of_an_iteration_has_a_receive_span(telemetry: Telemetry) -> None:
     async with telemetry.producer() as producer:
         for number in range(5):
             await producer.send(telemetry.topic, b"%d" % number)
@@ -264,7 +266,7 @@ async def test_failures_end_spans_with_an_error(telemetry: Telemetry) -> None:
 
 
 @pytest.mark.full
-async def test_a_share_consumer(telemetry: Telemetry) -> None:
+async def test_a_share_consumer_has_receive_and_process_spans(telemetry: Telemetry) -> None:
     async with Admin(bootstrap_servers=telemetry.bootstrap) as admin:
         group = ConfigResource.group(telemetry.topic)
         await admin.alter_configs({group: {"share.auto.offset.reset": "earliest"}})
@@ -284,7 +286,7 @@ async def test_a_share_consumer(telemetry: Telemetry) -> None:
     assert process["messaging.kafka.consumer.group"] == telemetry.topic
 
 
-async def test_rows_of_arrow_have_one_span_for_all_that_were_sent_together(
+async def test_arrow_rows_sent_together_have_one_span(
     telemetry: Telemetry,
 ) -> None:
     topic = telemetry.topic
@@ -357,7 +359,9 @@ def test_blocking_clients_have_the_same_spans(telemetry: Telemetry) -> None:
         pass
 
 
-async def test_a_client_is_instrumented_once_and_can_be_as_before(telemetry: Telemetry) -> None:
+async def test_a_client_is_instrumented_once_and_can_be_uninstrumented(
+    telemetry: Telemetry,
+) -> None:
     producer = telemetry.producer()
     with pytest.raises(ValueError, match="already"):
         instrument(producer)
@@ -373,7 +377,7 @@ async def test_a_client_is_instrumented_once_and_can_be_as_before(telemetry: Tel
         pass
 
 
-def test_a_client_without_it_imports_nothing_of_it() -> None:
+def test_a_client_without_telemetry_does_not_import_opentelemetry() -> None:
     code = (
         "import sys, odradek\n"
         "odradek.Producer, odradek.Consumer, odradek.ShareConsumer\n"

@@ -87,7 +87,9 @@ async def produce_aiokafka(settings: Mapping[str, Any], topic: str) -> None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-async def test_right_and_wrong_passwords(plain: SubprocessBroker, mechanism: str) -> None:
+async def test_our_client_logs_in_with_the_right_password_only(
+    plain: SubprocessBroker, mechanism: str
+) -> None:
     for user in USERS:
         async with Producer(**plain.client_settings(user, mechanism=mechanism)) as producer:
             await producer.send_and_wait("orders", b"4 apples")
@@ -97,7 +99,9 @@ async def test_right_and_wrong_passwords(plain: SubprocessBroker, mechanism: str
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_confluent_kafka(plain: SubprocessBroker, mechanism: str) -> None:
+def test_confluent_kafka_logs_in_with_the_right_password_only(
+    plain: SubprocessBroker, mechanism: str
+) -> None:
     right = plain.confluent_settings("alice", mechanism=mechanism)
     assert produce_confluent(right, "orders") == ""
     wrong = plain.confluent_settings("alice", mechanism=mechanism, password="guessed")
@@ -106,14 +110,16 @@ def test_confluent_kafka(plain: SubprocessBroker, mechanism: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-async def test_aiokafka(plain: SubprocessBroker, mechanism: str) -> None:
+async def test_aiokafka_logs_in_with_the_right_password_only(
+    plain: SubprocessBroker, mechanism: str
+) -> None:
     await produce_aiokafka(plain.aiokafka_settings("bob", mechanism=mechanism), "orders")
     wrong = plain.aiokafka_settings("bob", mechanism=mechanism, password="guessed")
     with pytest.raises(aiokafka.errors.KafkaError):
         await produce_aiokafka(wrong, "orders")
 
 
-def test_kafka_python(plain: SubprocessBroker) -> None:
+def test_kafka_python_logs_in(plain: SubprocessBroker) -> None:
     producer = kafka.KafkaProducer(**plain.aiokafka_settings("bob"), metrics_enabled=False)
     try:
         assert producer.send("orders", b"4 apples").get(20).topic == "orders"
@@ -121,12 +127,12 @@ def test_kafka_python(plain: SubprocessBroker) -> None:
         producer.close()
 
 
-def test_nobody_comes_in_without_a_password(plain: SubprocessBroker) -> None:
+def test_a_client_without_a_password_is_refused(plain: SubprocessBroker) -> None:
     with pytest.raises(MetadataTimeout):
         sync.Producer(bootstrap_servers=plain.bootstrap).start(timeout_ms=500)
 
 
-def test_no_password_is_in_the_command_line(plain: SubprocessBroker) -> None:
+def test_passwords_are_not_in_the_command_line(plain: SubprocessBroker) -> None:
     line = Path(f"/proc/{plain.pid}/cmdline")
     if not line.exists():
         pytest.skip("this system has no /proc")
@@ -135,7 +141,7 @@ def test_no_password_is_in_the_command_line(plain: SubprocessBroker) -> None:
 
 
 @pytest.mark.full
-def test_users_are_the_same_after_a_restart_with_a_directory_of_ones_own(tmp_path: Path) -> None:
+def test_users_and_certificates_survive_a_restart_with_a_data_directory(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     with SubprocessBroker(data_dir=folder, users=USERS, tls=True) as broker:
         ca, address = broker.ca_file.read_bytes(), broker.bootstrap
@@ -155,7 +161,9 @@ def other_authority(folder: Path) -> Path:
     return Security(folder, tls=True).ca_file
 
 
-async def test_our_client_and_authorities(guarded: SubprocessBroker, tmp_path: Path) -> None:
+async def test_our_client_trusts_only_the_brokers_certificate_authority(
+    guarded: SubprocessBroker, tmp_path: Path
+) -> None:
     settings = guarded.client_settings("bob")
     assert settings["security_protocol"] == "SASL_SSL"
     async with Producer(**settings) as producer:
@@ -165,7 +173,9 @@ async def test_our_client_and_authorities(guarded: SubprocessBroker, tmp_path: P
         await Producer(**settings).start()
 
 
-def test_confluent_kafka_and_authorities(guarded: SubprocessBroker, tmp_path: Path) -> None:
+def test_confluent_kafka_trusts_only_the_brokers_certificate_authority(
+    guarded: SubprocessBroker, tmp_path: Path
+) -> None:
     settings = guarded.confluent_settings("bob")
     assert produce_confluent(settings, "orders") == ""
     settings["ssl.ca.location"] = str(other_authority(tmp_path))
@@ -173,7 +183,9 @@ def test_confluent_kafka_and_authorities(guarded: SubprocessBroker, tmp_path: Pa
 
 
 @pytest.mark.full
-async def test_aiokafka_and_authorities(guarded: SubprocessBroker, tmp_path: Path) -> None:
+async def test_aiokafka_trusts_only_the_brokers_certificate_authority(
+    guarded: SubprocessBroker, tmp_path: Path
+) -> None:
     settings = guarded.aiokafka_settings("bob")
     await produce_aiokafka(settings, "orders")
     settings["ssl_context"] = ssl.create_default_context(cafile=str(other_authority(tmp_path)))
@@ -181,7 +193,7 @@ async def test_aiokafka_and_authorities(guarded: SubprocessBroker, tmp_path: Pat
         await produce_aiokafka(settings, "orders")
 
 
-async def test_tls_without_users() -> None:
+async def test_a_broker_may_have_tls_without_users() -> None:
     async with Broker(tls=True) as broker:
         settings = broker.client_settings()
         assert settings["security_protocol"] == "SSL" and "sasl_mechanism" not in settings
@@ -190,7 +202,9 @@ async def test_tls_without_users() -> None:
         await broker.assertions.assert_produced("orders", b"4 apples")
 
 
-def test_tls_without_cryptography(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_tls_without_the_package_cryptography_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(CryptographyMissing, match=r"pip install 'odradek\[tls\]'"):
         _ = Security(tmp_path, tls=True).ca_file
@@ -199,7 +213,7 @@ def test_tls_without_cryptography(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 # --- Rights ---------------------------------------------------------------------------------------
 
 
-async def test_our_client_and_a_denied_topic(guarded: SubprocessBroker) -> None:
+async def test_our_client_may_not_write_to_a_denied_topic(guarded: SubprocessBroker) -> None:
     async with Producer(**guarded.client_settings("bob")) as producer:
         await producer.send_and_wait("orders", b"4 apples")
         with pytest.raises(TopicAuthorizationFailed, match="secrets"):
@@ -208,14 +222,14 @@ async def test_our_client_and_a_denied_topic(guarded: SubprocessBroker) -> None:
         await producer.send_and_wait("secrets", b"4 apples")
 
 
-def test_confluent_kafka_and_a_denied_topic(guarded: SubprocessBroker) -> None:
+def test_confluent_kafka_may_not_write_to_a_denied_topic(guarded: SubprocessBroker) -> None:
     settings = guarded.confluent_settings("bob")
     assert produce_confluent(settings, "secrets") == "TOPIC_AUTHORIZATION_FAILED"
     assert produce_confluent(guarded.confluent_settings("alice"), "secrets") == ""
 
 
 @pytest.mark.full
-async def test_aiokafka_and_a_denied_topic(guarded: SubprocessBroker) -> None:
+async def test_aiokafka_may_not_write_to_a_denied_topic(guarded: SubprocessBroker) -> None:
     with pytest.raises(aiokafka.errors.TopicAuthorizationFailedError):
         await produce_aiokafka(guarded.aiokafka_settings("bob"), "secrets")
 
@@ -230,7 +244,7 @@ def test_assertions_log_in_as_a_superuser(guarded: SubprocessBroker) -> None:
 
 
 @pytest.mark.full
-def test_a_container(tmp_path: Path) -> None:
+def test_a_container_may_have_users_and_tls(tmp_path: Path) -> None:
     with KafkaContainer(users=USERS, tls=True) as container:
         settings = container.broker.client_settings("bob")
         assert settings["bootstrap_servers"] == container.get_bootstrap_server()
@@ -238,7 +252,9 @@ def test_a_container(tmp_path: Path) -> None:
             producer.send_and_wait("orders", b"4 apples")
 
 
-def test_a_virtual_cluster(odradek_clusters: Clusters, tmp_path: Path) -> None:
+def test_a_virtual_cluster_may_have_users_and_tls(
+    odradek_clusters: Clusters, tmp_path: Path
+) -> None:
     security = Security(tmp_path, users=USERS, tls=True, superusers=["alice"])
     with odradek_clusters.create(security.broker_settings()) as cluster:
         with sync.Producer(**security.client_settings(cluster.bootstrap)) as producer:
@@ -261,12 +277,12 @@ def test_a_virtual_cluster(odradek_clusters: Clusters, tmp_path: Path) -> None:
         ({"acls": True}, "acls=True needs superusers"),
     ],
 )
-def test_options_that_cannot_be_used(options: Any, text: str) -> None:
+def test_unusable_security_options_are_refused(options: Any, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         Broker(**options)
 
 
-def test_logins_that_cannot_be_used(plain: SubprocessBroker) -> None:
+def test_unusable_logins_are_refused(plain: SubprocessBroker) -> None:
     with pytest.raises(ValueError, match="no user 'eve', only alice, bob"):
         plain.client_settings("eve")
     with pytest.raises(ValueError, match="mechanism='GSSAPI' must be one of PLAIN"):

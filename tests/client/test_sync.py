@@ -75,7 +75,7 @@ def take(consumer: sync.Consumer, count: int) -> list[ConsumerRecord]:
         (sync.Admin, admin.Admin),
     ],
 )
-def test_every_public_method_is_there_and_blocks(blocking: Any, original: Any) -> None:
+def test_every_public_method_has_a_blocking_form(blocking: Any, original: Any) -> None:
     # `send_nowait` is for programs whose event loop runs meanwhile; `send` is as fast. The others
     # are for objects that must be called in the event loop's thread.
     left_out = {"send_nowait", "produce_lines", "produce_batch", "poll_rows"}
@@ -88,7 +88,7 @@ def test_every_public_method_is_there_and_blocks(blocking: Any, original: Any) -
             assert made.__doc__, name
 
 
-def test_records_go_through(broker: LiveBroker, topic: str) -> None:
+def test_the_blocking_consumer_reads_and_seeks(broker: LiveBroker, topic: str) -> None:
     produce(broker, topic, 100)
     with a_consumer(broker, topic) as consumer:
         records = take(consumer, 100)
@@ -101,7 +101,9 @@ def test_records_go_through(broker: LiveBroker, topic: str) -> None:
         assert consumer.poll(20) == []
 
 
-def test_iteration_commits_what_was_handed_out(broker: LiveBroker, topic: str) -> None:
+def test_commit_in_an_iteration_commits_returned_records_only(
+    broker: LiveBroker, topic: str
+) -> None:
     produce(broker, topic, 100)
     with a_consumer(broker, topic, group_id=topic, enable_auto_commit=False) as consumer:
         seen = take(consumer, 30)
@@ -165,7 +167,7 @@ def test_listeners_run_in_the_polling_thread_and_may_call_back(
     assert entries == [("assigned", 2, here), ("revoked", 2, here)]
 
 
-def test_what_a_listener_raises_comes_out_of_the_poll(broker: LiveBroker, topic: str) -> None:
+def test_an_exception_of_a_listener_is_raised_by_the_poll(broker: LiveBroker, topic: str) -> None:
     class Grumpy(RebalanceListener):
         def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
             raise LookupError("no")
@@ -185,7 +187,7 @@ def test_errors_are_those_of_the_asynchronous_classes(broker: LiveBroker, topic:
         assert topic in client.list_topics()
 
 
-def test_a_client_that_was_not_started_names_the_plain_way_to_start_it(broker: LiveBroker) -> None:
+def test_a_client_that_was_not_started_names_with_and_start(broker: LiveBroker) -> None:
     producer = sync.Producer(bootstrap_servers=broker.bootstrap)
     consumer = sync.Consumer("t", bootstrap_servers=broker.bootstrap)
     admin = sync.Admin(bootstrap_servers=broker.bootstrap)
@@ -293,9 +295,7 @@ def test_a_blocking_call_on_the_loops_own_thread_is_refused() -> None:
 
 
 @pytest.mark.full
-def test_a_forked_child_gets_an_error_that_asks_for_a_client_of_its_own(
-    broker: LiveBroker, topic: str
-) -> None:
+def test_a_client_in_a_forked_child_is_an_error(broker: LiveBroker, topic: str) -> None:
     program = textwrap.dedent(
         """
         import json, os, sys
@@ -344,7 +344,9 @@ def test_a_forked_child_gets_an_error_that_asks_for_a_client_of_its_own(
     assert len(json.loads(told)) == 6
 
 
-def test_membership_and_commits_without_a_waiter(broker: LiveBroker, topic: str) -> None:
+def test_the_blocking_consumer_has_is_member_and_commit_soon(
+    broker: LiveBroker, topic: str
+) -> None:
     produce(broker, topic, 3)
     with a_consumer(broker, topic, group_id=topic, enable_auto_commit=False) as consumer:
         assert not consumer.is_member

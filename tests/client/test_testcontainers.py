@@ -43,7 +43,7 @@ def config_of(container: KafkaContainer, name: str) -> str | None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
-def test_any_client_uses_it(client: Client, kafka: KafkaContainer) -> None:
+def test_every_client_uses_the_container(client: Client, kafka: KafkaContainer) -> None:
     address, topic = kafka.get_bootstrap_server(), f"orders-{client.name}"
     with sync.Admin(bootstrap_servers=address) as admin:
         admin.create_topics(NewTopic(topic))
@@ -51,19 +51,19 @@ def test_any_client_uses_it(client: Client, kafka: KafkaContainer) -> None:
     assert [record.value for record in client.consume(address, topic, 1)] == [b"4 apples"]
 
 
-def test_our_client_uses_it(kafka: KafkaContainer) -> None:
+def test_our_client_uses_the_container(kafka: KafkaContainer) -> None:
     with sync.Producer(bootstrap_servers=kafka.get_bootstrap_server()) as producer:
         assert producer.send_and_wait("ours", b"4 apples").offset == 0
 
 
-def test_variables_of_the_images_are_settings(kafka: KafkaContainer) -> None:
+def test_environment_variables_of_kafka_images_are_settings(kafka: KafkaContainer) -> None:
     assert config_of(kafka, "num.partitions") == "3"
     with sync.Admin(bootstrap_servers=kafka.get_bootstrap_server()) as admin:
         admin.create_topics(NewTopic("three"))
         assert len(admin.describe_topics("three")["three"].partitions) == 3
 
 
-def test_the_port_inside_leads_to_a_free_one(kafka: KafkaContainer) -> None:
+def test_the_container_port_is_mapped_to_a_free_port(kafka: KafkaContainer) -> None:
     address = kafka.get_bootstrap_server()
     assert address == f"{kafka.get_container_host_ip()}:{kafka.get_exposed_port(9093)}"
     assert kafka.get_exposed_port(9092) == kafka.get_exposed_port(9093) != 9093
@@ -72,7 +72,7 @@ def test_the_port_inside_leads_to_a_free_one(kafka: KafkaContainer) -> None:
 
 
 @pytest.mark.full
-def test_the_port_outside_can_be_chosen() -> None:
+def test_the_host_port_can_be_chosen() -> None:
     with KafkaContainer() as first:
         port = first.get_exposed_port(9093)
     with KafkaContainer().with_bind_ports(9093, port) as container:
@@ -83,7 +83,7 @@ def test_the_port_outside_can_be_chosen() -> None:
         KafkaContainer().with_bind_ports(9093, "any")
 
 
-def test_several_run_at_once(kafka: KafkaContainer) -> None:
+def test_several_containers_run_at_once(kafka: KafkaContainer) -> None:
     with KafkaContainer(port=9093).with_kraft().with_cluster_id("4L6g3nShT-eMCtK--X86sw") as other:
         assert other.get_bootstrap_server() != kafka.get_bootstrap_server()
         with sync.Admin(bootstrap_servers=other.get_bootstrap_server()) as admin:
@@ -91,7 +91,7 @@ def test_several_run_at_once(kafka: KafkaContainer) -> None:
 
 
 @pytest.mark.full
-def test_it_can_be_started_again_and_has_no_data_then() -> None:
+def test_a_container_can_be_started_again_without_its_data() -> None:
     container = KafkaContainer()
     container.stop()
     assert container.status == "not_started"
@@ -108,7 +108,7 @@ def test_it_can_be_started_again_and_has_no_data_then() -> None:
         container.get_bootstrap_server()
 
 
-def test_faults_are_ordered_of_its_broker(kafka: KafkaContainer) -> None:
+def test_a_container_takes_orders_of_faults(kafka: KafkaContainer) -> None:
     faults = kafka.broker.faults
     faults.fail("Produce", "NOT_ENOUGH_REPLICAS", topic="faulty")
     with sync.Producer(bootstrap_servers=kafka.get_bootstrap_server()) as producer:
@@ -118,7 +118,7 @@ def test_faults_are_ordered_of_its_broker(kafka: KafkaContainer) -> None:
 
 
 @pytest.mark.full
-def test_a_listener_of_another_name_and_protocol() -> None:
+def test_a_listener_may_have_another_name_and_protocol() -> None:
     jaas = (
         'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="for tests";'
     )
@@ -139,7 +139,7 @@ def test_a_listener_of_another_name_and_protocol() -> None:
 
 
 @pytest.mark.full
-def test_redpanda_has_the_same_broker() -> None:
+def test_a_redpanda_container_has_the_same_broker() -> None:
     with RedpandaContainer() as container:
         port = container.get_exposed_port(9092)
         assert container.get_bootstrap_server().endswith(f":{port}")
@@ -152,7 +152,7 @@ def test_redpanda_has_the_same_broker() -> None:
 # --- What Docker is needed for --------------------------------------------------------------------
 
 
-def test_a_bad_setting_is_an_error_with_its_name() -> None:
+def test_a_bad_setting_is_named_in_the_error() -> None:
     container = KafkaContainer(env={"KAFKA_NUM_PARTITIONS": "many"})
     with pytest.raises((BrokerFailed, ValueError), match=r"num\.partitions"):
         container.start()
@@ -193,7 +193,7 @@ def test_variables_without_effect_give_a_warning_with_the_reason() -> None:
         container._settings()
 
 
-def test_a_file_of_variables(tmp_path: Path) -> None:
+def test_environment_variables_may_come_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "kafka.env"
     path.write_text("# a comment\n\nexport KAFKA_A='1 2'\nKAFKA_B = \"=\"\n")
     assert KafkaContainer().with_env_file(path).env == {"KAFKA_A": "1 2", "KAFKA_B": "="}
@@ -202,7 +202,7 @@ def test_a_file_of_variables(tmp_path: Path) -> None:
         KafkaContainer().with_env_file(path)
 
 
-def test_orders_that_only_docker_could_carry_out() -> None:
+def test_methods_that_need_docker_are_refused() -> None:
     container = KafkaContainer()
     refused = {
         "exec": (["kafka-topics"],),
@@ -239,7 +239,7 @@ def parameters_of(function: Any) -> list[tuple[str, Any, Any]]:
 
 
 @pytest.mark.parametrize("name", ["KafkaContainer", "RedpandaContainer"])
-def test_the_shape_is_that_of_testcontainers(name: str) -> None:
+def test_the_classes_have_the_methods_of_testcontainers(name: str) -> None:
     pytest.importorskip("testcontainers")
     try:
         theirs = getattr(importlib.import_module("testcontainers.community.kafka"), name)

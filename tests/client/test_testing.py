@@ -96,7 +96,7 @@ class TestWithSettings:
     def odradek_broker_settings(self) -> dict[str, object]:
         return {"num.partitions": 3, "auto.create.topics.enable": False}
 
-    async def test_the_fixture_of_settings_is_laid_over_the_defaults(
+    async def test_the_settings_fixture_overrides_the_defaults(
         self, odradek_broker: SubprocessBroker
     ) -> None:
         names = ("num.partitions", "auto.create.topics.enable", "log.retention.ms")
@@ -153,7 +153,7 @@ async def test_a_consumer_of_a_new_group_does_not_wait_for_others(
         assert (await consumer.getone()).value == b"one"
 
 
-async def test_a_broker_in_this_process(tmp_path: Path) -> None:
+async def test_a_broker_runs_in_this_process(tmp_path: Path) -> None:
     async with Broker(data_dir=tmp_path / "data", settings={"num.partitions": 1}) as broker:
         address = broker.bootstrap
         await write(address, "t", b"one")
@@ -169,7 +169,7 @@ async def test_a_broker_in_this_process(tmp_path: Path) -> None:
         pass
 
 
-async def test_a_broker_in_a_process_of_its_own() -> None:
+async def test_a_broker_runs_in_its_own_process() -> None:
     async with Broker(mode="subprocess") as broker:
         await write(broker.bootstrap, "t", b"one")
         await broker.kill()
@@ -195,7 +195,7 @@ async def test_a_broker_in_process_that_cannot_start_says_why(tmp_path: Path) ->
                 pass
 
 
-def test_what_was_not_started_has_no_address(tmp_path: Path) -> None:
+def test_a_broker_that_was_not_started_has_no_address(tmp_path: Path) -> None:
     with pytest.raises(IllegalState, match="not started"):
         _ = SubprocessBroker(data_dir=tmp_path).bootstrap
     with pytest.raises(ValueError, match="mode='thread'"):
@@ -203,7 +203,7 @@ def test_what_was_not_started_has_no_address(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-async def test_a_group_goes_on_when_its_broker_was_killed(
+async def test_a_group_continues_after_its_broker_was_killed(
     odradek_broker: SubprocessBroker, unique_topic: str
 ) -> None:
     """Connections, coordinator and membership are restored; no record is lost or duplicated."""
@@ -230,7 +230,7 @@ async def test_a_group_goes_on_when_its_broker_was_killed(
         assert committed.offset == 3
 
 
-async def test_faults_can_be_ordered_of_a_broker_under_test(
+async def test_a_broker_under_test_takes_orders_of_faults(
     odradek_faulty_broker: SubprocessBroker, unique_topic: str
 ) -> None:
     async with Broker(testing=True) as inside:
@@ -261,7 +261,7 @@ sys.stdin.read()
 
 @pytest.mark.parametrize("killed", budget.of_which([False, True], [True]))
 @pytest.mark.parametrize("has_place", budget.of_which([False, True], [False]))
-def test_a_broker_ends_with_the_program_that_forgot_it(
+def test_a_broker_ends_with_a_program_that_never_closed_it(
     tmp_path: Path, killed: bool, has_place: bool
 ) -> None:
     folder = tmp_path / "kept"
@@ -294,6 +294,8 @@ def test_a_broker_ends_with_the_program_that_forgot_it(
             assert asyncio.run(read(broker.bootstrap, "orders", 1)) == [b"one"]
 
 
-def test_faults_say_which_fixture_takes_orders(odradek_broker: SubprocessBroker) -> None:
+def test_the_faults_error_names_the_fixture_that_takes_orders(
+    odradek_broker: SubprocessBroker,
+) -> None:
     with pytest.raises(IllegalState, match="odradek_faulty_broker"):
         odradek_broker.faults.clear()

@@ -29,7 +29,7 @@ from odradek_protocol.settings import parse_iso_duration_ms
         ("P106751991167D", 9_223_372_036_828_800_000),
     ],
 )
-def test_iso_durations(text: str, duration_ms: int) -> None:
+def test_iso_durations_are_parsed(text: str, duration_ms: int) -> None:
     assert parse_iso_duration_ms(text) == duration_ms
 
 

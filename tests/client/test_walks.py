@@ -46,7 +46,7 @@ def traced() -> Iterator[set[str]]:
         sys.setprofile(None)
 
 
-async def test_a_send(odradek_broker: SubprocessBroker) -> None:
+async def test_a_send_enters_the_documented_files_only(odradek_broker: SubprocessBroker) -> None:
     async with Producer(bootstrap_servers=odradek_broker.bootstrap) as producer:
         await producer.send_and_wait("t", b"first", key=b"key")
         with traced() as entered:
@@ -56,7 +56,9 @@ async def test_a_send(odradek_broker: SubprocessBroker) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-async def test_a_poll(odradek_broker: SubprocessBroker, protocol: str) -> None:
+async def test_a_poll_enters_the_documented_files_only(
+    odradek_broker: SubprocessBroker, protocol: str
+) -> None:
     address = odradek_broker.bootstrap
     async with (
         Producer(bootstrap_servers=address) as producer,

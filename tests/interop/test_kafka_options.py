@@ -60,6 +60,6 @@ def test_bootstrap_leaves_out_what_wants_a_broker_of_ours(repository: Path) -> N
     ]
     ran = run_pytest(repository, "--collect-only", "--bootstrap", "127.0.0.1:1", *files)
     assert ran.returncode == 0, ran.stdout
-    assert "test_t77_an_admin_ends_what_was_prepared" in ran.stdout
+    assert "test_t77_an_admin_ends_prepared_transactions" in ran.stdout
     assert "test_restart" not in ran.stdout
-    assert "test_t50_commits_survive" not in ran.stdout
+    assert "test_t50_transactions_survive" not in ran.stdout

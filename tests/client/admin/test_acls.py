@@ -61,7 +61,7 @@ async def test_acls_are_created_described_and_deleted(secured: Broker) -> None:
         assert set(await admin.describe_acls()) == {cluster, group}
 
 
-async def test_what_is_no_acl_is_raised_and_the_others_are_made(secured: Broker) -> None:
+async def test_an_invalid_acl_is_an_error_and_the_valid_ones_are_created(secured: Broker) -> None:
     async with Admin(bootstrap_servers=secured.bootstrap) as admin:
         bad = AclBinding.topic("orders", "alice", O.READ)
         good = AclBinding.topic("orders", ALICE, O.READ)
@@ -72,7 +72,9 @@ async def test_what_is_no_acl_is_raised_and_the_others_are_made(secured: Broker)
             await admin.create_acls("orders")  # type: ignore[arg-type]
 
 
-async def test_without_an_authorizer_the_error_says_what_to_set(odradek_broker: Broker) -> None:
+async def test_acl_calls_without_an_authorizer_name_the_setting_to_set(
+    odradek_broker: Broker,
+) -> None:
     async with Admin(bootstrap_servers=odradek_broker.bootstrap) as admin:
         for call in (
             admin.describe_acls(),
@@ -84,7 +86,7 @@ async def test_without_an_authorizer_the_error_says_what_to_set(odradek_broker: 
             assert raised.value.code is ErrorCode.SECURITY_DISABLED
 
 
-async def test_errors_name_what_is_denied_and_the_right_to_ask_for(tmp_path: Path) -> None:
+async def test_authorization_errors_name_the_resource_and_the_missing_right(tmp_path: Path) -> None:
     settings = {**AUTHORIZER, "super.users": "User:nobody-here"}
     async with Broker(data_dir=tmp_path / "data", settings=settings) as broker:
         bootstrap = broker.bootstrap

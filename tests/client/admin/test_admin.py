@@ -93,7 +93,7 @@ async def test_create_topics_in_every_version(version: int) -> None:
         assert request.validate_only
 
 
-async def test_replicas_by_hand() -> None:
+async def test_a_topic_is_created_with_a_manual_replica_assignment() -> None:
     async with ScriptedBroker() as broker:
         broker.always(ApiKey.CREATE_TOPICS, created(broker))
         async with admin(broker) as running:
@@ -136,7 +136,7 @@ async def test_the_controller_is_looked_up_and_followed() -> None:
         assert len(two.received(ApiKey.CREATE_TOPICS)) == 1
 
 
-async def test_a_controller_that_stays_wrong_is_an_error_in_the_end() -> None:
+async def test_not_controller_is_raised_when_the_call_times_out() -> None:
     async with ScriptedBroker() as broker:
         broker.always(ApiKey.CREATE_TOPICS, created(broker, t=ErrorCode.NOT_CONTROLLER))
         async with admin(broker, default_api_timeout_ms=100) as running:
@@ -145,7 +145,7 @@ async def test_a_controller_that_stays_wrong_is_an_error_in_the_end() -> None:
         assert len(broker.received(ApiKey.CREATE_TOPICS)) > 3
 
 
-async def test_only_what_failed_is_tried_again_also_behind_a_lost_connection() -> None:
+async def test_only_failed_topics_are_retried_after_a_lost_connection_or_throttling() -> None:
     async with ScriptedBroker() as broker:
         throttled = created(broker, b=ErrorCode.THROTTLING_QUOTA_EXCEEDED)
         broker.on(ApiKey.CREATE_TOPICS, HANG_UP, throttled, created(broker))
@@ -179,7 +179,7 @@ async def test_delete_topics_by_name_in_every_version(version: int) -> None:
         assert len(broker.received(ApiKey.DELETE_TOPICS)) == 2, "missing is an answer here"
 
 
-async def test_list_and_describe_topics() -> None:
+async def test_topics_are_listed_and_described() -> None:
     async with ScriptedBroker(topics={"b": 2, "a": 1}) as broker:
         broker.leaders = {("b", 1): -1}
         async with admin(broker) as running:
@@ -191,7 +191,7 @@ async def test_list_and_describe_topics() -> None:
         assert not broker.received(ApiKey.METADATA)[-1].allow_auto_topic_creation
 
 
-async def test_create_partitions() -> None:
+async def test_create_partitions_sends_the_new_partition_count() -> None:
     async with ScriptedBroker() as broker:
         broker.always(
             ApiKey.CREATE_PARTITIONS,
@@ -206,7 +206,7 @@ async def test_create_partitions() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
-async def test_describe_configs_goes_to_the_broker_it_is_about(version: int) -> None:
+async def test_describe_configs_of_a_broker_goes_to_that_broker(version: int) -> None:
     def answer(request: Any, _: int) -> DescribeConfigsResponse:
         return DescribeConfigsResponse(
             results=[
@@ -245,7 +245,7 @@ async def test_describe_configs_goes_to_the_broker_it_is_about(version: int) -> 
         assert request.include_documentation == (version >= 3)
 
 
-async def test_alter_configs_sets_and_unsets_single_ones() -> None:
+async def test_alter_configs_sets_and_unsets_single_settings() -> None:
     def answer(request: Any, _: int) -> IncrementalAlterConfigsResponse:
         return IncrementalAlterConfigsResponse(
             responses=[
@@ -277,7 +277,7 @@ async def test_alter_configs_sets_and_unsets_single_ones() -> None:
 
 
 @pytest.mark.parametrize("served", [True, False])
-async def test_describe_cluster_also_of_brokers_that_cannot(served: bool) -> None:
+async def test_describe_cluster_also_works_on_brokers_without_its_api(served: bool) -> None:
     versions: dict[ApiKey, Any] = {} if served else {ApiKey.DESCRIBE_CLUSTER: None}
     async with ScriptedBroker(3, versions=versions) as broker:
         broker.always(
@@ -333,7 +333,7 @@ async def test_list_offsets_asks_every_leader() -> None:
         assert request.isolation_level == 1 and request.replica_id == -1
 
 
-async def test_list_offsets_follows_a_leader_and_tells_what_is_missing() -> None:
+async def test_list_offsets_follows_a_moved_leader_and_names_missing_partitions() -> None:
     async with ScriptedBroker(topics={"t": 1}) as broker:
         not_leader = offsets(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         broker.on(ApiKey.LIST_OFFSETS, not_leader, HANG_UP, offsets())
@@ -369,7 +369,7 @@ def unknown_at_first(times: int) -> Any:
     return answer
 
 
-async def test_a_topic_that_was_created_is_waited_for() -> None:
+async def test_calls_wait_for_the_metadata_of_a_topic_just_created() -> None:
     """The wait lasts as long as the call may take, since the controller has created the topic."""
     async with ScriptedBroker() as broker:
         broker.always(ApiKey.CREATE_TOPICS, created(broker))
@@ -383,7 +383,7 @@ async def test_a_topic_that_was_created_is_waited_for() -> None:
             assert await running.list_offsets({("t", 0): -1})
 
 
-async def test_a_topic_that_exists_already_is_waited_for_too() -> None:
+async def test_calls_wait_for_the_metadata_of_a_topic_that_already_exists() -> None:
     async with ScriptedBroker(topics={"t": 1}) as broker:
         exists = created(broker, t=ErrorCode.TOPIC_ALREADY_EXISTS)
         broker.always(ApiKey.CREATE_TOPICS, exists)
@@ -394,7 +394,7 @@ async def test_a_topic_that_exists_already_is_waited_for_too() -> None:
             assert await running.describe_topics("t")
 
 
-async def test_what_was_not_created_is_missing_at_once() -> None:
+async def test_a_topic_that_was_not_created_is_missing_at_once() -> None:
     """The same holds for topics that were only validated, or deleted since."""
     async with ScriptedBroker() as broker:
         broker.always(ApiKey.CREATE_TOPICS, created(broker))
@@ -418,7 +418,7 @@ async def test_what_was_not_created_is_missing_at_once() -> None:
                 assert len(broker.received(ApiKey.METADATA)) == before + 2
 
 
-async def test_what_was_created_long_ago_and_is_gone_is_missing_at_once(
+async def test_a_topic_created_long_ago_and_deleted_is_missing_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The topic may have been deleted: nodes get a new topic within seconds, or never."""
@@ -434,7 +434,7 @@ async def test_what_was_created_long_ago_and_is_gone_is_missing_at_once(
             assert len(broker.received(ApiKey.METADATA)) == before + 1
 
 
-async def test_where_there_are_several_nodes_one_may_not_have_heard_of_a_topic() -> None:
+async def test_list_offsets_retries_a_leader_that_does_not_know_the_topic_yet() -> None:
     async with ScriptedBroker(1, topics={"t": 1}) as one, ScriptedBroker(2) as two:
         one.peers = two.peers = [one, two]
         for broker in (one, two):

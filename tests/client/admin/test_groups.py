@@ -62,7 +62,9 @@ def bootstrap(live_bootstrap: str) -> str:
     return live_bootstrap
 
 
-async def test_a_group_from_its_first_offset_to_its_end(bootstrap: str, unique_topic: str) -> None:
+async def test_group_offsets_are_set_listed_and_deleted_with_their_group(
+    bootstrap: str, unique_topic: str
+) -> None:
     group, first, second = unique_topic, (unique_topic, 0), (unique_topic, 1)
     async with Admin(bootstrap_servers=bootstrap) as running:
         await running.create_topics(NewTopic(unique_topic, 2))
@@ -96,7 +98,9 @@ async def test_a_group_from_its_first_offset_to_its_end(bootstrap: str, unique_t
             await running.delete_group_offsets(group, [first])
 
 
-async def test_o14_a_group_with_members_is_left_alone(bootstrap: str, unique_topic: str) -> None:
+async def test_o14_offsets_of_a_group_with_members_cannot_be_changed(
+    bootstrap: str, unique_topic: str
+) -> None:
     group, place = unique_topic, TopicPartition(unique_topic, 0)
     async with Admin(bootstrap_servers=bootstrap) as running:
         await running.create_topics(NewTopic(unique_topic, 2))
@@ -162,7 +166,9 @@ async def test_kip848_a_consumer_group_is_described_like_any_other(
         await running.delete_groups(group)
 
 
-async def test_o06_partitions_that_do_not_exist(bootstrap: str, unique_topic: str) -> None:
+async def test_o06_offsets_of_missing_partitions_are_refused_by_partition(
+    bootstrap: str, unique_topic: str
+) -> None:
     place, nowhere = TopicPartition(unique_topic, 0), TopicPartition(unique_topic, 7)
     async with Admin(bootstrap_servers=bootstrap) as running:
         await running.create_topics(NewTopic(unique_topic, 1))
@@ -215,7 +221,7 @@ def deleted(request: Any, version: int) -> DeleteGroupsResponse:
     )
 
 
-async def test_what_one_coordinator_has_done_counts_when_another_one_is_lost() -> None:
+async def test_results_of_one_coordinator_are_kept_when_another_is_lost() -> None:
     async with ScriptedBroker(1) as one, ScriptedBroker(2) as two:
         one.peers = two.peers = [one, two]
         homes = {"a": one, "b": two}
@@ -244,7 +250,7 @@ async def test_what_one_coordinator_has_done_counts_when_another_one_is_lost() -
         ]
 
 
-async def test_kip518_filters_are_kafkas_names() -> None:
+async def test_kip518_state_and_type_filters_are_sent_as_kafka_spells_them() -> None:
     async with ScriptedBroker(versions={ApiKey.LIST_GROUPS: (0, 5)}) as broker:
         broker.always(ApiKey.LIST_GROUPS, listed())
         async with admin(broker) as running:
@@ -282,9 +288,7 @@ def described(code: int = E.NONE, state: str = "Stable", **fields: Any) -> Any:
     )
 
 
-async def test_a_group_that_is_missing_is_missing_also_where_consumer_groups_are_switched_off() -> (
-    None
-):
+async def test_a_missing_group_is_an_error_also_without_the_consumer_protocol() -> None:
     """group.coordinator.rebalance.protocols=classic answers UNSUPPORTED_VERSION for each of
     them."""
 
@@ -330,7 +334,7 @@ async def test_g07_a_coordinator_that_moved_is_looked_up_again() -> None:
         assert len(one.received(ApiKey.DESCRIBE_GROUPS)) == 1
 
 
-async def test_a_coordinator_that_stays_away_is_an_error_in_the_end() -> None:
+async def test_a_coordinator_unavailable_for_the_whole_timeout_is_an_error() -> None:
     async with ScriptedBroker() as broker:
         broker.always(ApiKey.DESCRIBE_GROUPS, described(E.COORDINATOR_NOT_AVAILABLE, ""))
         async with admin(broker, default_api_timeout_ms=100) as running:
@@ -371,7 +375,7 @@ async def test_kip1043_a_dead_group_does_not_exist(version: int) -> None:
                 await running.describe_groups("g")
 
 
-async def test_g52_what_is_no_consumer_keeps_its_bytes_to_itself() -> None:
+async def test_g52_undecodable_member_metadata_gives_no_topics_or_assignment() -> None:
     odd = DescribedGroupMember(
         member_id="m",
         client_id="c",
@@ -393,7 +397,7 @@ def fetched(code: int, offset: int = 5) -> OffsetFetchResponse:
     return OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name="t", partitions=[part])])
 
 
-async def test_o09_offsets_of_an_open_transaction_are_waited_for() -> None:
+async def test_o09_list_group_offsets_waits_for_open_transactions() -> None:
     async with ScriptedBroker() as broker:
         broker.on(ApiKey.OFFSET_FETCH, fetched(E.UNSTABLE_OFFSET_COMMIT), fetched(E.NONE))
         async with admin(broker) as running:
@@ -406,7 +410,7 @@ async def test_o09_offsets_of_an_open_transaction_are_waited_for() -> None:
         assert broker.received(ApiKey.OFFSET_FETCH)[0].topics is None
 
 
-async def test_o08_all_offsets_need_version_2() -> None:
+async def test_o08_listing_all_offsets_needs_offset_fetch_version_2() -> None:
     async with ScriptedBroker(versions={ApiKey.OFFSET_FETCH: (1, 1)}) as broker:
         broker.always(ApiKey.OFFSET_FETCH, lambda request, version: fetched(E.NONE))
         async with admin(broker) as running:
@@ -415,7 +419,7 @@ async def test_o08_all_offsets_need_version_2() -> None:
                 await running.list_group_offsets("g")
 
 
-async def test_o04_a_commit_from_outside_names_no_member() -> None:
+async def test_o04_an_admin_commit_names_no_member() -> None:
     def answer(request: Any, version: int) -> OffsetCommitResponse:
         part = OffsetCommitResponsePartition(partition_index=0, error_code=E.NONE)
         return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[part])])
@@ -435,7 +439,7 @@ async def test_o04_a_commit_from_outside_names_no_member() -> None:
     )
 
 
-async def test_offsets_wait_for_a_coordinator_that_is_not_known_yet() -> None:
+async def test_alter_group_offsets_waits_until_a_coordinator_is_known() -> None:
     """A new cluster of Apache Kafka has none until its topic of offsets is there."""
     unknown = Coordinator(key="g", error_code=E.COORDINATOR_NOT_AVAILABLE, node_id=-1)
 
@@ -453,7 +457,7 @@ async def test_offsets_wait_for_a_coordinator_that_is_not_known_yet() -> None:
 
 
 @pytest.mark.parametrize("call", ["list_groups", "list_transactions"])
-async def test_a_broker_that_has_left_the_cluster_is_not_asked_for_ever(call: str) -> None:
+async def test_list_calls_stop_asking_a_broker_that_left_the_cluster(call: str) -> None:
     """The coordinator dies, and some time later the other brokers remove it from the metadata."""
     async with ScriptedBroker(1) as one:
         two = ScriptedBroker(2)

@@ -53,7 +53,9 @@ async def test_records_are_deleted_up_to_offsets_times_and_the_end(
 
 
 @pytest.mark.full
-async def test_what_cannot_be_deleted_is_said_by_partition(live_bootstrap: str, topic: str) -> None:
+async def test_delete_records_reports_its_errors_by_partition(
+    live_bootstrap: str, topic: str
+) -> None:
     # A missing partition may appear: the call retries until its timeout.
     async with Admin(bootstrap_servers=live_bootstrap, default_api_timeout_ms=3_000) as admin:
         done = await admin.delete_records(
@@ -72,7 +74,7 @@ async def test_offsets_are_found_by_datetime(admin: Admin, topic: str) -> None:
     assert at is not None and at.offset == 5
 
 
-async def test_log_dirs_say_what_partitions_take(admin: Admin, topic: str) -> None:
+async def test_describe_log_dirs_gives_the_size_of_each_partition(admin: Admin, topic: str) -> None:
     (directory,) = (await admin.describe_log_dirs())[1]
     assert directory.error is None
     assert directory.replicas[TopicPartition(topic, 1)].size_bytes > 0
@@ -84,7 +86,7 @@ async def test_log_dirs_say_what_partitions_take(admin: Admin, topic: str) -> No
     assert nobody.keys() == {1} and isinstance(nobody.errors[77], Refused)
 
 
-async def test_a_broker_says_which_apis_and_features_it_has(admin: Admin) -> None:
+async def test_describe_broker_lists_its_apis_and_features(admin: Admin) -> None:
     found = await admin.describe_broker(1)
     low, high = found.apis["Produce"]
     assert low <= 3 <= high
@@ -92,7 +94,7 @@ async def test_a_broker_says_which_apis_and_features_it_has(admin: Admin) -> Non
 
 
 @pytest.mark.full
-def test_the_blocking_admin_has_the_same(live_bootstrap: str) -> None:
+def test_the_blocking_admin_has_the_same_calls(live_bootstrap: str) -> None:
     with sync.Admin(bootstrap_servers=live_bootstrap, default_api_timeout_ms=3_000) as admin:
         assert admin.describe_log_dirs().keys() == {1}
         assert "Fetch" in admin.describe_broker(1).apis
@@ -129,14 +131,16 @@ async def test_wrong_types_are_named(admin: Admin, call: Any, says: str) -> None
         await call(admin)
 
 
-async def test_places_may_be_words(admin: Admin, topic: str) -> None:
+async def test_list_offsets_takes_earliest_and_latest_as_words(admin: Admin, topic: str) -> None:
     found = await admin.list_offsets({(topic, 0): "earliest", (topic, 1): "latest"})
     assert [at and at.offset for at in found.values()] == [0, 10]
     with pytest.raises(TypeError, match="'earliest' or 'latest', not 'newest'"):
         await admin.list_offsets({(topic, 0): "newest"})  # type: ignore[dict-item]
 
 
-async def test_topics_may_be_given_one_by_one(admin: Admin, unique_topic: str) -> None:
+async def test_create_and_delete_topics_take_topics_as_separate_arguments(
+    admin: Admin, unique_topic: str
+) -> None:
     names = [f"{unique_topic}-{number}" for number in range(3)]
     made = await admin.create_topics(*map(NewTopic, names))
     assert list(made) == names

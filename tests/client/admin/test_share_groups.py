@@ -105,7 +105,7 @@ async def test_start_offsets_are_listed_with_their_lag(
     assert request.groups[0].topics is None
 
 
-async def test_partitions_that_the_broker_leaves_out_have_none(
+async def test_partitions_missing_in_the_answer_have_no_start_offset(
     broker: ScriptedBroker, admin: Admin
 ) -> None:
     broker.on(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, offsets({"start_offset": 7}))

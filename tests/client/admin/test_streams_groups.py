@@ -87,7 +87,7 @@ async def test_a_streams_group_is_described() -> None:
     )
 
 
-async def test_a_streams_group_without_topology_and_one_that_is_not_there() -> None:
+async def test_a_streams_group_without_topology_is_described_and_a_missing_one_fails() -> None:
     gone = DescribedStreamsGroup(group_id="x", error_code=ErrorCode.GROUP_ID_NOT_FOUND)
     async with ScriptedBroker(topics={"t": 2}) as broker:
         broker.always(

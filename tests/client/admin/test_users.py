@@ -44,7 +44,9 @@ async def test_c78_credentials_are_stored_described_and_deleted(odradek_broker: 
         assert found == {"alice": alice[:1]} and "eve" in str(found.errors["eve"])
 
 
-async def test_what_the_broker_does_not_take_is_raised(odradek_broker: Broker) -> None:
+async def test_credential_changes_that_the_broker_refuses_are_raised(
+    odradek_broker: Broker,
+) -> None:
     async with Admin(bootstrap_servers=odradek_broker.bootstrap) as admin:
         with pytest.raises(Refused, match="user 'eve'"):
             await admin.describe_user_scram_credentials("eve")
@@ -91,7 +93,7 @@ async def test_c78_the_password_is_not_sent() -> None:
         (UserScramCredentialDeletion("alice", "x"), "'x' must be one of"),
     ],
 )
-async def test_what_cannot_be_is_said_before_it_is_sent(
+async def test_invalid_credential_changes_are_refused_before_they_are_sent(
     alteration: UserScramCredentialUpsertion, words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):

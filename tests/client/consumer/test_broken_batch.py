@@ -80,7 +80,7 @@ async def looped(consumer: Consumer) -> list[Any]:
 
 
 @pytest.mark.parametrize("read", [polled, poured, looped])
-async def test_k16_a_broken_batch_says_where_to_go_on(
+async def test_k16_the_error_of_an_unreadable_batch_has_the_next_offset(
     broker: SubprocessBroker, topic: str, read: Callable[[Consumer], Any]
 ) -> None:
     async with asyncio.timeout(DEADLINE_S), a_consumer(broker, topic) as consumer:
@@ -103,7 +103,9 @@ async def test_k16_a_broken_batch_says_where_to_go_on(
         assert found == [b"a", b"b", b"x", b"y"]
 
 
-def test_k16_the_same_for_the_blocking_consumer(broker: SubprocessBroker, topic: str) -> None:
+def test_k16_the_blocking_consumer_continues_behind_an_unreadable_batch(
+    broker: SubprocessBroker, topic: str
+) -> None:
     settings: ConsumerSettings = {
         "bootstrap_servers": broker.bootstrap,
         "auto_offset_reset": "earliest",
@@ -130,7 +132,7 @@ def consumed(broker: SubprocessBroker, *arguments: str) -> subprocess.CompletedP
 
 
 @pytest.mark.full
-async def test_k16_the_command_line_names_the_command_that_goes_on(
+async def test_k16_odradek_consume_prints_the_command_that_continues(
     broker: SubprocessBroker, topic: str
 ) -> None:
     stopped = consumed(broker, "consume", topic, "-e")
@@ -143,7 +145,7 @@ async def test_k16_the_command_line_names_the_command_that_goes_on(
 
 
 @pytest.mark.full
-async def test_k16_the_command_line_moves_a_group_behind_it(
+async def test_k16_the_printed_command_moves_a_group_behind_the_batch(
     broker: SubprocessBroker, topic: str
 ) -> None:
     group = f"{topic}-readers"

@@ -100,7 +100,7 @@ async def test_k34_a_listener_commits_while_the_consumer_unsubscribes(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "next"])
-async def test_k34_what_is_lost_is_not_committed_at_the_end(
+async def test_k34_lost_partitions_are_not_committed_on_close(
     topic: str, consumers: Any, protocol: str
 ) -> None:
     """A removed member is told of its lost partitions; its commit is refused, because only the new
@@ -145,7 +145,7 @@ def test_k34_a_blocking_listener_commits_while_the_consumer_is_closed(
 
 
 @each_protocol
-async def test_k33_a_listener_that_raises_at_the_end_does_not_keep_the_consumer_in_the_group(
+async def test_k33_a_closing_consumer_leaves_its_group_though_its_listener_raises(
     topic: str, consumers: Any, protocol: str
 ) -> None:
     class Failing(RebalanceListener):

@@ -64,7 +64,7 @@ async def test_assigned_partitions_are_read_in_order(
     assert await consumer.poll(50) == []
 
 
-async def test_k07_max_poll_records_is_a_cap(
+async def test_k07_a_poll_returns_at_most_max_poll_records(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
     produce(broker, topic, 100)
@@ -74,7 +74,7 @@ async def test_k07_max_poll_records_is_a_cap(
     assert 0 < len(await consumer.poll(5_000, max_records=3)) <= 3
 
 
-async def test_topics_without_a_group_are_read_whole(
+async def test_a_consumer_without_a_group_reads_all_partitions(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
     produce(broker, topic, 30)
@@ -102,7 +102,7 @@ async def test_getmany_of_chosen_partitions_leaves_the_others(
     assert len(await read(consumer, 20)) == 20
 
 
-async def test_iteration_gives_every_record_and_its_position(
+async def test_iteration_gives_every_record_and_moves_the_position(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
     produce(broker, topic, 300)
@@ -157,7 +157,9 @@ async def test_a_cancelled_poll_loses_nothing(
 # --- positions ------------------------------------------------------------------------------------
 
 
-async def test_o16_auto_offset_reset(broker: SubprocessBroker, topic: str, consumers: Any) -> None:
+async def test_o16_auto_offset_reset_decides_the_first_position(
+    broker: SubprocessBroker, topic: str, consumers: Any
+) -> None:
     produce(broker, topic, 9)
     latest = await consumers(auto_offset_reset="latest")
     latest.assign(all_of(topic))
@@ -183,7 +185,7 @@ async def test_k14_a_position_outside_the_log_is_reset(
     assert [record.offset for record in await read(consumer, 3)] == [0, 1, 2]
 
 
-async def test_seek_beginning_end_and_times(
+async def test_a_consumer_seeks_to_the_beginning_the_end_and_times(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
     produce(broker, topic, 9, timestamp=1_000)
@@ -208,7 +210,9 @@ async def test_seek_beginning_end_and_times(
         await consumer.offsets_for_times({first: -1})
 
 
-async def test_pause_and_resume(broker: SubprocessBroker, topic: str, consumers: Any) -> None:
+async def test_a_paused_partition_is_not_read_until_it_is_resumed(
+    broker: SubprocessBroker, topic: str, consumers: Any
+) -> None:
     consumer = await consumers()
     consumer.assign(all_of(topic))
     consumer.pause((topic, 0))
@@ -221,7 +225,9 @@ async def test_pause_and_resume(broker: SubprocessBroker, topic: str, consumers:
     assert values(await read(consumer, 3)) == [0, 3, 6]
 
 
-async def test_lag(broker: SubprocessBroker, topic: str, consumers: Any) -> None:
+async def test_lag_is_the_number_of_records_not_read_yet(
+    broker: SubprocessBroker, topic: str, consumers: Any
+) -> None:
     produce(broker, topic, 30)
     consumer = await consumers()
     consumer.assign([(topic, 0)])
@@ -230,7 +236,7 @@ async def test_lag(broker: SubprocessBroker, topic: str, consumers: Any) -> None
     assert await consumer.lag((topic, 0)) == 6
 
 
-async def test_k15_a_bad_record_can_be_sought_past(
+async def test_k15_a_consumer_can_seek_past_a_record_that_does_not_deserialize(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
     produce(broker, topic, 9)
@@ -295,7 +301,7 @@ async def test_wrong_types_are_named(topic: str, consumers: Any) -> None:
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-async def test_compressed_records(
+async def test_records_of_every_codec_are_read(
     broker: SubprocessBroker, topic: str, consumers: Any, codec: str
 ) -> None:
     producer = ForeignProducer(
@@ -313,7 +319,7 @@ async def test_compressed_records(
 # --- in a group -----------------------------------------------------------------------------------
 
 
-async def test_k25_a_group_goes_on_where_it_committed(
+async def test_k25_a_group_continues_at_its_committed_offsets(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
     produce(broker, topic, 30)
@@ -330,7 +336,7 @@ async def test_k25_a_group_goes_on_where_it_committed(
     assert firsts == {0: 4, 1: 5, 2: 0}
 
 
-async def test_k40_commit_without_offsets_keeps_the_next_to_read(
+async def test_k40_commit_without_offsets_commits_the_position(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
     produce(broker, topic, 30)
@@ -343,7 +349,7 @@ async def test_k40_commit_without_offsets_keeps_the_next_to_read(
     assert committed.offset == 4
 
 
-async def test_k40_commits_without_a_waiter_are_done_in_turn_and_before_closing(
+async def test_k40_commits_of_commit_soon_are_sent_in_order_and_before_close(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
     produce(broker, topic, 30)
@@ -363,13 +369,13 @@ async def test_k40_commits_without_a_waiter_are_done_in_turn_and_before_closing(
         assert await other.committed((topic, number)) == OffsetAndMetadata(10, "", 0)
 
 
-async def test_k38_a_commit_without_a_waiter_logs_its_failure(topic: str, consumers: Any) -> None:
+async def test_k38_commit_soon_before_the_first_poll_fails(topic: str, consumers: Any) -> None:
     consumer = await consumers(topic, group_id=topic)
     with pytest.raises(RebalanceInProgress, match="poll first"):
         await consumer.commit_soon({(topic, 0): 7})
 
 
-async def test_k39_auto_commit_on_close_and_in_the_background(
+async def test_k39_offsets_are_auto_committed_on_close_and_in_the_background(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
     produce(broker, topic, 30)
@@ -385,7 +391,7 @@ async def test_k39_auto_commit_on_close_and_in_the_background(
     assert await watcher.committed((topic, 0)) == OffsetAndMetadata(11, "", 0)
 
 
-async def test_k33_three_members_share_and_hand_over(
+async def test_k33_three_members_share_partitions_and_hand_them_over(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
     produce(broker, topic, 30)
@@ -416,7 +422,7 @@ async def test_k33_three_members_share_and_hand_over(
     await until(lambda: sum(len(each.assignment()) for each in group[:2]) == 3, *group[:2])
 
 
-async def test_k41_new_partitions_are_taken_up(
+async def test_k41_a_group_is_assigned_new_partitions(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
     consumer = await consumers(
@@ -428,7 +434,7 @@ async def test_k41_new_partitions_are_taken_up(
     await until(lambda: len(consumer.assignment()) == 5, consumer)
 
 
-async def test_a_pattern_takes_up_topics_that_come_later(
+async def test_a_pattern_subscription_includes_topics_created_later(
     broker: SubprocessBroker, consumers: Any
 ) -> None:
     first = make_topic(broker, 1)
@@ -463,7 +469,7 @@ async def test_k35_a_member_that_does_not_poll_leaves_and_finds_its_partitions_l
     assert ("lost", {0, 1, 2}) in diary.entries
 
 
-async def test_k38_a_commit_of_a_member_that_is_out_fails(
+async def test_k38_a_commit_of_a_removed_member_fails(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
     produce(broker, topic, 3)
@@ -483,7 +489,9 @@ async def test_k38_a_commit_of_a_member_that_is_out_fails(
     await until(lambda: len(consumer.assignment()) == 3, consumer)
 
 
-async def test_k33_what_a_listener_raises_comes_out_of_the_poll(topic: str, consumers: Any) -> None:
+async def test_k33_an_exception_of_a_listener_is_raised_by_the_poll(
+    topic: str, consumers: Any
+) -> None:
     class Grumpy(RebalanceListener):
         def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
             raise LookupError("no")
@@ -521,7 +529,7 @@ async def test_a_listener_may_seek_and_commit(
     assert committed.offset == 10
 
 
-async def test_subscribing_anew_moves_the_group(
+async def test_a_new_subscription_replaces_the_assignment(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
     other = make_topic(broker, 1)
@@ -534,7 +542,7 @@ async def test_subscribing_anew_moves_the_group(
 # --- misuse ---------------------------------------------------------------------------------------
 
 
-async def test_misuse_is_an_error(topic: str, consumers: Any) -> None:
+async def test_illegal_consumer_calls_raise_clear_errors(topic: str, consumers: Any) -> None:
     consumer = await consumers(topic)
     with pytest.raises(IllegalState, match="set group_id"):
         await consumer.commit()
@@ -572,7 +580,7 @@ async def test_an_illegal_topic_name_is_refused(consumers: Any) -> None:
                 await consumer.poll(100)
 
 
-def test_settings_are_checked() -> None:
+def test_wrong_consumer_settings_are_refused() -> None:
     with pytest.raises(ConfigError, match="did you mean auto_offset_reset"):
         Consumer(auto_offset_rest="latest")  # type: ignore[call-arg]
     with pytest.raises(ConfigError, match="must be one of earliest, latest, none"):

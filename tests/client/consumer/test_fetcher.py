@@ -145,7 +145,7 @@ def asked(plan: FetchPlan) -> list[tuple[int, int]]:
     ]
 
 
-def test_a_record_has_what_was_written() -> None:
+def test_a_record_has_every_field_of_the_stored_record() -> None:
     scene = Scene()
     batch = simple_batch([(b"key", None)], 1234, base_offset=0, leader_epoch=7)
     scene.answer(scene.fetch(), p0=bytes(batch))
@@ -156,7 +156,7 @@ def test_a_record_has_what_was_written() -> None:
     assert scene.subscription.consumed()[partition(0)].leader_epoch == 7
 
 
-def test_k03_k04_two_polls_with_an_answer_each() -> None:
+def test_k03_k04_each_of_two_polls_returns_one_fetch_response() -> None:
     scene = Scene()
     first = scene.fetch()
     scene.answer(first, p0=records(0, 3))
@@ -190,7 +190,7 @@ def test_k05_one_fetch_in_flight_per_node() -> None:
     assert again.node_id == 1
 
 
-def test_k06_what_is_not_fetchable() -> None:
+def test_k06_a_fetch_leaves_out_partitions_that_are_not_fetchable() -> None:
     scene = Scene(leaders=(1, 1, 1, 1, -1))
     scene.subscription.pause([partition(0)])
     scene.subscription.reset(partition(1), -1)
@@ -217,7 +217,7 @@ def test_k08_a_poll_combines_partitions_up_to_the_cap() -> None:
     assert scene.buffered() == [1]
 
 
-def test_k09_the_worked_example() -> None:
+def test_k09_polls_of_ten_partitions_follow_the_worked_example() -> None:
     """Ten partitions of 1000 records, at most 100 a poll: exact results, fetches, buffer order."""
     scene = Scene(leaders=[1] * 10)
     first = scene.fetch()
@@ -244,7 +244,7 @@ def test_k09_the_worked_example() -> None:
     assert scene.offsets(100) == [(0, n) for n in range(1000, 1100)]
 
 
-def test_k11_position_moves_before_poll_returns_and_over_gaps() -> None:
+def test_k11_the_position_moves_over_gaps_before_the_poll_returns() -> None:
     scene = Scene()
     whole = simple_batch([(None, b"%d" % n) for n in range(10)], 1, base_offset=0)
     ((at, header),) = iter_batches(bytes(whole))
@@ -274,7 +274,7 @@ def test_a_fetch_from_within_a_batch_returns_the_rest_of_it() -> None:
     assert scene.offsets() == [(0, 7), (0, 8), (0, 9)]
 
 
-def test_k12_answers_that_have_become_stale_are_dropped() -> None:
+def test_k12_stale_fetch_responses_are_dropped() -> None:
     scene = Scene(leaders=(1, 1, 1))
     plan = scene.fetch()
     scene.subscription.seek(partition(0), 50)
@@ -293,7 +293,7 @@ def test_k11_buffered_data_is_stale_after_a_seek() -> None:
     assert asked(scene.fetch()) == [(0, 4)]
 
 
-def test_k12_paused_partitions_are_kept_aside() -> None:
+def test_k12_buffered_records_of_paused_partitions_are_kept() -> None:
     scene = Scene(leaders=(1, 1))
     scene.answer(scene.fetch(), p0=records(0, 2), p1=records(0, 2))
     scene.subscription.pause([partition(0)])
@@ -307,7 +307,7 @@ RETRIED = [6, 9, 56, 74, 78, 3, 100, 103]
 
 
 @pytest.mark.parametrize("code", [*RETRIED, 75, -1])
-def test_k14_errors_that_are_retried(code: int) -> None:
+def test_k14_retriable_fetch_errors_are_retried_after_a_backoff(code: int) -> None:
     scene = Scene(retry_backoff_ms=100)
     scene.answer(scene.fetch(), p0=ErrorCode(code))
     assert scene.offsets() == []
@@ -333,7 +333,7 @@ def test_k14_out_of_range_resets_by_policy_or_raises() -> None:
     assert asked(raises.fetch()) == [(0, 0)]
 
 
-def test_k14_out_of_range_of_a_position_that_is_gone_is_ignored() -> None:
+def test_k14_offset_out_of_range_is_ignored_after_a_seek() -> None:
     scene = Scene(reset_timestamp=None)
     scene.answer(scene.fetch(), p0=ErrorCode.OFFSET_OUT_OF_RANGE)
     scene.subscription.seek(partition(0), 3)
@@ -341,7 +341,7 @@ def test_k14_out_of_range_of_a_position_that_is_gone_is_ignored() -> None:
     assert asked(scene.fetch()) == [(0, 3)]
 
 
-def test_k14_errors_wait_until_there_are_no_records() -> None:
+def test_k14_fetch_errors_are_raised_after_the_buffered_records() -> None:
     scene = Scene(leaders=(1, 1))
     scene.answer(scene.fetch(), p0=ErrorCode.TOPIC_AUTHORIZATION_FAILED, p1=records(0, 1))
     assert scene.offsets() == [(1, 0)]
@@ -349,7 +349,7 @@ def test_k14_errors_wait_until_there_are_no_records() -> None:
         scene.offsets()
 
 
-def test_k15_deserialization_failure_stays_on_the_record() -> None:
+def test_k15_the_position_stays_at_a_record_that_does_not_deserialize() -> None:
     scene = Scene(decode=DecodeSettings(value=json.loads))
     pairs = [(None, b"1"), (None, b"{"), (None, None), (None, b"4")]
     batch = bytes(simple_batch(pairs, 1))
@@ -368,7 +368,7 @@ def test_k15_deserialization_failure_stays_on_the_record() -> None:
     assert (none.value, four.value) == (None, 4)  # null is not deserialized
 
 
-def test_k15_the_first_record_of_a_fetch_may_be_the_bad_one() -> None:
+def test_k15_a_first_record_that_does_not_deserialize_is_an_error() -> None:
     scene = Scene(decode=DecodeSettings(key=lambda data: data.decode("ascii")))
     scene.answer(scene.fetch(), p0=bytes(simple_batch([(b"\xff", b"")], 1)))
     with pytest.raises(DeserializationFailed, match="t-0, offset 0: the key"):
@@ -376,7 +376,7 @@ def test_k15_the_first_record_of_a_fetch_may_be_the_bad_one() -> None:
     assert scene.position(0) == 0
 
 
-def test_k16_a_wrong_checksum_is_raised_behind_what_is_good() -> None:
+def test_k16_a_wrong_checksum_is_raised_after_the_good_records() -> None:
     scene = Scene()
     damaged = bytearray(records(2, 2))
     damaged[-1] ^= 1
@@ -390,7 +390,7 @@ def test_k16_a_wrong_checksum_is_raised_behind_what_is_good() -> None:
     assert asked(scene.fetch()) == [(0, 2)]
 
 
-def test_k16_checksums_may_be_left_alone() -> None:
+def test_k16_check_crcs_false_skips_the_checksum() -> None:
     scene = Scene(decode=DecodeSettings(check_crcs=False))
     damaged = bytearray(records(0, 1))
     damaged[17] ^= 1
@@ -422,7 +422,7 @@ def test_k16_unknown_formats_are_never_skipped(damage: Callable[[bytearray], Non
 
 
 @pytest.mark.parametrize("last", [-5, 2**31 - 1])
-def test_k16_a_header_without_sense_names_no_place_behind(last: int) -> None:
+def test_k16_a_damaged_batch_header_gives_no_next_offset(last: int) -> None:
     """A wrong checksum may mean a wrong last offset: only one before the position is noticed."""
     scene = Scene()
     batch = bytearray(records(0, 3))
@@ -435,7 +435,7 @@ def test_k16_a_header_without_sense_names_no_place_behind(last: int) -> None:
 
 
 @pytest.mark.parametrize("size", [5, 30, 70])
-def test_k17_no_complete_batch_is_an_error(size: int) -> None:
+def test_k17_a_fetch_without_a_complete_batch_is_an_error(size: int) -> None:
     scene = Scene()
     scene.answer(scene.fetch(), p0=records(0, 100)[:size])
     with pytest.raises(OversizedRecord, match="max_partition_fetch_bytes"):
@@ -450,7 +450,7 @@ def test_r14_a_partial_batch_at_the_end_is_ignored() -> None:
 
 
 @pytest.mark.parametrize("size", [12, 16, 17, 60])
-def test_r14_zeros_at_the_end_do_not_hold_a_partition_up(size: int) -> None:
+def test_r14_zeros_at_the_end_of_a_fetch_do_not_block_the_partition(size: int) -> None:
     """Too few bytes for a batch, whatever its length: they are requested again."""
     scene = Scene()
     scene.answer(scene.fetch(), p0=records(0, 2) + bytes(size))
@@ -460,7 +460,7 @@ def test_r14_zeros_at_the_end_do_not_hold_a_partition_up(size: int) -> None:
     assert asked(scene.fetch()) == [(0, 2)]
 
 
-def test_k18_defaults() -> None:
+def test_k18_a_fetch_request_has_the_default_limits() -> None:
     request = Scene().fetch().request
     assert (request.min_bytes, request.max_wait_ms, request.max_bytes) == (1, 500, 52_428_800)
     (topic,) = request.topics
@@ -494,7 +494,7 @@ def log_with_transactions() -> bytes:
     )
 
 
-def test_f10_read_committed_leaves_out_what_was_aborted() -> None:
+def test_f10_read_committed_leaves_out_aborted_records() -> None:
     scene = Scene(decode=DecodeSettings(read_committed=True))
     plan = scene.fetch()
     assert plan.request.isolation_level == 1
@@ -510,14 +510,14 @@ def test_f10_read_committed_leaves_out_what_was_aborted() -> None:
     assert scene.subscription.state(partition(0)).last_stable_offset == 8
 
 
-def test_k13_a_pass_over_nothing_but_a_marker_says_so() -> None:
+def test_k13_a_pass_over_a_control_batch_alone_advances_the_position() -> None:
     scene = Scene()
     scene.answer(scene.fetch(), p0=marker(0, 7, ControlType.COMMIT))
     collected = scene.fetcher.collect(10)
     assert (collected.count, collected.advanced, scene.position(0)) == (0, True, 1)
 
 
-def test_f10_the_aborted_list_may_come_in_any_order() -> None:
+def test_f10_aborted_transactions_may_be_listed_in_any_order() -> None:
     scene = Scene(decode=DecodeSettings(read_committed=True))
     log = b"".join(
         [
@@ -549,7 +549,7 @@ def test_f10_read_uncommitted_returns_everything_but_markers() -> None:
     assert [offset for _, offset in scene.offsets()] == [0, 1, 2, 5, 6]
 
 
-def test_k20_sessions_send_only_what_changed() -> None:
+def test_k20_fetch_sessions_send_only_changed_partitions() -> None:
     scene = Scene(leaders=(1, 1))
     first = scene.fetch()
     assert (first.request.session_id, first.request.session_epoch) == (0, 0)
@@ -598,7 +598,7 @@ def test_a_lost_connection_backs_off_and_starts_a_new_session() -> None:
     assert (again.session_id, again.session_epoch) == (9, 0)
 
 
-def test_f14_without_topic_ids_topics_are_named() -> None:
+def test_f14_a_fetch_names_topics_that_have_no_id() -> None:
     scene = Scene()
     assert scene.fetch().max_version is None
     scene.cluster = a_cluster([1], topic_id=bytes(16))
@@ -616,14 +616,14 @@ def test_f14_without_topic_ids_topics_are_named() -> None:
     assert scene.offsets() == [(0, 0)]
 
 
-def test_partitions_that_had_their_turn_go_last() -> None:
+def test_partitions_with_returned_records_are_requested_last() -> None:
     scene = Scene(leaders=(1, 1, 1))
     scene.answer(scene.fetch(), p0=records(0, 1))
     scene.offsets()
     assert [number for number, _ in asked(scene.fetch())] == [1, 2, 0]
 
 
-def test_single_records_are_taken_without_a_pass_until_the_batch_ends() -> None:
+def test_take_one_gives_records_until_the_batch_ends() -> None:
     scene = Scene()
     scene.answer(scene.fetch(), p0=records(0, 4))
     assert scene.fetcher.take_one() is None  # nothing was collected yet
@@ -638,7 +638,7 @@ def test_single_records_are_taken_without_a_pass_until_the_batch_ends() -> None:
     assert asked(scene.fetch()) == [(0, 4)]
 
 
-def test_single_records_stop_at_a_seek_a_pause_and_a_revocation() -> None:
+def test_take_one_gives_nothing_after_a_seek_a_pause_or_a_revocation() -> None:
     disturbances: list[Callable[[Scene], None]] = [
         lambda scene: scene.subscription.seek(partition(0), 9),
         lambda scene: scene.subscription.pause([partition(0)]),

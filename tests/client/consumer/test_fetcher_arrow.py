@@ -72,7 +72,7 @@ def as_objects(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_a_row_has_what_an_object_has() -> None:
+def test_arrow_rows_have_the_same_fields_as_record_objects() -> None:
     data = batch(0, 10) + batch(10, 5, Codec.ZSTD) + batch(15, 5, log_append_time_ms=9_000)
     rows = all_rows()
     assert fetched(data).take_rows(rows, 100) == 20
@@ -102,7 +102,7 @@ def test_k04_a_limit_within_a_batch_leaves_the_rest_for_the_next_poll() -> None:
     codec=st.sampled_from([Codec.NONE, Codec.GZIP]),
     read_committed=st.booleans(),
 )
-def test_rows_and_objects_in_any_turn_give_every_record_once(
+def test_rows_and_objects_taken_by_turns_give_every_record_once(
     limits: list[tuple[bool, int]], start: int, codec: Codec, read_committed: bool
 ) -> None:
     mine: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0, "transactional": True}
@@ -168,7 +168,7 @@ def test_k11_positions_move_and_partitions_share_one_batch() -> None:
     }
 
 
-def test_k16_damage_behind_good_batches_is_raised_when_its_turn_comes() -> None:
+def test_k16_a_damaged_batch_is_raised_after_the_good_batches() -> None:
     bad = bytearray(batch(4, 3))
     bad[-2] ^= 1
     one = fetched(batch(0, 4) + bytes(bad))
@@ -181,14 +181,14 @@ def test_k16_damage_behind_good_batches_is_raised_when_its_turn_comes() -> None:
     assert one.next_offset == 4
 
 
-def test_k16_a_record_that_lies_is_found_without_checksums() -> None:
+def test_k16_a_record_with_a_wrong_length_is_found_without_checksums() -> None:
     bad = bytearray(batch(0, 3))
     bad[61] ^= 0x40
     with pytest.raises(CorruptRecord):
         fetched(bytes(bad), check_crcs=False).take_rows(all_rows(), 100)
 
 
-def test_k17_no_whole_batch() -> None:
+def test_k17_rows_without_a_complete_batch_are_an_error() -> None:
     with pytest.raises(OversizedRecord):
         fetched(batch(0, 3)[:-1]).take_rows(all_rows(), 100)
 
@@ -204,7 +204,7 @@ def test_a_time_beyond_microseconds_is_an_error_and_the_position_stays() -> None
     assert one.take(1)[0].timestamp == 2**62
 
 
-def test_k15_deserializers_are_not_called_and_their_failure_is_no_matter() -> None:
+def test_k15_deserializers_are_not_called_for_arrow_rows() -> None:
     def refuse(data: bytes) -> bytes:
         if data == b"v2":
             raise ValueError("not that one")
@@ -231,7 +231,7 @@ def test_full_rows_are_not_filled_further() -> None:
     assert one.exhausted
 
 
-def test_columns_come_in_the_row_s_order_and_only_the_wanted() -> None:
+def test_only_the_requested_columns_come_in_their_usual_order() -> None:
     assert chosen_columns(None, False) == COLUMNS[:-1]
     assert chosen_columns(None, True) == COLUMNS
     assert chosen_columns(["value", "key"], True) == ("key", "value", "headers")
@@ -248,14 +248,14 @@ def test_columns_come_in_the_row_s_order_and_only_the_wanted() -> None:
     assert nothing.num_rows == 0 and nothing.schema == taken.schema
 
 
-def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_pyarrow_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     arrow_schema.cache_clear()
     with pytest.raises(PyarrowMissing, match=r"pip install 'odradek\[arrow\]'"):
         ArrowRows(COLUMNS)
 
 
-def test_offsets_that_do_not_ascend_do_not_stand_still() -> None:
+def test_records_with_equal_offsets_do_not_stop_the_position() -> None:
     twice = Record(5, 0, TimestampType.CREATE_TIME, None, b"v")
     data = rewrite_batch(read_header(batch(5, 2)), [twice, twice])
     one = fetched(bytes(data), 5)

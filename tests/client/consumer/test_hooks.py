@@ -108,7 +108,7 @@ async def poll_until(
 
 
 @pytest.mark.parametrize("hook", ["assign", "user_data", "on_assignment"])
-async def test_k33_an_assignor_that_raises_is_asked_again(
+async def test_k33_an_assignor_that_raises_is_called_again(
     broker: SubprocessBroker, topic: str, consumers: Any, hook: str
 ) -> None:
     produce(broker, topic, 30)
@@ -137,7 +137,7 @@ async def test_k33_an_assignor_that_raises_is_asked_again(
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("hook", ["revoked", "assigned"])
-async def test_k33_a_listener_that_raises_is_called_for_the_rest(
+async def test_k33_a_listener_that_raises_gets_its_remaining_calls(
     broker: SubprocessBroker, topic: str, consumers: Any, protocol: str, hook: str
 ) -> None:
     produce(broker, topic, 30)
@@ -168,7 +168,7 @@ async def test_k33_a_listener_that_raises_is_called_for_the_rest(
 
 
 @pytest.mark.parametrize("protocol", ["eager", "next"])
-async def test_k33_a_listener_that_raises_at_a_loss_joins_again(
+async def test_k33_a_member_whose_listener_raises_on_lost_partitions_joins_again(
     broker: SubprocessBroker, topic: str, consumers: Any, protocol: str
 ) -> None:
     produce(broker, topic, 30)
@@ -190,7 +190,7 @@ async def test_k33_a_listener_that_raises_at_a_loss_joins_again(
     assert listener.held == consumer.assignment()
 
 
-async def test_k15_a_deserializer_that_raises_loses_no_other_record_and_commits_no_further(
+async def test_k15_a_failing_deserializer_loses_no_record_and_stops_the_position(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
     produce(broker, topic, 30)

@@ -77,7 +77,7 @@ def back_and_forth(subscription: SubscriptionState) -> None:
     subscription.assign_by_group([P])
 
 
-async def test_k25_a_committed_offset_of_before_two_rebalances_is_not_where_to_begin() -> None:
+async def test_k25_a_committed_offset_fetched_before_two_rebalances_is_not_used() -> None:
     group = SlowGroup()
     loop, subscription = a_loop(group)
     task = await ask(loop)
@@ -92,7 +92,7 @@ async def test_k25_a_committed_offset_of_before_two_rebalances_is_not_where_to_b
     assert subscription.state(P).position == 90
 
 
-async def test_k25_nothing_committed_before_two_rebalances_resets_nothing() -> None:
+async def test_k25_a_missing_offset_found_before_two_rebalances_resets_nothing() -> None:
     group = SlowGroup()
     loop, subscription = a_loop(group)
     task = await ask(loop)
@@ -106,7 +106,7 @@ async def test_k25_nothing_committed_before_two_rebalances_resets_nothing() -> N
     assert subscription.state(P).position == 90
 
 
-async def test_o16_a_log_start_of_before_two_rebalances_is_not_where_to_begin(
+async def test_o16_a_log_start_found_before_two_rebalances_is_not_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     group = SlowGroup()
@@ -173,7 +173,7 @@ async def empty_poll_s(after_s: float, timeout_ms: float, joining_ms: float) -> 
     ("after_s", "joining_ms", "expected_s"),
     [(3.0, 60_000, 4.0), (3.0, 0, 1.0), (0.0, 60_000, 1.0), (90.0, 60_000, 61.0)],
 )
-def test_a_poll_that_waits_for_the_group_counts_from_the_first_assignment_on(
+def test_the_timeout_of_a_poll_begins_at_the_first_assignment(
     after_s: float, joining_ms: float, expected_s: float
 ) -> None:
     async def story() -> None:

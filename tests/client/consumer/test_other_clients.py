@@ -106,7 +106,7 @@ async def read(count: int, *group: Consumer) -> list[ConsumerRecord]:
     return found
 
 
-async def test_partitions_on_two_brokers(mock: Any, consumers: Any) -> None:
+async def test_records_of_partitions_on_two_brokers_are_read(mock: Any, consumers: Any) -> None:
     produce(mock[0], "t", 1_000)
     consumer = await consumers()
     consumer.assign([("t", n) for n in range(4)])
@@ -117,7 +117,9 @@ async def test_partitions_on_two_brokers(mock: Any, consumers: Any) -> None:
 
 
 @pytest.mark.full
-async def test_a_group_of_three(mock: Any, consumers: Any, leaders_last: None) -> None:
+async def test_three_members_share_and_commit_four_partitions(
+    mock: Any, consumers: Any, leaders_last: None
+) -> None:
     produce(mock[0], "t", 400)
     group = [
         await consumers("t", group_id="g", heartbeat_interval_ms=100, enable_auto_commit=False)
@@ -140,7 +142,7 @@ async def test_a_group_of_three(mock: Any, consumers: Any, leaders_last: None) -
 
 
 @pytest.mark.full
-async def test_brokers_that_speak_only_the_oldest_versions(
+async def test_a_consumer_works_with_the_oldest_api_versions(
     mock: Any, consumers: Any, limit_versions: Any
 ) -> None:
     limit_versions(OLDEST)
@@ -156,7 +158,9 @@ async def test_brokers_that_speak_only_the_oldest_versions(
 
 @pytest.mark.full
 @pytest.mark.parametrize("count", [1, 3])
-async def test_a_group_of_the_next_protocol(mock: Any, consumers: Any, count: int) -> None:
+async def test_a_group_of_the_consumer_protocol_reads_every_record(
+    mock: Any, consumers: Any, count: int
+) -> None:
     """KIP-848 in the form of librdkafka's mock."""
     produce(mock[0], "n", 400)
     group = [await consumers("n", group_id="next", group_protocol="consumer") for _ in range(count)]

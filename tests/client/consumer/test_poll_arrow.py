@@ -61,7 +61,9 @@ async def read(consumer: Consumer, count: int, **options: Any) -> list[pa.Record
     return found
 
 
-async def test_rows_are_those_of_sparks_kafka_format(broker: LiveBroker, topic: str) -> None:
+async def test_arrow_rows_have_the_columns_of_sparks_kafka_source(
+    broker: LiveBroker, topic: str
+) -> None:
     async with Consumer(topic, **settings(broker)) as consumer:
         found = await read(consumer, RECORDS, max_records=70, include_headers=True)
         assert await consumer.position((topic, 1)) == RECORDS // 3
@@ -88,7 +90,9 @@ async def committed(consumer: Consumer, topic: str) -> int:
     return 0 if found is None else found.offset
 
 
-async def test_k39_a_poll_commits_what_the_one_before_gave(broker: LiveBroker, topic: str) -> None:
+async def test_k39_a_poll_commits_the_rows_of_the_previous_poll(
+    broker: LiveBroker, topic: str
+) -> None:
     more = settings(broker, group_id=f"{topic}-readers", auto_commit_interval_ms=1)
     async with Consumer(**more) as consumer:
         consumer.assign([(topic, 0)])
@@ -103,7 +107,9 @@ async def test_k39_a_poll_commits_what_the_one_before_gave(broker: LiveBroker, t
         assert await committed(consumer, topic) == 40
 
 
-async def test_read_committed_leaves_out_what_was_aborted(broker: LiveBroker, topic: str) -> None:
+async def test_read_committed_rows_leave_out_aborted_records(
+    broker: LiveBroker, topic: str
+) -> None:
     async with Producer(
         bootstrap_servers=broker.bootstrap, transactional_id=f"{topic}-writer"
     ) as producer:
@@ -120,7 +126,9 @@ async def test_read_committed_leaves_out_what_was_aborted(broker: LiveBroker, to
     assert seen[-1] == b"kept" and b"gone" not in seen
 
 
-async def test_what_is_asked_wrongly_is_said(broker: LiveBroker, topic: str) -> None:
+async def test_wrong_arguments_and_a_closed_consumer_are_errors(
+    broker: LiveBroker, topic: str
+) -> None:
     consumer = Consumer(topic, **settings(broker))
     with pytest.raises(Closed):
         await consumer.poll_arrow()
@@ -135,7 +143,7 @@ async def test_what_is_asked_wrongly_is_said(broker: LiveBroker, topic: str) -> 
         await consumer.poll_arrow()
 
 
-def test_the_blocking_consumer_has_it_too(broker: LiveBroker, topic: str) -> None:
+def test_the_blocking_consumer_polls_arrow_rows(broker: LiveBroker, topic: str) -> None:
     with sync.Consumer(topic, **settings(broker)) as consumer:
         count = 0
         while count < RECORDS:

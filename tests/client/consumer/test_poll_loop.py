@@ -54,7 +54,7 @@ async def poll(consumer: Consumer, **options: Any) -> list[ConsumerRecord]:
                 return found
 
 
-async def test_k01_a_poll_sends_waits_and_collects(broker: LogBroker) -> None:
+async def test_k01_a_poll_sends_a_fetch_and_waits_for_records(broker: LogBroker) -> None:
     async with a_consumer(broker) as consumer:
         # Without records the poll waits until its timeout, with a single fetch.
         assert await consumer.poll(100) == []
@@ -84,7 +84,7 @@ async def test_k02_the_next_fetch_is_sent_before_records_are_returned(broker: Lo
         assert places(await consumer.poll(0)) == [(0, 10), (0, 11), (0, 12)]
 
 
-async def test_k04_a_late_answer_is_waited_for_by_the_next_poll(broker: LogBroker) -> None:
+async def test_k04_a_late_fetch_response_is_returned_by_the_next_poll(broker: LogBroker) -> None:
     broker.add("t", 0, 2)
     async with a_consumer(broker) as consumer:
         first = await poll(consumer)
@@ -109,7 +109,7 @@ async def test_k05_one_fetch_in_flight_per_node() -> None:
             assert two.fetched == [[(1, 0), (3, 0)]]
 
 
-async def test_k09_the_worked_example_of_the_whole_consumer(broker: LogBroker) -> None:
+async def test_k09_the_whole_consumer_follows_the_worked_example(broker: LogBroker) -> None:
     """Ten partitions of 1,000 records, at most 100 a poll: results, fetches, buffer order."""
     for number in range(10):
         broker.add("t", number, 600, 400)
@@ -136,7 +136,7 @@ async def test_k09_the_worked_example_of_the_whole_consumer(broker: LogBroker) -
         assert places(await poll(consumer)) == [(0, n) for n in range(1000, 1100)]
 
 
-async def test_k10_nothing_is_lost_or_doubled_whatever_the_cap(broker: LogBroker) -> None:
+async def test_k10_polls_with_any_max_records_give_every_record_once(broker: LogBroker) -> None:
     for number in range(3):
         broker.add("t", number, 7, 1, 30, 12)
     async with a_consumer(broker, 0, 1, 2) as consumer:
@@ -151,7 +151,7 @@ async def test_k10_nothing_is_lost_or_doubled_whatever_the_cap(broker: LogBroker
         assert await consumer.poll(20) == []
 
 
-async def test_k19_lag_is_to_the_end_that_may_be_read(broker: LogBroker) -> None:
+async def test_k19_lag_of_read_committed_ends_at_the_last_stable_offset(broker: LogBroker) -> None:
     broker.add("t", 0, 10)
     async with a_consumer(broker, isolation_level="read_committed") as consumer:
         await poll(consumer, max_records=4)
@@ -170,7 +170,7 @@ async def elect(broker: LogBroker, consumer: Consumer, epoch: int) -> None:
     await consumer._network.refresh_metadata()
 
 
-async def test_k26_a_position_that_holds_is_read_on_from(broker: LogBroker) -> None:
+async def test_k26_reading_continues_at_a_position_that_is_still_valid(broker: LogBroker) -> None:
     broker.add("t", 0, 10)
     async with a_consumer(broker) as consumer:
         assert len(await poll(consumer)) == 10
@@ -186,7 +186,7 @@ async def test_k26_a_position_that_holds_is_read_on_from(broker: LogBroker) -> N
         assert len(broker.validations()) == 1
 
 
-async def test_k26_a_truncated_log_is_read_from_where_it_parted(broker: LogBroker) -> None:
+async def test_k26_a_truncated_log_is_read_from_the_diverging_offset(broker: LogBroker) -> None:
     broker.add("t", 0, 6, 4)
     async with a_consumer(broker) as consumer:
         assert len(await poll(consumer)) == 10
@@ -213,7 +213,7 @@ async def test_k26_without_a_reset_policy_truncation_is_raised(broker: LogBroker
         assert places(await poll(consumer)) == [(0, 6), (0, 7)]
 
 
-async def test_k26_a_leader_that_knows_nothing_so_old_leads_to_a_reset(broker: LogBroker) -> None:
+async def test_k26_a_leader_without_the_epoch_causes_a_reset(broker: LogBroker) -> None:
     broker.add("t", 0, 5)
     async with a_consumer(broker) as consumer:
         assert len(await poll(consumer)) == 5
@@ -221,7 +221,7 @@ async def test_k26_a_leader_that_knows_nothing_so_old_leads_to_a_reset(broker: L
         assert places(await poll(consumer)) == [(0, n) for n in range(5)]
 
 
-async def test_k26_buffered_records_wait_for_the_verdict(broker: LogBroker) -> None:
+async def test_k26_buffered_records_wait_until_the_position_is_validated(broker: LogBroker) -> None:
     broker.add("t", 0, 10)
     async with a_consumer(broker) as consumer:
         assert len(await poll(consumer, max_records=4)) == 4
@@ -241,7 +241,7 @@ async def test_k26_buffered_records_wait_for_the_verdict(broker: LogBroker) -> N
         assert places(await poll(consumer, max_records=2)) == [(0, 4), (0, 5)]
 
 
-async def test_k26_brokers_that_cannot_be_asked_are_believed() -> None:
+async def test_k26_positions_are_not_validated_at_brokers_without_the_api() -> None:
     async with LogBroker(topics={"t": 1}, versions={ApiKey.OFFSET_FOR_LEADER_EPOCH: None}) as old:
         old.add("t", 0, 5)
         async with a_consumer(old) as consumer:
@@ -275,7 +275,7 @@ async def test_k26_a_fenced_fetch_leads_to_new_metadata_and_validation(broker: L
         (timedelta(days=1, milliseconds=7), 86_400_007),
     ],
 )
-def test_o16_durations(text: str | timedelta, duration_ms: int) -> None:
+def test_o16_by_duration_takes_iso_durations(text: str | timedelta, duration_ms: int) -> None:
     assert parse_reset(text).duration_ms == duration_ms
 
 
@@ -283,7 +283,7 @@ def test_o16_durations(text: str | timedelta, duration_ms: int) -> None:
     "text",
     ["by_duration:", "by_duration:1H", "by_duration:P", "by_duration:P1DT"],
 )
-def test_o16_what_is_no_duration(text: str) -> None:
+def test_o16_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="names no duration"):
         ConsumerConfig.from_settings({"auto_offset_reset": text})
 
@@ -295,7 +295,7 @@ def test_o16_a_negative_duration_is_refused(value: object) -> None:
 
 
 @pytest.mark.parametrize("value", [5, None])
-def test_o16_what_is_no_place_to_begin(value: object) -> None:
+def test_o16_an_unknown_auto_offset_reset_is_refused(value: object) -> None:
     with pytest.raises(ConfigError, match="auto_offset_reset"):
         ConsumerConfig.from_settings({"auto_offset_reset": value})
 
@@ -341,7 +341,7 @@ async def test_k31_a_poll_that_waits_for_the_coordinator_does_not_spin(
         assert passes < 20
 
 
-async def test_k34_unsubscribing_while_a_listener_runs_leaves_nothing_behind(
+async def test_k34_unsubscribing_while_a_listener_runs_leaves_no_assignment(
     broker: LogBroker,
 ) -> None:
     group: Any = Consumer(

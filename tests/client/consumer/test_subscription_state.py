@@ -19,7 +19,7 @@ def an_assignment() -> SubscriptionState:
     return state
 
 
-def test_one_way_to_get_partitions_at_a_time() -> None:
+def test_topics_patterns_and_manual_assignment_exclude_each_other() -> None:
     state = an_assignment()
     with pytest.raises(IllegalState, match=r"assigned by hand; unsubscribe\(\) first"):
         state.subscribe_topics(["t"])
@@ -31,7 +31,7 @@ def test_one_way_to_get_partitions_at_a_time() -> None:
         state.assign_by_user([P0])
 
 
-def test_partitions_that_stay_keep_their_state() -> None:
+def test_partitions_that_stay_assigned_keep_their_state() -> None:
     state = an_assignment()
     state.seek(P0, 5)
     state.seek(P1, 6)
@@ -41,7 +41,7 @@ def test_partitions_that_stay_keep_their_state() -> None:
     assert state.state(P1).fetch_state is FetchState.INITIALIZING
 
 
-def test_the_phases_of_a_position() -> None:
+def test_a_position_is_initialized_reset_and_fetched() -> None:
     state = an_assignment()
     assert state.in_fetch_state(FetchState.INITIALIZING, 0) == [P0, P1]
     state.reset(P0, -2)
@@ -57,14 +57,14 @@ def test_the_phases_of_a_position() -> None:
         state.state(P0).step(FetchState.INITIALIZING)
 
 
-def test_a_partition_put_off_is_not_asked_about_before_its_time() -> None:
+def test_a_partition_in_backoff_is_left_out_until_its_retry_time() -> None:
     state = an_assignment()
     state.state(P0).retry_at_ms = 100
     assert state.in_fetch_state(FetchState.INITIALIZING, 99) == [P1]
     assert state.in_fetch_state(FetchState.INITIALIZING, 100) == [P0, P1]
 
 
-def test_what_is_not_assigned_is_refused_by_name() -> None:
+def test_an_unassigned_partition_is_named_in_the_error() -> None:
     state = an_assignment()
     other = TopicPartition("u", 9)
     for act in (
@@ -84,7 +84,7 @@ def test_a_negative_offset_is_refused() -> None:
         an_assignment().seek(P0, -1)
 
 
-def test_a_pattern_takes_whole_names() -> None:
+def test_a_pattern_matches_whole_topic_names() -> None:
     state = SubscriptionState()
     state.subscribe_pattern(re.compile("or.*s"))
     assert state.match(["orders", "ors2", "xors"])
@@ -92,7 +92,7 @@ def test_a_pattern_takes_whole_names() -> None:
     assert not state.match(["orders", "more"])
 
 
-def test_pause_and_resume() -> None:
+def test_pause_and_resume_change_the_paused_partitions() -> None:
     state = an_assignment()
     state.pause([P1])
     assert state.paused() == {P1}

@@ -1,4 +1,4 @@
-"""Batches on their way: which are untouched, and what the others become."""
+"""Batches that a mirror copies: the untouched ones, and the rewritten ones."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def check(data: bytes, offset: int = 0) -> Copied:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_i32_a_batch_as_a_producer_sends_it_keeps_its_body(codec: Codec) -> None:
+def test_i32_the_body_of_an_ordinary_batch_is_copied_unchanged(codec: Codec) -> None:
     noise = bytes(range(256)) * 100
     data = batch(30, [BIG, None, noise, b""], codec) + batch(34, [BIG + noise], codec)
     found = check(bytes(data), 30)
@@ -107,7 +107,7 @@ def test_i32_a_batch_as_a_producer_sends_it_keeps_its_body(codec: Codec) -> None
     assert [each.records.codec for each in found.batches] == [codec] * len(found.batches)
 
 
-def test_flags_of_the_source_go() -> None:
+def test_producer_ids_and_transactional_flags_are_not_copied() -> None:
     data = batch(0, [BIG], producer_id=1, producer_epoch=2, base_sequence=3, transactional=True)
     assert check(bytes(data)).untouched == 1
 
@@ -119,7 +119,7 @@ def test_a_start_inside_of_a_batch_leaves_out_the_records_before_it() -> None:
     assert check(bytes(data), 13).record_count == 0
 
 
-def test_gaps_of_compaction_are_gaps_between_spans() -> None:
+def test_compaction_gaps_separate_spans() -> None:
     data = with_gaps(batch(0, [BIG, b"b", b"c", b"d"]), {0, 3}) + batch(4, [BIG])
     found = check(bytes(data))
     assert [list(each.spans) for each in found.batches] == [
@@ -128,7 +128,7 @@ def test_gaps_of_compaction_are_gaps_between_spans() -> None:
     ]
 
 
-def test_a_delete_horizon_is_no_timestamp() -> None:
+def test_a_delete_horizon_is_not_taken_for_a_timestamp() -> None:
     check(bytes(with_gaps(batch(0, [BIG, b"b"]), {0, 1}, horizon=999_999)))
 
 
@@ -137,21 +137,21 @@ def test_a_batch_without_records_moves_the_position() -> None:
     assert (found.batches, found.next_offset) == ([], 2)
 
 
-def test_log_append_times_are_the_records_timestamps() -> None:
+def test_log_append_times_become_record_timestamps() -> None:
     data = batch(0, [BIG, b"b"])
     set_log_append_time(data, 0, 77_000)
     check(bytes(data))
     assert {record.timestamp for _, record in sent(copied(bytes(data)))} == {77_000}
 
 
-def test_small_batches_go_together() -> None:
+def test_small_batches_are_combined() -> None:
     data = b"".join(batch(number, [b"%d" % number], Codec.GZIP) for number in range(2000))
     found = check(data)
     assert 2 <= len(found.batches) < 20
     assert all(len(each.records.build()) < 70_000 for each in found.batches)
 
 
-def test_the_order_stays_when_small_and_large_batches_alternate() -> None:
+def test_the_order_is_kept_when_small_and_large_batches_alternate() -> None:
     data, base = bytearray(), 0
     for number in range(40):
         values = [BIG] if number % 3 == 0 else [b"small", b"too"]
@@ -187,7 +187,7 @@ def test_the_source_offset_is_a_header_if_asked_for() -> None:
     assert sent(found)[1][1].headers[:-1] == tuple(HEADERS)
 
 
-def test_damage_is_not_copied() -> None:
+def test_a_damaged_batch_is_not_copied() -> None:
     data = batch(0, [BIG, b"b"])
     data[-3] ^= 1
     with pytest.raises(CorruptBatch, match="checksum"):
@@ -203,7 +203,7 @@ KINDS = st.tuples(
 
 
 @given(kinds=st.lists(KINDS, max_size=6), offset=st.integers(0, 8))
-def test_i32_any_mixture_has_the_same_records_in_the_same_order(
+def test_i32_any_mixture_of_batches_is_copied_in_order(
     kinds: list[tuple[int, bytes | None, Codec, str]], offset: int
 ) -> None:
     data, base = bytearray(), 0

@@ -1,4 +1,4 @@
-"""The check of a mirror: what counts as equal, and what is named when it is not."""
+"""The check of a mirror: equal records, and the differences that it names."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def compared(
     return made
 
 
-def test_the_same_batches_are_equal() -> None:
+def test_identical_batches_have_no_differences() -> None:
     made = compared(batches(TEN), batches(TEN))
     assert (made.differences, made.records) == ([], [10, 10])
 
@@ -105,7 +105,7 @@ def test_exchanged_records_differ_at_both_offsets() -> None:
     assert made.differences == [Difference("key, value, headers, timestamp", 2, 6, 6)]
 
 
-def test_records_that_are_missing_in_the_middle_and_at_the_end() -> None:
+def test_missing_records_are_found_in_the_middle_and_at_the_end() -> None:
     made = compared(batches(TEN), [batch(0, TEN[:3]), batch(6, TEN[6:8])], ends=(10, 8))
     (found,) = made.differences
     assert found == Difference("missing", 5, 3, 3)
@@ -118,7 +118,7 @@ def test_records_behind_the_end_of_the_source_are_extra() -> None:
     assert made.differences == [Difference("extra", 1, None, 9)]
 
 
-def test_only_the_range_that_both_have_is_compared() -> None:
+def test_only_offsets_of_both_sides_are_compared() -> None:
     other = [(b"other", None, (), 1), *TEN[1:]]
     assert compared(batches(TEN), batches(other, 4), starts=(2, 2)).records == [8, 8]
     made = compared(batches(TEN), batches(other), starts=(1, 1))
@@ -148,7 +148,7 @@ def test_compacted_topics_may_lack_records_on_either_side_but_not_differ() -> No
     assert made.differences == [Difference("missing", 8, 2, None)]
 
 
-def test_the_run_map_says_where_each_record_must_be() -> None:
+def test_records_are_compared_at_the_offsets_of_the_run_map() -> None:
     runs = [Run(0, 0, 4), Run(6, 5, 4)]
     source = [batch(0, TEN[:4]), batch(6, TEN[6:])]
     target = [batch(0, TEN[:4]), batch(5, TEN[6:])]
@@ -165,7 +165,7 @@ def test_the_run_map_says_where_each_record_must_be() -> None:
     assert shifted.differences == [Difference("key, value, headers, timestamp", 4, 6, 5)]
 
 
-def test_deleted_records_of_either_side_do_not_differ_with_a_map() -> None:
+def test_deleted_records_are_no_difference_with_a_run_map() -> None:
     places = MappedOffsets([Run(0, 0, 10)])
     made = compared(batches(TEN), batches(TEN[5:], base=5), places, starts=(0, 5))
     assert (made.differences, made.deleted_at_target) == ([], 5)
@@ -173,7 +173,7 @@ def test_deleted_records_of_either_side_do_not_differ_with_a_map() -> None:
     assert (made.differences, made.records) == ([], [5, 5])
 
 
-def test_what_was_copied_after_the_ends_were_asked_for_is_not_compared() -> None:
+def test_records_copied_after_the_ends_were_listed_are_not_compared() -> None:
     places = MappedOffsets([Run(0, 0, 10)])
     made = compared(batches(TEN), batches(TEN[:6]), places, ends=(10, 6))
     assert (made.differences, made.records) == ([], [6, 6])

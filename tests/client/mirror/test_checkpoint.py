@@ -67,7 +67,7 @@ def test_the_first_offsets_of_sparks_own_format_are_translated(tmp_path: Path) -
     assert content == b'\0v1\n{"flights": {"0": 1004}}'
 
 
-def test_special_offsets_stay(tmp_path: Path) -> None:
+def test_special_offsets_are_not_translated(tmp_path: Path) -> None:
     source = checkpoint(tmp_path / "old", [['{"flights":{"0":-2,"1":-1}}']])
     translate_checkpoint(source, tmp_path / "new", {"flights"}, plus_1000)
     assert json.loads(lines_of(tmp_path / "new/offsets/0")[2]) == {"flights": {"0": -2, "1": -1}}
@@ -121,13 +121,13 @@ def test_folders_that_are_no_checkpoint_or_exist_already_are_refused(tmp_path: P
     assert "no source of the query" in refusal(rate, tmp_path / "new")
 
 
-def test_a_format_that_is_not_known_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_checkpoint_format_is_refused(tmp_path: Path) -> None:
     source = checkpoint(tmp_path / "old", [['{"flights":{"0":7}}']])
     (source / "offsets/0").write_text("v2\n{}\n{}")
     assert "begins with 'v2'" in refusal(source, tmp_path / "new")
 
 
-def test_what_a_killed_run_has_left_does_not_hinder(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_translation_are_replaced(tmp_path: Path) -> None:
     source = checkpoint(tmp_path / "old", [['{"flights":{"0":7}}']])
     (tmp_path / "new.unfinished/offsets").mkdir(parents=True)
     (tmp_path / "new.unfinished/offsets/9").write_text("half")

@@ -43,7 +43,7 @@ def target(broker: SubprocessBroker) -> Iterator[str]:
     broker.faults.clear()
 
 
-async def test_i30_i31_everything_arrives_once_and_every_offset_is_translated(
+async def test_i30_i31_every_record_arrives_once_and_every_offset_is_translated(
     source: str, target: str, unique_topic: str
 ) -> None:
     await make_topic(source, unique_topic)
@@ -64,7 +64,7 @@ async def test_i30_i31_everything_arrives_once_and_every_offset_is_translated(
         await made.check()
 
 
-async def test_options_the_name_of_the_copy_and_a_header_with_the_offset(
+async def test_prefix_and_offset_header_are_applied_to_the_copy(
     source: str, target: str, unique_topic: str
 ) -> None:
     await make_topic(source, unique_topic, 1)
@@ -77,7 +77,7 @@ async def test_options_the_name_of_the_copy_and_a_header_with_the_offset(
     assert [row[4] for row in after] == [(*row[4], ("from", b"%d" % row[0])) for row in before]
 
 
-async def test_append_times_of_the_source_become_those_of_the_records(
+async def test_log_append_times_of_the_source_become_record_timestamps(
     source: str, target: str, unique_topic: str
 ) -> None:
     await make_topic(source, unique_topic, message_timestamp_type="LogAppendTime")
@@ -109,7 +109,9 @@ async def test_i32_batches_that_are_too_large_for_the_target_are_split(
         assert re.search(rf"at offset {large.offset} of .*max.message.bytes", why)
 
 
-async def test_new_partitions_are_taken_up(source: str, target: str, unique_topic: str) -> None:
+async def test_new_partitions_of_the_source_are_copied(
+    source: str, target: str, unique_topic: str
+) -> None:
     await make_topic(source, unique_topic, 1)
     async with mirror(source, target, unique_topic) as made:
         copier = made.make()
@@ -128,7 +130,7 @@ async def test_new_partitions_are_taken_up(source: str, target: str, unique_topi
 
 
 @pytest.mark.full
-async def test_i30_a_new_partition_doubles_nothing_of_the_open_transaction(
+async def test_i30_a_new_partition_during_a_transaction_duplicates_no_record(
     source: str, target: str, unique_topic: str
 ) -> None:
     await make_topic(source, unique_topic, 1)
@@ -155,7 +157,7 @@ async def test_i30_a_new_partition_doubles_nothing_of_the_open_transaction(
 
 
 @pytest.mark.parametrize("step", budget.of_which(Step, [Step.WRITTEN]))
-async def test_i30_a_mirror_that_is_killed_goes_on_where_it_was(
+async def test_i30_a_killed_mirror_continues_without_loss_or_duplicates(
     source: str, target: str, unique_topic: str, step: Step
 ) -> None:
     await make_topic(source, unique_topic)
@@ -168,7 +170,7 @@ async def test_i30_a_mirror_that_is_killed_goes_on_where_it_was(
 
 @pytest.mark.full
 @pytest.mark.parametrize("api", ["Produce", "EndTxn", "InitProducerId", "FindCoordinator"])
-async def test_i30_answers_that_are_lost_cost_nothing(
+async def test_i30_lost_answers_lose_and_duplicate_no_record(
     source: str, target: str, broker: SubprocessBroker, unique_topic: str, api: str
 ) -> None:
     await make_topic(source, unique_topic)
@@ -201,7 +203,7 @@ async def test_i33_a_transaction_that_the_target_aborts_is_repeated(
 
 
 @pytest.mark.parametrize("is_committed", budget.of_which([False, True], [True]))
-async def test_i33_a_start_that_fails_is_no_other_instance(
+async def test_i33_a_failed_start_of_an_instance_is_repeated(
     source: str,
     target: str,
     unique_topic: str,
@@ -254,7 +256,7 @@ async def test_i33_a_second_instance_ends_the_first(
 
 
 @pytest.mark.full
-async def test_i35_records_that_the_source_deletes_first(
+async def test_i35_records_deleted_at_the_source_before_copying_are_skipped(
     source: str, target: str, unique_topic: str
 ) -> None:
     await make_topic(source, unique_topic, 1)
@@ -279,7 +281,7 @@ async def test_i35_records_that_the_source_deletes_first(
 
 @pytest.mark.full
 @pytest.mark.parametrize("side", ["source", "target"])
-async def test_i34_a_topic_that_is_another_one(
+async def test_i34_a_topic_deleted_and_created_again_is_refused(
     source: str, target: str, unique_topic: str, side: str
 ) -> None:
     await make_topic(source, unique_topic)
@@ -293,7 +295,7 @@ async def test_i34_a_topic_that_is_another_one(
             await made.drain()
 
 
-async def test_i34_a_target_with_records_of_others_is_refused(
+async def test_i34_a_target_topic_with_records_of_other_producers_is_refused(
     source: str, target: str, unique_topic: str
 ) -> None:
     await make_topic(source, unique_topic)
@@ -321,7 +323,7 @@ async def test_i34_fewer_partitions_at_the_target_are_refused(
 
 
 @pytest.mark.full
-async def test_i34_a_map_topic_that_is_not_fit_is_refused(
+async def test_i34_a_map_topic_with_unfit_settings_is_refused(
     source: str, target: str, unique_topic: str
 ) -> None:
     await make_topic(source, unique_topic)
@@ -355,7 +357,7 @@ async def test_i34_a_damaged_map_topic_is_refused(
             await made.drain()
 
 
-async def test_i34_a_copy_that_somebody_else_has_written_to_is_refused(
+async def test_i34_a_copy_that_another_producer_has_written_to_is_refused(
     source: str, target: str, unique_topic: str
 ) -> None:
     await make_topic(source, unique_topic)
@@ -370,7 +372,7 @@ async def test_i34_a_copy_that_somebody_else_has_written_to_is_refused(
 
 
 @pytest.mark.full
-async def test_i34_a_map_topic_that_is_gone_makes_the_copies_foreign(
+async def test_i34_copies_without_their_map_topic_are_refused(
     source: str, target: str, unique_topic: str
 ) -> None:
     await make_topic(source, unique_topic)
@@ -402,7 +404,7 @@ async def test_i36_positions_below_the_start_of_the_source_leave_the_map(
 
 
 @pytest.mark.full
-async def test_a_restarted_target_is_waited_for(source: str, unique_topic: str) -> None:
+async def test_a_mirror_waits_for_a_target_that_restarts(source: str, unique_topic: str) -> None:
     await make_topic(source, unique_topic)
     await fill(source, unique_topic, count=100)
     with SubprocessBroker(settings=SETTINGS) as own:
@@ -421,7 +423,7 @@ async def test_a_restarted_target_is_waited_for(source: str, unique_topic: str) 
 
 
 @pytest.mark.full
-async def test_i30_nobody_reads_what_is_not_committed(
+async def test_i30_uncommitted_copies_are_not_readable(
     source: str, target: str, unique_topic: str
 ) -> None:
     await make_topic(source, unique_topic, 1)
@@ -439,7 +441,7 @@ async def test_i30_nobody_reads_what_is_not_committed(
         ["topic deleted", "topic created again", "records deleted"], ["topic created again"]
     ),
 )
-async def test_a_restarted_target_is_waited_for_with_a_partition_given_up(
+async def test_a_mirror_with_a_failed_partition_waits_for_a_restarting_target(
     source: str, unique_topic: str, loss: str
 ) -> None:
     other = f"{unique_topic}-other"
@@ -485,7 +487,7 @@ async def test_a_restarted_target_is_waited_for_with_a_partition_given_up(
 
 
 @pytest.mark.full
-async def test_i35_records_that_are_deleted_behind_the_first_transaction_are_not_skipped(
+async def test_i35_records_deleted_during_the_first_transaction_are_not_skipped(
     source: str, target: str, unique_topic: str
 ) -> None:
     """Nothing is committed yet, but records before the deleted ones are copied."""

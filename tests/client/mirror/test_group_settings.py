@@ -105,7 +105,7 @@ async def test_i43_settings_that_the_target_lacks_are_copied_together() -> None:
     assert (world.target.groups, world.told) == ({"billing": both}, [])
 
 
-async def test_i43_what_the_target_does_not_know_is_told_and_the_rest_copied() -> None:
+async def test_i43_settings_unknown_to_the_target_are_told_and_others_copied() -> None:
     world = World()
     await world.copy(workers={"share.redelivery.delay.ms": "5", SESSION: "60000"})
     assert world.target.groups == {"workers": {SESSION: "60000"}}
@@ -116,7 +116,7 @@ async def test_i43_what_the_target_does_not_know_is_told_and_the_rest_copied() -
     )
 
 
-async def test_i43_a_setting_that_the_target_has_stays_and_is_told() -> None:
+async def test_i43_a_different_setting_of_the_target_is_kept_and_told() -> None:
     world = World(billing={SESSION: "50000"})
     await world.copy(billing={SESSION: "60000", HEARTBEAT: "6000"})
     assert world.target.groups == {"billing": {SESSION: "50000", HEARTBEAT: "6000"}}
@@ -127,7 +127,7 @@ async def test_i43_a_setting_that_the_target_has_stays_and_is_told() -> None:
     )
 
 
-async def test_i43_changes_follow_and_so_does_the_end_of_all_settings() -> None:
+async def test_i43_changed_and_removed_settings_are_copied() -> None:
     world = World()
     await world.copy(billing={SESSION: "60000"})
     await world.copy(billing={SESSION: "70000"}, more={SESSION: "60000"})
@@ -141,7 +141,7 @@ async def test_i43_changes_follow_and_so_does_the_end_of_all_settings() -> None:
     assert "the target has 61000, set by somebody else" in world.told[-1]
 
 
-async def test_i41_a_refused_group_concerns_no_other_and_is_told_once() -> None:
+async def test_i41_a_refused_group_stops_no_other_and_is_told_once() -> None:
     world = World()
     world.target.describing["billing"] = GroupAuthorizationFailed("no right")
     for _ in range(2):
@@ -192,7 +192,7 @@ async def plan(source: Source) -> Any:
     return make_plan(await side(source), Side("B", 1, True, {}, {}), MirrorOptions(follow=True))
 
 
-async def test_i43_a_plan_has_the_settings_of_groups_without_anything_else() -> None:
+async def test_i43_a_plan_has_groups_that_have_only_settings() -> None:
     source = Source(billing={SESSION: "60000"}, nothing={}, workers={HEARTBEAT: "6000"})
     made = await plan(source)
     assert made.group_settings == (
@@ -205,7 +205,9 @@ async def test_i43_a_plan_has_the_settings_of_groups_without_anything_else() -> 
 @pytest.mark.parametrize(
     "error", [UnsupportedByBroker("too old"), ClusterAuthorizationFailed("no right")]
 )
-async def test_i43_without_a_list_the_known_groups_are_asked_for(error: OdradekError) -> None:
+async def test_i43_known_groups_are_described_if_settings_cannot_be_listed(
+    error: OdradekError,
+) -> None:
     source = Source(billing={SESSION: "60000"}, workers={HEARTBEAT: "6000"})
     source.listing = error
     made = await plan(source)
@@ -222,14 +224,14 @@ async def test_i43_without_a_list_the_known_groups_are_asked_for(error: OdradekE
     assert made.notes == (f"settings of some groups are not copied: {error}",)
 
 
-async def test_a_lost_broker_is_not_taken_for_one_without_a_list() -> None:
+async def test_a_timeout_is_not_taken_for_a_broker_that_cannot_list_settings() -> None:
     source = Source()
     source.listing = RequestTimedOut("late")
     with pytest.raises(RequestTimedOut):
         await plan(source)
 
 
-async def test_groups_with_settings_are_listed_with_the_selected_types() -> None:
+async def test_config_resources_of_groups_are_listed_by_type() -> None:
     settings = {"log.durability": "page-cache"}
     with SubprocessBroker(settings=settings) as broker:
         async with Admin(bootstrap_servers=broker.bootstrap) as admin:

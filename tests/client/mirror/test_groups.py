@@ -103,7 +103,7 @@ def copier_of(
     )
 
 
-async def test_groups_that_are_left_are_named_with_what_to_do() -> None:
+async def test_groups_that_are_not_copied_are_named_with_a_remedy() -> None:
     source, target = Groups(busy=5, beyond=101, moved=5, early=5, done=5), Groups(moved=7, early=3)
     target.active = {"busy"}
     left = await copier_of(source, target).copy(Plan(*source.offsets))
@@ -130,7 +130,7 @@ async def test_an_error_of_one_group_is_told_once_and_the_others_go_on() -> None
     assert target.offsets["a"] == target.offsets["b"] == target.offsets["c"]
 
 
-async def test_a_right_that_is_missing_for_writing_concerns_one_group() -> None:
+async def test_a_missing_write_right_stops_one_group_only() -> None:
     source, target = Groups(a=5, b=5), Groups()
     target.refused = {f"{PREFIX}a"}
     assert (await copier_of(source, target).copy(Plan("a", "b"))).keys() == {"a"}
@@ -145,7 +145,7 @@ async def test_many_groups_take_few_requests_and_few_are_written_at_once() -> No
     assert 1 < target.most_writing <= 8
 
 
-async def test_second_groups_of_groups_that_are_gone_are_deleted() -> None:
+async def test_second_groups_of_deleted_source_groups_are_deleted() -> None:
     source, target = Groups(a=5, b=5, c=5), Groups()
     copier = copier_of(source, target)
     await copier.copy(Plan("a", "b", "c"))
@@ -161,7 +161,7 @@ async def test_second_groups_of_groups_that_are_gone_are_deleted() -> None:
     }
 
 
-async def test_a_group_that_must_not_be_read_keeps_its_second_group() -> None:
+async def test_a_group_without_read_right_keeps_its_second_group() -> None:
     source, target = Groups(a=5), Groups()
     copier = copier_of(source, target)
     await copier.copy(Plan("a"))

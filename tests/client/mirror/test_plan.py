@@ -68,7 +68,7 @@ def test_a_plan_creates_extends_and_continues() -> None:
         assert plan.topics[0].settings["mirror.source"] == ours
 
 
-def test_a_plan_names_what_is_in_the_way() -> None:
+def test_a_plan_names_the_problems_of_a_target() -> None:
     source = _side("A", 2, 10)
     ours = mirror_source("A", ID)
     for target, words in (
@@ -86,7 +86,7 @@ def test_a_plan_names_what_is_in_the_way() -> None:
     assert "needs an Odradek" in problem
 
 
-def test_a_selection_without_any_group_is_told() -> None:
+def test_a_selection_that_matches_no_group_is_noted() -> None:
     source, options = _side("A", 2, 10), MirrorOptions(Selection(groups=re.compile("billing-*")))
     (note,) = make_plan(source, _side("B"), options).notes
     assert "no group of the source is selected" in note
@@ -95,7 +95,7 @@ def test_a_selection_without_any_group_is_told() -> None:
     assert make_plan(found, _side("B"), options).notes == ()
 
 
-def test_names_of_the_cluster_are_left_out_with_a_reason_if_they_are_named() -> None:
+def test_internal_topics_are_left_out_with_a_reason_if_selected_by_name() -> None:
     for name, reason in (("__mine", "begin with __"), ("odradek-mirror-x", "belong to mirrors")):
         named = Selection(topics=re.compile(f"orders|{name}"))
         assert not named.has_topic(name)
@@ -124,7 +124,7 @@ def test_timestamps_that_the_target_replaces_are_told() -> None:
     assert make_plan(append, _side("B"), MirrorOptions()).notes == ()
 
 
-def test_settings_that_do_not_fit_are_left_out_with_a_reason() -> None:
+def test_settings_unfit_for_the_target_are_left_out_with_a_reason() -> None:
     entries = {
         each.name: each
         for each in (
@@ -141,7 +141,7 @@ def test_settings_that_do_not_fit_are_left_out_with_a_reason() -> None:
     assert "min.insync.replicas" in copied_settings(entries, 3)[0]
 
 
-def test_a_setting_that_was_changed_at_the_target_stays() -> None:
+def test_a_setting_changed_at_the_target_is_kept() -> None:
     before, after = {"retention.ms": "1", "segment.ms": "1"}, {"retention.ms": "2"}
     there = {"retention.ms": _entry("retention.ms", "7"), "segment.ms": _entry("segment.ms", "1")}
     followed, kept = changed_settings(before, after, there)
@@ -149,7 +149,7 @@ def test_a_setting_that_was_changed_at_the_target_stays() -> None:
     assert [name for name, _ in kept] == ["retention.ms"]
 
 
-def test_i42_an_offset_of_somebody_else_is_not_taken_back() -> None:
+def test_i42_an_offset_committed_by_another_client_is_not_overwritten() -> None:
     wanted = OffsetAndMetadata(10)
     noted = marks({TP: OffsetAndMetadata(8, "5")})[TP]
     assert verdict(wanted, None, frozenset()) == "write"
@@ -186,7 +186,7 @@ def test_a_rate_spends_one_second_at_most_in_advance() -> None:
     assert rate.wait_s(100.0) == 1.0
 
 
-def test_acls_of_what_is_copied_and_of_transactional_ids_are_copied() -> None:
+def test_acls_of_copied_topics_groups_and_transactional_ids_are_copied() -> None:
     def acl(
         kind: AclResourceType, name: str, pattern: PatternType = PatternType.LITERAL
     ) -> AclBinding:
@@ -204,7 +204,7 @@ def test_acls_of_what_is_copied_and_of_transactional_ids_are_copied() -> None:
     assert acls_to_copy([*copied, *others], names) == copied
 
 
-def test_quotas_that_the_target_has_stay() -> None:
+def test_quotas_of_the_target_are_kept() -> None:
     alice, everybody = QuotaEntity(user="alice"), QuotaEntity(client_id=QuotaName.DEFAULT)
     source = {
         alice: {"producer_byte_rate": 10.0, "consumer_byte_rate": 20.0},

@@ -200,7 +200,7 @@ class World:
             return await run(job, self.copier)
 
     async def follow_until(self, is_enough: Callable[[], bool]) -> None:
-        """Run until something is so, and then end the run as Ctrl+C does."""
+        """Run until the condition holds, and then end the run as Ctrl+C does."""
         task = asyncio.create_task(self.run())
         try:
             async with asyncio.timeout(DEADLINE_S):
@@ -290,7 +290,7 @@ async def test_a_topic_that_must_not_be_copied_does_not_end_the_others(
     assert told.startswith("problem: ")
 
 
-async def test_a_look_at_the_topics_that_fails_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_listing_of_topics_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch, follow=True)
 
     async def no_right(*_: Any) -> None:
@@ -311,7 +311,7 @@ async def test_partitions_without_a_leader_are_not_taken_for_copied(
         await world.run()
 
 
-async def test_a_line_is_shown_while_a_step_waits_for_a_broker(
+async def test_a_progress_line_is_shown_while_a_step_waits_for_a_broker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(runs, "_PROGRESS_EVERY_S", 0.01)
@@ -322,7 +322,7 @@ async def test_a_line_is_shown_while_a_step_waits_for_a_broker(
     )
 
 
-async def test_a_line_names_the_groups_that_are_waited_for(
+async def test_a_progress_line_names_the_groups_that_are_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(runs, "_PROGRESS_EVERY_S", 0.01)
@@ -352,7 +352,7 @@ async def test_a_changed_setting_is_copied_after_an_error(monkeypatch: pytest.Mo
     assert world.target.settings == {"retention.ms": "2"}
 
 
-async def test_i40_the_target_is_looked_at_before_the_source(
+async def test_i40_the_target_is_listed_before_the_source(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Another instance copies everything between the two looks, and producers write on."""

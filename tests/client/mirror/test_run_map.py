@@ -104,7 +104,9 @@ def test_i31_every_offset_is_translated_as_by_a_dictionary(
     cuts=st.sets(st.integers(1, 39), max_size=5),
     gap=st.integers(0, 3),
 )
-def test_runs_of_a_batch_that_was_split(offsets: set[int], cuts: set[int], gap: int) -> None:
+def test_the_runs_of_a_split_batch_map_every_offset(
+    offsets: set[int], cuts: set[int], gap: int
+) -> None:
     sources = sorted(offsets)
     starts = [0, *sorted(cut for cut in cuts if cut < len(sources))]
     parts = [(start, 100 + start + number * gap) for number, start in enumerate(starts)]
@@ -124,7 +126,7 @@ def test_spans_are_as_long_as_possible() -> None:
     assert list(spans_of([4, 5, 6, 8, 10, 11])) == [Span(4, 3), Span(8, 1), Span(10, 2)]
 
 
-def test_i36_a_record_of_the_map_topic_is_extended_until_it_is_full() -> None:
+def test_i36_a_map_record_takes_more_runs_until_it_is_full() -> None:
     found = a_map()
     keys = set()
     for number in range(RUNS_PER_RECORD + 1):
@@ -134,7 +136,7 @@ def test_i36_a_record_of_the_map_topic_is_extended_until_it_is_full() -> None:
     assert found.run_count == RUNS_PER_RECORD + 1
 
 
-def test_a_transaction_with_many_runs_has_several_records() -> None:
+def test_a_transaction_with_many_runs_has_several_map_records() -> None:
     found = a_map()
     count = RUNS_PER_RECORD * 2 + 5
     entries = copy(found, [Run(number * 2, number, 1) for number in range(count)], count * 2)
@@ -155,7 +157,7 @@ def test_a_transaction_without_records_moves_the_position() -> None:
         found.entries_after(TP, [], 10)
 
 
-def test_i36_records_below_the_start_of_the_source_are_forgotten() -> None:
+def test_i36_map_records_below_the_start_of_the_source_are_forgotten() -> None:
     found = a_map()
     for number in range(RUNS_PER_RECORD * 3):
         copy(found, [Run(number * 2, number * 3, 1)], number * 2 + 2)
@@ -173,7 +175,7 @@ def test_i36_records_below_the_start_of_the_source_are_forgotten() -> None:
     assert found.translate(length * 3) == 1000
 
 
-def test_records_that_do_not_continue_are_refused() -> None:
+def test_a_map_record_that_does_not_continue_the_last_one_is_refused() -> None:
     found = a_map()
     copy(found, [Run(0, 0, 5)], 5)
     position = Position(12, 9, SOURCE_ID, TARGET_ID)
@@ -208,7 +210,9 @@ GOOD = {
         ({"target_topic_id": 5}, "is no run map"),
     ],
 )
-def test_damaged_values_are_refused_by_name(change: dict[str, object], reason: str) -> None:
+def test_damaged_map_records_are_refused_with_the_reason(
+    change: dict[str, object], reason: str
+) -> None:
     decode_entry(encode_key(TP, 0), json.dumps(GOOD).encode())
     with pytest.raises(MapDamaged, match=f"orders-3 from offset 0 .*{reason}"):
         decode_entry(encode_key(TP, 0), json.dumps(GOOD | change).encode())
@@ -228,12 +232,12 @@ def test_damaged_values_are_refused_by_name(change: dict[str, object], reason: s
         b"[" * 99999,
     ],
 )
-def test_foreign_keys_are_refused(key: bytes | None) -> None:
+def test_foreign_map_keys_are_refused(key: bytes | None) -> None:
     with pytest.raises(MapDamaged):
         decode_key(key)
 
 
 @given(st.binary(max_size=40))
-def test_any_value_is_read_or_refused(value: bytes) -> None:
+def test_any_map_value_is_decoded_or_refused(value: bytes) -> None:
     with contextlib.suppress(MapDamaged):
         decode_entry(encode_key(TP, 0), value)

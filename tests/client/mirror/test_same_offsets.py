@@ -131,7 +131,7 @@ async def test_a_large_batch_is_sent_alone(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("batches_max", [1, 2, 4])
-async def test_what_the_target_has_no_room_for_is_sent_again(batches_max: int) -> None:
+async def test_batches_that_the_target_has_no_room_for_are_sent_again(batches_max: int) -> None:
     copier = copier_of(Reader())
     target = Target(copier, batches_max)
     pieces = pieces_of(copier, 3, 3)
@@ -141,7 +141,7 @@ async def test_what_the_target_has_no_room_for_is_sent_again(batches_max: int) -
     assert copier._job.progress.partitions[TP].copied == 30
 
 
-async def test_a_target_that_never_has_room_ends_the_copy_of_the_partition() -> None:
+async def test_a_target_that_never_has_room_ends_the_copy_of_a_partition() -> None:
     copier = copier_of(Reader())
     Target(copier, 0)
     await copier._append(pieces_of(copier, 1, 1))
@@ -163,7 +163,7 @@ async def test_a_batch_that_the_target_cannot_take_names_the_setting() -> None:
     assert target.stored == {first.tp: [0, 10], second.tp: [0, 10]}
 
 
-async def test_the_target_hears_of_partitions_without_news() -> None:
+async def test_partitions_without_new_records_are_still_reported_to_the_target() -> None:
     copier = copier_of(Reader())
     other = TopicPartition("orders", 1)
     sent = list[dict[TopicPartition, MirroredPartition]]()
@@ -187,7 +187,7 @@ async def test_the_target_hears_of_partitions_without_news() -> None:
     ]
 
 
-def test_the_parts_of_a_piece_follow_each_other() -> None:
+def test_parts_of_a_piece_are_contiguous() -> None:
     content = b"".join(bytes(piece(offset).records) for offset in (3, 13, 40, 50))
     size_bytes = len(content) // 4
     whole = replace(piece(5), records=memoryview(content), next_offset=60)
@@ -200,7 +200,7 @@ def test_the_parts_of_a_piece_follow_each_other() -> None:
     assert list(parts_of(news, 10)) == [news]
 
 
-async def test_nothing_is_appended_behind_an_append_that_failed() -> None:
+async def test_no_batch_is_appended_after_a_failed_append() -> None:
     reader, sent = Reader(), list[int]()
     copier = copier_of(reader)
 
@@ -287,7 +287,7 @@ TOPIC = TopicPlan("orders", Action.CONTINUE, b"", 2, {}, (), 0, 0)
 
 
 @pytest.mark.parametrize("source", [Source(1, None), Source(1, 2, down=frozenset({2}))])
-async def test_a_partition_whose_leader_does_not_answer_holds_up_no_other(source: Source) -> None:
+async def test_a_partition_whose_leader_does_not_answer_delays_no_other(source: Source) -> None:
     copier = looking_copier(source)
     await copier.add([TOPIC])
     async with asyncio.timeout(DEADLINE_S):
@@ -302,7 +302,7 @@ async def test_a_partition_whose_leader_does_not_answer_holds_up_no_other(source
         task.cancel()
 
 
-async def test_a_partition_that_has_failed_is_tried_again_and_told_once() -> None:
+async def test_a_failed_partition_is_retried_and_told_once() -> None:
     copier, told = looking_copier(Source(1, 1)), list[str]()
     copier._job.tell = told.append
     for _ in range(2):

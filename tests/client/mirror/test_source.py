@@ -83,7 +83,7 @@ def _values(news: list[FetchedPartition], tp: TopicPartition) -> dict[int, bytes
     return values
 
 
-async def test_whole_batches_of_all_partitions_come_from_the_positions_on(
+async def test_whole_batches_of_all_partitions_are_read_from_their_positions(
     live_bootstrap: str, unique_topic: str
 ) -> None:
     await _fill(live_bootstrap, unique_topic, 3, 50)
@@ -108,7 +108,7 @@ async def test_whole_batches_of_all_partitions_come_from_the_positions_on(
         assert await reader.poll(0) == []
 
 
-async def test_a_batch_that_is_larger_than_all_limits_comes_whole(
+async def test_a_batch_larger_than_all_limits_is_read_whole(
     live_bootstrap: str, unique_topic: str
 ) -> None:
     await _fill(live_bootstrap, unique_topic, 2, 3, size=5_000)
@@ -121,7 +121,7 @@ async def test_a_batch_that_is_larger_than_all_limits_comes_whole(
         assert all(len(_values(news, tp)) == 3 for tp in tps)
 
 
-async def test_only_read_committed_stops_at_open_transactions_and_names_aborted_ones(
+async def test_only_read_committed_stops_at_open_transactions(
     live_bootstrap: str, unique_topic: str
 ) -> None:
     tp = TopicPartition(unique_topic, 0)
@@ -150,7 +150,7 @@ async def test_only_read_committed_stops_at_open_transactions_and_names_aborted_
             await _read(reader, lambda _: reader.positions[tp] == 4)
 
 
-async def test_a_log_start_that_moves_is_news_without_records(
+async def test_a_moved_log_start_is_reported_without_records(
     live_bootstrap: str, unique_topic: str
 ) -> None:
     await _fill(live_bootstrap, unique_topic, 1, 10)
@@ -163,7 +163,7 @@ async def test_a_log_start_that_moves_is_news_without_records(
         assert [(len(piece.records), piece.log_start_offset) for piece in news] == [(0, 6)]
 
 
-async def test_records_that_were_deleted_unread_are_an_error_of_their_partition_alone(
+async def test_records_deleted_before_they_are_read_fail_only_their_partition(
     live_bootstrap: str, unique_topic: str
 ) -> None:
     await _fill(live_bootstrap, unique_topic, 2, 10)
@@ -182,7 +182,7 @@ async def test_records_that_were_deleted_unread_are_an_error_of_their_partition_
         await _read(reader, lambda _: reader.positions[gone] == 10)
 
 
-async def test_a_position_behind_the_end_or_of_an_unknown_epoch_is_a_truncation(
+async def test_a_position_behind_the_log_end_or_of_an_unknown_epoch_is_a_truncation(
     live_bootstrap: str, unique_topic: str
 ) -> None:
     await _fill(live_bootstrap, unique_topic, 1, 10)
@@ -199,7 +199,7 @@ async def test_a_position_behind_the_end_or_of_an_unknown_epoch_is_a_truncation(
 
 
 @pytest.mark.full
-async def test_a_topic_that_was_deleted_or_made_again_is_told_apart(
+async def test_a_deleted_topic_and_a_recreated_one_are_told_apart(
     live_bootstrap: str, unique_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source, "MISSING_TOPIC_PATIENCE_MS", 200)
@@ -219,7 +219,9 @@ async def test_a_topic_that_was_deleted_or_made_again_is_told_apart(
 
 
 @pytest.mark.full
-async def test_an_outage_of_the_source_is_told_and_ends(odradek_broker: SubprocessBroker) -> None:
+async def test_an_outage_of_the_source_is_told_until_it_ends(
+    odradek_broker: SubprocessBroker,
+) -> None:
     await _fill(odradek_broker.bootstrap, "orders", 1, 10)
     tp = TopicPartition("orders", 0)
     async with _reader(odradek_broker.bootstrap) as (reader, _):
@@ -251,7 +253,7 @@ class _Slow:
         return 0.0 if self.lifted else 0.01
 
 
-async def test_a_rate_keeps_fetches_back_and_is_told_of_their_bytes(
+async def test_a_rate_limit_delays_fetches_and_counts_their_bytes(
     live_bootstrap: str, unique_topic: str
 ) -> None:
     await _fill(live_bootstrap, unique_topic, 1, 10)

@@ -102,7 +102,7 @@ async def test_n07_api_versions_falls_back_to_what_the_broker_has(newest: int) -
         assert await network.version_for(1, ApiKey.METADATA) == 13
 
 
-async def test_n07_also_if_the_refusal_lists_nothing() -> None:
+async def test_n07_api_versions_falls_back_to_version_0_without_a_version_list() -> None:
     broker = ScriptedBroker()
     refusal = struct.pack(">ihi", 0, ErrorCode.UNSUPPORTED_VERSION, 0)
     broker.on(ApiKey.API_VERSIONS, struct.pack(">i", len(refusal)) + refusal)
@@ -112,7 +112,7 @@ async def test_n07_also_if_the_refusal_lists_nothing() -> None:
         assert network.cluster.brokers
 
 
-async def test_the_handshake_names_the_software() -> None:
+async def test_api_versions_requests_name_the_client_software() -> None:
     broker = ScriptedBroker()
     async with Connected(broker):
         (request, *_) = broker.received(ApiKey.API_VERSIONS)
@@ -120,7 +120,7 @@ async def test_the_handshake_names_the_software() -> None:
         assert request.client_software_name == "odradek"
 
 
-async def test_what_the_broker_does_not_serve_is_said() -> None:
+async def test_apis_that_the_broker_does_not_serve_are_an_error() -> None:
     broker = ScriptedBroker(
         versions={ApiKey.CREATE_TOPICS: None, ApiKey.FETCH: (0, 3), ApiKey.DESCRIBE_CLUSTER: (9, 9)}
     )
@@ -145,7 +145,7 @@ async def test_n03_many_requests_in_flight_are_answered_in_order() -> None:
         assert [answer.cluster_id for answer in answers] == [str(i) for i in range(20)]
 
 
-async def test_the_window_holds_requests_back_and_keeps_their_order() -> None:
+async def test_max_in_flight_requests_delays_requests_and_keeps_their_order() -> None:
     broker = ScriptedBroker()
     async with Connected(broker, max_in_flight_requests_per_connection=2) as network:
         gate = asyncio.Event()
@@ -165,7 +165,7 @@ async def test_the_window_holds_requests_back_and_keeps_their_order() -> None:
         assert network.is_ready(1) and network.in_flight(1) == 0
 
 
-async def test_n04_channels_have_connections_of_their_own() -> None:
+async def test_n04_each_channel_has_its_own_connection() -> None:
     broker = ScriptedBroker()
     async with Connected(broker) as network:
         broker.on(ApiKey.DESCRIBE_CLUSTER, SILENCE)
@@ -177,7 +177,7 @@ async def test_n04_channels_have_connections_of_their_own() -> None:
         parked.cancel()
 
 
-async def test_n05_an_unexpected_correlation_id_closes() -> None:
+async def test_n05_an_unexpected_correlation_id_closes_the_connection() -> None:
     broker = ScriptedBroker()
     async with Connected(broker) as network:
         broker.on(ApiKey.DESCRIBE_CLUSTER, struct.pack(">ii", 4, 12345))
@@ -186,7 +186,7 @@ async def test_n05_an_unexpected_correlation_id_closes() -> None:
         assert (await network.send(1, PROBE())).cluster_id == "probe", "on a new connection"
 
 
-async def test_an_answer_that_makes_no_sense_closes() -> None:
+async def test_an_undecodable_answer_closes_the_connection() -> None:
     broker = ScriptedBroker()
     async with Connected(broker) as network:
         await network.send(1, PROBE())
@@ -201,7 +201,7 @@ async def test_an_answer_that_makes_no_sense_closes() -> None:
 
 
 @pytest.mark.parametrize("size", [-1, 2_000_000])
-async def test_n01_a_frame_of_impossible_size_closes(size: int) -> None:
+async def test_n01_a_frame_of_impossible_size_closes_the_connection(size: int) -> None:
     broker = ScriptedBroker()
     async with Connected(broker, receive_max_bytes=1_000_000) as network:
         broker.on(ApiKey.DESCRIBE_CLUSTER, struct.pack(">i", size))
@@ -209,7 +209,7 @@ async def test_n01_a_frame_of_impossible_size_closes(size: int) -> None:
             await network.send(1, PROBE())
 
 
-async def test_n16_a_request_that_is_late_closes_and_fails_those_behind_it() -> None:
+async def test_n16_a_timed_out_request_closes_its_connection_and_fails_later_ones() -> None:
     broker = ScriptedBroker()
     async with Connected(broker) as network:
         await network.send(1, PROBE())
@@ -245,7 +245,7 @@ async def test_a_cancelled_request_does_not_disturb_the_others() -> None:
         assert (await second).cluster_id == "second"
 
 
-async def test_n11_throttling_holds_the_next_request_back() -> None:
+async def test_n11_throttling_delays_the_next_request() -> None:
     broker = ScriptedBroker()
     async with Connected(broker) as network:
         broker.on(
@@ -291,7 +291,7 @@ async def test_the_error_without_a_broker_names_the_tried_addresses() -> None:
         await network.start()
 
 
-async def test_one_bootstrap_address_that_answers_is_enough() -> None:
+async def test_a_client_starts_with_one_reachable_bootstrap_address() -> None:
     dead = ScriptedBroker()
     await dead.start()
     await dead.stop()
@@ -304,7 +304,7 @@ async def test_one_bootstrap_address_that_answers_is_enough() -> None:
         await network.close()
 
 
-async def test_starting_waits_for_a_broker_that_comes_late() -> None:
+async def test_start_waits_for_a_broker_that_starts_later() -> None:
     broker = ScriptedBroker()
     await broker.start()
     await broker.stop()
@@ -319,7 +319,7 @@ async def test_starting_waits_for_a_broker_that_comes_late() -> None:
     await broker.stop()
 
 
-async def test_rebootstrap_when_every_known_broker_is_gone() -> None:
+async def test_a_client_rebootstraps_when_every_known_broker_is_gone() -> None:
     first, second = ScriptedBroker(1), ScriptedBroker(2, topics={"t": 1})
     await second.start()
     async with Connected(first) as network:
@@ -337,7 +337,7 @@ async def test_rebootstrap_when_every_known_broker_is_gone() -> None:
         await first.start()
 
 
-async def test_a_broker_that_moved_is_followed() -> None:
+async def test_a_broker_is_found_at_its_new_address() -> None:
     one, two = ScriptedBroker(1), ScriptedBroker(2)
     async with Connected(one, two) as network:
         two.always(ApiKey.DESCRIBE_CLUSTER, answer_probe)
@@ -349,7 +349,7 @@ async def test_a_broker_that_moved_is_followed() -> None:
         assert (await network.send(2, PROBE())).cluster_id == "probe"
 
 
-async def test_a_node_that_is_not_in_the_metadata() -> None:
+async def test_a_node_missing_in_the_metadata_is_an_error() -> None:
     async with Connected(ScriptedBroker()) as network:
         with pytest.raises(ConnectionLost, match="node 77"):
             await network.send(77, PROBE())
@@ -363,7 +363,7 @@ async def test_idle_connections_are_closed_and_made_again() -> None:
         assert (await network.send(1, PROBE())).cluster_id == "probe"
 
 
-async def test_closing_fails_what_is_unanswered_and_may_be_repeated() -> None:
+async def test_close_fails_unanswered_requests_and_may_be_repeated() -> None:
     broker = ScriptedBroker()
     async with Connected(broker) as network:
         await network.send(1, PROBE())
@@ -378,12 +378,12 @@ async def test_closing_fails_what_is_unanswered_and_may_be_repeated() -> None:
         await network.close()
 
 
-async def test_before_start_nothing_works_and_the_error_says_so() -> None:
+async def test_a_client_that_was_not_started_names_async_with() -> None:
     with pytest.raises(Closed, match="async with"):
         await NetworkClient(AdminConfig.from_settings({})).send(1, PROBE())
 
 
-async def test_least_loaded_is_the_one_with_the_fewest_unanswered() -> None:
+async def test_the_least_loaded_node_has_the_fewest_unanswered_requests() -> None:
     one, two = ScriptedBroker(1), ScriptedBroker(2)
     async with Connected(one, two) as network:
         await network.send(1, PROBE())
@@ -426,7 +426,7 @@ async def test_an_attempt_to_connect_ends_with_its_connection(
 # --- metadata -------------------------------------------------------------------------------------
 
 
-async def test_topics_become_known_when_they_come_to_be() -> None:
+async def test_wait_for_metadata_waits_until_topics_exist() -> None:
     broker = ScriptedBroker()
     async with Connected(broker) as network:
         waiting = asyncio.create_task(network.wait_for_metadata(["t", "u"], 5000))
@@ -437,13 +437,13 @@ async def test_topics_become_known_when_they_come_to_be() -> None:
         assert network.cluster.leader_of("u", 0) == 1
 
 
-async def test_a_topic_that_does_not_come_times_out_with_the_reason() -> None:
+async def test_a_topic_that_never_exists_times_out_with_the_error_code() -> None:
     async with Connected(ScriptedBroker()) as network:
         with pytest.raises(MetadataTimeout, match=r"'t'.*UNKNOWN_TOPIC_OR_PARTITION"):
             await network.wait_for_metadata(["t"], 60)
 
 
-async def test_a_topic_that_is_refused_is_not_waited_for() -> None:
+async def test_an_invalid_topic_is_an_error_at_once() -> None:
     broker = ScriptedBroker()
     broker.topic_errors["bad/name"] = ErrorCode.INVALID_TOPIC_EXCEPTION
     async with Connected(broker) as network:
@@ -451,7 +451,7 @@ async def test_a_topic_that_is_refused_is_not_waited_for() -> None:
             await network.wait_for_metadata(["bad/name"], 60_000)
 
 
-async def test_asking_for_updates_is_coalesced() -> None:
+async def test_metadata_update_requests_are_coalesced() -> None:
     broker = ScriptedBroker(topics={"t": 1})
     async with Connected(broker) as network:
         before = len(broker.received(ApiKey.METADATA))
@@ -461,7 +461,7 @@ async def test_asking_for_updates_is_coalesced() -> None:
         assert len(broker.received(ApiKey.METADATA)) - before <= 2
 
 
-async def test_hints_without_anybody_waiting_are_one_question_per_backoff() -> None:
+async def test_metadata_update_hints_cause_one_request_per_backoff() -> None:
     broker = ScriptedBroker()
     async with Connected(broker, retry_backoff_ms=60) as network:
         before = len(broker.received(ApiKey.METADATA))
@@ -475,7 +475,7 @@ def _knows(network: NetworkClient, topics: set[str]) -> bool:
     return network.cluster.topics.keys() >= topics
 
 
-async def test_c82_topics_that_are_wanted_anew_do_not_wait_for_the_backoff() -> None:
+async def test_c82_newly_wanted_topics_do_not_wait_for_the_backoff() -> None:
     broker = ScriptedBroker(topics={"t": 1, "u": 1})
     async with Connected(broker, retry_backoff_ms=600_000, retry_backoff_max_ms=600_000) as network:
         for topics in ({"t"}, {"t", "u"}):
@@ -488,13 +488,13 @@ async def test_c82_topics_that_are_wanted_anew_do_not_wait_for_the_backoff() -> 
         assert len(broker.received(ApiKey.METADATA)) == before
 
 
-async def test_metadata_is_asked_for_at_least_every_max_age() -> None:
+async def test_metadata_is_refreshed_at_least_every_max_age() -> None:
     broker = ScriptedBroker()
     async with Connected(broker, metadata_max_age_ms=20):
         await until(lambda: len(broker.received(ApiKey.METADATA)) > 4)
 
 
-async def test_listeners_are_called_with_changes_and_one_that_raises_affects_no_other() -> None:
+async def test_listeners_are_called_on_changes_though_another_one_raises() -> None:
     broker = ScriptedBroker(topics={"t": 1})
     heard: list[int] = []
 
@@ -512,7 +512,7 @@ async def test_listeners_are_called_with_changes_and_one_that_raises_affects_no_
         network.remove_listener(bad)
 
 
-async def test_rebootstrap_when_the_broker_asks_for_it() -> None:
+async def test_a_client_rebootstraps_when_the_broker_requires_it() -> None:
     broker = ScriptedBroker()
     async with Connected(broker) as network:
         broker.on(
@@ -522,7 +522,7 @@ async def test_rebootstrap_when_the_broker_asks_for_it() -> None:
         assert set(network.cluster.brokers) == {1}
 
 
-async def test_auto_creation_is_asked_for_only_if_set() -> None:
+async def test_auto_topic_creation_is_requested_only_if_set() -> None:
     broker = ScriptedBroker(topics={"t": 1})
     for allowed in (True, False):
         async with Connected(broker, allow_auto_create_topics=allowed) as network:
@@ -536,7 +536,7 @@ async def test_auto_creation_is_asked_for_only_if_set() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4, 6])
-async def test_find_coordinator_single_and_batched(version: int) -> None:
+async def test_a_coordinator_is_cached_until_it_is_forgotten(version: int) -> None:
     one = ScriptedBroker(1, versions={ApiKey.FIND_COORDINATOR: (0, version)})
     two = ScriptedBroker(2)
     async with Connected(one, two) as network:
@@ -562,7 +562,7 @@ async def test_many_coordinators_are_found_with_few_requests(version: int, reque
     assert len(broker.received(ApiKey.FIND_COORDINATOR)) == requests
 
 
-async def test_a_coordinator_that_many_did_not_find_is_asked_for_again() -> None:
+async def test_a_coordinator_missing_in_a_batched_answer_is_asked_for_again() -> None:
     def none_of_bad(request: FindCoordinatorRequest, version: int) -> FindCoordinatorResponse:
         return FindCoordinatorResponse(
             coordinators=[
@@ -584,7 +584,7 @@ async def test_a_coordinator_that_many_did_not_find_is_asked_for_again() -> None
     assert asked == [["good", "bad"], ["bad"]]
 
 
-async def test_a_coordinator_elsewhere_is_reachable_before_metadata_knows_it() -> None:
+async def test_a_coordinator_unknown_to_the_metadata_is_reachable() -> None:
     one, two = ScriptedBroker(1), ScriptedBroker(2)
     await two.start()
     two.always(ApiKey.HEARTBEAT, lambda request, version: HeartbeatResponse())
@@ -599,7 +599,7 @@ async def test_a_coordinator_elsewhere_is_reachable_before_metadata_knows_it() -
 
 
 @pytest.mark.parametrize("version", [2, 4])
-async def test_no_coordinator_is_a_retriable_error(version: int) -> None:
+async def test_a_missing_coordinator_is_a_retriable_error(version: int) -> None:
     broker = ScriptedBroker(versions={ApiKey.FIND_COORDINATOR: (0, version)})
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     async with Connected(broker) as network:
@@ -619,14 +619,14 @@ async def test_no_coordinator_is_a_retriable_error(version: int) -> None:
 # --- advertised addresses ---
 
 
-async def test_one_broker_that_can_be_reached_is_enough() -> None:
+async def test_reach_a_broker_needs_one_reachable_broker() -> None:
     one, two = ScriptedBroker(1), ScriptedBroker(2)
     async with Connected(one, two) as network:
         await two.stop()
         await network.reach_a_broker(1_000)
 
 
-async def test_without_any_each_reason_is_named() -> None:
+async def test_reach_a_broker_names_the_reason_of_each_broker() -> None:
     one, two = ScriptedBroker(1), ScriptedBroker(2)
     async with Connected(one, two) as network:
         await one.stop()

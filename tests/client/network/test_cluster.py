@@ -43,7 +43,7 @@ def view(*topics: MetadataResponseTopic) -> ClusterView:
     return cluster
 
 
-def test_what_is_known() -> None:
+def test_a_cluster_view_gives_partitions_leaders_epochs_and_brokers() -> None:
     cluster = view(topic("t", (1, 4), (-1, 5)))
     assert cluster.partitions_of("t") == [0, 1]
     assert cluster.partitions_of("u") is None
@@ -63,13 +63,13 @@ def test_an_older_leader_epoch_does_not_undo_a_newer_one() -> None:
     assert cluster.leader_of("t", 0) == 1
 
 
-def test_a_topic_made_again_starts_its_epochs_over() -> None:
+def test_a_recreated_topic_starts_again_at_leader_epoch_0() -> None:
     cluster = view(topic("t", (2, 7)))
     cluster.update(answer(topic("t", (1, 0), topic_id=b"2" * 16)), 1.0)
     assert (cluster.leader_of("t", 0), cluster.leader_epoch_of("t", 0)) == (1, 0)
 
 
-def test_the_version_grows_with_changes_only() -> None:
+def test_the_view_version_grows_with_changes_only() -> None:
     cluster = view(topic("t", (1, 1)))
     before = cluster.version
     assert not cluster.update(answer(topic("t", (1, 1))), 5.0)
@@ -78,7 +78,7 @@ def test_the_version_grows_with_changes_only() -> None:
     assert cluster.version == before + 1
 
 
-def test_leaders_named_by_other_answers() -> None:
+def test_a_leader_named_by_another_answer_needs_a_newer_epoch_and_an_address() -> None:
     cluster = view(topic("t", (1, 3)))
     assert not cluster.update_leader("t", 0, 2, 3), "no newer epoch"
     assert not cluster.update_leader("t", 0, 7, 4), "no address"
@@ -87,7 +87,7 @@ def test_leaders_named_by_other_answers() -> None:
     assert cluster.leader_of("t", 0) == 7
 
 
-def test_errors_per_topic_and_what_is_worth_asking_again() -> None:
+def test_topic_errors_are_kept_and_only_retriable_ones_need_an_update() -> None:
     cluster = ClusterView(1000)
     cluster.want(["a", "b"])
     refused = MetadataResponseTopic(name="a", error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -100,7 +100,7 @@ def test_errors_per_topic_and_what_is_worth_asking_again() -> None:
     assert not cluster.needs_update, "a will not"
 
 
-def test_staleness_by_age_and_by_news() -> None:
+def test_metadata_is_stale_by_age_or_by_a_newly_wanted_topic() -> None:
     cluster = view()
     assert not cluster.is_stale(999.0) and cluster.is_stale(1000.0)
     assert cluster.stale_at_ms(10.0) == 1000.0
@@ -108,7 +108,7 @@ def test_staleness_by_age_and_by_news() -> None:
     assert cluster.stale_at_ms(10.0) == 10.0
 
 
-def test_wanted_topics_expire_unless_wanted_for_good() -> None:
+def test_wanted_topics_expire_unless_wanted_permanently() -> None:
     cluster = ClusterView(1000)
     cluster.want(["a"], until_ms=5.0)
     cluster.want(["a", "b"], until_ms=9.0)
@@ -122,7 +122,7 @@ def test_wanted_topics_expire_unless_wanted_for_good() -> None:
     assert set(cluster.wanted_topics) == {"d"}
 
 
-def test_requests() -> None:
+def test_metadata_requests_name_the_wanted_topics() -> None:
     cluster = ClusterView(1000)
     cluster.want(["a"])
     request = cluster.request(12, allow_auto_create=False)

@@ -81,7 +81,7 @@ def a_producer(brokers: list[ScriptedBroker], **settings: Any) -> Producer:
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-async def test_records_for_a_hung_leader_go_to_the_next_one_once_it_is_elected(
+async def test_records_for_a_hung_leader_are_sent_to_the_newly_elected_one(
     cluster: list[ScriptedBroker], idempotent: bool
 ) -> None:
     hung, *others = cluster
@@ -102,7 +102,7 @@ async def test_records_for_a_hung_leader_go_to_the_next_one_once_it_is_elected(
         assert others[0].log("t", 0).values == [b"after", b"later"]
 
 
-async def test_metadata_does_not_wait_behind_requests_that_wait_for_the_hung_broker(
+async def test_metadata_is_not_delayed_by_produce_requests_that_await_a_hung_broker(
     cluster: list[ScriptedBroker],
 ) -> None:
     """Brokers answer in order, and with acks=all the others wait for the hung one."""
@@ -130,7 +130,7 @@ async def test_metadata_does_not_wait_behind_requests_that_wait_for_the_hung_bro
         assert others[0].log("t", 0).values == [b"after"]
 
 
-async def test_a_leader_that_hangs_before_it_was_connected_to_is_left_as_well(
+async def test_a_leader_that_hangs_before_the_first_connection_is_replaced_too(
     cluster: list[ScriptedBroker],
 ) -> None:
     hung, *others = cluster
@@ -144,7 +144,9 @@ async def test_a_leader_that_hangs_before_it_was_connected_to_is_left_as_well(
         assert others[0].log("t", 0).values == [b"x"]
 
 
-async def test_a_broker_that_is_slow_is_waited_for(cluster: list[ScriptedBroker]) -> None:
+async def test_a_client_waits_for_a_slow_broker_on_the_same_connection(
+    cluster: list[ScriptedBroker],
+) -> None:
     """The late answer counts, on the same connection; nothing is sent twice."""
     slow, *_ = cluster
     async with a_producer(cluster, enable_idempotence=False) as producer:
@@ -176,7 +178,7 @@ async def a_network(*brokers: ScriptedBroker) -> NetworkClient:
 
 
 @pytest.mark.parametrize("at", range(3))
-async def test_metadata_comes_from_another_broker_when_the_one_asked_hangs(
+async def test_metadata_comes_from_another_broker_when_the_first_one_hangs(
     cluster: list[ScriptedBroker], at: int
 ) -> None:
     network = await a_network(*cluster)
@@ -193,7 +195,7 @@ async def test_metadata_comes_from_another_broker_when_the_one_asked_hangs(
     await network.close()
 
 
-async def test_brokers_that_fail_at_the_same_time_leave_no_failure_unseen(
+async def test_brokers_that_fail_together_leave_no_unread_exception(
     cluster: list[ScriptedBroker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Python complains about tasks whose exception was never read."""
@@ -221,7 +223,7 @@ async def test_brokers_that_fail_at_the_same_time_leave_no_failure_unseen(
     await network.close()
 
 
-async def test_a_client_starts_past_a_bootstrap_address_that_hangs(
+async def test_a_client_starts_though_one_bootstrap_address_hangs(
     cluster: list[ScriptedBroker],
 ) -> None:
     hung, *others = cluster
@@ -233,7 +235,7 @@ async def test_a_client_starts_past_a_bootstrap_address_that_hangs(
         await network.close()
 
 
-async def test_what_waits_for_the_group_is_not_late(cluster: list[ScriptedBroker]) -> None:
+async def test_a_join_group_request_is_never_late(cluster: list[ScriptedBroker]) -> None:
     network = await a_network(*cluster)
     cluster[0].always(ApiKey.JOIN_GROUP, lambda request, version: SILENCE)
     join = asyncio.ensure_future(
@@ -266,7 +268,7 @@ async def test_n11_a_broker_that_throttles_is_not_late(cluster: list[ScriptedBro
         await waiting
 
 
-async def test_a_lone_broker_that_hangs_is_waited_for_with_one_question(
+async def test_a_hung_single_broker_gets_one_metadata_request(
     cluster: list[ScriptedBroker],
 ) -> None:
     """There is no other broker, and repeated requests would be in vain."""

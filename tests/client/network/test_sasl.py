@@ -55,7 +55,7 @@ async def failure(given: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_c71_nothing_is_sent_before_the_broker_has_accepted(
+async def test_c71_no_request_is_sent_before_authentication_succeeds(
     mechanism: str, version: int
 ) -> None:
     async with ScriptedBroker(
@@ -76,13 +76,13 @@ async def test_c71_nothing_is_sent_before_the_broker_has_accepted(
         assert broker.log("t").values == [b"value"]
 
 
-async def test_c71_a_broker_with_tokens_in_bare_frames_is_too_old() -> None:
+async def test_c71_a_broker_with_sasl_handshake_version_0_alone_is_too_old() -> None:
     async with ScriptedBroker(versions={ApiKey.SASL_HANDSHAKE: (0, 0)}) as broker:
         SaslScript(broker)
         assert "Kafka 1.0" in await failure(settings(broker))
 
 
-async def test_c72_a_broker_that_does_not_know_the_password_is_not_believed(
+async def test_c72_a_broker_with_a_wrong_scram_signature_is_refused(
     broker: ScriptedBroker,
 ) -> None:
     SaslScript(broker).knows_password = False
@@ -92,7 +92,7 @@ async def test_c72_a_broker_that_does_not_know_the_password_is_not_believed(
 @pytest.mark.parametrize(
     ("iterations", "words"), [(4095, "at least 4096"), (100_001, "at most 100000")]
 )
-async def test_c72_iterations_have_bounds(
+async def test_c72_scram_iterations_outside_the_limits_are_refused(
     broker: ScriptedBroker, iterations: int, words: str
 ) -> None:
     SaslScript(broker).iterations = iterations
@@ -114,7 +114,7 @@ async def test_c73_a_session_is_renewed_between_requests(broker: ScriptedBroker)
     assert len(broker.log("t").values) == sent
 
 
-async def test_c73_what_is_unanswered_is_answered_and_what_comes_waits(
+async def test_c73_re_authentication_follows_open_requests_and_delays_new_ones(
     broker: ScriptedBroker,
 ) -> None:
     script = SaslScript(broker)
@@ -174,7 +174,9 @@ async def test_c73_c75_a_refused_re_authentication_is_raised_at_once(
     assert broker.log("t").values[0] == b"first" and broker.log("t").values[-1] == b"third"
 
 
-async def test_c75_a_transactional_producer_is_at_its_end(broker: ScriptedBroker) -> None:
+async def test_c75_a_refused_authentication_ends_a_transactional_producer(
+    broker: ScriptedBroker,
+) -> None:
     script = SaslScript(broker)
     script.password = "another"
     assert (
@@ -202,13 +204,17 @@ async def test_c75_polls_and_calls_raise_a_failed_authentication_at_once(
                 await admin.list_topics()
 
 
-async def test_c75_a_mechanism_that_the_broker_lacks(broker: ScriptedBroker) -> None:
+async def test_c75_an_unsupported_mechanism_error_lists_the_brokers_mechanisms(
+    broker: ScriptedBroker,
+) -> None:
     SaslScript(broker, mechanisms=("SCRAM-SHA-256", "GSSAPI"))
     said = await failure(settings(broker, "PLAIN"))
     assert "sasl.mechanism=PLAIN: the broker has SCRAM-SHA-256, GSSAPI" in said
 
 
-async def test_c74_c75_a_token_endpoint_that_is_not_there(broker: ScriptedBroker) -> None:
+async def test_c74_c75_an_unreachable_token_endpoint_is_named_without_the_secret(
+    broker: ScriptedBroker,
+) -> None:
     SaslScript(broker)
     client = "sasl_oauthbearer_client_credentials_client_"
     endpoint = {
@@ -244,7 +250,7 @@ async def test_c74_a_token_that_was_refused_is_not_used_again(broker: ScriptedBr
     assert script.tokens[-1] == "second" and not tokens
 
 
-async def test_c75_a_broker_that_does_not_answer_is_tried_again(broker: ScriptedBroker) -> None:
+async def test_c75_an_unanswered_authentication_is_retried(broker: ScriptedBroker) -> None:
     """The broker may throttle the client for earlier requests; the error says so."""
     SaslScript(broker)
     broker.on(ApiKey.SASL_AUTHENTICATE, SILENCE)
@@ -259,14 +265,16 @@ async def test_c75_a_broker_that_does_not_answer_is_tried_again(broker: Scripted
             pass
 
 
-async def test_c75_one_refusal_is_enough(broker: ScriptedBroker) -> None:
+async def test_c75_a_refused_authentication_is_not_delayed_by_an_unreachable_broker(
+    broker: ScriptedBroker,
+) -> None:
     """An unreachable broker does not delay the error of another one."""
     SaslScript(broker).password = "another"
     given = settings(broker) | {"bootstrap_servers": f"{broker.address},127.0.0.1:1"}
     assert "Invalid username" in await failure(given)
 
 
-async def test_c75_the_blocking_client_too(broker: ScriptedBroker) -> None:
+async def test_c75_a_blocking_client_authenticates_or_fails_at_once(broker: ScriptedBroker) -> None:
     script = SaslScript(broker)
 
     def produce(password: str) -> None:
@@ -279,7 +287,9 @@ async def test_c75_the_blocking_client_too(broker: ScriptedBroker) -> None:
         await asyncio.to_thread(produce, "wrong")
 
 
-async def test_c76_a_listener_without_sasl(broker: ScriptedBroker) -> None:
+async def test_c76_a_sasl_client_at_a_listener_without_sasl_names_the_setting(
+    broker: ScriptedBroker,
+) -> None:
     refusal = SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
     broker.always(ApiKey.SASL_HANDSHAKE, lambda *_: refusal)
     assert "set security.protocol=PLAINTEXT" in await failure(settings(broker))
@@ -287,14 +297,16 @@ async def test_c76_a_listener_without_sasl(broker: ScriptedBroker) -> None:
         assert "set security.protocol=PLAINTEXT" in await failure(settings(other))
 
 
-async def test_c76_a_client_without_sasl(broker: ScriptedBroker) -> None:
+async def test_c76_a_plaintext_client_at_a_sasl_listener_names_the_settings(
+    broker: ScriptedBroker,
+) -> None:
     SaslScript(broker).shut_others_out()
     said = await failure({"bootstrap_servers": broker.address})
     assert "set security.protocol=SASL_PLAINTEXT and sasl.mechanism" in said
     assert "PLAIN, SCRAM-SHA-256, OAUTHBEARER" in said
 
 
-async def test_c76_a_broker_that_hangs_up_for_another_reason_is_tried_again(
+async def test_c76_a_broker_that_hangs_up_without_sasl_is_retried(
     broker: ScriptedBroker,
 ) -> None:
     broker.on(ApiKey.METADATA, HANG_UP, HANG_UP)
@@ -303,7 +315,7 @@ async def test_c76_a_broker_that_hangs_up_for_another_reason_is_tried_again(
         await producer.send_and_wait("t", b"value")
 
 
-async def test_c77_no_secret_is_shown(
+async def test_c77_errors_and_logs_show_no_secret(
     broker: ScriptedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

@@ -72,7 +72,7 @@ async def failure(settings: dict[str, Any]) -> str:
     return str(caught.value)
 
 
-async def test_c71_c72_passwords(start_broker: StartBroker) -> None:
+async def test_c71_c72_clients_log_in_with_plain_and_scram(start_broker: StartBroker) -> None:
     broker = await start_broker()
     await in_and_out(as_admin(broker.bootstrap), "plain")
     async with Admin(**as_admin(broker.bootstrap)) as admin:
@@ -83,7 +83,9 @@ async def test_c71_c72_passwords(start_broker: StartBroker) -> None:
             await in_and_out(as_user(broker.bootstrap, mechanism, "alice", PASSWORD), mechanism)
 
 
-async def test_c72_over_tls(start_broker: StartBroker, tmp_path: Path) -> None:
+async def test_c72_clients_log_in_with_scram_over_tls(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
     CA.write(tmp_path / "ca.pem")
     CA.issue().write(tmp_path / "broker.pem")
     broker = await start_broker(
@@ -107,7 +109,7 @@ async def test_c72_over_tls(start_broker: StartBroker, tmp_path: Path) -> None:
     assert "set security.protocol=SASL_SSL and sasl.mechanism (the broker has PLAIN, SCRAM" in said
 
 
-async def test_c75_a_failed_authentication_has_its_reason(start_broker: StartBroker) -> None:
+async def test_c75_a_failed_authentication_names_its_reason(start_broker: StartBroker) -> None:
     broker = await start_broker()
     admin_settings = as_admin(broker.bootstrap)
     async with Admin(**admin_settings) as admin:
@@ -131,7 +133,9 @@ async def test_c75_a_failed_authentication_has_its_reason(start_broker: StartBro
     assert "the broker has PLAIN, SCRAM-SHA-256, SCRAM-SHA-512" in await failure(given)
 
 
-async def test_c76_listeners_and_clients_that_do_not_fit(start_broker: StartBroker) -> None:
+async def test_c76_a_listener_and_a_client_that_do_not_match_name_the_setting(
+    start_broker: StartBroker,
+) -> None:
     broker = await start_broker()
     said = await failure({"bootstrap_servers": broker.bootstrap})
     assert "set security.protocol=SASL_PLAINTEXT and sasl.mechanism (the broker has PLAIN" in said
@@ -155,7 +159,7 @@ async def test_c73_a_session_is_renewed(start_broker: StartBroker) -> None:
 
 
 @pytest.mark.full
-async def test_c73_a_broker_that_does_not_renew_gets_another_connection(
+async def test_c73_a_refused_re_authentication_leads_to_another_connection(
     start_broker: StartBroker,
 ) -> None:
     """Brokers refuse a re-authentication in a session's first second."""
@@ -177,7 +181,9 @@ def signed(lasts_s: float, audience: str = "kafka") -> tuple[str, float]:
     return jwt.encode(claims, _KEY, "ES256", {"kid": "k"}), now + lasts_s
 
 
-async def test_c74_tokens(start_broker: StartBroker, tmp_path: Path) -> None:
+async def test_c74_clients_log_in_with_valid_tokens_only(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
     public = jwt.algorithms.ECAlgorithm(jwt.algorithms.ECAlgorithm.SHA256).to_jwk(
         _KEY.public_key(), as_dict=True
     )
@@ -209,7 +215,7 @@ async def test_c74_tokens(start_broker: StartBroker, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-async def test_c73_c74_a_session_ends_with_its_token(
+async def test_c73_c74_a_session_is_renewed_before_its_token_expires(
     start_broker: StartBroker,
 ) -> None:
     handler = (

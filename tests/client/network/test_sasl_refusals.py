@@ -46,7 +46,7 @@ async def alice() -> AsyncIterator[Alice]:
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.full
-async def test_c75_members_of_groups(alice: Alice, protocol: str) -> None:
+async def test_c75_calls_of_group_members_fail_at_once(alice: Alice, protocol: str) -> None:
     settings = alice.settings | {"group_id": "g", "group_protocol": protocol}
     async with asyncio.timeout(60):
         async with Consumer("t", **settings, default_api_timeout_ms=FOREVER_MS) as consumer:
@@ -64,7 +64,7 @@ async def test_c75_members_of_groups(alice: Alice, protocol: str) -> None:
 
 
 @pytest.mark.full
-async def test_c75_a_transaction(alice: Alice) -> None:
+async def test_c75_calls_in_a_transaction_fail_at_once(alice: Alice) -> None:
     settings = alice.settings | {
         "transactional_id": "x",
         "delivery_timeout_ms": FOREVER_MS,
@@ -85,7 +85,7 @@ async def test_c75_a_transaction(alice: Alice) -> None:
         await producer.close()
 
 
-async def test_c75_the_coordinator_of_a_transaction(alice: Alice) -> None:
+async def test_c75_steps_at_the_transaction_coordinator_fail_at_once(alice: Alice) -> None:
     """A step that waits while its connection is refused."""
     producer = Producer(**alice.settings, transactional_id="x", max_block_ms=FOREVER_MS)
     async with asyncio.timeout(60):
@@ -100,7 +100,7 @@ async def test_c75_the_coordinator_of_a_transaction(alice: Alice) -> None:
         await producer.close()
 
 
-async def test_c75_calls_of_an_admin(alice: Alice) -> None:
+async def test_c75_calls_of_an_admin_fail_at_once(alice: Alice) -> None:
     async with asyncio.timeout(60):
         async with Admin(**alice.settings, default_api_timeout_ms=FOREVER_MS) as admin:
             await alice.gets_another_password()

@@ -16,7 +16,7 @@ def told(times: ThrottleTimes, now_ms: float) -> tuple[float, float]:
     return average, longest
 
 
-def test_average_and_longest_of_the_last_minute() -> None:
+def test_average_and_maximum_cover_the_last_minute() -> None:
     times = ThrottleTimes()
     assert all(map(math.isnan, told(times, 0)))
     for throttle_ms in (0, 0, 90):
@@ -31,7 +31,7 @@ def test_average_and_longest_of_the_last_minute() -> None:
     assert all(map(math.isnan, told(times, 1_000 + 9 * SAMPLE_MS)))
 
 
-def test_n11_producers_and_consumers_tell_how_long_they_were_throttled(
+def test_n11_producer_and_consumer_metrics_have_throttle_times(
     odradek_broker: SubprocessBroker,
 ) -> None:
     address = odradek_broker.bootstrap

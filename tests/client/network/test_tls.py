@@ -71,7 +71,7 @@ def own(folder: Path, name: str = "client.pem") -> dict[str, str]:
 
 
 @pytest.mark.full
-async def test_n19_all_clients_over_mutual_tls(
+async def test_n19_all_clients_connect_over_mutual_tls(
     folder: Path, start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLIENT_KEY_PASSWORD", "secret")
@@ -93,7 +93,9 @@ async def test_n19_all_clients_over_mutual_tls(
     assert read == values
 
 
-async def test_n19_a_keystore_of_pkcs12(folder: Path, start_broker: StartBroker) -> None:
+async def test_n19_a_client_connects_with_a_pkcs12_keystore(
+    folder: Path, start_broker: StartBroker
+) -> None:
     broker = await start_broker(ssl_client_auth="required")
     more = {
         "ssl_keystore_location": str(folder / "client.p12"),
@@ -126,7 +128,7 @@ async def failure(settings: dict[str, Any]) -> str:
         ("broker.pem", {"security_protocol": "PLAINTEXT"}, "set security.protocol=SSL"),
     ],
 )
-async def test_n22_a_client_says_at_once_what_is_wrong(
+async def test_n22_a_failed_tls_connection_names_its_cause_at_once(
     folder: Path, start_broker: StartBroker, certificate: str, change: dict[str, str], words: str
 ) -> None:
     broker = await start_broker(certificate)
@@ -139,7 +141,7 @@ async def test_n22_a_client_says_at_once_what_is_wrong(
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
-async def test_n22_a_client_without_a_certificate_or_with_a_wrong_one(
+async def test_n22_a_missing_or_untrusted_client_certificate_is_named(
     folder: Path, start_broker: StartBroker, version: str
 ) -> None:
     broker = await start_broker(ssl_client_auth="required", ssl_enabled_protocols=version)
@@ -148,12 +150,14 @@ async def test_n22_a_client_without_a_certificate_or_with_a_wrong_one(
     assert "does not trust our certificate" in await failure(stranger)
 
 
-async def test_n22_tls_to_a_plaintext_listener(folder: Path, start_broker: StartBroker) -> None:
+async def test_n22_tls_at_a_plaintext_listener_is_named(
+    folder: Path, start_broker: StartBroker
+) -> None:
     broker = await start_broker(listeners="PLAINTEXT://127.0.0.1:0")
     assert "PLAINTEXT listener" in await failure(client_settings(folder, broker))
 
 
-async def test_n22_tls_is_known_by_its_alert_too(folder: Path) -> None:
+async def test_n22_a_tls_alert_to_a_plaintext_client_names_the_setting(folder: Path) -> None:
     """Apache Kafka answers plaintext with a TLS alert."""
 
     async def alert(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -167,7 +171,7 @@ async def test_n22_tls_is_known_by_its_alert_too(folder: Path) -> None:
     assert "set security.protocol=SSL" in said
 
 
-async def test_a_port_that_says_nothing_is_tried_again(folder: Path) -> None:
+async def test_a_port_that_hangs_up_is_retried(folder: Path) -> None:
     """The broker may be starting, so no cause is certain."""
     calls = 0
 
@@ -187,7 +191,7 @@ async def test_a_port_that_says_nothing_is_tried_again(folder: Path) -> None:
         await producer.close()
 
 
-async def test_a_host_name_is_not_asked_where_that_is_said(
+async def test_the_host_name_is_not_verified_if_that_is_switched_off(
     folder: Path, start_broker: StartBroker
 ) -> None:
     broker = await start_broker("elsewhere.pem")
@@ -196,7 +200,7 @@ async def test_a_host_name_is_not_asked_where_that_is_said(
         assert len((await admin.describe_cluster()).brokers) == 1
 
 
-def test_what_cannot_be_used_is_said_before_anything_is_connected(folder: Path) -> None:
+def test_wrong_tls_settings_are_refused_before_any_connection(folder: Path) -> None:
     for given, words in (
         ({"ssl_truststore_location": str(folder / "none.pem")}, "cannot read"),
         ({"ssl_truststore_location": str(folder / "ca.pem")}, "ssl.truststore.type=PEM"),
@@ -212,7 +216,7 @@ def test_what_cannot_be_used_is_said_before_anything_is_connected(folder: Path) 
         Producer(ssl_truststore_location=str(folder / "ca.pem"))
 
 
-async def test_no_secret_is_shown(
+async def test_errors_and_logs_show_no_secret(
     folder: Path, start_broker: StartBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

@@ -72,7 +72,7 @@ def test_c10_records_share_a_batch_until_it_is_full() -> None:
     assert all(not b.has_sequence for b in held)
 
 
-def test_c10_a_record_above_batch_size_has_a_batch_of_its_own() -> None:
+def test_c10_a_record_above_batch_size_has_its_own_batch() -> None:
     acc = accumulator()
     put(acc, size=10)
     put(acc, size=5000)
@@ -82,7 +82,7 @@ def test_c10_a_record_above_batch_size_has_a_batch_of_its_own() -> None:
     assert held[1].reserved_bytes > 5000
 
 
-def test_c11_memory_is_taken_per_batch_and_given_back() -> None:
+def test_c11_memory_is_reserved_per_batch_and_released_once() -> None:
     acc = accumulator(buffer_memory=2500)
     put(acc, 0)
     put(acc, 1)
@@ -94,7 +94,7 @@ def test_c11_memory_is_taken_per_batch_and_given_back() -> None:
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec is not Codec.NONE])
-def test_c11_what_grows_by_compression_has_room_when_all_else_is_gone(codec: Codec) -> None:
+def test_c11_a_batch_that_grows_by_compression_fits_into_the_whole_buffer(codec: Codec) -> None:
     acc = accumulator(buffer_memory=32_768, codec=codec)
     builder = BatchBuilder()
     builder.append(0, None, Random(1).randbytes(32_676))
@@ -108,7 +108,7 @@ def test_c11_what_grows_by_compression_has_room_when_all_else_is_gone(codec: Cod
     assert acc.available_bytes == 32_768
 
 
-def test_c13_ready_by_linger_by_size_by_flush_by_need_by_close() -> None:
+def test_c13_a_batch_is_ready_by_linger_size_flush_waiters_or_close() -> None:
     acc = accumulator()
     put(acc, now_ms=10.0)
     assert ready(acc, 14.0) == {} and ready(acc, 15.0) == {1: [0]}
@@ -122,7 +122,7 @@ def test_c13_ready_by_linger_by_size_by_flush_by_need_by_close() -> None:
     assert ready(acc, 10.0) == {1: [0]}, "a second batch makes the first full"
 
 
-def test_c14_backoff_holds_a_retry_back_unless_the_leader_changed() -> None:
+def test_c14_a_retry_waits_for_its_backoff_unless_the_leader_changed() -> None:
     acc = accumulator()
     put(acc)
     (batch,) = drain(acc, queues(acc))
@@ -132,7 +132,7 @@ def test_c14_backoff_holds_a_retry_back_unless_the_leader_changed() -> None:
     assert ready(acc, 200.0, leader=2) == {2: [0]}
 
 
-def test_c15_one_batch_per_partition_and_at_most_max_request_size() -> None:
+def test_c15_a_request_has_one_batch_per_partition_up_to_max_request_size() -> None:
     acc = accumulator()
     for partition in range(4):
         put(acc, partition, 900)
@@ -141,7 +141,7 @@ def test_c15_one_batch_per_partition_and_at_most_max_request_size() -> None:
     assert len(found) == 2 and len({b.tp for b in found}) == 2
 
 
-def test_c15_one_oversize_batch_still_goes() -> None:
+def test_c15_an_oversized_batch_is_sent_alone() -> None:
     acc = accumulator()
     put(acc, 0, 5000)
     put(acc, 1, 10)
@@ -171,7 +171,7 @@ def test_c17_a_muted_partition_is_not_ready() -> None:
     assert ready(acc, 100.0) == {}
 
 
-def test_c20_a_partition_held_back_does_not_hold_up_the_others() -> None:
+def test_c20_a_partition_that_may_not_be_sent_delays_no_other() -> None:
     acc = accumulator()
     for partition in range(3):
         put(acc, partition)
@@ -198,7 +198,7 @@ def stamped(acc: Accumulator, *sequences: int, epoch: int = 0) -> list[ProducerB
     return found
 
 
-def test_c23_stamped_batches_come_back_in_the_order_of_their_sequences() -> None:
+def test_c23_requeued_batches_are_ordered_by_sequence() -> None:
     acc = accumulator()
     a, b, c = stamped(acc, 0, 1, 2)
     put(acc, size=900)
@@ -208,7 +208,7 @@ def test_c23_stamped_batches_come_back_in_the_order_of_their_sequences() -> None
     assert held[:3] == [a, b, c] and not held[3].has_sequence
 
 
-def test_c23_across_a_wrap_and_an_epoch() -> None:
+def test_c23_requeued_batches_are_ordered_across_a_wrap_and_an_epoch() -> None:
     acc = accumulator()
     a, b = stamped(acc, 2**31 - 1, 0)
     (old,) = stamped(acc, 9, epoch=-1)
@@ -217,7 +217,7 @@ def test_c23_across_a_wrap_and_an_epoch() -> None:
     assert list(acc.queue(TopicPartition("t", 0)).batches) == [old, a, b]
 
 
-def test_c23_without_sequences_to_the_head() -> None:
+def test_c23_requeued_batches_without_sequences_go_to_the_head() -> None:
     acc = accumulator()
     put(acc, size=900)
     (first,) = drain(acc, queues(acc))
@@ -226,7 +226,7 @@ def test_c23_without_sequences_to_the_head() -> None:
     assert acc.queue(TopicPartition("t", 0)).batches[0] is first
 
 
-def test_c25_parts_go_to_the_head_in_order_and_keep_the_records_age() -> None:
+def test_c25_parts_of_a_split_batch_go_to_the_head_in_order() -> None:
     acc = accumulator(batch_size=4000)
     for index in range(10):
         put(acc, size=300 + index)
@@ -245,7 +245,7 @@ def test_c25_parts_go_to_the_head_in_order_and_keep_the_records_age() -> None:
     assert acc.available_bytes == acc.buffer_memory
 
 
-def test_c40_expiry_counts_from_creation_and_covers_what_is_in_flight() -> None:
+def test_c40_expiry_counts_from_creation_and_includes_batches_in_flight() -> None:
     acc = accumulator()
     put(acc, 0, now_ms=0.0)
     put(acc, 1, now_ms=500.0)
@@ -255,7 +255,7 @@ def test_c40_expiry_counts_from_creation_and_covers_what_is_in_flight() -> None:
     assert acc.expired(1000.0) == [in_flight]
 
 
-def test_compression_fills_batches_to_what_they_will_be() -> None:
+def test_batches_are_filled_to_their_estimated_compressed_size() -> None:
     acc = accumulator(codec=Codec.ZSTD, buffer_memory=1 << 30)
     sizes = []
     for _ in range(200):

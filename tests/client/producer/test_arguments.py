@@ -49,7 +49,7 @@ WELL_SHAPED: list[tuple[Any, tuple[Any, ...]]] = [
 ]
 
 
-async def test_every_shape_of_headers_with_and_without_an_open_batch(
+async def test_headers_of_every_accepted_shape_are_sent(
     broker: ScriptedBroker,
 ) -> None:
     async with producer(broker) as sending:
@@ -86,7 +86,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize("batch_is_open", [False, True])
-async def test_wrong_types_are_named_and_leave_nothing_behind(
+async def test_arguments_of_wrong_types_are_named_and_reserve_no_memory(
     broker: ScriptedBroker, batch_is_open: bool
 ) -> None:
     async with producer(broker) as sending:
@@ -107,7 +107,7 @@ async def test_wrong_types_are_named_and_leave_nothing_behind(
     assert broker.log("t").values == ([b"first"] if batch_is_open else []) + [b"last"]
 
 
-async def test_a_datetime_is_a_time_of_a_record(broker: ScriptedBroker) -> None:
+async def test_a_record_timestamp_may_be_a_datetime(broker: ScriptedBroker) -> None:
     moment = datetime(2026, 11, 22, 13, 5, 0, 123_999, tzinfo=timezone(timedelta(hours=1)))
     expected = 1_795_349_100_123
     async with producer(broker) as sending:
@@ -147,7 +147,7 @@ class Capricious:
 
 @pytest.mark.parametrize("hook", ["key_serializer", "value_serializer", "partitioner"])
 @pytest.mark.parametrize("batch_is_open", [False, True])
-async def test_a_hook_that_raises_leaves_the_producer_as_it_was(
+async def test_a_serializer_or_partitioner_that_raises_leaves_the_producer_unchanged(
     broker: ScriptedBroker, hook: str, batch_is_open: bool
 ) -> None:
     capricious = Capricious(0 if hook == "partitioner" else lambda content: content)
@@ -183,7 +183,7 @@ async def test_a_partitioner_that_chooses_a_missing_partition_is_an_error(
         assert accumulator.available_bytes == accumulator.buffer_memory
 
 
-async def test_a_hook_that_raises_while_others_wait_for_room_takes_none_of_it(
+async def test_a_serializer_that_raises_while_sends_wait_reserves_no_memory(
     broker: ScriptedBroker,
 ) -> None:
     def refuse(content: bytes | None) -> bytes | None:
@@ -209,7 +209,7 @@ async def test_a_hook_that_raises_while_others_wait_for_room_takes_none_of_it(
 # --- producers that are never closed --------------------------------------------------------------
 
 
-async def test_a_producer_that_is_dropped_with_records_says_how_many(
+async def test_a_producer_dropped_with_unsent_records_warns_of_their_number(
     broker: ScriptedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     sending = producer(broker)
@@ -225,7 +225,7 @@ async def test_a_producer_that_is_dropped_with_records_says_how_many(
     await sending._network.close()
 
 
-async def test_records_that_are_acknowledged_while_they_are_counted_are_no_error(
+async def test_records_acknowledged_while_they_are_counted_cause_no_error(
     broker: ScriptedBroker,
 ) -> None:
     """At the end of a program the thread of `odradek.sync` is still running."""
@@ -249,7 +249,7 @@ async def test_records_that_are_acknowledged_while_they_are_counted_are_no_error
 
 
 @pytest.mark.filterwarnings("error::ResourceWarning")
-async def test_closed_idle_and_unstarted_producers_are_silent(broker: ScriptedBroker) -> None:
+async def test_closed_idle_and_unstarted_producers_give_no_warning(broker: ScriptedBroker) -> None:
     async with producer(broker, linger_ms=0) as sending:
         await sending.send_and_wait("t", b"x")
         with pytest.raises(BufferFull):
@@ -263,7 +263,7 @@ async def test_closed_idle_and_unstarted_producers_are_silent(broker: ScriptedBr
 
 
 @pytest.mark.parametrize("kind", budget.of_which(["async", "sync"], ["async"]))
-async def test_a_program_that_ends_without_closing_its_producer_is_warned(
+async def test_a_program_that_does_not_close_its_producer_gets_a_warning(
     broker: ScriptedBroker, kind: str
 ) -> None:
     programs = {

@@ -86,7 +86,7 @@ def written(broker: ScriptedBroker, topic: str, partitions: int) -> list[list[by
 # --- what arrives ---------------------------------------------------------------------------------
 
 
-async def test_c18_rows_with_a_key_go_where_send_puts_them_and_keep_their_order(
+async def test_c18_rows_with_a_key_get_the_partition_of_send_in_order(
     broker: ScriptedBroker,
 ) -> None:
     keys = [b"key-%d" % (number % 17) for number in range(500)]
@@ -105,7 +105,7 @@ async def test_c18_rows_with_a_key_go_where_send_puts_them_and_keep_their_order(
         assert broker.log("wide", place["partition"]).values[place["offset"]] == value
 
 
-async def test_headers_partition_and_nulls_arrive(broker: ScriptedBroker) -> None:
+async def test_headers_partition_and_nulls_of_rows_are_written(broker: ScriptedBroker) -> None:
     batch = pa.record_batch(
         {
             "key": pa.array([None, "k", "k"]),
@@ -124,7 +124,7 @@ async def test_headers_partition_and_nulls_arrive(broker: ScriptedBroker) -> Non
     assert (four.keys, four.values, four.headers) == ([b"k"], [b"c"], [()])
 
 
-async def test_c18_rows_without_a_key_stick_to_a_partition_for_a_batchs_worth(
+async def test_c18_rows_without_a_key_fill_a_batch_before_changing_partition(
     broker: ScriptedBroker,
 ) -> None:
     batch = rows(2000)
@@ -138,7 +138,7 @@ async def test_c18_rows_without_a_key_stick_to_a_partition_for_a_batchs_worth(
         assert all(count > 15 for *_, count in broker.log("wide", number).batches[:-1])
 
 
-async def test_records_before_and_behind_it_keep_their_place(broker: ScriptedBroker) -> None:
+async def test_rows_keep_their_place_among_records_of_send(broker: ScriptedBroker) -> None:
     async with producer(broker, linger_ms=50, batch_size=300) as sending:
         await sending.send("t", b"first")
         await sending.produce_arrow("t", rows(100))
@@ -147,7 +147,7 @@ async def test_records_before_and_behind_it_keep_their_place(broker: ScriptedBro
     assert broker.log("t").values == [b"first", *values_of(rows(100)), b"last"]
 
 
-async def test_the_arguments_partition_and_timestamp_are_for_all_rows(
+async def test_partition_and_timestamp_arguments_apply_to_all_rows(
     broker: ScriptedBroker,
 ) -> None:
     stamps: list[int] = []
@@ -175,7 +175,7 @@ async def test_the_arguments_partition_and_timestamp_are_for_all_rows(
 
 
 @pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
-async def test_every_codec(broker: ScriptedBroker, compression: str) -> None:
+async def test_rows_are_written_with_every_codec(broker: ScriptedBroker, compression: str) -> None:
     batch = rows(3000, 100)
     async with producer(broker, compression_type=compression, batch_size=4000) as sending:
         metadata = await (await sending.produce_arrow("t", batch))
@@ -189,7 +189,7 @@ async def test_every_codec(broker: ScriptedBroker, compression: str) -> None:
 
 
 @pytest.mark.parametrize("chosen", ["round_robin", lambda topic, key, count: len(key) % count])
-async def test_the_partitioner_of_the_settings_is_asked(
+async def test_rows_get_their_partition_from_the_configured_partitioner(
     broker: ScriptedBroker, chosen: Any
 ) -> None:
     keys = pa.array(["", "1", "12", None, "1"])
@@ -201,7 +201,7 @@ async def test_the_partitioner_of_the_settings_is_asked(
     assert counts == ([1, 2, 1, 0, 0, 1] if callable(chosen) else [1, 1, 1, 1, 0, 1])
 
 
-async def test_no_rows_are_no_request(broker: ScriptedBroker) -> None:
+async def test_an_empty_record_batch_sends_no_request(broker: ScriptedBroker) -> None:
     async with producer(broker) as sending:
         metadata = await (await sending.produce_arrow("t", rows(0)))
     assert (metadata.row_count, metadata.outcomes) == (0, [])
@@ -212,7 +212,7 @@ async def test_no_rows_are_no_request(broker: ScriptedBroker) -> None:
 # --- refused before anything is buffered ----------------------------------------------------------
 
 
-async def test_nothing_is_buffered_of_rows_one_of_which_cannot_be_written(
+async def test_rows_are_not_buffered_if_one_of_them_is_invalid(
     broker: ScriptedBroker,
 ) -> None:
     large = pa.record_batch({"value": pa.array([b"v", b"v" * 2000])})
@@ -238,7 +238,7 @@ async def test_nothing_is_buffered_of_rows_one_of_which_cannot_be_written(
 # --- failures after buffering ---------------------------------------------------------------------
 
 
-async def test_c22_a_retry_has_the_same_sequences_and_nothing_is_lost_or_doubled(
+async def test_c22_retried_rows_have_the_same_sequences_and_are_written_once(
     broker: ScriptedBroker,
 ) -> None:
     batch = rows(400)
@@ -257,7 +257,7 @@ async def test_c22_a_retry_has_the_same_sequences_and_nothing_is_lost_or_doubled
     assert sequences == [sum(counts[:at]) for at in range(len(counts))]
 
 
-async def test_c25_batches_that_are_too_large_for_the_broker_are_split_as_often_as_needed(
+async def test_c25_batches_too_large_for_the_broker_are_split_until_they_fit(
     broker: ScriptedBroker,
 ) -> None:
     def small_only(request: ProduceRequest, version: int) -> Any:
@@ -280,7 +280,7 @@ async def test_c25_batches_that_are_too_large_for_the_broker_are_split_as_often_
     assert metadata.offsets().column("offset").to_pylist() == list(range(200))
 
 
-async def test_the_rows_that_were_not_written_are_distinguished(broker: ScriptedBroker) -> None:
+async def test_outcomes_tell_written_rows_from_failed_ones(broker: ScriptedBroker) -> None:
     def refuse(request: ProduceRequest, version: int) -> Any:
         code = ErrorCode.INVALID_RECORD
         reason = BatchIndexAndErrorMessage(batch_index=1, batch_index_error_message="bad")
@@ -299,7 +299,7 @@ async def test_the_rows_that_were_not_written_are_distinguished(broker: Scripted
     assert "failed" in repr(delivery)
 
 
-async def test_c11_rows_wait_for_room(broker: ScriptedBroker) -> None:
+async def test_c11_rows_wait_for_buffer_memory(broker: ScriptedBroker) -> None:
     batch = rows(1000, 30)
     async with producer(broker, buffer_memory=3000, batch_size=1000) as sending:
         alongside = asyncio.create_task(sending.produce_arrow("wide", rows(100), partition=1))
@@ -311,7 +311,7 @@ async def test_c11_rows_wait_for_room(broker: ScriptedBroker) -> None:
     assert broker.log("t").values == values_of(batch)
 
 
-async def test_c11_no_room_within_max_block_ms_tells_how_far_it_came(
+async def test_c11_a_buffer_timeout_tells_the_number_of_buffered_rows(
     broker: ScriptedBroker,
 ) -> None:
     broker.always(ApiKey.PRODUCE, lambda request, version: SILENCE)
@@ -322,7 +322,7 @@ async def test_c11_no_room_within_max_block_ms_tells_how_far_it_came(
         await sending.close(timeout_ms=10)
 
 
-async def test_a_delivery_is_not_done_before_its_rows_are(broker: ScriptedBroker) -> None:
+async def test_an_arrow_delivery_is_done_when_all_its_rows_are(broker: ScriptedBroker) -> None:
     broker.always(ApiKey.PRODUCE, lambda request, version: SILENCE)
     async with producer(broker) as sending:
         delivery = await sending.produce_arrow("t", rows(3))
@@ -342,7 +342,7 @@ def lines_of(*lines: bytes) -> LineRecords:
     return LineRecords(b"".join(line + b"\n" for line in lines), b"\n")
 
 
-async def test_c15_lines_are_values_in_their_order(broker: ScriptedBroker) -> None:
+async def test_c15_lines_are_written_as_values_in_order(broker: ScriptedBroker) -> None:
     values = [b"", *(b"%d" % number for number in range(500))]
     async with producer(broker, batch_size=1000) as sending:
         delivery = ArrowDelivery("t", len(values))
@@ -366,7 +366,7 @@ async def test_c12_lines_before_one_that_is_too_large_are_sent(broker: ScriptedB
     assert broker.log("t", 0).values == [b"a"]
 
 
-async def test_c11_lines_that_were_buffered_before_the_room_was_used_up_are_counted(
+async def test_c11_a_buffer_timeout_counts_the_buffered_lines(
     broker: ScriptedBroker,
 ) -> None:
     broker.always(ApiKey.PRODUCE, lambda request, version: SILENCE)
@@ -381,7 +381,7 @@ async def test_c11_lines_that_were_buffered_before_the_room_was_used_up_are_coun
     assert sum(len(each.rows) for each in delivery.outcomes()) == delivery.buffered
 
 
-async def test_what_became_of_lines_is_said_batch_by_batch(broker: ScriptedBroker) -> None:
+async def test_outcomes_of_lines_are_told_by_batch(broker: ScriptedBroker) -> None:
     """The counts that `odradek produce` needs when it is stopped."""
     broker.on(ApiKey.PRODUCE, DEFAULT)
     broker.always(ApiKey.PRODUCE, lambda request, version: SILENCE)
@@ -399,7 +399,7 @@ async def test_what_became_of_lines_is_said_batch_by_batch(broker: ScriptedBroke
 # --- ours -----------------------------------------------------------------------------------------
 
 
-async def test_c60_rows_of_a_transaction_are_committed_or_dropped_together(
+async def test_c60_rows_of_a_transaction_are_committed_or_aborted_together(
     live: LiveBroker,
 ) -> None:
     topic = make_unique_topic()
@@ -438,7 +438,7 @@ async def test_c60_rows_of_a_transaction_are_committed_or_dropped_together(
     )
 
 
-def test_the_blocking_producer_and_back_by_poll_arrow(live: LiveBroker) -> None:
+def test_rows_of_the_blocking_producer_are_read_by_poll_arrow(live: LiveBroker) -> None:
     topic = make_unique_topic()
     batch = rows(1000, key=pa.array(["k"] * 1000))
     with sync.Producer(bootstrap_servers=live.bootstrap) as sending:

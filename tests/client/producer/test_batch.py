@@ -28,7 +28,7 @@ def batch(count: int = 3) -> tuple[ProducerBatch, list[Delivery]]:
     return made, deliveries
 
 
-async def test_offsets_and_timestamps_per_record() -> None:
+async def test_each_delivery_has_its_offset_and_timestamp() -> None:
     made, deliveries = batch()
     made.complete(40, -1)
     assert deliveries[2].result() == RecordMetadata("t", 3, 42, 1002)
@@ -36,7 +36,7 @@ async def test_offsets_and_timestamps_per_record() -> None:
     assert deliveries[0].exception() is None
 
 
-async def test_log_append_time_is_everybodys_timestamp() -> None:
+async def test_log_append_time_is_the_timestamp_of_every_record() -> None:
     made, deliveries = batch()
     made.complete(40, 7777)
     assert {d.result().timestamp_ms for d in deliveries} == {7777}
@@ -48,14 +48,14 @@ async def test_c24_an_unknown_offset_is_minus_one_for_all() -> None:
     assert [d.result().offset for d in deliveries] == [-1, -1, -1]
 
 
-async def test_not_done_yet() -> None:
+async def test_a_delivery_that_is_not_done_has_no_result() -> None:
     _made, deliveries = batch()
     assert not deliveries[0].done() and "on its way" in repr(deliveries[0])
     with pytest.raises(IllegalState, match="await the delivery"):
         deliveries[0].result()
 
 
-async def test_waiting_for_it_from_several_tasks_one_of_which_gives_up() -> None:
+async def test_a_cancelled_waiter_of_a_delivery_does_not_disturb_others() -> None:
     made, deliveries = batch()
 
     async def wait(delivery: Delivery) -> RecordMetadata:
@@ -72,7 +72,7 @@ async def test_waiting_for_it_from_several_tasks_one_of_which_gives_up() -> None
     assert [m.offset for m in gathered] == [5, 6, 7]
 
 
-async def test_failure_reaches_every_record_and_does_not_grow() -> None:
+async def test_a_failed_batch_fails_every_delivery_without_growing_tracebacks() -> None:
     made, deliveries = batch()
     waiting = asyncio.ensure_future(asyncio.gather(*deliveries, return_exceptions=True))
     await asyncio.sleep(0)
@@ -86,7 +86,7 @@ async def test_failure_reaches_every_record_and_does_not_grow() -> None:
     assert len(set(depths)) == 1, "tracebacks do not pile up"
 
 
-async def test_r06_the_reasons_of_single_records() -> None:
+async def test_r06_a_refused_record_has_its_own_reason() -> None:
     made, deliveries = batch()
     made.fail(InvalidRecord("refused", code=ErrorCode.INVALID_RECORD), {1: "no key"})
     assert "no key" in str(deliveries[1].exception())
@@ -94,7 +94,7 @@ async def test_r06_the_reasons_of_single_records() -> None:
     assert isinstance(deliveries[0].exception(), InvalidRecord)
 
 
-async def test_a_finished_batch_holds_no_payload_and_is_finished_once() -> None:
+async def test_a_finished_batch_drops_its_records_and_is_finished_once() -> None:
     made, _ = batch()
     made.complete(0, -1)
     assert made.builder.record_count == 0 and made.encoded is None
@@ -102,7 +102,7 @@ async def test_a_finished_batch_holds_no_payload_and_is_finished_once() -> None:
         made.fail(MessageTooLarge("again"))
 
 
-async def test_c25_deliveries_follow_their_record_into_the_parts() -> None:
+async def test_c25_deliveries_follow_their_records_into_the_parts_of_a_split_batch() -> None:
     made, deliveries = batch(8)
     waiting = asyncio.ensure_future(asyncio.gather(*deliveries, return_exceptions=True))
     await asyncio.sleep(0)
@@ -126,7 +126,7 @@ class Held:
     """An object of the program."""
 
 
-async def test_the_error_of_a_delivery_does_not_keep_the_frames_that_raise_it() -> None:
+async def test_the_error_of_a_delivery_keeps_no_frames_alive() -> None:
     """The error refers to a traceback, its frames to the delivery, this to the batch, and the batch
     to the error."""
     gone = []

@@ -40,7 +40,9 @@ def world() -> World:
     return World()
 
 
-def test_c81_many_failures_are_one_line(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_c81_many_failures_are_logged_in_one_line(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     for partition in range(73):
         world.log.failed([failed(partition % 3)], 10.0 * partition)
     assert caplog.messages == []
@@ -53,7 +55,7 @@ def test_c81_many_failures_are_one_line(world: World, caplog: pytest.LogCaptureF
     assert world.timers == []
 
 
-def test_c81_known_and_unknown_fates_have_their_own_line_and_cause(
+def test_c81_failed_and_doubtful_records_have_separate_lines(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.log.failed([failed(0), failed(1, unknown=False), failed(0)], 0.0)
@@ -64,7 +66,9 @@ def test_c81_known_and_unknown_fates_have_their_own_line_and_cause(
     ]
 
 
-def test_c81_later_failures_wait_longer(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_c81_later_failures_are_gathered_for_longer(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     world.log.failed([failed(0)], 0.0)
     world.fire()
     world.log.failed([failed(0)], 2_000.0)
@@ -75,7 +79,7 @@ def test_c81_later_failures_wait_longer(world: World, caplog: pytest.LogCaptureF
     assert world.fire() == 1e6 + GATHERED_MS
 
 
-def test_c81_refusals_are_logged_before_records_are_given_up(
+def test_c81_refusals_are_logged_before_records_expire(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     full = StorageFailed("No space left on device")

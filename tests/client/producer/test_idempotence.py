@@ -41,7 +41,7 @@ def drained(tm: IdempotenceManager, count: int = 1, tp: TopicPartition = T0) -> 
 # --- states ---------------------------------------------------------------------------------------
 
 
-def test_every_step_of_the_table_and_no_other() -> None:
+def test_only_the_steps_of_the_state_table_are_legal() -> None:
     for current, target in itertools.product(State, State):
         legal = current in ALLOWED_FROM[target]
         if current is State.FATAL_ERROR and target is not State.FATAL_ERROR:
@@ -53,7 +53,7 @@ def test_every_step_of_the_table_and_no_other() -> None:
                 step(current, target)
 
 
-def test_c20_nothing_goes_without_an_identity() -> None:
+def test_c20_no_batch_is_sent_without_a_producer_id() -> None:
     tm = IdempotenceManager()
     assert tm.needs_identity and not tm.may_drain(batch())
     tm.begin_identity()
@@ -65,13 +65,13 @@ def test_c20_nothing_goes_without_an_identity() -> None:
     assert tm.may_drain(batch())
 
 
-def test_c32_a_plain_identity_has_no_transactional_id_and_no_timeout() -> None:
+def test_c32_an_idempotent_producer_requests_its_id_without_transactional_id() -> None:
     request = IdempotenceManager().begin_identity()
     assert request.transactional_id is None
     assert request.transaction_timeout_ms == 2**31 - 1
 
 
-def test_c20_nothing_goes_after_a_fatal_error() -> None:
+def test_c20_no_batch_is_sent_after_a_fatal_error() -> None:
     tm = manager()
     tm.fail(ProducerFenced("x"))
     tm.fail(Fatal("later"))
@@ -82,7 +82,7 @@ def test_c20_nothing_goes_after_a_fatal_error() -> None:
 # --- sequences ------------------------------------------------------------------------------------
 
 
-def test_c22_sequences_count_records_per_partition_and_stay() -> None:
+def test_c22_sequences_count_records_per_partition_and_stay_on_retry() -> None:
     tm = manager()
     batches = [drained(tm, 3), drained(tm, 2), drained(tm, 4, T1), drained(tm, 1)]
     assert [b.base_sequence for b in batches] == [0, 3, 0, 5]
@@ -91,7 +91,7 @@ def test_c22_sequences_count_records_per_partition_and_stay() -> None:
     assert batches[0].base_sequence == 0, "a retry keeps its sequence"
 
 
-def test_p20_sequences_wrap() -> None:
+def test_p20_sequences_wrap_to_zero() -> None:
     tm = manager()
     drained(tm)
     tm.sequences.of(T0).next_sequence = 2**31 - 2
@@ -105,7 +105,7 @@ def test_p20_sequences_wrap() -> None:
     assert tm.sequences.of(T0).last_acked_sequence == 1
 
 
-def test_p14_the_first_batch_of_an_identity_goes_alone() -> None:
+def test_p14_the_first_batch_of_a_producer_id_is_sent_alone() -> None:
     tm = manager()
     first = drained(tm)
     assert not tm.may_drain(batch()), "a broker that forgot us would take it before the first"
@@ -123,7 +123,7 @@ def test_c21_a_retry_waits_until_it_is_the_oldest_in_flight() -> None:
     assert tm.may_drain(second)
 
 
-def test_c21_p05_nothing_new_overtakes_a_retry() -> None:
+def test_c21_p05_no_new_batch_overtakes_a_retry() -> None:
     tm = manager()
     tm.acknowledged(drained(tm), 0)
     retried = drained(tm)
@@ -134,7 +134,7 @@ def test_c21_p05_nothing_new_overtakes_a_retry() -> None:
     assert tm.may_drain(batch())
 
 
-def test_c24_acknowledging_out_of_order_keeps_the_highest() -> None:
+def test_c24_acknowledgements_out_of_order_keep_the_highest_sequence() -> None:
     tm = manager()
     first, second = drained(tm, 2), drained(tm, 2)
     tm.acknowledged(second, 2)
@@ -147,7 +147,7 @@ def test_c24_acknowledging_out_of_order_keeps_the_highest() -> None:
 # --- unresolved -----------------------------------------------------------------------------------
 
 
-def test_c41_an_unresolved_partition_takes_no_new_batch_but_retries() -> None:
+def test_c41_an_unresolved_partition_sends_retries_but_no_new_batch() -> None:
     tm = manager()
     lost, later = drained(tm), drained(tm)
     tm.gave_up(lost, may_be_written=True)
@@ -157,7 +157,7 @@ def test_c41_an_unresolved_partition_takes_no_new_batch_but_retries() -> None:
     assert tm.may_drain(batch(tp=T1)), "another partition is not concerned"
 
 
-def test_c42_a_later_success_resolves_without_a_bump() -> None:
+def test_c42_a_later_success_resolves_the_sequence_without_an_epoch_bump() -> None:
     tm = manager()
     lost, later = drained(tm, 2), drained(tm, 1)
     tm.gave_up(lost, may_be_written=True)
@@ -169,7 +169,7 @@ def test_c42_a_later_success_resolves_without_a_bump() -> None:
     assert tm.may_drain(batch())
 
 
-def test_c42_c43_c44_otherwise_the_epoch_is_bumped_and_sequences_start_over() -> None:
+def test_c42_c43_c44_an_unresolved_sequence_bumps_the_epoch() -> None:
     tm = manager()
     written = drained(tm, 2)
     tm.acknowledged(written, 0)
@@ -193,7 +193,7 @@ def test_c45_a_batch_that_never_reached_the_log_leaves_no_gap() -> None:
     assert drained(tm).base_sequence == 3
 
 
-def test_c44_what_may_be_written_already_is_not_restamped() -> None:
+def test_c44_a_batch_that_may_be_written_keeps_its_sequence() -> None:
     tm = manager()
     maybe, refused, behind = drained(tm), drained(tm), drained(tm)
     tm.gave_up(refused, may_be_written=False)
@@ -216,7 +216,7 @@ def test_c44_other_partitions_change_epoch_only_when_nothing_is_in_flight() -> N
     assert (fresh.identity.epoch, fresh.base_sequence) == (1, 0)
 
 
-def test_c44_behind_the_last_epoch_comes_a_new_producer_id() -> None:
+def test_c44_a_new_producer_id_follows_the_last_epoch() -> None:
     tm = manager(ProducerIdentity(7, EPOCH_MAX))
     waiting = drained(tm, 2)
     tm.sequences.request_bump(T0)
@@ -232,7 +232,7 @@ def test_c44_behind_the_last_epoch_comes_a_new_producer_id() -> None:
 # --- answers of brokers ---------------------------------------------------------------------------
 
 
-def test_c50_out_of_order_because_a_predecessor_is_retried() -> None:
+def test_c50_out_of_order_behind_a_retried_batch_is_retried() -> None:
     tm = manager()
     drained(tm)
     second = drained(tm)
@@ -240,7 +240,7 @@ def test_c50_out_of_order_because_a_predecessor_is_retried() -> None:
     assert not tm.sequences.bump_requested
 
 
-def test_c50_out_of_order_although_it_is_next_needs_a_bump() -> None:
+def test_c50_out_of_order_of_the_next_batch_needs_an_epoch_bump() -> None:
     tm = manager()
     first = drained(tm)
     assert tm.out_of_order(first)
@@ -256,7 +256,7 @@ def test_c50_a_batch_restamped_meanwhile_is_just_retried() -> None:
     assert tm.out_of_order(first) and not tm.sequences.bump_requested
 
 
-def test_c50_behind_an_unresolved_sequence_only_the_direct_follower_bumps() -> None:
+def test_c50_only_the_direct_follower_of_an_unresolved_batch_bumps_the_epoch() -> None:
     tm = manager()
     lost, next_one, last = drained(tm), drained(tm), drained(tm)
     tm.gave_up(lost, may_be_written=True)
@@ -264,7 +264,7 @@ def test_c50_behind_an_unresolved_sequence_only_the_direct_follower_bumps() -> N
     assert tm.out_of_order(next_one) and tm.sequences.bump_requested
 
 
-def test_c52_a_producer_id_that_the_broker_does_not_know() -> None:
+def test_c52_unknown_producer_id_with_a_log_start_bumps_the_epoch_once() -> None:
     tm = manager()
     first = drained(tm)
     assert tm.unknown_producer_id(first, -1) and not tm.sequences.bump_requested, (
@@ -277,7 +277,7 @@ def test_c52_a_producer_id_that_the_broker_does_not_know() -> None:
     )
 
 
-def test_c25_parts_take_the_place_of_the_whole() -> None:
+def test_c25_parts_replace_the_split_batch_with_its_sequences() -> None:
     tm = manager()
     before, whole, behind = drained(tm, 1), drained(tm, 4), drained(tm, 1)
     parts = whole.split(whole.builder.estimated_bytes // 2)

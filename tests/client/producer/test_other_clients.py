@@ -26,7 +26,7 @@ def consume(bootstrap: str, topic: str, partitions: int, count: int) -> list[Any
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-async def test_librdkafka_reads_what_we_wrote(mock: str, codec: str) -> None:
+async def test_librdkafka_reads_our_records(mock: str, codec: str) -> None:
     topic = f"codec-{codec}"
     async with Producer(bootstrap_servers=mock, compression_type=codec) as producer:
         deliveries = [
@@ -48,7 +48,7 @@ async def test_librdkafka_reads_what_we_wrote(mock: str, codec: str) -> None:
 
 
 @pytest.mark.full
-async def test_keys_go_where_librdkafka_puts_them(mock: str) -> None:
+async def test_keys_get_the_same_partitions_as_with_librdkafka(mock: str) -> None:
     keys = [b"k%d" % index for index in range(200)]
     theirs: dict[Any, Any] = {}
     foreign = confluent_kafka.Producer(
@@ -68,7 +68,7 @@ async def test_keys_go_where_librdkafka_puts_them(mock: str) -> None:
             assert metadata.partition == theirs[key]
 
 
-async def test_admin_of_a_foreign_cluster(mock: str) -> None:
+async def test_an_admin_works_at_the_mock_cluster_of_librdkafka(mock: str) -> None:
     async with Admin(bootstrap_servers=mock) as admin, Producer(bootstrap_servers=mock) as producer:
         cluster = await admin.describe_cluster()
         assert [broker.node_id for broker in cluster.brokers] == [1, 2, 3]

@@ -44,7 +44,7 @@ def test_c18_a_key_goes_to_the_positive_hash_modulo_partitions(length: int) -> N
         assert partition_for_key(key, partitions) == (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
-def test_c18_the_shorter_queue_is_likelier_and_the_longest_is_not_given_up() -> None:
+def test_c18_sticky_partitions_are_chosen_by_queue_length() -> None:
     rng = random.Random(1)
     chosen = Counter(next_sticky([0, 3, 5], [0, 2, 4], rng) for _ in range(9000))
     assert set(chosen) == {0, 3, 5}

@@ -56,7 +56,7 @@ def producer(broker: ScriptedBroker, **settings: Any) -> Producer:
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-async def test_every_version_of_produce(version: int) -> None:
+async def test_records_are_sent_in_every_version_of_produce(version: int) -> None:
     versions = {ApiKey.PRODUCE: (3, version), ApiKey.METADATA: (0, min(version, 13))}
     async with (
         ScriptedBroker(topics={"t": 1}, versions=dict(versions)) as broker,
@@ -71,7 +71,7 @@ async def test_every_version_of_produce(version: int) -> None:
         assert used == {min(version, 12) if version < 10 else version}
 
 
-async def test_names_are_used_where_metadata_has_no_topic_ids() -> None:
+async def test_produce_names_topics_whose_metadata_has_no_topic_ids() -> None:
     versions = {ApiKey.METADATA: (0, 9)}
     async with (
         ScriptedBroker(topics={"t": 1}, versions=dict(versions)) as broker,
@@ -82,7 +82,9 @@ async def test_names_are_used_where_metadata_has_no_topic_ids() -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
-async def test_every_version_of_init_producer_id(version: int) -> None:
+async def test_producer_ids_are_requested_in_every_version_of_init_producer_id(
+    version: int,
+) -> None:
     versions = {ApiKey.INIT_PRODUCER_ID: (0, version)}
     async with (
         ScriptedBroker(topics={"t": 1}, versions=dict(versions)) as broker,
@@ -93,7 +95,9 @@ async def test_every_version_of_init_producer_id(version: int) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-async def test_codecs_nulls_and_order(broker: ScriptedBroker, codec: str) -> None:
+async def test_records_and_nulls_of_every_codec_keep_their_order(
+    broker: ScriptedBroker, codec: str
+) -> None:
     values = [None, b"", *(b"%d" % i * 50 for i in range(3000))]
     async with producer(broker, compression_type=codec) as sending:
         deliveries = [await sending.send("t", value) for value in values]
@@ -102,7 +106,7 @@ async def test_codecs_nulls_and_order(broker: ScriptedBroker, codec: str) -> Non
     assert broker.log("t").values == values
 
 
-async def test_timestamps_given_and_taken_from_the_clock(broker: ScriptedBroker) -> None:
+async def test_timestamps_are_the_given_ones_or_those_of_the_clock(broker: ScriptedBroker) -> None:
     async with producer(broker) as sending:
         sending._wall_clock = lambda: 1700000000.5
         given = await sending.send_and_wait("t", b"x", timestamp_ms=42)
@@ -110,14 +114,16 @@ async def test_timestamps_given_and_taken_from_the_clock(broker: ScriptedBroker)
     assert (given.timestamp_ms, taken.timestamp_ms) == (42, 1700000000500)
 
 
-async def test_c18_keys_choose_as_the_java_client_does(broker: ScriptedBroker) -> None:
+async def test_c18_a_key_gets_the_partition_of_the_java_client(broker: ScriptedBroker) -> None:
     async with producer(broker) as sending:
         for key in (b"a", b"foobar", bytearray(b"mutable"), b"x" * 200):
             metadata = await sending.send_and_wait("wide", b"v", key)
             assert metadata.partition == partition_for_key(bytes(key), 6)
 
 
-async def test_c18_no_key_sticks_for_a_batch_and_moves_on(broker: ScriptedBroker) -> None:
+async def test_c18_records_without_a_key_fill_a_batch_before_changing_partition(
+    broker: ScriptedBroker,
+) -> None:
     async with producer(broker, batch_size=1000) as sending:
         deliveries = [await sending.send("wide", b"x" * 90) for _ in range(300)]
         await sending.flush()
@@ -135,7 +141,7 @@ async def test_c18_without_a_key_a_partition_without_leader_is_avoided(
     assert {m.partition for m in metadata} == {5}
 
 
-async def test_other_partitioners(broker: ScriptedBroker) -> None:
+async def test_round_robin_and_custom_partitioners_are_used(broker: ScriptedBroker) -> None:
     async with producer(broker, partitioner="round_robin") as sending:
         found = [(await sending.send_and_wait("wide", b"x")).partition for _ in range(6)]
         assert sorted(found) == list(range(6))
@@ -147,7 +153,7 @@ async def test_other_partitioners(broker: ScriptedBroker) -> None:
             await sending.send("wide", b"x")
 
 
-async def test_serializers(broker: ScriptedBroker) -> None:
+async def test_serializers_convert_key_and_value(broker: ScriptedBroker) -> None:
     async with producer(
         broker, key_serializer=str.encode, value_serializer=lambda v: repr(v).encode()
     ) as sending:
@@ -155,14 +161,14 @@ async def test_serializers(broker: ScriptedBroker) -> None:
     assert (broker.log("t").keys, broker.log("t").values) == ([b"key"], [b"{'a': 1}"])
 
 
-async def test_headers_as_a_mapping(broker: ScriptedBroker) -> None:
+async def test_headers_may_be_a_mapping_or_pairs(broker: ScriptedBroker) -> None:
     async with producer(broker) as sending:
         await sending.send_and_wait("t", b"x", headers={"a": b"1", "b": None})
         await sending.send_and_wait("t", b"x", headers=(("a", b"1"), ("a", b"2")))
     assert broker.log("t").headers == [(("a", b"1"), ("b", None)), (("a", b"1"), ("a", b"2"))]
 
 
-async def test_several_nodes_each_get_their_partitions() -> None:
+async def test_each_leader_gets_the_records_of_its_partitions() -> None:
     async with ScriptedBroker(1, topics={"t": 2}) as one, ScriptedBroker(2) as two:
         two.topics = one.topics
         one.peers = two.peers = [one, two]
@@ -191,7 +197,9 @@ async def test_acks_1_has_no_identity(broker: ScriptedBroker) -> None:
 # --- faults ---------------------------------------------------------------------------------------
 
 
-async def test_c54_p09_lost_answers_neither_lose_nor_double(broker: ScriptedBroker) -> None:
+async def test_c54_p09_lost_answers_neither_lose_nor_duplicate_records(
+    broker: ScriptedBroker,
+) -> None:
     rng = random.Random(3)
 
     def sometimes(request: ProduceRequest, version: int) -> Any:
@@ -214,7 +222,9 @@ async def test_c54_p09_lost_answers_neither_lose_nor_double(broker: ScriptedBrok
     assert [delivery.result().offset for delivery in deliveries] == list(range(3000))
 
 
-async def test_c21_c50_five_in_flight_and_the_second_fails(broker: ScriptedBroker) -> None:
+async def test_c21_c50_order_is_kept_when_the_second_of_five_in_flight_fails(
+    broker: ScriptedBroker,
+) -> None:
     async with producer(broker, batch_size=100) as sending:
         await sending.send_and_wait("t", b"first")
         broker.on(
@@ -228,7 +238,7 @@ async def test_c21_c50_five_in_flight_and_the_second_fails(broker: ScriptedBroke
     assert {epoch for _, epoch, _, _ in broker.log("t").batches} == {0}
 
 
-async def test_n16_a_silent_broker_is_asked_again_on_a_new_connection(
+async def test_n16_a_request_without_answer_is_repeated_on_a_new_connection(
     broker: ScriptedBroker,
 ) -> None:
     async with producer(broker, request_timeout_ms=60, delivery_timeout_ms=5000) as sending:
@@ -239,7 +249,7 @@ async def test_n16_a_silent_broker_is_asked_again_on_a_new_connection(
         assert broker.connections > connections
 
 
-async def test_a_broker_that_restarts(broker: ScriptedBroker) -> None:
+async def test_a_record_is_delivered_after_the_broker_restarts(broker: ScriptedBroker) -> None:
     async with producer(broker) as sending:
         await sending.send_and_wait("t", b"first")
         await broker.stop()
@@ -250,7 +260,9 @@ async def test_a_broker_that_restarts(broker: ScriptedBroker) -> None:
         assert (await delivery).offset == 1
 
 
-async def test_c40_a_delivery_error_names_what_the_broker_said_last(broker: ScriptedBroker) -> None:
+async def test_c40_a_delivery_timeout_names_the_last_error_of_the_broker(
+    broker: ScriptedBroker,
+) -> None:
     async with producer(broker, request_timeout_ms=300, delivery_timeout_ms=700) as sending:
         await sending.send_and_wait("t", b"first")
         code = {0: ErrorCode.KAFKA_STORAGE_ERROR}
@@ -262,7 +274,7 @@ async def test_c40_a_delivery_error_names_what_the_broker_said_last(broker: Scri
         assert isinstance(told.value.__cause__, StorageFailed)
 
 
-async def test_c40_a_delivery_error_names_what_is_wrong_with_the_connection(
+async def test_c40_a_delivery_timeout_names_the_connection_failure(
     broker: ScriptedBroker,
 ) -> None:
     async with producer(broker, request_timeout_ms=300, delivery_timeout_ms=700) as sending:
@@ -296,7 +308,9 @@ async def test_c40_a_record_that_may_be_written_is_not_called_unwritten(
         await never
 
 
-async def test_c40_delivery_timeout(broker: ScriptedBroker) -> None:
+async def test_c40_a_record_without_answer_fails_at_its_delivery_timeout(
+    broker: ScriptedBroker,
+) -> None:
     async with producer(broker, request_timeout_ms=50, delivery_timeout_ms=120) as sending:
         await sending.send_and_wait("t", b"first")
         broker.always(ApiKey.PRODUCE, lambda request, version: SILENCE)
@@ -307,7 +321,7 @@ async def test_c40_delivery_timeout(broker: ScriptedBroker) -> None:
     assert [epoch for _, epoch, _, _ in broker.log("t").batches] == [0, 1]
 
 
-async def test_the_leader_moves(broker: ScriptedBroker) -> None:
+async def test_records_follow_a_moved_leader(broker: ScriptedBroker) -> None:
     async with ScriptedBroker(2, topics=broker.topics) as other:
         broker.peers = other.peers = [broker, other]
         async with producer(broker) as sending:
@@ -323,7 +337,7 @@ async def test_the_leader_moves(broker: ScriptedBroker) -> None:
         assert other.log("t").values == [b"second"]
 
 
-async def test_a_partition_without_leader_is_waited_for(broker: ScriptedBroker) -> None:
+async def test_a_record_waits_for_a_partition_without_leader(broker: ScriptedBroker) -> None:
     broker.leaders = {("t", 0): -1}
     async with producer(broker) as sending:
         delivery = await sending.send("t", b"x", partition=0)
@@ -333,7 +347,9 @@ async def test_a_partition_without_leader_is_waited_for(broker: ScriptedBroker) 
         assert (await delivery).offset == 0
 
 
-async def test_c55_no_permission_for_a_producer_id_is_fatal(broker: ScriptedBroker) -> None:
+async def test_c55_a_refused_producer_id_is_fatal_and_names_the_setting(
+    broker: ScriptedBroker,
+) -> None:
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     broker.on(ApiKey.INIT_PRODUCER_ID, InitProducerIdResponse(error_code=code))
     async with producer(broker) as sending:
@@ -341,7 +357,7 @@ async def test_c55_no_permission_for_a_producer_id_is_fatal(broker: ScriptedBrok
             await sending.send_and_wait("t", b"x")
 
 
-async def test_c33_a_producer_id_is_asked_for_again(broker: ScriptedBroker) -> None:
+async def test_c33_a_request_for_a_producer_id_is_retried(broker: ScriptedBroker) -> None:
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     broker.on(ApiKey.INIT_PRODUCER_ID, InitProducerIdResponse(error_code=code), HANG_UP)
     async with producer(broker) as sending:
@@ -349,7 +365,7 @@ async def test_c33_a_producer_id_is_asked_for_again(broker: ScriptedBroker) -> N
     assert len(broker.received(ApiKey.INIT_PRODUCER_ID)) == 3
 
 
-async def test_a_broker_too_old_for_idempotence() -> None:
+async def test_a_broker_too_old_for_idempotence_is_an_error_with_a_remedy() -> None:
     async with ScriptedBroker(topics={"t": 1}, versions={ApiKey.INIT_PRODUCER_ID: None}) as broker:
         async with producer(broker) as sending:
             with pytest.raises(UnsupportedByBroker, match="enable_idempotence=False"):
@@ -371,7 +387,7 @@ async def test_r09_zstd_needs_a_newer_broker() -> None:
 # --- buffer memory --------------------------------------------------------------------------------
 
 
-async def test_c11_send_waits_for_room_and_order_is_kept(broker: ScriptedBroker) -> None:
+async def test_c11_send_waits_for_buffer_memory_and_keeps_the_order(broker: ScriptedBroker) -> None:
     async with producer(broker, buffer_memory=3000, batch_size=1000) as sending:
         values = [b"%d" % index * 30 for index in range(500)]
         tasks = [asyncio.create_task(sending.send("t", value)) for value in values]
@@ -383,7 +399,7 @@ async def test_c11_send_waits_for_room_and_order_is_kept(broker: ScriptedBroker)
     assert all(delivery.done() for delivery in deliveries)
 
 
-async def test_c11_no_room_within_max_block_ms(broker: ScriptedBroker) -> None:
+async def test_c11_a_full_buffer_is_an_error_after_max_block_ms(broker: ScriptedBroker) -> None:
     broker.always(ApiKey.PRODUCE, lambda request, version: SILENCE)
     async with producer(broker, buffer_memory=1500, batch_size=1000, max_block_ms=300) as sending:
         first = await sending.send("t", b"x" * 900)
@@ -419,7 +435,7 @@ async def test_c11_a_send_that_stops_waiting_wakes_the_next_one(broker: Scripted
     assert [value[:1] for value in broker.log("t").values if value] == [b"x", b"1", b"2"]
 
 
-async def test_c12_a_record_that_can_never_fit(broker: ScriptedBroker) -> None:
+async def test_c12_a_record_that_can_never_fit_is_refused(broker: ScriptedBroker) -> None:
     async with producer(broker, max_request_size=1000) as sending:
         with pytest.raises(RecordTooLarge, match="max_request_size is 1000"):
             await sending.send("t", b"x" * 1000)
@@ -429,7 +445,7 @@ async def test_c12_a_record_that_can_never_fit(broker: ScriptedBroker) -> None:
             await sending.send("t", b"x" * 1000)
 
 
-async def test_send_nowait(broker: ScriptedBroker) -> None:
+async def test_send_nowait_needs_metadata_and_does_not_wait(broker: ScriptedBroker) -> None:
     async with producer(broker) as sending:
         with pytest.raises(MetadataTimeout, match="partitions_for"):
             sending.send_nowait("t", b"x")
@@ -439,7 +455,7 @@ async def test_send_nowait(broker: ScriptedBroker) -> None:
 
 
 @pytest.mark.full
-async def test_a_loop_of_sends_that_never_waits_does_not_starve_the_sender(
+async def test_a_loop_of_sends_does_not_starve_the_sender(
     broker: ScriptedBroker,
 ) -> None:
     async with producer(broker, batch_size=500) as sending:
@@ -452,7 +468,9 @@ async def test_a_loop_of_sends_that_never_waits_does_not_starve_the_sender(
 # --- start and close ------------------------------------------------------------------------------
 
 
-async def test_leaving_the_block_delivers_what_was_sent(broker: ScriptedBroker) -> None:
+async def test_leaving_the_async_with_block_delivers_buffered_records(
+    broker: ScriptedBroker,
+) -> None:
     async with producer(broker, linger_ms=60_000) as sending:
         delivery = await sending.send("t", b"x")
     assert delivery.result().offset == 0
@@ -465,7 +483,7 @@ async def test_leaving_the_block_delivers_what_was_sent(broker: ScriptedBroker) 
     await sending.close()
 
 
-async def test_c34_a_close_with_a_limit_fails_the_rest(broker: ScriptedBroker) -> None:
+async def test_c34_a_close_with_a_timeout_fails_undelivered_records(broker: ScriptedBroker) -> None:
     broker.always(ApiKey.PRODUCE, lambda request, version: SILENCE)
     sending = producer(broker)
     await sending.start()
@@ -478,7 +496,7 @@ async def test_c34_a_close_with_a_limit_fails_the_rest(broker: ScriptedBroker) -
             await failed
 
 
-async def test_flush_waits_for_failures_too_and_raises_none(broker: ScriptedBroker) -> None:
+async def test_flush_waits_for_failed_records_and_does_not_raise(broker: ScriptedBroker) -> None:
     async with producer(broker) as sending:
         await sending.flush()
         broker.on(
@@ -490,7 +508,7 @@ async def test_flush_waits_for_failures_too_and_raises_none(broker: ScriptedBrok
         assert delivery.exception() is not None
 
 
-async def test_before_start(broker: ScriptedBroker) -> None:
+async def test_a_producer_that_was_not_started_names_async_with(broker: ScriptedBroker) -> None:
     sending = producer(broker)
     for call in (sending.send("t", b"x"), sending.flush(), sending.partitions_for("t")):
         with pytest.raises(Closed, match="async with"):
@@ -498,7 +516,7 @@ async def test_before_start(broker: ScriptedBroker) -> None:
     await sending.close()
 
 
-async def test_unknown_and_refused_topics(broker: ScriptedBroker) -> None:
+async def test_unknown_invalid_and_unnamed_topics_are_errors(broker: ScriptedBroker) -> None:
     broker.topic_errors["bad"] = ErrorCode.INVALID_TOPIC_EXCEPTION
     async with producer(broker, max_block_ms=300) as sending:
         with pytest.raises(MetadataTimeout, match="'missing'"):
@@ -510,7 +528,9 @@ async def test_unknown_and_refused_topics(broker: ScriptedBroker) -> None:
                 await sending.send(wrong, b"x")  # type: ignore[arg-type]
 
 
-async def test_new_partitions_are_used_when_named(broker: ScriptedBroker) -> None:
+async def test_a_record_for_a_new_partition_is_sent_after_a_metadata_refresh(
+    broker: ScriptedBroker,
+) -> None:
     async with producer(broker, max_block_ms=300) as sending:
         await sending.send_and_wait("t", b"x")
         with pytest.raises(ValueError, match="partitions 0 to 0, not 3"):
@@ -523,7 +543,9 @@ async def test_new_partitions_are_used_when_named(broker: ScriptedBroker) -> Non
 
 
 @pytest.mark.parametrize("bad", ["text", 5, ["list"]])
-async def test_what_is_not_bytes_is_refused_with_advice(broker: ScriptedBroker, bad: Any) -> None:
+async def test_arguments_that_are_not_bytes_are_refused_with_advice(
+    broker: ScriptedBroker, bad: Any
+) -> None:
     async with producer(broker) as sending:
         for _ in range(2):  # without and with an open batch
             with pytest.raises(TypeError, match="value_serializer"):
@@ -541,12 +563,12 @@ async def test_what_is_not_bytes_is_refused_with_advice(broker: ScriptedBroker, 
     assert broker.log("t").values == [b"good", b"good"]
 
 
-async def test_wrong_settings_are_refused_before_anything_else() -> None:
+async def test_an_unknown_producer_setting_is_refused() -> None:
     with pytest.raises(ConfigError, match="linger_ms"):
         Producer(linger="x")  # type: ignore[call-arg]
 
 
-async def test_unused_topics_are_dropped(broker: ScriptedBroker) -> None:
+async def test_unused_topics_are_dropped_from_the_metadata(broker: ScriptedBroker) -> None:
     async with producer(broker, metadata_max_idle_ms=5000) as sending:
         await sending.send_and_wait("t", b"x")
         cluster = sending._network.cluster

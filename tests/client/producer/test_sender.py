@@ -57,7 +57,7 @@ RETRIED_INSIDE = {
 # --- the table ------------------------------------------------------------------------------------
 
 
-def test_c53_every_code_has_a_reaction_and_retriable_ones_are_retried() -> None:
+def test_c53_every_error_code_has_a_reaction() -> None:
     assert set(REACTIONS) == set(ErrorCode) == set(WITHOUT_IDENTITY)
     for code, reaction in REACTIONS.items():
         if code.retriable:
@@ -73,7 +73,9 @@ def test_c53_every_code_has_a_reaction_and_retriable_ones_are_retried() -> None:
 
 
 @looped("code", [c for c in ErrorCode if c is not ErrorCode.NONE])
-def test_c50_c55_each_code_once_then_recovery(code: ErrorCode) -> None:
+def test_c50_c55_the_producer_recovers_from_every_error_code_that_is_not_fatal(
+    code: ErrorCode,
+) -> None:
     world = World()
     first = world.send()
     world.run()
@@ -101,7 +103,7 @@ def test_c50_c55_each_code_once_then_recovery(code: ErrorCode) -> None:
 
 
 @pytest.mark.parametrize("code", [c for c in ErrorCode if c.refreshes_metadata])
-def test_c53_metadata_errors_refresh(code: ErrorCode) -> None:
+def test_c53_metadata_errors_refresh_the_metadata(code: ErrorCode) -> None:
     world = World()
     world.send()
     world.run()
@@ -135,7 +137,7 @@ def behind_a_refused_batch(world: World) -> tuple[Delivery, Delivery, Any]:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
-def test_c44_the_bytes_of_a_batch_on_the_wire_stay_as_they_were_sent(codec: str) -> None:
+def test_c44_a_restamped_batch_leaves_the_bytes_on_the_wire_unchanged(codec: str) -> None:
     """The transport may still have the bytes, whose checksum would not match."""
     world = World(compression_type=codec)
     _, behind, on_wire = behind_a_refused_batch(world)
@@ -154,7 +156,7 @@ def test_c44_the_bytes_of_a_batch_on_the_wire_stay_as_they_were_sent(codec: str)
     check(world)
 
 
-def test_c44_an_answer_to_the_bytes_of_before_is_the_batchs_answer() -> None:
+def test_c44_an_answer_to_the_bytes_before_restamping_completes_the_batch() -> None:
     """A broker that accepts any sequence has written the batch: it is not written again, and
     sending continues."""
     world = World()
@@ -173,7 +175,7 @@ def test_c44_an_answer_to_the_bytes_of_before_is_the_batchs_answer() -> None:
     check(world)
 
 
-def test_c40_a_batch_stamped_again_on_the_wire_that_expires_may_be_written() -> None:
+def test_c40_an_expired_batch_restamped_in_flight_may_be_written() -> None:
     world = World()
     _, behind, _ = behind_a_refused_batch(world)
     world.run(world.config.delivery_timeout_ms)
@@ -202,7 +204,7 @@ def test_c40_a_delivery_error_names_the_last_failure() -> None:
 # --- single scenarios -----------------------------------------------------------------------------
 
 
-def test_c13_linger_then_one_request_with_everything() -> None:
+def test_c13_records_of_the_linger_time_are_sent_in_one_request() -> None:
     world = World(linger_ms=5)
     deliveries = [world.send() for _ in range(3)]
     assert world.step() == 0
@@ -213,7 +215,7 @@ def test_c13_linger_then_one_request_with_everything() -> None:
     check(world)
 
 
-def test_c20_c31_nothing_goes_before_there_is_an_identity() -> None:
+def test_c20_c31_no_batch_is_sent_before_there_is_a_producer_id() -> None:
     world = World()
     world.send()
     world.now_ms = 20.0
@@ -231,7 +233,7 @@ def test_c20_c31_nothing_goes_before_there_is_an_identity() -> None:
 @pytest.mark.parametrize(
     "error", [UnsupportedByBroker("too old"), ClusterAuthorizationFailed("may not")]
 )
-def test_c55_no_identity_to_be_had_is_fatal_and_says_the_way_out(error: Fatal) -> None:
+def test_c55_an_unobtainable_producer_id_is_fatal_and_names_the_setting(error: Fatal) -> None:
     world = World()
     delivery = world.send()
     world.now_ms = 20.0
@@ -241,7 +243,7 @@ def test_c55_no_identity_to_be_had_is_fatal_and_says_the_way_out(error: Fatal) -
     assert "enable_idempotence=False" in str(delivery.exception())
 
 
-def test_at_most_max_in_flight_requests_per_node() -> None:
+def test_a_node_has_at_most_max_in_flight_requests() -> None:
     world = World(batch_size=100)
     known(world)
     for _ in range(20):
@@ -254,7 +256,7 @@ def test_at_most_max_in_flight_requests_per_node() -> None:
     check(world)
 
 
-def test_c22_c21_the_second_of_five_fails_and_order_is_kept() -> None:
+def test_c22_c21_order_is_kept_when_the_second_of_five_in_flight_fails() -> None:
     world = World(batch_size=100)
     known(world)
     deliveries = [world.send(size=80) for _ in range(5)]
@@ -286,7 +288,7 @@ def test_c54_p09_a_lost_answer_makes_no_duplicate() -> None:
     check(world)
 
 
-def test_c45_what_is_refused_may_have_been_written_before() -> None:
+def test_c45_a_retry_that_is_refused_may_have_been_written_before() -> None:
     """A topic's settings may change between two attempts; no later batch is written twice."""
     world = World(batch_size=100)
     known(world)
@@ -304,7 +306,7 @@ def test_c45_what_is_refused_may_have_been_written_before() -> None:
     assert len(world.logs[0].values) == 5
 
 
-def test_without_idempotence_a_lost_answer_makes_one() -> None:
+def test_a_lost_answer_makes_a_duplicate_without_idempotence() -> None:
     world = World(enable_idempotence=False)
     world.send()
     world.run()
@@ -314,7 +316,7 @@ def test_without_idempotence_a_lost_answer_makes_one() -> None:
     check(world, exactly_once=False)
 
 
-def test_c17_one_in_flight_without_idempotence_mutes_the_partition() -> None:
+def test_c17_max_in_flight_1_without_idempotence_mutes_the_partition() -> None:
     world = World(enable_idempotence=False, max_in_flight_requests_per_connection=1, batch_size=100)
     for _ in range(6):
         world.send(size=80)
@@ -335,7 +337,7 @@ def test_c26_acks_0_is_complete_when_sent() -> None:
     assert check_memory.available_bytes == check_memory.buffer_memory
 
 
-def test_c25_too_large_is_split_until_it_fits_and_keeps_its_sequences() -> None:
+def test_c25_a_too_large_batch_is_split_until_it_fits_with_its_sequences() -> None:
     world = World(batch_size=4000)
     deliveries = [world.send(size=300) for _ in range(10)]
     assert world.run() == 1
@@ -362,7 +364,7 @@ def test_c25_a_single_record_that_is_too_large_fails() -> None:
     check(world)
 
 
-def test_c40_what_waits_behind_a_refused_batch_names_its_refusal() -> None:
+def test_c40_a_batch_behind_a_refused_one_names_its_refusal() -> None:
     """The broker is reachable, and answers in time."""
     world = World(delivery_timeout_ms=40_000)
     refused = world.send()
@@ -379,7 +381,7 @@ def test_c40_what_waits_behind_a_refused_batch_names_its_refusal() -> None:
     assert "the broker's disk failed or is full" in said
 
 
-def test_c40_expired_while_queued_or_in_flight() -> None:
+def test_c40_batches_expire_in_the_queue_and_in_flight() -> None:
     world = World(delivery_timeout_ms=1000, request_timeout_ms=500)
     in_flight = world.send()
     world.run()
@@ -396,7 +398,7 @@ def test_c40_expired_while_queued_or_in_flight() -> None:
     check(world)
 
 
-def test_c41_c42_after_an_expired_batch_the_epoch_is_bumped() -> None:
+def test_c41_c42_an_expired_batch_bumps_the_epoch() -> None:
     world = World(delivery_timeout_ms=1000, request_timeout_ms=500)
     world.send()
     world.run()
@@ -420,7 +422,7 @@ def test_c53_a_new_leader_named_by_the_answer_is_used_without_backoff() -> None:
     assert delivery.result().offset == 0
 
 
-def test_retries_run_out() -> None:
+def test_a_batch_fails_when_its_retries_are_used_up() -> None:
     world = World(retries=2)
     delivery = world.send()
     for _ in range(3):
@@ -433,7 +435,7 @@ def test_retries_run_out() -> None:
     check(world)
 
 
-def test_c45_a_refused_batch_leaves_no_gap_for_those_behind_it() -> None:
+def test_c45_a_refused_batch_leaves_no_sequence_gap_for_later_ones() -> None:
     world = World(batch_size=100)
     known(world)
     deliveries = [world.send(size=80) for _ in range(4)]
@@ -445,7 +447,7 @@ def test_c45_a_refused_batch_leaves_no_gap_for_those_behind_it() -> None:
     check(world)
 
 
-def test_c34_a_forced_close_fails_everything() -> None:
+def test_c34_a_forced_close_fails_all_batches() -> None:
     world = World()
     first = world.send()
     world.run()
@@ -519,7 +521,7 @@ def live(seed: int, *, refusals: bool, expiry: bool) -> World:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_c05_every_record_exactly_once_and_in_order_whatever_is_retried(seed: int) -> None:
+def test_c05_random_retries_write_every_record_once_and_in_order(seed: int) -> None:
     world = live(seed, refusals=False, expiry=False)
     assert not world.failed
     for partition, log in enumerate(world.logs):
@@ -528,7 +530,7 @@ def test_c05_every_record_exactly_once_and_in_order_whatever_is_retried(seed: in
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_c05_also_when_batches_are_refused_or_expire(seed: int) -> None:
+def test_c05_random_refusals_and_expiries_keep_order_and_write_no_duplicate(seed: int) -> None:
     world = live(seed, refusals=True, expiry=True)
     check(world)
 
@@ -559,7 +561,7 @@ def transactional_world() -> tuple[World, TransactionManager]:
     return world, manager
 
 
-def test_c16_c30_metadata_is_asked_for_where_a_leader_is_unknown() -> None:
+def test_c16_c30_metadata_is_requested_when_a_leader_is_unknown() -> None:
     world = World()
     known(world)
     world.set_leaders([-1], epoch=2)
@@ -584,7 +586,7 @@ def test_c30_after_a_fatal_error_every_batch_fails_and_nothing_is_sent() -> None
 
 
 @pytest.mark.parametrize("how", ["abort", "error"])
-def test_c30_what_was_not_sent_fails_and_what_was_is_waited_for(how: str) -> None:
+def test_c30_an_abort_fails_unsent_batches_and_waits_for_sent_ones(how: str) -> None:
     world, manager = transactional_world()
     on_its_way = world.send()
     assert world.run() == 1
@@ -600,7 +602,7 @@ def test_c30_what_was_not_sent_fails_and_what_was_is_waited_for(how: str) -> Non
     assert not world.accumulator.incomplete and on_its_way.exception() is None
 
 
-def test_c05_an_answer_with_a_topic_id_holds_although_the_metadata_has_lost_the_topic() -> None:
+def test_c05_an_answer_with_a_topic_id_counts_though_metadata_lost_the_topic() -> None:
     world = World(seed=1)
     known(world)
     delivery = world.send()

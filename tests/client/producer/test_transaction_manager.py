@@ -153,14 +153,14 @@ def identified(identity: ProducerIdentity) -> InitProducerIdResponse:
 # --- C-60, C-61: states and calls -----------------------------------------------------------------
 
 
-def test_c60_beginning_is_local() -> None:
+def test_c60_begin_transaction_sends_no_request() -> None:
     bench = Bench().initialize()
     bench.tm.begin()
     assert bench.state is State.IN_TRANSACTION
     assert bench.ask() is None
 
 
-def test_c32_c60_a_new_producer_asks_the_transaction_coordinator_for_its_identity() -> None:
+def test_c32_c60_a_new_producer_gets_its_id_from_the_transaction_coordinator() -> None:
     bench = Bench()
     bench.tm.init()
     ask = bench.expect(InitProducerIdHandler)
@@ -205,7 +205,9 @@ CALLS: dict[str, tuple[State, Callable[[TransactionManager], Any]]] = {
 
 
 @looped("state, call, level", itertools.product(State, CALLS, [0, 2]))
-def test_c61_every_call_in_every_state(state: State, call: str, level: int) -> None:
+def test_c61_calls_are_legal_in_the_states_of_the_table_only(
+    state: State, call: str, level: int
+) -> None:
     """Every call in every state: a call that the table does not have raises and changes nothing."""
     bench = at(state, level)
     assert bench.state is state
@@ -230,7 +232,7 @@ def test_c61_every_call_in_every_state(state: State, call: str, level: int) -> N
 
 
 @pytest.mark.parametrize("state", [s for s in State if s is not State.IN_TRANSACTION])
-def test_c61_records_and_offsets_only_in_an_open_transaction(state: State) -> None:
+def test_c61_records_and_offsets_need_an_open_transaction(state: State) -> None:
     bench = at(state, 0)
     for call in (
         lambda: bench.tm.check_open("send"),
@@ -242,7 +244,7 @@ def test_c61_records_and_offsets_only_in_an_open_transaction(state: State) -> No
         assert bench.state is state
 
 
-def test_c61_an_illegal_step_in_the_sender_poisons() -> None:
+def test_c61_an_illegal_step_in_the_sender_is_fatal() -> None:
     bench = Bench().initialize()
     bench.tm.batch_failed(InvalidTopic("a batch without a transaction cannot be"))
     assert bench.state is State.FATAL_ERROR
@@ -253,7 +255,7 @@ def test_c61_an_illegal_step_in_the_sender_poisons() -> None:
 # --- C-62: partitions -----------------------------------------------------------------------------
 
 
-def test_c62_v1_announces_partitions_and_holds_their_batches_until_then() -> None:
+def test_c62_v1_adds_partitions_before_their_batches_are_sent() -> None:
     bench = Bench().initialize().begin()
     first = batch(T0)
     bench.active = [T0, T1]
@@ -269,13 +271,13 @@ def test_c62_v1_announces_partitions_and_holds_their_batches_until_then() -> Non
     assert bench.ask() is None, "once per transaction"
 
 
-def test_c62_v2_sends_no_request() -> None:
+def test_c62_v2_adds_partitions_without_a_request() -> None:
     bench = Bench(2).initialize().begin()
     bench.active = [T0]
     assert bench.ask() is None and bench.tm.may_drain(batch(T0))
 
 
-def test_c62_the_next_v1_transaction_announces_them_again_and_goes_on_with_the_sequences() -> None:
+def test_c62_each_v1_transaction_adds_its_partitions_and_continues_sequences() -> None:
     bench = Bench().initialize().begin()
     bench.wrote(T0, 3)
     bench.end(bench.commit())
@@ -285,7 +287,7 @@ def test_c62_the_next_v1_transaction_announces_them_again_and_goes_on_with_the_s
     assert bench.tm.identity == (7, 0)
 
 
-def test_c62_t21_one_refused_partition_refuses_all_and_is_named() -> None:
+def test_c62_t21_a_refused_partition_fails_the_transaction_and_is_named() -> None:
     bench = Bench().initialize().begin()
     bench.active = [T0, T1]
     ask = bench.expect(AddPartitionsToTxnHandler)
@@ -310,7 +312,7 @@ def _asked_to_add(bench: Bench) -> tuple[AddPartitionsToTxnHandler, Any]:
 
 
 @pytest.mark.parametrize("refused", [T0, T1])
-def test_c62_the_refused_partition_is_told_and_none_that_was_not_tried_for_it(
+def test_c62_the_refused_partition_is_told_from_those_not_attempted(
     refused: TopicPartition,
 ) -> None:
     bench = Bench().initialize().begin()
@@ -323,7 +325,7 @@ def test_c62_the_refused_partition_is_told_and_none_that_was_not_tried_for_it(
 
 
 @pytest.mark.parametrize("unknown", [T0, T1])
-def test_c62_t21_a_partition_that_is_not_known_yet_is_waited_for(unknown: TopicPartition) -> None:
+def test_c62_t21_an_unknown_partition_is_retried_without_an_abort(unknown: TopicPartition) -> None:
     """The others, which were not tried because of it, abort nothing: so does Java's producer."""
     bench = Bench().initialize().begin()
     ask, request = _asked_to_add(bench)
@@ -337,7 +339,7 @@ def test_c62_t21_a_partition_that_is_not_known_yet_is_waited_for(unknown: TopicP
     assert bench.tm.may_drain(batch(T0))
 
 
-def test_c62_a_partition_that_is_added_at_the_second_attempt_is_not_refused() -> None:
+def test_c62_a_partition_added_on_the_second_attempt_is_not_refused() -> None:
     bench = Bench().initialize().begin()
     ask, request = _asked_to_add(bench)
     busy = [_E.CONCURRENT_TRANSACTIONS, _E.CONCURRENT_TRANSACTIONS]
@@ -351,7 +353,7 @@ def test_c62_a_partition_that_is_added_at_the_second_attempt_is_not_refused() ->
 # --- C-63: offsets --------------------------------------------------------------------------------
 
 
-def test_c63_v1_adds_the_group_first_then_commits_at_its_coordinator() -> None:
+def test_c63_v1_adds_the_group_before_the_offset_commit() -> None:
     bench = Bench().initialize().begin()
     operation = bench.tm.send_offsets(OFFSETS, GROUP)
     add = bench.expect(AddOffsetsToTxnHandler)
@@ -370,7 +372,7 @@ def test_c63_v1_adds_the_group_first_then_commits_at_its_coordinator() -> None:
     assert operation.done and operation.error is None
 
 
-def test_c63_t60_v2_commits_at_once() -> None:
+def test_c63_t60_v2_commits_offsets_without_adding_the_group() -> None:
     bench = Bench(2).initialize().begin()
     operation = bench.tm.send_offsets(OFFSETS, GROUP)
     commit = bench.expect(TxnOffsetCommitHandler)
@@ -383,7 +385,7 @@ def test_c63_t60_v2_commits_at_once() -> None:
     )
 
 
-def test_c63_partial_success_is_repeated_for_the_rest_only() -> None:
+def test_c63_a_partial_offset_commit_is_repeated_for_the_failed_partitions() -> None:
     bench = Bench(2).initialize().begin()
     operation = bench.tm.send_offsets(OFFSETS, GROUP)
     ask = bench.expect(TxnOffsetCommitHandler)
@@ -398,7 +400,7 @@ def test_c63_partial_success_is_repeated_for_the_rest_only() -> None:
 
 
 @pytest.mark.parametrize("code", [_E.ILLEGAL_GENERATION, _E.UNKNOWN_MEMBER_ID])
-def test_c68_the_group_has_gone_on(code: ErrorCode) -> None:
+def test_c68_an_offset_commit_of_an_older_generation_is_abortable(code: ErrorCode) -> None:
     bench = Bench(2).initialize().begin()
     operation = bench.tm.send_offsets(OFFSETS, GROUP)
     bench.refuse(bench.expect(TxnOffsetCommitHandler), code)
@@ -408,7 +410,7 @@ def test_c68_the_group_has_gone_on(code: ErrorCode) -> None:
         bench.tm.commit()
 
 
-def test_c63_an_old_broker_cannot_check_members() -> None:
+def test_c63_group_metadata_needs_a_broker_with_kip447() -> None:
     bench = Bench().initialize().begin()
     bench.tm.send_offsets(OFFSETS, GROUP)
     bench.answer(bench.expect(AddOffsetsToTxnHandler), AddOffsetsToTxnResponse())
@@ -425,7 +427,7 @@ def test_c63_an_old_broker_cannot_check_members() -> None:
 
 
 @pytest.mark.parametrize("level", [0, 2])
-def test_c64_the_end_waits_for_every_batch(level: int) -> None:
+def test_c64_end_txn_waits_for_every_batch(level: int) -> None:
     bench = Bench(level).initialize().begin()
     bench.wrote()
     bench.commit()
@@ -474,7 +476,7 @@ def test_c64_t65_an_empty_transaction_ends_without_a_request(level: int, commit:
     assert bench.state is State.READY
 
 
-def test_c64_v2_tells_of_whatever_was_sent_although_it_failed() -> None:
+def test_c64_v2_ends_a_transaction_whose_only_batch_failed() -> None:
     bench = Bench(2).initialize().begin()
     failing = bench.write()
     bench.tm.gave_up(failing, may_be_written=False)
@@ -483,7 +485,7 @@ def test_c64_v2_tells_of_whatever_was_sent_although_it_failed() -> None:
     assert bench.tm.identity == (7, 1)
 
 
-def test_a_question_without_an_answer_is_answered_before_the_abort() -> None:
+def test_an_unanswered_add_partitions_request_is_repeated_before_the_abort() -> None:
     """AddPartitionsToTxn was sent and its answer lost: only its repetition shows what has to be
     ended."""
     bench = Bench().initialize().begin()
@@ -498,7 +500,7 @@ def test_a_question_without_an_answer_is_answered_before_the_abort() -> None:
     bench.end(operation)
 
 
-def test_a_question_that_was_never_put_is_dropped_by_the_abort() -> None:
+def test_an_abort_drops_requests_that_were_never_sent() -> None:
     bench = Bench().initialize().begin()
     operation = bench.tm.send_offsets(OFFSETS, GROUP)
     abort = bench.abort()
@@ -511,7 +513,7 @@ def test_a_question_that_was_never_put_is_dropped_by_the_abort() -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_c65_v2_adopts_what_the_end_answers_and_starts_sequences_over(commit: bool) -> None:
+def test_c65_v2_adopts_the_epoch_of_end_txn_and_restarts_sequences(commit: bool) -> None:
     bench = Bench(2).initialize().begin()
     assert bench.wrote(T0, 3).base_sequence == 0
     assert bench.wrote(T0, 2).base_sequence == 3
@@ -521,7 +523,7 @@ def test_c65_v2_adopts_what_the_end_answers_and_starts_sequences_over(commit: bo
     assert following.identity == (7, 1) and following.base_sequence == 0
 
 
-def test_t66_behind_the_last_epoch_comes_another_producer_id() -> None:
+def test_t66_another_producer_id_follows_the_last_epoch() -> None:
     bench = Bench(2).initialize(ProducerIdentity(7, 32766)).begin()
     bench.wrote()
     operation = bench.commit()
@@ -530,7 +532,7 @@ def test_t66_behind_the_last_epoch_comes_another_producer_id() -> None:
     assert bench.tm.identity == (8, 0)
 
 
-def test_t67_an_end_without_an_identity_is_no_answer() -> None:
+def test_t67_an_end_txn_answer_without_a_producer_id_is_fatal() -> None:
     bench = Bench(2).initialize().begin()
     bench.wrote()
     operation = bench.commit()
@@ -539,7 +541,7 @@ def test_t67_an_end_without_an_identity_is_no_answer() -> None:
         bench.tm.lifecycle.seen(operation)
 
 
-def test_t65_a_lost_answer_to_the_end_is_asked_for_with_the_old_epoch() -> None:
+def test_t65_end_txn_without_an_answer_is_repeated_with_the_old_epoch() -> None:
     bench = Bench(2).initialize().begin()
     bench.wrote()
     operation = bench.commit()
@@ -563,7 +565,7 @@ def test_p14_p15_only_v1_sends_the_first_batch_alone(level: int) -> None:
 # --- C-66: bumps in v1 ----------------------------------------------------------------------------
 
 
-def test_c66_v1_bumps_the_epoch_behind_the_abort_of_a_failed_transaction() -> None:
+def test_c66_v1_bumps_the_epoch_after_the_abort_of_a_failed_transaction() -> None:
     bench = Bench().initialize().begin()
     failing = bench.write()
     bench.tm.gave_up(failing, may_be_written=False)
@@ -588,7 +590,7 @@ def test_c66_an_abort_by_choice_needs_no_new_epoch() -> None:
     assert bench.state is State.READY and bench.ask() is None
 
 
-def test_c66_a_coordinator_that_cannot_bump_is_not_asked_and_no_gap_stays() -> None:
+def test_c66_an_old_coordinator_is_not_asked_for_an_epoch_bump() -> None:
     bench = Bench(init_version=2).initialize().begin()
     failing, behind = bench.wrote(), None
     failing, behind = bench.write(T0, 2), bench.write(T0, 1)
@@ -604,7 +606,7 @@ def test_c66_a_coordinator_that_cannot_bump_is_not_asked_and_no_gap_stays() -> N
     assert bench.write().base_sequence == 2
 
 
-def test_c42_unresolved_sequences_need_a_new_epoch() -> None:
+def test_c42_unresolved_sequences_need_a_new_epoch_or_are_fatal() -> None:
     for version, state in ((5, State.ABORTABLE_ERROR), (2, State.FATAL_ERROR)):
         bench = Bench(init_version=version).initialize().begin()
         lost = bench.write()
@@ -632,7 +634,7 @@ def test_c50_out_of_order_in_a_transaction_fails() -> None:
 # --- C-67: operations that continue after their callers -------------------------------------------
 
 
-def test_c67_only_the_same_call_may_follow_one_that_timed_out() -> None:
+def test_c67_only_the_same_call_may_follow_a_timed_out_call() -> None:
     bench = Bench(2).initialize().begin()
     bench.wrote()
     operation = bench.commit()
@@ -653,7 +655,7 @@ def test_c67_only_the_same_call_may_follow_one_that_timed_out() -> None:
     bench.begin()
 
 
-def test_c67_an_outcome_that_was_an_error_does_not_block_the_abort() -> None:
+def test_c67_a_failed_commit_does_not_block_the_abort() -> None:
     bench = Bench(2).initialize().begin()
     bench.write()
     bench.commit()
@@ -661,7 +663,7 @@ def test_c67_an_outcome_that_was_an_error_does_not_block_the_abort() -> None:
     bench.end(bench.abort())
 
 
-def test_c67_t59_a_timed_out_init_goes_on() -> None:
+def test_c67_t59_a_timed_out_init_transactions_continues() -> None:
     bench = Bench()
     operation = bench.tm.lifecycle.operation("init_transactions", bench.tm.init)
     bench.refuse(bench.expect(InitProducerIdHandler), _E.CONCURRENT_TRANSACTIONS)
@@ -722,7 +724,9 @@ def asked(kind: Kind) -> tuple[Bench, TxnRequestHandler, Operation | None]:
     itertools.product(Kind, [code for code in ErrorCode if code is not ErrorCode.NONE]),
     by=lambda kind, code: kind.name,
 )
-def test_c68_every_code_to_every_question(kind: Kind, code: ErrorCode) -> None:
+def test_c68_every_error_code_of_every_request_has_its_reaction(
+    kind: Kind, code: ErrorCode
+) -> None:
     bench, ask, operation = asked(kind)
     find = bench.refuse(ask, code)
     assert find == (code in FIND)
@@ -749,14 +753,14 @@ def test_c68_every_code_to_every_question(kind: Kind, code: ErrorCode) -> None:
             assert isinstance(told.value, ProducerFenced)
 
 
-def test_c68_unknown_producer_id_is_fatal_where_the_epoch_cannot_be_bumped() -> None:
+def test_c68_unknown_producer_id_is_fatal_if_the_epoch_cannot_be_bumped() -> None:
     bench = Bench(init_version=2).initialize().begin()
     bench.active = [T0]
     bench.refuse(bench.expect(AddPartitionsToTxnHandler), _E.UNKNOWN_PRODUCER_ID)
     assert bench.state is State.FATAL_ERROR
 
 
-def test_c68_an_abort_that_may_not_be_is_fatal() -> None:
+def test_c68_an_abort_refused_as_abortable_is_fatal() -> None:
     bench = Bench().initialize().begin()
     bench.wrote()
     bench.abort()
@@ -764,11 +768,11 @@ def test_c68_an_abort_that_may_not_be_is_fatal() -> None:
     assert bench.state is State.FATAL_ERROR
 
 
-def test_c68_an_unknown_code_is_fatal() -> None:
+def test_c68_an_unknown_error_code_is_fatal() -> None:
     assert reaction_to(Kind.END, ErrorCode.of(31999)) is TxnReaction.FATAL
 
 
-def test_c68_without_permission_for_the_id_nothing_is_lost() -> None:
+def test_c68_a_refused_transactional_id_may_be_initialized_again() -> None:
     bench = Bench()
     operation = bench.tm.lifecycle.operation("init_transactions", bench.tm.init)
     # FindCoordinator returns this error first (A-12).
@@ -792,7 +796,7 @@ def test_c68_a_broker_without_transactions_is_fatal() -> None:
 # --- C-30, C-33: order and waits ------------------------------------------------------------------
 
 
-def test_c30_the_order_of_questions() -> None:
+def test_c30_transaction_requests_are_sent_in_order() -> None:
     bench = Bench().initialize().begin()
     bench.tm.send_offsets(OFFSETS, GROUP)
     bench.active = [T0]
@@ -806,7 +810,7 @@ def test_c30_the_order_of_questions() -> None:
     bench.expect(EndTxnHandler)
 
 
-def test_c30_one_question_at_a_time() -> None:
+def test_c30_one_transaction_request_is_in_flight_at_a_time() -> None:
     bench = Bench().initialize().begin()
     bench.tm.send_offsets(OFFSETS, GROUP)
     bench.active = [T0]
@@ -819,7 +823,9 @@ def test_c30_one_question_at_a_time() -> None:
 
 @pytest.mark.parametrize("level", [0, 2])
 @pytest.mark.parametrize("end", [Bench.commit, Bench.abort], ids=["commit", "abort"])
-def test_c30_the_end_waits_for_every_batch(level: int, end: Callable[[Bench], Operation]) -> None:
+def test_c30_commit_and_abort_wait_for_every_batch(
+    level: int, end: Callable[[Bench], Operation]
+) -> None:
     bench = Bench(level).initialize().begin()
     bench.wrote()
     bench.incomplete = True
@@ -830,7 +836,7 @@ def test_c30_the_end_waits_for_every_batch(level: int, end: Callable[[Bench], Op
     bench.expect(EndTxnHandler)
 
 
-def test_c33_a_retry_waits() -> None:
+def test_c33_a_retried_transaction_request_waits_for_its_backoff() -> None:
     bench = Bench().initialize().begin()
     bench.active = [T0]
     ask = bench.expect(AddPartitionsToTxnHandler)
@@ -859,7 +865,7 @@ def test_c30_undrained_batches_fail_once_the_transaction_is_lost() -> None:
 # --- C-70: the version to use ---------------------------------------------------------------------
 
 
-def test_c70_the_level_is_read_at_the_boundary_only() -> None:
+def test_c70_transaction_version_changes_between_transactions_only() -> None:
     bench = Bench(0).initialize().begin()
     bench.level = 2
     assert not bench.tm.is_v2 and not bench.tm.may_drain(batch()), "never in the middle"
@@ -877,7 +883,7 @@ def test_c70_the_level_is_read_at_the_boundary_only() -> None:
     assert bench.write().identity == (7, 1)
 
 
-def test_c70_the_switch_happens_although_there_is_nothing_to_end() -> None:
+def test_c70_an_empty_transaction_switches_to_v2_too() -> None:
     bench = Bench(0).initialize().begin()
     bench.level = 2
     operation = bench.commit()
@@ -887,7 +893,7 @@ def test_c70_the_switch_happens_although_there_is_nothing_to_end() -> None:
     assert bench.tm.is_v2
 
 
-def test_c70_and_back_again() -> None:
+def test_c70_a_transactional_producer_switches_back_to_v1() -> None:
     bench = Bench(2).initialize().begin()
     bench.wrote()
     bench.level = 1
@@ -899,7 +905,7 @@ def test_c70_and_back_again() -> None:
 # --- KIP-939 --------------------------------------------------------------------------------------
 
 
-def test_kip939_prepared_by_one_ended_by_another() -> None:
+def test_kip939_a_prepared_transaction_is_ended_by_another_producer() -> None:
     first = Bench(2, two_phase=True).initialize().begin()
     first.wrote()
     prepared = first.tm.prepare()
@@ -918,7 +924,7 @@ def test_kip939_prepared_by_one_ended_by_another() -> None:
         assert second.tm.identity == (7, 1)
 
 
-def test_kip939_init_says_that_nothing_may_time_out() -> None:
+def test_kip939_init_producer_id_enables_two_phase_commit() -> None:
     bench = Bench(2, two_phase=True)
     bench.tm.init()
     ask = bench.expect(InitProducerIdHandler)
@@ -928,7 +934,7 @@ def test_kip939_init_says_that_nothing_may_time_out() -> None:
         ask.check_version(5, "InitProducerId")
 
 
-def test_kip939_what_cannot_be_prepared_or_resumed() -> None:
+def test_kip939_illegal_prepares_and_resumes_are_errors() -> None:
     bench = Bench(2).initialize().begin()
     bench.wrote()
     with pytest.raises(IllegalState, match="transaction_two_phase_commit_enable"):
@@ -942,7 +948,7 @@ def test_kip939_what_cannot_be_prepared_or_resumed() -> None:
         bench.tm.resume(PreparedTransaction("other", 7, 0, 2))
 
 
-def test_kip939_v1_goes_on_under_a_new_epoch() -> None:
+def test_kip939_v1_continues_with_a_new_epoch() -> None:
     bench = Bench(0, two_phase=True)
     bench.tm.resume(PreparedTransaction("id", 7, 3, 1))
     operation = bench.abort()

@@ -62,7 +62,7 @@ async def read(bootstrap: str, topic: str, count: int) -> list[bytes]:
     return found
 
 
-async def test_v1_against_librdkafkas_mock(mock: str) -> None:
+async def test_transactions_v1_work_with_the_mock_cluster_of_librdkafka(mock: str) -> None:
     """The mock answers without checks: the test is that it accepts every request."""
     async with producer(mock) as made:
         await made.init_transactions()
@@ -85,7 +85,7 @@ async def test_v1_against_librdkafkas_mock(mock: str) -> None:
         assert manager.identity.epoch == epoch, "C-65"
 
 
-async def test_c65_v2_commits_and_aborts(ours: str, unique_topic: str) -> None:
+async def test_c65_v2_transactions_commit_and_abort(ours: str, unique_topic: str) -> None:
     async with producer(ours) as made:
         await made.init_transactions()
         manager = made._transactions
@@ -107,7 +107,7 @@ async def test_c65_v2_commits_and_aborts(ours: str, unique_topic: str) -> None:
     assert await read(ours, unique_topic, len(expected)) == expected
 
 
-async def test_t60_v1_against_our_broker(
+async def test_t60_v1_transactions_work_with_odradek(
     ours: str, unique_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that ignores features: everything is as in v1, on the same broker."""
@@ -140,7 +140,7 @@ async def test_t60_v1_against_our_broker(
     assert await read(ours, unique_topic, 4) == [b"0", b"2", b"4", b"5"]
 
 
-async def test_c70_the_change_over_on_a_live_broker(
+async def test_c70_a_producer_changes_between_v1_and_v2_on_a_live_broker(
     ours: str, unique_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     level = 0
@@ -163,7 +163,7 @@ async def test_c70_the_change_over_on_a_live_broker(
     assert await read(ours, unique_topic, 8) == [b"%d" % number for number in range(8)]
 
 
-async def test_t56_zombies_are_fenced(ours: str, unique_topic: str) -> None:
+async def test_t56_an_older_producer_instance_is_fenced(ours: str, unique_topic: str) -> None:
     async with producer(ours, unique_topic) as old, producer(ours, unique_topic) as new:
         await old.init_transactions()
         await old.begin_transaction()
@@ -182,7 +182,9 @@ async def test_t56_zombies_are_fenced(ours: str, unique_topic: str) -> None:
     assert await read(ours, unique_topic, 1) == [b"kept"]
 
 
-async def test_kip447_consume_transform_produce_in_a_group(ours: str, unique_topic: str) -> None:
+async def test_kip447_a_group_consumes_transforms_and_produces_exactly_once(
+    ours: str, unique_topic: str
+) -> None:
     out = f"{unique_topic}-out"
     async with Admin(bootstrap_servers=ours) as admin:
         await admin.create_topics([NewTopic(unique_topic, 2), NewTopic(out, 2)])
@@ -263,7 +265,9 @@ async def test_kip447_a_removed_member_keeps_its_identity(ours: str, unique_topi
             assert await consumer.committed((unique_topic, 0)) is None
 
 
-async def test_admin_lists_describes_and_aborts(ours: str, unique_topic: str) -> None:
+async def test_an_admin_lists_describes_and_aborts_transactions(
+    ours: str, unique_topic: str
+) -> None:
     async with producer(ours, unique_topic) as made, Admin(bootstrap_servers=ours) as admin:
         await made.init_transactions()
         long_open = [
@@ -301,7 +305,9 @@ async def test_admin_lists_describes_and_aborts(ours: str, unique_topic: str) ->
 
 
 @pytest.mark.full
-async def test_admin_fences_a_producer_that_has_begun_nothing(ours: str, unique_topic: str) -> None:
+async def test_an_admin_fences_a_producer_without_a_transaction(
+    ours: str, unique_topic: str
+) -> None:
     async with producer(ours, unique_topic) as made, Admin(bootstrap_servers=ours) as admin:
         await made.init_transactions()
         with pytest.raises(Refused, match="no open transaction"):
@@ -330,7 +336,9 @@ async def test_t44_a_hanging_transaction_is_aborted_at_its_partition(
         assert await admin.abort_transaction(made.config.transactional_id or "")
 
 
-async def test_kip939_prepared_here_committed_there(ours: str, unique_topic: str) -> None:
+async def test_kip939_a_prepared_transaction_is_committed_by_another_producer(
+    ours: str, unique_topic: str
+) -> None:
     two_phase: dict[str, Any] = {"transaction_two_phase_commit_enable": True}
     async with producer(ours, unique_topic, **two_phase) as made:
         await made.init_transactions()
@@ -350,7 +358,9 @@ async def test_kip939_prepared_here_committed_there(ours: str, unique_topic: str
 
 
 @pytest.mark.own_broker
-async def test_kip939_a_broker_may_have_it_switched_off(tmp_path: Path, unique_topic: str) -> None:
+async def test_kip939_a_broker_may_have_two_phase_commit_switched_off(
+    tmp_path: Path, unique_topic: str
+) -> None:
     off = {"transaction.two.phase.commit.enable": "false"}
     with SubprocessBroker(data_dir=tmp_path, settings=off) as broker:
         settings: dict[str, Any] = {"transaction_two_phase_commit_enable": True}
@@ -382,7 +392,7 @@ async def test_c69_a_consumer_may_see_a_part_of_a_transaction(ours: str, unique_
 
 
 @pytest.mark.full
-async def test_t50_commits_survive_a_broker_that_is_killed(
+async def test_t50_transactions_survive_a_killed_broker(
     odradek_broker: SubprocessBroker, unique_topic: str
 ) -> None:
     bootstrap = odradek_broker.bootstrap
@@ -418,7 +428,7 @@ async def test_t50_commits_survive_a_broker_that_is_killed(
     assert sorted(found) == sorted(expected)
 
 
-async def test_t77_an_admin_ends_what_was_prepared(ours: str, unique_topic: str) -> None:
+async def test_t77_an_admin_ends_prepared_transactions(ours: str, unique_topic: str) -> None:
     """Without a producer, again if the answer was lost, and always in the same way."""
     two_phase: dict[str, Any] = {"transaction_two_phase_commit_enable": True}
     prepared = []
@@ -439,7 +449,9 @@ async def test_t77_an_admin_ends_what_was_prepared(ours: str, unique_topic: str)
     assert await read(ours, unique_topic, 1) == [b"committed"]
 
 
-async def test_a_transaction_may_be_prepared_that_times_out(ours: str, unique_topic: str) -> None:
+async def test_a_transaction_with_a_timeout_may_be_prepared_if_allowed(
+    ours: str, unique_topic: str
+) -> None:
     async with producer(ours, unique_topic) as made:
         await made.init_transactions()
         await made.begin_transaction()
@@ -452,9 +464,7 @@ async def test_a_transaction_may_be_prepared_that_times_out(ours: str, unique_to
     assert await read(ours, unique_topic, 1) == [b"x"]
 
 
-async def test_producers_one_after_the_other_share_connections(
-    ours: str, unique_topic: str
-) -> None:
+async def test_consecutive_producers_share_connections(ours: str, unique_topic: str) -> None:
     network = NetworkClient(ProducerConfig.from_settings({"bootstrap_servers": ours}))
     await network.start()
     try:

@@ -266,7 +266,7 @@ def check(world: TransactionWorld) -> None:
 
 @pytest.mark.parametrize("level", [0, 2])
 @pytest.mark.parametrize("seed", budget.of_which(range(40), range(15)))
-def test_c05_every_committed_transaction_once_and_whole(seed: int, level: int) -> None:
+def test_c05_every_committed_transaction_is_visible_once_and_whole(seed: int, level: int) -> None:
     world = TransactionWorld(level=level, seed=seed, batch_size=300)
     world.model.prompt = seed % 2 == 0
     world.init(0.2)
@@ -277,7 +277,7 @@ def test_c05_every_committed_transaction_once_and_whole(seed: int, level: int) -
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_c70_the_cluster_changes_over_in_the_middle_of_everything(seed: int) -> None:
+def test_c70_random_transactions_stay_whole_while_the_version_changes(seed: int) -> None:
     world = TransactionWorld(level=0, seed=seed, batch_size=300)
     world.model.prompt = False
     world.init(0.2)
@@ -319,7 +319,7 @@ def test_t66_an_exhausted_epoch_fences_no_producer(level: int) -> None:
 
 @pytest.mark.parametrize("level", [0, 2])
 @pytest.mark.parametrize("seed", range(10))
-def test_t56_t59_a_successor_fences_the_older_one_and_its_transaction(
+def test_t56_t59_a_new_instance_fences_the_older_one_and_its_transaction(
     seed: int, level: int
 ) -> None:
     world = TransactionWorld(level=level, seed=seed, batch_size=300)

@@ -71,7 +71,7 @@ def committed(broker: TransactionBroker) -> list[bytes]:
 # --- a run without faults -------------------------------------------------------------------------
 
 
-async def test_commit_abort_and_offsets(broker: TransactionBroker) -> None:
+async def test_transactions_commit_and_abort_records_and_offsets(broker: TransactionBroker) -> None:
     async with producer(broker) as made:
         await made.init_transactions()
         for number in range(3):
@@ -91,7 +91,9 @@ async def test_commit_abort_and_offsets(broker: TransactionBroker) -> None:
     assert (asked & V1_ONLY) == (V1_ONLY if broker.level < 2 else set()), "T-60"
 
 
-async def test_t60_the_versions_say_which_protocol(broker: TransactionBroker) -> None:
+async def test_t60_request_versions_belong_to_the_transaction_version(
+    broker: TransactionBroker,
+) -> None:
     async with producer(broker) as made:
         await made.init_transactions()
         async with made.transaction():
@@ -110,7 +112,7 @@ async def test_t60_the_versions_say_which_protocol(broker: TransactionBroker) ->
 
 
 @pytest.mark.parametrize("version", range(5))
-async def test_every_version_of_the_requests(version: int) -> None:
+async def test_transactions_work_with_every_request_version(version: int) -> None:
     """Old brokers have old versions of all requests at the same time."""
     limits: dict[ApiKey, Any] = {
         key: (0, min(version, APIS[key].versions.last))
@@ -133,7 +135,7 @@ async def test_every_version_of_the_requests(version: int) -> None:
         assert committed(broker) == [b"a", b"b"]
 
 
-async def test_c70_a_feature_epoch_below_0_does_not_count() -> None:
+async def test_c70_a_negative_feature_epoch_is_ignored() -> None:
     async with TransactionBroker(topics={"t": 1}, level=2) as broker:
         broker.features_epoch = -1
         async with producer(broker) as made:
@@ -162,7 +164,9 @@ ASKED_IN = {
 @pytest.mark.parametrize(
     ("level", "key"), [(level, key) for level, keys in ASKED_IN.items() for key in keys]
 )
-async def test_t65_c33_every_answer_lost_once(level: int, key: ApiKey, carried_out: bool) -> None:
+async def test_t65_c33_every_lost_answer_is_recovered_from(
+    level: int, key: ApiKey, carried_out: bool
+) -> None:
     async with TransactionBroker(topics={"t": 3}, level=level) as broker:
         async with producer(broker) as made:
             for _ in range(2):
@@ -180,7 +184,7 @@ async def test_t65_c33_every_answer_lost_once(level: int, key: ApiKey, carried_o
         assert broker.model.decisions == [("id", True), ("id", True)]
 
 
-async def test_c33_n16_a_silent_coordinator_is_asked_again(v2: TransactionBroker) -> None:
+async def test_c33_n16_a_request_to_a_silent_coordinator_is_repeated(v2: TransactionBroker) -> None:
     async with producer(v2, request_timeout_ms=150, delivery_timeout_ms=10_000) as made:
         await made.init_transactions()
         v2.on(ApiKey.END_TXN, SILENCE)
@@ -190,7 +194,9 @@ async def test_c33_n16_a_silent_coordinator_is_asked_again(v2: TransactionBroker
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE])
-async def test_c33_c68_the_coordinator_moves(v2: TransactionBroker, code: ErrorCode) -> None:
+async def test_c33_c68_a_transaction_follows_a_moved_coordinator(
+    v2: TransactionBroker, code: ErrorCode
+) -> None:
     async with TransactionBroker(2, topics={"t": 3}, level=2) as other:
         other.model = v2.model
         v2.peers = other.peers = [v2, other]
@@ -204,7 +210,7 @@ async def test_c33_c68_the_coordinator_moves(v2: TransactionBroker, code: ErrorC
     assert committed(v2) == [b"x"]
 
 
-async def test_c68_finding_the_coordinator_is_retried_and_may_be_refused(
+async def test_c68_find_coordinator_is_retried_and_may_be_refused(
     v2: TransactionBroker,
 ) -> None:
     def refused(code: ErrorCode) -> Any:
@@ -229,7 +235,7 @@ async def test_c68_finding_the_coordinator_is_retried_and_may_be_refused(
         await made.init_transactions()
 
 
-async def test_c66_c64_a_refused_record_makes_it_abortable_then_work_goes_on(
+async def test_c66_c64_a_producer_works_on_after_aborting_a_refused_record(
     broker: TransactionBroker,
 ) -> None:
     async with producer(broker) as made:
@@ -257,7 +263,9 @@ async def test_c66_c64_a_refused_record_makes_it_abortable_then_work_goes_on(
     assert epochs == {0, 1}, "v1 bumps by InitProducerId (C-66), v2 by EndTxn (C-65)"
 
 
-async def test_c51_a_stale_epoch_at_the_log_is_abortable(broker: TransactionBroker) -> None:
+async def test_c51_invalid_producer_epoch_of_produce_is_abortable(
+    broker: TransactionBroker,
+) -> None:
     async with producer(broker) as made:
         await made.init_transactions()
         broker.on(
@@ -290,7 +298,7 @@ async def test_t56_a_second_instance_fences_the_first(broker: TransactionBroker)
     assert committed(broker) == [b"kept"]
 
 
-async def test_t59_init_waits_until_the_old_transaction_is_decided(
+async def test_t59_init_transactions_waits_until_the_old_transaction_is_aborted(
     broker: TransactionBroker,
 ) -> None:
     broker.model.prompt = False
@@ -309,7 +317,9 @@ async def test_t59_init_waits_until_the_old_transaction_is_decided(
     assert broker.model.decisions[0] == ("id", False)
 
 
-async def test_c68_the_group_has_moved_on(broker: TransactionBroker) -> None:
+async def test_c68_a_transaction_of_an_older_group_generation_is_aborted(
+    broker: TransactionBroker,
+) -> None:
     async with producer(broker) as made:
         await made.init_transactions()
         broker.on(
@@ -327,14 +337,14 @@ async def test_c68_the_group_has_moved_on(broker: TransactionBroker) -> None:
     assert committed(broker) == [b"y"]
 
 
-async def test_a_broker_without_transactions() -> None:
+async def test_a_broker_without_transactions_is_an_error() -> None:
     versions: dict[ApiKey, Any] = {ApiKey.FIND_COORDINATOR: (0, 0)}
     async with TransactionBroker(versions=versions) as broker, producer(broker) as made:
         with pytest.raises(UnsupportedByBroker, match="too old for transactions"):
             await made.init_transactions()
 
 
-async def test_t60_a_leader_that_does_not_know_v2_is_not_sent_v1_instead() -> None:
+async def test_t60_a_leader_without_v2_gets_no_v1_request_instead() -> None:
     versions: dict[ApiKey, Any] = {ApiKey.PRODUCE: (3, 11)}
     async with TransactionBroker(topics={"t": 1}, level=2, versions=versions) as broker:
         async with producer(broker) as made:
@@ -377,7 +387,9 @@ async def test_c67_a_commit_that_times_out_may_be_waited_for_again(v2: Transacti
 
 
 @pytest.mark.full
-async def test_c67_the_block_does_not_abort_what_may_be_committed(v2: TransactionBroker) -> None:
+async def test_c67_the_transaction_block_does_not_abort_a_doubtful_commit(
+    v2: TransactionBroker,
+) -> None:
     async with producer(v2, max_block_ms=5_000) as made:
         await made.init_transactions()
         v2.on(ApiKey.END_TXN, SILENCE)
@@ -392,7 +404,7 @@ async def test_c67_the_block_does_not_abort_what_may_be_committed(v2: Transactio
     assert committed(v2) == [b"x"]
 
 
-async def test_c67_a_cancelled_commit_goes_on(v2: TransactionBroker) -> None:
+async def test_c67_a_cancelled_commit_continues(v2: TransactionBroker) -> None:
     async with producer(v2) as made:
         await made.init_transactions()
         await made.begin_transaction()
@@ -409,7 +421,7 @@ async def test_c67_a_cancelled_commit_goes_on(v2: TransactionBroker) -> None:
 # --- the API --------------------------------------------------------------------------------------
 
 
-async def test_the_block_aborts_when_it_raises(broker: TransactionBroker) -> None:
+async def test_the_transaction_block_aborts_on_an_exception(broker: TransactionBroker) -> None:
     async with producer(broker) as made:
         await made.init_transactions()
         with pytest.raises(ZeroDivisionError):
@@ -426,7 +438,7 @@ async def test_the_block_aborts_when_it_raises(broker: TransactionBroker) -> Non
     assert committed(broker) == [b"z"]
 
 
-async def test_c34_closing_aborts_what_is_open(broker: TransactionBroker) -> None:
+async def test_c34_close_aborts_an_open_transaction(broker: TransactionBroker) -> None:
     async with producer(broker) as made:
         await made.init_transactions()
         await made.begin_transaction()
@@ -436,7 +448,7 @@ async def test_c34_closing_aborts_what_is_open(broker: TransactionBroker) -> Non
 
 
 @pytest.mark.full
-async def test_c34_closing_without_a_coordinator_ends(v2: TransactionBroker) -> None:
+async def test_c34_close_ends_without_an_answer_of_the_coordinator(v2: TransactionBroker) -> None:
     made = producer(v2, max_block_ms=5_000)
     await made.start()
     await made.init_transactions()
@@ -449,7 +461,7 @@ async def test_c34_closing_without_a_coordinator_ends(v2: TransactionBroker) -> 
         await made.begin_transaction()
 
 
-async def test_c61_calls_out_of_place(v2: TransactionBroker) -> None:
+async def test_c61_calls_in_the_wrong_order_are_errors(v2: TransactionBroker) -> None:
     async with producer(v2) as made:
         with pytest.raises(IllegalState, match=r"call init_transactions\(\) first"):
             await made.begin_transaction()
@@ -473,7 +485,7 @@ async def test_c61_calls_out_of_place(v2: TransactionBroker) -> None:
             await made.send("t", b"x")
 
 
-async def test_without_a_transactional_id(v2: TransactionBroker) -> None:
+async def test_transaction_calls_need_a_transactional_id(v2: TransactionBroker) -> None:
     async with producer(v2, transactional_id=None) as made:
         for call in (made.init_transactions, made.begin_transaction, made.commit_transaction):
             with pytest.raises(IllegalState, match="set transactional_id"):
@@ -482,7 +494,7 @@ async def test_without_a_transactional_id(v2: TransactionBroker) -> None:
         await producer(v2).init_transactions()
 
 
-async def test_a_record_that_waited_for_room_does_not_slip_into_the_next_transaction(
+async def test_a_record_that_waited_for_memory_is_not_sent_in_the_next_transaction(
     v2: TransactionBroker,
 ) -> None:
     async with producer(v2, buffer_memory=20_000, batch_size=16_000) as made:
@@ -506,7 +518,7 @@ async def test_a_record_that_waited_for_room_does_not_slip_into_the_next_transac
     assert committed(v2) == [b"z"]
 
 
-def test_c02_settings() -> None:
+def test_c02_wrong_transaction_settings_are_refused() -> None:
     with pytest.raises(ConfigError, match="empty"):
         Producer(transactional_id="")
     with pytest.raises(ConfigError, match="needs a transactional_id"):
@@ -521,7 +533,7 @@ def test_c02_settings() -> None:
         Producer(transactional_id="x", acks=1)
 
 
-async def test_consumer_group_metadata(v2: TransactionBroker) -> None:
+async def test_group_metadata_needs_a_group_id(v2: TransactionBroker) -> None:
     async with Consumer(bootstrap_servers=v2.address, group_id="g") as consumer:
         assert consumer.group_metadata() == ConsumerGroupMetadata("g")
     async with Consumer(bootstrap_servers=v2.address) as consumer:
@@ -554,7 +566,7 @@ async def test_kip939_one_process_prepares_and_another_commits(v2: TransactionBr
     assert v2.model.decisions == [("id", True)]
 
 
-def test_blocking(v2_address: str) -> None:
+def test_the_blocking_producer_runs_transactions(v2_address: str) -> None:
     with sync.Producer(bootstrap_servers=v2_address, transactional_id="id", linger_ms=0) as made:
         made.init_transactions()
         with made.transaction():
@@ -587,7 +599,7 @@ def v2_address() -> Any:
     loop.close()
 
 
-async def test_c68_lost_permission_in_the_middle(broker: TransactionBroker) -> None:
+async def test_c68_a_right_lost_during_a_transaction_is_fatal(broker: TransactionBroker) -> None:
     async with producer(broker) as made:
         await made.init_transactions()
         refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -597,7 +609,7 @@ async def test_c68_lost_permission_in_the_middle(broker: TransactionBroker) -> N
                 await made.send("t", b"x")
 
 
-async def test_c62_c68_every_v1_question_may_be_refused_abortably() -> None:
+async def test_c62_c68_refused_partitions_and_groups_are_abortable_in_v1() -> None:
     async with TransactionBroker(topics={"t": 3}) as broker, producer(broker) as made:
         await made.init_transactions()
         denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -617,7 +629,7 @@ async def test_c62_c68_every_v1_question_may_be_refused_abortably() -> None:
         assert committed(broker) == [b"y"]
 
 
-async def test_c66_t15_fenced_while_bumping() -> None:
+async def test_c66_t15_a_producer_is_fenced_during_an_epoch_bump() -> None:
     async with TransactionBroker(topics={"t": 3}) as broker, producer(broker) as made:
         await made.init_transactions()
         broker.on(

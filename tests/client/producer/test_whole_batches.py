@@ -57,7 +57,7 @@ def quick(broker: ScriptedBroker, **settings: Any) -> Producer:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-async def test_r08_the_body_stays_and_the_header_is_the_producers(
+async def test_r08_the_batch_body_is_kept_and_the_header_is_rewritten(
     broker: ScriptedBroker, codec: Codec
 ) -> None:
     body, records = whole(codec, b"a" * 200, b"b")
@@ -91,20 +91,20 @@ async def test_c22_a_batch_without_an_answer_is_sent_again_and_written_once(
     assert broker.log("t", 0).values == [b"x", b"y", b"z"]
 
 
-async def test_c11_batches_wait_for_memory(broker: ScriptedBroker) -> None:
+async def test_c11_batches_wait_for_buffer_memory(broker: ScriptedBroker) -> None:
     records = whole(Codec.NONE, b"v" * 600)[1]
     async with asyncio.timeout(DEADLINE_S), quick(broker, buffer_memory=1000) as sending:
         batches = [await sending.produce_batch("t", 0, records) for _ in range(5)]
         assert [(await finished(batch)).base_offset for batch in batches] == [0, 1, 2, 3, 4]
 
 
-async def test_a_partition_that_is_not_there_is_named(broker: ScriptedBroker) -> None:
+async def test_a_missing_partition_is_named(broker: ScriptedBroker) -> None:
     async with asyncio.timeout(DEADLINE_S), quick(broker) as sending:
         with pytest.raises(ValueError, match="topic 't' has the partitions 0 to 0, not 4"):
             await sending.produce_batch("t", 4, whole(Codec.NONE, b"x")[1])
 
 
-async def test_c60_only_an_open_transaction_takes_batches(live: LiveBroker) -> None:
+async def test_c60_batches_need_an_open_transaction(live: LiveBroker) -> None:
     topic = make_unique_topic()
     settings: dict[str, Any] = {"bootstrap_servers": live.bootstrap, "transactional_id": topic}
     async with asyncio.timeout(DEADLINE_S), Admin(bootstrap_servers=live.bootstrap) as admin:

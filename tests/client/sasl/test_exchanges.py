@@ -31,7 +31,7 @@ def rfc_exchange() -> ScramExchange:
     return ScramExchange(ScramMechanism.SHA_256, Password("user", "pencil", "x"), NONCE)
 
 
-def test_c72_the_example_of_the_rfc() -> None:
+def test_c72_scram_follows_the_example_of_rfc7677() -> None:
     exchange = rfc_exchange()
     assert exchange.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
     assert exchange.answer(SERVER_FIRST) == PROOF
@@ -46,7 +46,7 @@ def test_c72_the_example_of_the_rfc() -> None:
         (b"e=unknown-user", "refuses user 'user': unknown-user; check x"),
     ],
 )
-def test_c72_what_the_broker_cannot_show(final: bytes, words: str) -> None:
+def test_c72_a_wrong_scram_server_signature_is_refused(final: bytes, words: str) -> None:
     exchange = rfc_exchange()
     exchange.answer(SERVER_FIRST)
     with pytest.raises(AuthenticationFailed, match=words):
@@ -65,12 +65,12 @@ def test_c72_what_the_broker_cannot_show(final: bytes, words: str) -> None:
         b"\xff",
     ],
 )
-def test_c72_a_first_answer_that_makes_no_sense(first: bytes) -> None:
+def test_c72_an_invalid_first_scram_answer_is_an_error(first: bytes) -> None:
     with pytest.raises(SaslMessageError):
         rfc_exchange().answer(first)
 
 
-def test_a_delegation_token_says_that_it_is_one() -> None:
+def test_a_delegation_token_is_marked_in_the_scram_exchange() -> None:
     token = Password("id", "hmac", "x", is_delegation_token=True)
     exchange = ScramExchange(ScramMechanism.SHA_512, token, "abc")
     assert exchange.first() == b"n,,n=id,r=abc,tokenauth=true"
@@ -79,12 +79,12 @@ def test_a_delegation_token_says_that_it_is_one() -> None:
     assert "get another token, as with `odradek token create`" in exchange.advice
 
 
-def test_plain() -> None:
+def test_plain_sends_the_name_and_password() -> None:
     exchange = PlainExchange(ALICE)
     assert exchange.first() == b"\0alice\0secret" and exchange.answer(b"") is None
 
 
-def test_oauthbearer_takes_an_error_and_gives_up() -> None:
+def test_oauthbearer_ends_after_an_error_of_the_broker() -> None:
     exchange = OAuthBearerExchange(Token("abc", extensions={"a": "b"}), "the place", 0)
     assert exchange.first() == b"n,,\x01auth=Bearer abc\x01a=b\x01\x01"
     assert exchange.answer(b'{"status":"invalid_token"}') == b"\x01"

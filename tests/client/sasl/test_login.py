@@ -74,7 +74,7 @@ async def token(of: Login, timeout_ms: float = 30_000) -> str:
     return exchange._token.value
 
 
-async def test_c74_an_endpoint_is_asked_as_kafka_asks_it(endpoint: Endpoint) -> None:
+async def test_c74_a_token_request_is_that_of_kafka(endpoint: Endpoint) -> None:
     endpoint.answers += [("200 OK", {"access_token": "one", "expires_in": 3600})]
     clock = Clock()
     asked = login(clock, token_endpoint_url=endpoint.url, scope="a b")
@@ -93,7 +93,7 @@ async def test_c74_an_endpoint_is_asked_as_kafka_asks_it(endpoint: Endpoint) -> 
     assert await token(asked) == "two"
 
 
-async def test_c74_many_connections_ask_for_one_token() -> None:
+async def test_c74_many_connections_share_one_token_request() -> None:
     calls = 0
     release = asyncio.Event()
 
@@ -111,7 +111,9 @@ async def test_c74_many_connections_ask_for_one_token() -> None:
     assert await token(asked) == "one" and calls == 2
 
 
-async def test_c74_an_old_token_is_used_until_its_end(caplog: pytest.LogCaptureFixture) -> None:
+async def test_c74_an_old_token_is_used_until_it_expires_if_renewal_fails(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.WARNING)
     clock = Clock()
     answers: list[Any] = [("one", clock.now_ms / 1000 + 3600), OSError("down"), OSError("down")]
@@ -132,7 +134,7 @@ async def test_c74_an_old_token_is_used_until_its_end(caplog: pytest.LogCaptureF
         await token(asked)
 
 
-async def test_c74_an_endpoint_that_is_overloaded_is_asked_again(endpoint: Endpoint) -> None:
+async def test_c74_an_overloaded_token_endpoint_is_retried(endpoint: Endpoint) -> None:
     busy = ("503 Service Unavailable", "")
     endpoint.answers += [busy, busy, ("200 OK", {"access_token": "one"})]
     assert await token(login(token_endpoint_url=endpoint.url, login_retry_backoff_ms=1)) == "one"
@@ -162,7 +164,7 @@ async def test_c74_an_endpoint_that_is_overloaded_is_asked_again(endpoint: Endpo
         (("200 OK", {"access_token": " "}), "the token is empty"),
     ],
 )
-async def test_c74_c75_what_else_is_wrong_is_said_at_once(
+async def test_c74_c75_other_endpoint_errors_are_raised_at_once(
     endpoint: Endpoint, answer: tuple[str, Any], words: str
 ) -> None:
     endpoint.answers.append(answer)
@@ -171,14 +173,14 @@ async def test_c74_c75_what_else_is_wrong_is_said_at_once(
     assert "secret,word" not in str(caught.value) and len(endpoint.requests) == 1
 
 
-async def test_c75_an_endpoint_that_is_not_there() -> None:
+async def test_c75_an_unreachable_token_endpoint_is_named() -> None:
     with pytest.raises(AuthenticationFailed, match=r"http://127.0.0.1:1/t: Connection refused"):
         await token(login(token_endpoint_url="http://127.0.0.1:1/t"))
     with pytest.raises(AuthenticationFailed, match="cannot be resolved"):
         await token(login(token_endpoint_url="http://no-such-host.invalid/t"))
 
 
-async def test_c75_an_endpoint_that_does_not_answer(endpoint: Endpoint) -> None:
+async def test_c75_a_token_endpoint_that_does_not_answer_times_out(endpoint: Endpoint) -> None:
     async def silent(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(60)
 
@@ -192,7 +194,7 @@ async def test_c75_an_endpoint_that_does_not_answer(endpoint: Endpoint) -> None:
         server.close()
 
 
-async def test_an_endpoint_over_tls(tmp_path: Path) -> None:
+async def test_a_token_endpoint_may_use_tls(tmp_path: Path) -> None:
     CA.write(tmp_path / "ca.pem")
     CA.issue().write(tmp_path / "idp.pem")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -215,7 +217,7 @@ async def test_an_endpoint_over_tls(tmp_path: Path) -> None:
         assert await token(login(token_endpoint_url=url, jaas_config=line)) == "one"
 
 
-async def test_a_token_in_a_file(tmp_path: Path) -> None:
+async def test_a_token_in_a_file_is_read_again_each_time(tmp_path: Path) -> None:
     path = tmp_path / "a token"
     path.write_text("one\n", "utf-8")
     asked = login(token_endpoint_url=path.as_uri())
@@ -236,12 +238,14 @@ async def test_a_token_in_a_file(tmp_path: Path) -> None:
         (lambda: "", "the token is empty"),
     ],
 )
-async def test_c75_what_a_function_may_not_return(provider: Callable[[], Any], words: str) -> None:
+async def test_c75_wrong_results_of_a_token_function_are_refused(
+    provider: Callable[[], Any], words: str
+) -> None:
     with pytest.raises(AuthenticationFailed, match=words):
         await token(login(token_provider=provider))
 
 
-async def test_functions_of_all_kinds() -> None:
+async def test_a_token_function_may_be_plain_or_async() -> None:
     async def coroutine() -> str:
         return "one"
 
@@ -249,7 +253,7 @@ async def test_functions_of_all_kinds() -> None:
         assert await token(login(token_provider=provider)) == "one"
 
 
-async def test_c75_a_function_that_never_returns() -> None:
+async def test_c75_a_token_function_that_never_returns_times_out() -> None:
     async def never() -> str:
         await asyncio.Event().wait()
         return ""

@@ -44,7 +44,7 @@ def come_to(settings: dict[str, Any]) -> Password | TokenSource:
         {"sasl.jaas.config": "${env:THE_LINE}"},
     ],
 )
-def test_c77_a_password_and_references_to_one(
+def test_c77_a_password_may_be_given_directly_or_by_reference(
     given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("THE_PASSWORD", "secret")
@@ -55,7 +55,7 @@ def test_c77_a_password_and_references_to_one(
     assert "secret" not in repr(found)
 
 
-def test_c77_a_password_in_a_file(tmp_path: Path) -> None:
+def test_c77_a_password_may_be_read_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "passwords").write_text("bob=x\nalice=secret\n", "utf-8")
     reference = f"${{file:{tmp_path}/passwords:alice}}"
     found = come_to(SCRAM | {"sasl.username": "alice", "sasl.password": reference})
@@ -64,14 +64,14 @@ def test_c77_a_password_in_a_file(tmp_path: Path) -> None:
         Producer(**PLAIN, sasl_username="alice", sasl_password="${env:NONE}")
 
 
-def test_a_delegation_token() -> None:
+def test_a_delegation_token_is_read_from_the_jaas_configuration() -> None:
     line = f'{_MODULES}.scram.ScramLoginModule required username="id" password="hmac" tokenauth="true";'
     found = come_to(SCRAM | {"sasl.jaas.config": line})
     assert isinstance(found, Password) and found.is_delegation_token
     assert found.who == "delegation token 'id'"
 
 
-def test_where_tokens_come_from() -> None:
+def test_tokens_come_from_an_endpoint_a_file_or_a_function() -> None:
     found = come_to(ENDPOINT | CLIENT | {"sasl.oauthbearer.scope": "kafka"})
     assert isinstance(found, TokenSource) and found.endpoint is not None
     assert (found.endpoint.client_id, found.endpoint.scope) == ("me", "kafka")
@@ -130,7 +130,7 @@ def test_where_tokens_come_from() -> None:
         (BEARER | {"sasl.login.refresh.window.factor": "nan"}, "is no number"),
     ],
 )
-def test_c77_what_cannot_be_used_is_said_before_anything_is_connected(
+def test_c77_unusable_sasl_settings_are_refused_before_any_connection(
     given: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words) as caught:

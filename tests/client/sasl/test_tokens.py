@@ -18,7 +18,7 @@ def jwt(claims: Any) -> str:
     return f"e30.{base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip('=')}.sig"
 
 
-def test_a_jwt_says_how_long_it_holds() -> None:
+def test_the_lifetime_of_a_jwt_is_in_its_claims() -> None:
     token = token_of(f" {jwt({'exp': 100, 'iat': 40.5})}\n")
     assert (token.expires_ms, token.begins_ms) == (100_000, 40_500)
     assert token.value == jwt({"exp": 100, "iat": 40.5}) and token.value not in repr(token)
@@ -32,7 +32,7 @@ def test_other_tokens_have_an_unknown_lifetime(odd: str) -> None:
     assert token_of(odd) == Token(odd)
 
 
-def test_what_is_no_token() -> None:
+def test_an_invalid_token_is_refused() -> None:
     with pytest.raises(AuthenticationFailed, match="empty"):
         token_of(" \n")
     with pytest.raises(AuthenticationFailed, match="characters"):
@@ -54,5 +54,7 @@ def test_what_is_no_token() -> None:
         (Token("x"), 0.0, 0),
     ],
 )
-def test_c74_when_a_token_is_replaced(token: Token, random: float, expected_ms: float) -> None:
+def test_c74_a_token_is_replaced_within_its_refresh_window(
+    token: Token, random: float, expected_ms: float
+) -> None:
     assert RefreshWindow().refresh_ms(token, 0, random) == pytest.approx(expected_ms)

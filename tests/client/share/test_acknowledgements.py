@@ -17,7 +17,7 @@ TYPES = st.dictionaries(st.integers(0, 60), st.integers(0, 3))
 
 
 @given(TYPES)
-def test_k72_batches_say_the_same_as_the_types(types: dict[int, int]) -> None:
+def test_k72_acknowledgement_batches_cover_the_given_types_exactly(types: dict[int, int]) -> None:
     batches = to_batches(types, lambda first, last, kinds: (first, last, kinds))
     said: dict[int, int] = {}
     for first, last, kinds in batches:
@@ -30,7 +30,7 @@ def test_k72_batches_say_the_same_as_the_types(types: dict[int, int]) -> None:
 
 
 @given(TYPES, st.sets(st.integers(0, 60)))
-def test_k73_halving_finds_exactly_the_refused_records(
+def test_k73_halved_acknowledgements_find_exactly_the_refused_records(
     types: dict[int, int], bad: set[int]
 ) -> None:
     pending = PendingAcknowledgements()
@@ -62,7 +62,7 @@ def test_k75_an_answer_replaces_a_renewal_that_was_not_sent() -> None:
     assert not pending
 
 
-def test_k76_the_last_request_of_a_session_renews_nothing() -> None:
+def test_k76_the_last_request_of_a_session_renews_no_lock() -> None:
     pending = PendingAcknowledgements()
     pending.add(1, AcknowledgeType.ACCEPT)
     pending.add(2, AcknowledgeType.RENEW)

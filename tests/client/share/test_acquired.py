@@ -1,4 +1,4 @@
-"""The acquired records of an answer: what is handed out, what is a gap, what cannot be read."""
+"""The acquired records of an answer: returned records, gaps, and unreadable records."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_k63_each_acquired_offset_is_a_record_or_a_gap(
     assert errors == []
 
 
-def test_counts_and_the_deadline_come_with_the_records() -> None:
+def test_acquired_records_have_their_delivery_count_and_deadline() -> None:
     batch = AcquiredBatch(
         PLACE,
         4,
@@ -124,14 +124,14 @@ def test_k64_a_damaged_batch_costs_only_its_own_records() -> None:
     assert "checksum" in str(errors[0])
 
 
-def test_k64_a_damaged_batch_of_other_members_is_none_of_our_business() -> None:
+def test_k64_a_damaged_batch_that_other_members_acquired_is_ignored() -> None:
     damaged = bytearray(encoded(0, [b"a"]))
     damaged[-1] ^= 1
     values, _, errors = take_all(acquired(bytes(damaged) + encoded(1, [b"b"]), [1]))
     assert values == {1: b"b"} and errors == []
 
 
-def test_k64_behind_a_damaged_header_nothing_is_accepted() -> None:
+def test_k64_records_behind_a_damaged_header_are_released() -> None:
     damaged = bytearray(encoded(1, [b"b"]))
     damaged[16] = 9
     data = encoded(0, [b"a"]) + bytes(damaged) + encoded(2, [b"c"])
@@ -149,7 +149,7 @@ def test_k63_a_batch_that_is_cut_off_is_delivered_again(size: int) -> None:
     assert answers[2] == (RELEASE if size < 8 else GAP)
 
 
-def test_k63_more_offsets_than_a_broker_can_lend_are_refused() -> None:
+def test_k63_more_acquired_offsets_than_a_broker_can_give_are_refused() -> None:
     endless = [AcquiredRecords(first_offset=0, last_offset=ACQUIRED_MAX, delivery_count=1)]
     with pytest.raises(BatchError, match=str(ACQUIRED_MAX)):
         AcquiredBatch(PLACE, 1, b"", endless, 1, ReadSettings())

@@ -52,7 +52,7 @@ def record(holder: Holder) -> ShareRecord:
     return ShareRecord(holder, SharePartition(bytes(16), "t", 2), 1, raw, 3, 1_000)
 
 
-def test_a_record_has_what_a_consumers_record_has(record: ShareRecord) -> None:
+def test_a_share_record_has_the_fields_of_a_consumer_record(record: ShareRecord) -> None:
     assert (record.topic, record.partition, record.offset) == ("t", 2, 9)
     assert (record.timestamp, record.timestamp_type) == (77, TimestampType.CREATE_TIME)
     assert (record.key, record.value, record.headers) == (b"k", b"v", ())
@@ -61,7 +61,7 @@ def test_a_record_has_what_a_consumers_record_has(record: ShareRecord) -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(RecordState, RecordState)))
-def test_only_the_steps_of_the_table_are_taken(
+def test_a_record_takes_only_the_steps_of_its_state_table(
     record: ShareRecord, before: RecordState, after: RecordState
 ) -> None:
     record.state = before
@@ -73,14 +73,18 @@ def test_only_the_steps_of_the_table_are_taken(
             record.step(after)
 
 
-async def test_k71_the_end_of_the_block_accepts(record: ShareRecord, holder: Holder) -> None:
+async def test_k71_the_end_of_a_with_block_accepts_the_record(
+    record: ShareRecord, holder: Holder
+) -> None:
     async with record:
         assert record.is_handled
     assert holder.said == ["begin", "end", ACCEPT]
     assert not record.is_handled
 
 
-async def test_k71_an_exception_releases_and_goes_on(record: ShareRecord, holder: Holder) -> None:
+async def test_k71_an_exception_in_a_with_block_releases_the_record(
+    record: ShareRecord, holder: Holder
+) -> None:
     with pytest.raises(KeyError):
         async with record:
             raise KeyError
@@ -88,7 +92,7 @@ async def test_k71_an_exception_releases_and_goes_on(record: ShareRecord, holder
 
 
 @pytest.mark.parametrize(("decision", "kind"), [(Reject("no"), REJECT), (Release("no"), RELEASE)])
-async def test_k71_a_decision_ends_the_block_quietly(
+async def test_k71_a_raised_decision_ends_the_with_block_without_an_error(
     record: ShareRecord, holder: Holder, decision: Exception, kind: AcknowledgeType
 ) -> None:
     async with record:
@@ -96,19 +100,23 @@ async def test_k71_a_decision_ends_the_block_quietly(
     assert holder.said == ["begin", "end", "no", kind]
 
 
-def test_k71_an_answer_inside_of_the_block_stands(record: ShareRecord, holder: Holder) -> None:
+def test_k71_an_acknowledgement_inside_a_with_block_is_kept(
+    record: ShareRecord, holder: Holder
+) -> None:
     with record:
         record.reject()
     assert holder.said == ["begin", REJECT, "end"]
 
 
-def test_k71_a_second_answer_is_refused(record: ShareRecord) -> None:
+def test_k71_a_second_acknowledgement_is_refused(record: ShareRecord) -> None:
     record.accept()
     with pytest.raises(IllegalState, match="acknowledged already \\(ACCEPT\\)"):
         record.release()
 
 
-def test_k75_a_record_may_be_renewed_and_then_answered(record: ShareRecord, holder: Holder) -> None:
+def test_k75_a_record_may_be_renewed_and_then_acknowledged(
+    record: ShareRecord, holder: Holder
+) -> None:
     record.acknowledge(AcknowledgeType.RENEW)
     record.accept()
     assert holder.said == [AcknowledgeType.RENEW, ACCEPT]
@@ -124,7 +132,9 @@ def test_k73_the_result_is_known_when_the_broker_has_answered(record: ShareRecor
     result.result()
 
 
-def test_k74_the_answer_to_a_lost_record_has_no_effect(record: ShareRecord, holder: Holder) -> None:
+def test_k74_an_acknowledgement_of_a_lost_record_has_no_effect(
+    record: ShareRecord, holder: Holder
+) -> None:
     lost = OdradekError("lost")
     record.step(RecordState.FAILED, lost)
     result = record.accept()

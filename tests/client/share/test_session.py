@@ -18,7 +18,7 @@ SOME = st.lists(st.sampled_from(PARTITIONS), unique=True)
 
 
 @given(st.lists(st.tuples(SOME, SOME, st.booleans())))
-def test_k65_the_broker_fetches_what_is_wanted_whatever_was_named(
+def test_k65_a_share_session_fetches_exactly_the_wanted_partitions(
     steps: list[tuple[list[SharePartition], list[SharePartition], bool]],
 ) -> None:
     session, at_broker, epoch = ShareSession(), set[tuple[bytes, int]](), 0
@@ -48,7 +48,7 @@ def test_k65_the_broker_fetches_what_is_wanted_whatever_was_named(
             epoch += 1
 
 
-def test_k65_a_partition_without_changes_is_not_named_again() -> None:
+def test_k65_an_unchanged_partition_is_not_sent_again() -> None:
     session = ShareSession()
     session.fetch(PARTITIONS[:2], {})
     session.answered()
@@ -56,7 +56,7 @@ def test_k65_a_partition_without_changes_is_not_named_again() -> None:
     assert request.topics == [] and request.forgotten == []
 
 
-def test_k65_a_partition_that_is_acknowledged_alone_is_forgotten_in_the_same_request() -> None:
+def test_k65_a_partition_named_only_to_acknowledge_is_forgotten_at_once() -> None:
     session = ShareSession()
     session.fetch(PARTITIONS[:1], {})
     session.answered()
@@ -67,7 +67,7 @@ def test_k65_a_partition_that_is_acknowledged_alone_is_forgotten_in_the_same_req
     ]
 
 
-def test_k65_the_epoch_begins_again_at_one() -> None:
+def test_k65_the_session_epoch_wraps_to_one() -> None:
     session = ShareSession()
     session.fetch(PARTITIONS[:1], {})
     session.answered()

@@ -37,7 +37,7 @@ def explicit(broker: ShareBroker, **settings: Any) -> ShareConsumer:
     return consumer(broker, share_acknowledgement_mode="explicit", **settings)
 
 
-async def test_k71_a_loop_over_records_accepts_rejects_and_releases(broker: ShareBroker) -> None:
+async def test_k71_a_loop_over_records_accepts_and_rejects(broker: ShareBroker) -> None:
     broker.append(b"good", b"poison", b"late")
     seen = []
     async with explicit(broker) as members:
@@ -83,7 +83,7 @@ async def test_a_poll_without_topics_is_refused_until_there_are_some(broker: Sha
     assert [] not in joins
 
 
-async def test_k70_implicitly_the_next_poll_accepts(broker: ShareBroker) -> None:
+async def test_k70_the_next_poll_accepts_records_in_implicit_mode(broker: ShareBroker) -> None:
     broker.append(b"a", b"b", b"c")
     async with consumer(broker) as members:
         first = await members.poll(5_000)
@@ -94,7 +94,7 @@ async def test_k70_implicitly_the_next_poll_accepts(broker: ShareBroker) -> None
         assert broker.states() == [ACKNOWLEDGED, ARCHIVED, ACKNOWLEDGED]
 
 
-async def test_k70_implicitly_a_record_that_is_being_handled_is_left_alone(
+async def test_k70_a_record_being_handled_is_not_accepted_in_implicit_mode(
     broker: ShareBroker,
 ) -> None:
     broker.append(b"a", b"b")
@@ -106,7 +106,7 @@ async def test_k70_implicitly_a_record_that_is_being_handled_is_left_alone(
     assert broker.states() == [ACKNOWLEDGED] * 2
 
 
-async def test_k76_closing_returns_what_was_not_handled(broker: ShareBroker) -> None:
+async def test_k76_close_releases_records_that_were_not_handled(broker: ShareBroker) -> None:
     broker.append(b"a", b"b", b"c")
     async with consumer(broker) as members:
         records = await members.poll(5_000)
@@ -116,7 +116,7 @@ async def test_k76_closing_returns_what_was_not_handled(broker: ShareBroker) -> 
     assert broker.received(ApiKey.SHARE_GROUP_HEARTBEAT)[-1].member_epoch == -1
 
 
-async def test_k76_closing_waits_for_handlers(broker: ShareBroker) -> None:
+async def test_k76_close_waits_for_handlers(broker: ShareBroker) -> None:
     broker.append(b"a")
     members = explicit(broker)
     await members.start()
@@ -139,7 +139,7 @@ async def test_k76_closing_waits_for_handlers(broker: ShareBroker) -> None:
     assert broker.states() == [ACKNOWLEDGED]
 
 
-async def test_k76_closing_ends_a_poll_and_a_loop(broker: ShareBroker) -> None:
+async def test_k76_close_ends_a_poll_and_a_loop(broker: ShareBroker) -> None:
     members = explicit(broker)
     await members.start()
 
@@ -157,7 +157,7 @@ async def test_k76_closing_ends_a_poll_and_a_loop(broker: ShareBroker) -> None:
         await members.poll()
 
 
-async def test_k62_a_wake_up_ends_the_waiting(broker: ShareBroker) -> None:
+async def test_k62_wakeup_ends_a_waiting_poll(broker: ShareBroker) -> None:
     async with explicit(broker) as members:
         polling = asyncio.create_task(members.poll(60_000))
         await asyncio.sleep(0.01)
@@ -183,7 +183,7 @@ async def test_waiting_for_records_does_not_keep_the_processor_busy(broker: Shar
         assert looks < 100
 
 
-async def test_k62_no_more_records_are_out_than_are_allowed(broker: ShareBroker) -> None:
+async def test_k62_max_in_flight_limits_unacknowledged_records(broker: ShareBroker) -> None:
     broker.append(*[b"x"] * 6)
     async with explicit(broker, max_in_flight=4) as members:
         records = await members.poll(5_000, max_records=3)
@@ -194,7 +194,7 @@ async def test_k62_no_more_records_are_out_than_are_allowed(broker: ShareBroker)
         assert len(await members.poll(5_000)) == 1
 
 
-async def test_k74_a_result_says_that_the_lock_was_lost(broker: ShareBroker) -> None:
+async def test_k74_a_result_tells_that_the_lock_was_lost(broker: ShareBroker) -> None:
     broker.append(b"a", b"b")
     told: list[Any] = []
     async with explicit(broker) as members:
@@ -210,7 +210,7 @@ async def test_k74_a_result_says_that_the_lock_was_lost(broker: ShareBroker) -> 
     assert {(record.offset, error is None) for record, error in told} == {(0, False), (1, True)}
 
 
-async def test_k74_an_expired_lock_is_told_without_asking(broker: ShareBroker) -> None:
+async def test_k74_an_expired_lock_is_told_to_the_callback(broker: ShareBroker) -> None:
     broker.leader.lock_ms = 200
     broker.append(b"a")
     expired = asyncio.Event()
@@ -234,7 +234,7 @@ async def test_k75_locks_are_renewed_while_a_handler_runs(broker: ShareBroker) -
     assert all(r.is_renew_ack for r in broker.received(ApiKey.SHARE_ACKNOWLEDGE)[:5])
 
 
-async def test_k64_an_unreadable_record_is_an_error_once_and_the_next_poll_goes_on(
+async def test_k64_an_unreadable_record_fails_one_poll_and_the_next_continues(
     broker: ShareBroker,
 ) -> None:
     broker.append(b"1", b"no", b"3")
@@ -250,7 +250,7 @@ async def test_k64_an_unreadable_record_is_an_error_once_and_the_next_poll_goes_
     assert broker.states() == [ACKNOWLEDGED, ARCHIVED, ACKNOWLEDGED]
 
 
-async def test_k65_a_broken_connection_is_made_again(broker: ShareBroker) -> None:
+async def test_k65_a_share_consumer_reconnects(broker: ShareBroker) -> None:
     broker.append(b"a")
     async with explicit(broker) as members:
         await (await members.getone()).accept()
@@ -276,17 +276,17 @@ async def test_k81_a_cluster_without_share_groups_is_a_clear_error(broker: Share
 
 
 @pytest.mark.parametrize("name", ["auto.offset.reset", "isolation_level", "session.timeout.ms"])
-def test_settings_of_consumers_are_refused_with_what_there_is_instead(name: str) -> None:
+def test_settings_of_plain_consumers_are_refused_with_an_alternative(name: str) -> None:
     with pytest.raises(ConfigError, match=f"the share consumer has no setting '{name}': "):
         ShareConsumer("t", **{"group_id": "g", name: "latest"})  # type: ignore[arg-type]
 
 
-def test_a_group_is_needed() -> None:
+def test_a_share_consumer_needs_a_group_id() -> None:
     with pytest.raises(ConfigError, match="set group_id"):
         ShareConsumer("t")
 
 
-async def test_metrics_count(broker: ShareBroker) -> None:
+async def test_metrics_count_records_and_acknowledgements(broker: ShareBroker) -> None:
     broker.append(b"a", b"b")
     async with explicit(broker) as members:
         for record in await members.poll(5_000):
@@ -298,7 +298,7 @@ async def test_metrics_count(broker: ShareBroker) -> None:
     assert found["fetch-total"] >= 1
 
 
-async def test_blocking_programs_have_the_same(broker: ShareBroker) -> None:
+async def test_the_blocking_share_consumer_acknowledges_records(broker: ShareBroker) -> None:
     broker.append(b"a", b"b", b"c")
 
     def work() -> list[bytes]:

@@ -136,7 +136,7 @@ def filled(count: int = 4, **settings: Any) -> World:
 # --- requests -------------------------------------------------------------------------------------
 
 
-def test_k60_nothing_is_fetched_while_nobody_polls() -> None:
+def test_k60_no_records_are_fetched_without_a_poll() -> None:
     world = filled()
     assert world.plans() == []
 
@@ -155,7 +155,7 @@ def test_k60_a_leader_has_one_request_at_a_time() -> None:
     assert world.plans() == []
 
 
-def test_k72_answers_go_with_the_next_fetch() -> None:
+def test_k72_acknowledgements_are_sent_with_the_next_fetch() -> None:
     world = filled()
     for record in world.poll():
         record.accept()
@@ -167,7 +167,7 @@ def test_k72_answers_go_with_the_next_fetch() -> None:
     assert [record.state for record in world.ended] == [RecordState.DONE] * 4
 
 
-def test_k72_answers_without_a_fetch_are_sent_after_a_short_wait() -> None:
+def test_k72_acknowledgements_without_a_fetch_are_sent_after_a_delay() -> None:
     world = filled()
     world.poll()[0].accept()
     assert world.go() == []
@@ -186,7 +186,7 @@ def test_k60_buffered_records_are_returned_before_more_are_fetched() -> None:
     assert [record.offset for record in world.fetcher.collect(3, 0)] == [3, 4, 5]
 
 
-def test_k61_a_strict_limit_asks_one_leader_for_so_many_records() -> None:
+def test_k61_record_limit_mode_fetches_from_one_leader_at_a_time() -> None:
     world = World([1, 2, 1], record_limit=True)
     for number in range(3):
         world.partition(number).append([b"x"] * 5)
@@ -201,7 +201,7 @@ def test_k61_a_strict_limit_asks_one_leader_for_so_many_records() -> None:
     assert after.node_id != plan.node_id
 
 
-def test_k66_a_partition_that_goes_to_others_is_not_fetched_and_its_buffer_released() -> None:
+def test_k66_buffered_records_of_a_revoked_partition_are_released() -> None:
     world = World([1, 1])
     for number in range(2):
         world.partition(number).append([b"x"] * 3)
@@ -214,7 +214,7 @@ def test_k66_a_partition_that_goes_to_others_is_not_fetched_and_its_buffer_relea
     assert world.leaders[1].sessions["m"].partitions == {(TOPIC_ID, 0)}
 
 
-def test_k66_records_that_arrive_for_a_partition_of_others_are_released() -> None:
+def test_k66_records_that_arrive_for_a_revoked_partition_are_released() -> None:
     world = filled(2)
     world.fetcher.wanted_records = 5
     (plan,) = world.plans()
@@ -228,7 +228,7 @@ def test_k66_records_that_arrive_for_a_partition_of_others_are_released() -> Non
 # --- results --------------------------------------------------------------------------------------
 
 
-def test_k73_each_record_has_its_own_result_though_a_broker_refuses_them_together() -> None:
+def test_k73_each_record_of_a_refused_batch_has_its_own_result() -> None:
     world = filled(9)
     records = world.poll()
     world.leaders[1]._free(world.partition().records[4])
@@ -243,7 +243,7 @@ def test_k73_each_record_has_its_own_result_though_a_broker_refuses_them_togethe
     assert [r.state for r in world.partition().records].count(ACKNOWLEDGED) == 8
 
 
-def test_k73_an_error_that_may_pass_is_tried_again_while_the_lock_runs() -> None:
+def test_k73_a_retriable_error_is_retried_while_the_lock_is_held() -> None:
     world = filled(2)
     records = world.poll()
     world.leaders[1].errors[(TOPIC_ID, 0)] = (ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -257,7 +257,7 @@ def test_k73_an_error_that_may_pass_is_tried_again_while_the_lock_runs() -> None
     assert states == [RecordState.ANSWERED, RecordState.DONE]
 
 
-def test_k74_an_answer_that_never_arrives_ends_with_the_lock() -> None:
+def test_k74_an_acknowledgement_without_success_fails_when_the_lock_expires() -> None:
     world = filled(1)
     (record,) = world.poll()
     world.leaders[1].errors[(TOPIC_ID, 0)] = (ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -270,7 +270,7 @@ def test_k74_an_answer_that_never_arrives_ends_with_the_lock() -> None:
     assert world.plans() == []
 
 
-def test_k65_k73_a_lost_answer_fails_and_the_session_begins_again() -> None:
+def test_k65_k73_a_lost_acknowledgement_fails_and_the_session_restarts() -> None:
     world = filled(2)
     records = world.poll()
     records[0].accept()
@@ -285,7 +285,7 @@ def test_k65_k73_a_lost_answer_fails_and_the_session_begins_again() -> None:
     assert again.request.share_session_epoch == 0
 
 
-def test_k65_answers_outlive_a_session_whose_epoch_is_not_known() -> None:
+def test_k65_acknowledgements_survive_an_invalid_session_epoch() -> None:
     world = filled(2)
     records = world.poll()
     world.leaders[1].sessions["m"].epoch = 77
@@ -299,7 +299,7 @@ def test_k65_answers_outlive_a_session_whose_epoch_is_not_known() -> None:
 
 @pytest.mark.parametrize("answered_before", [True, False])
 @pytest.mark.parametrize("connection_lost", [True, False])
-def test_k65_what_a_lost_session_has_lent_is_not_told_as_accepted_when_others_have_rejected_it(
+def test_k65_records_of_a_lost_session_are_not_reported_as_accepted(
     answered_before: bool, connection_lost: bool
 ) -> None:
     world = filled(1)
@@ -323,7 +323,7 @@ def test_k65_what_a_lost_session_has_lent_is_not_told_as_accepted_when_others_ha
     assert record.state is RecordState.FAILED
 
 
-def test_k73_answers_to_a_leader_that_is_gone_fail() -> None:
+def test_k73_acknowledgements_to_a_former_leader_fail() -> None:
     world = World([1, 2])
     world.partition(0).append([b"x"])
     (record,) = world.poll()
@@ -335,7 +335,7 @@ def test_k73_answers_to_a_leader_that_is_gone_fail() -> None:
     assert "node 1" in str(record.error)
 
 
-def test_k66_buffered_records_of_a_leader_that_is_gone_are_not_returned() -> None:
+def test_k66_buffered_records_of_a_former_leader_are_not_returned() -> None:
     world = World([1, 2])
     world.partition(0).append([b"x"] * 3)
     assert len(world.poll(1)) == 1
@@ -345,7 +345,7 @@ def test_k66_buffered_records_of_a_leader_that_is_gone_are_not_returned() -> Non
     assert world.fetcher.collect(5, world.now_ms) == []
 
 
-def test_k66_a_new_leader_that_an_answer_names_is_taken_over() -> None:
+def test_k66_a_new_leader_named_by_an_answer_is_adopted() -> None:
     world = World([1, 2])
     world.leaders[1].errors[(TOPIC_ID, 0)] = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE)
     world.leaders[1].leaders[(TOPIC_ID, 0)] = (2, 9)
@@ -367,7 +367,7 @@ def test_k66_a_refused_partition_is_an_error_of_the_poll() -> None:
 # --- locks ----------------------------------------------------------------------------------------
 
 
-def test_k74_a_lock_that_runs_out_makes_room_and_its_answer_has_no_effect() -> None:
+def test_k74_an_expired_lock_frees_its_place_and_ignores_acknowledgements() -> None:
     world = filled(2)
     records = world.poll()
     assert world.fetcher.held.unanswered == 2
@@ -378,7 +378,7 @@ def test_k74_a_lock_that_runs_out_makes_room_and_its_answer_has_no_effect() -> N
     assert world.flush() == []
 
 
-def test_k74_buffered_records_whose_locks_ran_out_are_not_returned() -> None:
+def test_k74_buffered_records_with_expired_locks_are_not_returned() -> None:
     world = filled(4)
     world.poll(1)
     world.now_ms += 30_000
@@ -403,7 +403,7 @@ def test_k75_locks_are_renewed_while_records_are_handled() -> None:
     assert world.partition().records[0].deliveries == 1
 
 
-def test_k75_locks_are_renewed_while_polls_want_more() -> None:
+def test_k75_locks_are_renewed_while_polls_wait() -> None:
     world = filled(1)
     (record,) = world.poll()
     with record:
@@ -414,7 +414,7 @@ def test_k75_locks_are_renewed_while_polls_want_more() -> None:
         assert record.state is RecordState.ACQUIRED
 
 
-def test_k75_renewal_ends_with_the_longest_pause_between_polls() -> None:
+def test_k75_lock_renewal_ends_after_the_maximum_poll_interval() -> None:
     world = filled(1, handling_max_ms=60_000)
     (record,) = world.poll()
     with record:
@@ -424,7 +424,7 @@ def test_k75_renewal_ends_with_the_longest_pause_between_polls() -> None:
         assert isinstance(record.error, LockExpired)
 
 
-def test_k75_a_group_that_does_not_renew_is_asked_once() -> None:
+def test_k75_a_group_that_refuses_renewals_is_asked_once() -> None:
     world = filled(2)
     world.leaders[1].renews = False
     records = world.poll()
@@ -442,7 +442,7 @@ def test_k75_a_group_that_does_not_renew_is_asked_once() -> None:
 # --- closing --------------------------------------------------------------------------------------
 
 
-def test_k76_closing_sends_the_answers_and_returns_everything_else() -> None:
+def test_k76_close_sends_acknowledgements_and_releases_other_records() -> None:
     world = filled(6)
     records = world.poll(3)
     records[0].accept()
@@ -456,7 +456,7 @@ def test_k76_closing_sends_the_answers_and_returns_everything_else() -> None:
     assert world.leaders[1].sessions == {}
 
 
-def test_k76_closing_waits_for_the_request_in_flight() -> None:
+def test_k76_close_waits_for_the_request_in_flight() -> None:
     world = filled(2)
     world.fetcher.wanted_records = 5
     (plan,) = world.plans()
@@ -554,11 +554,11 @@ def a_run(seed: int) -> None:
 
 
 @given(st.integers(0, 2**32))
-def test_k60_k73_nothing_is_lost_and_nothing_is_accepted_that_was_not(seed: int) -> None:
+def test_k60_k73_random_runs_lose_and_falsely_accept_no_record(seed: int) -> None:
     a_run(seed)
 
 
-def test_k74_an_answer_to_an_earlier_loan_is_not_taken_for_one_to_this_loan() -> None:
+def test_k74_an_acknowledgement_counts_only_for_its_own_delivery() -> None:
     world = filled(2)
     records = world.poll()
     records[0].reject()

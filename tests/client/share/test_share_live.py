@@ -49,7 +49,9 @@ async def produce(broker: SubprocessBroker, count: int) -> None:
         await producer.flush()
 
 
-async def test_k61_k71_members_share_release_and_reject(broker: SubprocessBroker) -> None:
+async def test_k61_k71_two_members_share_records_and_repeat_released_ones(
+    broker: SubprocessBroker,
+) -> None:
     await produce(broker, 200)
     deliveries = dict[int, list[int]]()
     ended = set[int]()

@@ -55,7 +55,7 @@ def joined(member: ShareMembership) -> ShareMembership:
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(ShareState, ShareState)))
-def test_only_the_steps_of_the_table_are_taken(
+def test_a_share_member_takes_only_the_steps_of_its_state_table(
     member: ShareMembership, before: ShareState, after: ShareState
 ) -> None:
     member.state = before
@@ -67,7 +67,9 @@ def test_only_the_steps_of_the_table_are_taken(
             member._step(after)
 
 
-def test_k80_joining_sends_everything_and_later_only_changes(member: ShareMembership) -> None:
+def test_k80_a_join_sends_all_fields_and_later_heartbeats_only_changes(
+    member: ShareMembership,
+) -> None:
     member.join()
     request, action = beat(member, answer(3, [0, 1]))
     assert (request.member_epoch, request.rack_id) == (0, "rack")
@@ -81,7 +83,7 @@ def test_k80_joining_sends_everything_and_later_only_changes(member: ShareMember
     assert member.epoch == 4 and member.assignment == {TOPIC: {0, 1}}
 
 
-def test_k80_an_empty_assignment_takes_everything_away(joined: ShareMembership) -> None:
+def test_k80_an_empty_assignment_revokes_all_partitions(joined: ShareMembership) -> None:
     beat(joined, answer(4, []))
     assert joined.assignment == {}
 
@@ -90,9 +92,7 @@ def test_k80_an_empty_assignment_takes_everything_away(joined: ShareMembership) 
     "code",
     [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND],
 )
-def test_k81_a_member_that_was_put_out_joins_again(
-    joined: ShareMembership, code: ErrorCode
-) -> None:
+def test_k81_a_removed_member_joins_again(joined: ShareMembership, code: ErrorCode) -> None:
     _, action = beat(joined, answer(error_code=code))
     assert action is Action.JOIN and joined.state is ShareState.JOINING
     assert joined.assignment == {} and joined.heartbeat_due_ms(0) == 0
@@ -134,7 +134,7 @@ def test_k81_a_refusal_is_final_until_the_member_leaves(joined: ShareMembership)
     assert states == [ShareState.FATAL, ShareState.UNSUBSCRIBED]
 
 
-def test_k81_a_cluster_without_share_groups_says_which_feature_is_off(
+def test_k81_a_cluster_without_share_groups_names_the_missing_feature(
     member: ShareMembership,
 ) -> None:
     member.join()
@@ -143,7 +143,7 @@ def test_k81_a_cluster_without_share_groups_says_which_feature_is_off(
     assert "share.version" in str(member.failure)
 
 
-def test_k80_a_lost_answer_has_the_topics_sent_again(joined: ShareMembership) -> None:
+def test_k80_topics_are_sent_again_after_a_lost_answer(joined: ShareMembership) -> None:
     request = joined.heartbeat_request(frozenset({"t", "u"}), 0)
     assert request.subscribed_topic_names == ["t", "u"]
     joined.on_no_answer(request, 0)
@@ -158,7 +158,7 @@ def test_k82_leaving_is_one_heartbeat(joined: ShareMembership) -> None:
     assert joined.on_heartbeat(request, answer(-1), 0) is Action.IGNORE
 
 
-def test_k82_an_application_that_does_not_poll_leaves_and_joins_when_it_does(
+def test_k82_a_member_that_is_not_polled_leaves_and_joins_on_the_next_poll(
     joined: ShareMembership,
 ) -> None:
     joined.polled(0)
@@ -170,7 +170,7 @@ def test_k82_an_application_that_does_not_poll_leaves_and_joins_when_it_does(
     assert joined.epoch == 0
 
 
-def test_k81_an_answer_from_before_a_new_membership_is_ignored(joined: ShareMembership) -> None:
+def test_k81_an_answer_to_an_earlier_membership_is_ignored(joined: ShareMembership) -> None:
     request = joined.heartbeat_request(TOPICS, 0)
     joined.leave()
     joined.left()

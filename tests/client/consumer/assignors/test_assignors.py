@@ -66,7 +66,7 @@ def ours(assignor: Assignor, partition_counts: Mapping[str, int], members: Any) 
 
 @settings(max_examples=budget.examples(200), deadline=None)
 @given(counts, subscriptions)
-def test_k50_range_as_aiokafka(partition_counts: dict[str, int], members: Any) -> None:
+def test_k50_range_assigns_like_aiokafka(partition_counts: dict[str, int], members: Any) -> None:
     assert ours(RangeAssignor(), partition_counts, members) == theirs(
         RangePartitionAssignor, partition_counts, members
     )
@@ -74,7 +74,9 @@ def test_k50_range_as_aiokafka(partition_counts: dict[str, int], members: Any) -
 
 @settings(max_examples=budget.examples(200), deadline=None)
 @given(counts, subscriptions)
-def test_k51_roundrobin_as_aiokafka(partition_counts: dict[str, int], members: Any) -> None:
+def test_k51_roundrobin_assigns_like_aiokafka(
+    partition_counts: dict[str, int], members: Any
+) -> None:
     wanted = {topic for topics in members.values() for topic in topics}
     partition_counts = {t: n for t, n in partition_counts.items() if t in wanted}
     assert ours(RoundRobinAssignor(), partition_counts, members) == theirs(
@@ -84,7 +86,7 @@ def test_k51_roundrobin_as_aiokafka(partition_counts: dict[str, int], members: A
 
 @settings(max_examples=budget.examples(200), deadline=None)
 @given(counts, subscriptions, st.sampled_from([RangeAssignor(), RoundRobinAssignor()]))
-def test_k55_every_partition_has_one_owner_that_wants_it(
+def test_k55_every_partition_has_one_owner_subscribed_to_its_topic(
     partition_counts: dict[str, int], members: Any, assignor: Assignor
 ) -> None:
     answer = ours(assignor, partition_counts, members)
@@ -101,7 +103,7 @@ def test_k55_every_partition_has_one_owner_that_wants_it(
         assert {each.topic for each in partitions} <= set(members[member])
 
 
-def test_k50_the_first_members_get_one_more() -> None:
+def test_k50_the_first_members_get_one_partition_more() -> None:
     answer = ours(RangeAssignor(), {"a": 7}, {"x": ["a"], "y": ["a"], "z": ["a"]})
     assert {member: [n for _, n in given] for member, given in answer.items()} == {
         "x": [0, 1, 2],
@@ -133,7 +135,7 @@ def test_k51_members_not_subscribed_are_passed_over() -> None:
     }
 
 
-def test_k54_names_are_unique_and_known() -> None:
+def test_k54_assignor_names_must_be_unique_and_known() -> None:
     assert list(resolve(["roundrobin", "range"])) == ["roundrobin", "range"]
     with pytest.raises(ValueError, match="two assignors are called 'range'"):
         resolve(["range", RangeAssignor()])

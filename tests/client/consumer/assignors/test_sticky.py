@@ -123,7 +123,7 @@ def moved(before: MemberAssignment, after: MemberAssignment) -> set[TopicPartiti
 
 @settings(max_examples=budget.examples(200), deadline=None)
 @given(counts, st.sets(st.sampled_from(NAMES), min_size=1), st.data())
-def test_k52_equal_subscriptions_differ_by_one_at_most(
+def test_k52_equal_subscriptions_get_partition_counts_within_one(
     partition_counts: dict[str, int], names: set[str], data: Any
 ) -> None:
     members = dict.fromkeys(sorted(names), TOPICS)
@@ -163,7 +163,7 @@ def best_balance(partition_counts: Mapping[str, int], members: Mapping[str, Sequ
         min_size=1,
     ),
 )
-def test_k52_unequal_subscriptions_are_as_even_as_can_be(
+def test_k52_unequal_subscriptions_get_the_most_even_assignment(
     partition_counts: dict[str, int], members: dict[str, list[str]]
 ) -> None:
     answer = StickyAssignor().assign(partition_counts, group(members))
@@ -173,7 +173,7 @@ def test_k52_unequal_subscriptions_are_as_even_as_can_be(
     )
 
 
-def test_k52_a_chain_of_handovers_evens_the_loads() -> None:
+def test_k52_partitions_move_through_several_members_to_balance_the_load() -> None:
     # Only y can take from x, and then gives to z.
     members = {"x": ["a"], "y": ["a", "b"], "z": ["b"]}
     before = {
@@ -199,7 +199,7 @@ def test_k52_nothing_moves_when_nothing_changed(
 
 @settings(max_examples=budget.examples(150), deadline=None)
 @given(counts, st.sets(st.sampled_from(NAMES), min_size=2), st.booleans())
-def test_k52_only_what_must_moves_when_a_member_comes_or_goes(
+def test_k52_the_fewest_partitions_move_when_a_member_joins_or_leaves(
     partition_counts: dict[str, int], names: set[str], comes: bool
 ) -> None:
     *stay, other = sorted(names)
@@ -216,7 +216,7 @@ def test_k52_only_what_must_moves_when_a_member_comes_or_goes(
 
 @settings(max_examples=budget.examples(100), deadline=None)
 @given(counts, subscriptions, subscriptions)
-def test_k52_k55_any_change_of_members_and_topics(
+def test_k52_k55_every_partition_has_one_owner_after_any_change(
     partition_counts: dict[str, int],
     first: dict[str, list[str]],
     second: dict[str, list[str]],
@@ -226,7 +226,7 @@ def test_k52_k55_any_change_of_members_and_topics(
     check_once(answer, second, partition_counts)
 
 
-def test_k52_the_highest_generation_counts() -> None:
+def test_k52_the_owner_of_the_highest_generation_keeps_its_partition() -> None:
     partition = TopicPartition("a", 0)
     members = [
         tell(StickyAssignor, "m1", ["a"], [partition], generation=3),
@@ -235,7 +235,7 @@ def test_k52_the_highest_generation_counts() -> None:
     assert StickyAssignor().assign({"a": 1}, members) == {"m1": [], "m2": [partition]}
 
 
-def test_k52_duplicates_of_one_generation_are_dropped() -> None:
+def test_k52_a_partition_owned_twice_in_one_generation_goes_to_one_member() -> None:
     mine, disputed = TopicPartition("a", 1), TopicPartition("a", 0)
     members = [
         tell(StickyAssignor, "m1", ["a"], [disputed], generation=3),
@@ -244,7 +244,7 @@ def test_k52_duplicates_of_one_generation_are_dropped() -> None:
     assert StickyAssignor().assign({"a": 2}, members) == {"m1": [disputed], "m2": [mine]}
 
 
-def test_k52_many_members_and_partitions() -> None:
+def test_k52_a_large_group_is_balanced() -> None:
     """Enough to notice an algorithm that does not scale."""
     partition_counts = {f"t{n:03}": 5 for n in range(200)}
     topics = list(partition_counts)
@@ -275,7 +275,7 @@ def cooperate(
 
 @settings(max_examples=budget.examples(200), deadline=None)
 @given(counts, subscriptions, subscriptions)
-def test_k53_two_rebalances_and_never_two_owners(
+def test_k53_two_cooperative_rebalances_never_give_a_partition_two_owners(
     partition_counts: dict[str, int], first: dict[str, list[str]], second: dict[str, list[str]]
 ) -> None:
     held = cooperate(partition_counts, first, {}, 1)
@@ -310,7 +310,7 @@ def test_k53_a_disputed_partition_is_withheld_from_both() -> None:
     assert CooperativeStickyAssignor().assign({"a": 1}, members) == {"m1": [], "m2": []}
 
 
-def test_k53_a_stale_claim_gives_nothing() -> None:
+def test_k53_an_owner_of_an_older_generation_loses_the_partition() -> None:
     disputed = TopicPartition("a", 0)
     stale = tell(CooperativeStickyAssignor, "m1", ["a"], [disputed], generation=3)
     owner = tell(CooperativeStickyAssignor, "m2", ["a"], [disputed], generation=4)
@@ -318,7 +318,7 @@ def test_k53_a_stale_claim_gives_nothing() -> None:
     assert answer == {"m1": [], "m2": [disputed]}
 
 
-def test_k53_without_a_generation_in_the_subscription_the_user_data_has_it() -> None:
+def test_k53_the_generation_may_come_from_the_user_data() -> None:
     disputed = TopicPartition("a", 0)
     old = tell(CooperativeStickyAssignor, "m1", ["a"], [disputed], generation=3)
     new = tell(CooperativeStickyAssignor, "m2", ["a"], [disputed], generation=4)
@@ -329,7 +329,7 @@ def test_k53_without_a_generation_in_the_subscription_the_user_data_has_it() -> 
 
 
 @pytest.mark.parametrize("assignor", [StickyAssignor(), CooperativeStickyAssignor()])
-def test_k50_racks_are_tolerated(assignor: Assignor) -> None:
+def test_k50_rack_ids_do_not_disturb_the_assignment(assignor: Assignor) -> None:
     members = [GroupMember(name, ("a",), rack_id=f"rack {name}") for name in ("m1", "m2")]
     assert sorted(map(len, assignor.assign({"a": 4}, members).values())) == [2, 2]
 
@@ -343,7 +343,7 @@ SAID = StickyUserData(
 SAID_V0 = bytes.fromhex("00000001 0001 61 00000002 00000000 00000002")
 
 
-def test_g52_sticky_user_data_as_kafka_writes_it() -> None:
+def test_g52_sticky_user_data_is_encoded_as_by_kafka() -> None:
     assert encode_sticky(SAID) == SAID_V0 + bytes.fromhex("00000007")
     assert encode_sticky(SAID, 0) == SAID_V0
     assert decode_sticky(SAID_V0 + bytes.fromhex("00000007")) == SAID
@@ -352,7 +352,7 @@ def test_g52_sticky_user_data_as_kafka_writes_it() -> None:
 
 
 @pytest.mark.parametrize("data", [None, b"", b"\x00", b"\xff" * 9])
-def test_g52_what_is_no_user_data_says_nothing(data: bytes | None) -> None:
+def test_g52_invalid_user_data_names_no_partitions(data: bytes | None) -> None:
     assert decode_sticky(data).previous_assignment == []
     if data is None or len(data) < 4:
         assert decode_cooperative(data) == -1
@@ -372,7 +372,7 @@ def test_k52_user_data_of_kafka_python_is_understood() -> None:
     assert decode_sticky(said.user_data) == SAID
 
 
-def test_k52_user_data_as_aiokafka_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_k52_user_data_is_encoded_as_by_aiokafka(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         AioSticky, "member_assignment", [AioPartition("a", 0), AioPartition("a", 2)]
     )

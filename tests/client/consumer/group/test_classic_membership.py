@@ -106,7 +106,7 @@ def a_stable_member(*topics: str, **settings: Any) -> tuple[ClassicMembership, S
     return member, subscription
 
 
-def test_k30_the_phases_of_a_follower() -> None:
+def test_k30_a_follower_joins_syncs_and_becomes_stable() -> None:
     member, subscription = a_member()
     request = member.join_request()
     assert (request.group_id, request.member_id, request.protocol_type) == ("g", "", "consumer")
@@ -126,7 +126,7 @@ def test_k30_the_phases_of_a_follower() -> None:
     )  # the group loop does that, between the listener's calls
 
 
-def test_k30_the_leader_assigns_to_everybody() -> None:
+def test_k30_the_leader_assigns_partitions_to_all_members() -> None:
     member, _ = a_member("t", "u")
     member.join_request()
     others = encode_subscription(ConsumerSubscription(topics=["t"]), 0)
@@ -225,7 +225,7 @@ def test_k36_join_errors_that_are_raised(code: int, error: type[Exception]) -> N
         (ErrorCode.UNKNOWN_MEMBER_ID, True, False),
     ],
 )
-def test_k37_sync_errors(code: ErrorCode, lost: bool, keeps_id: bool) -> None:
+def test_k37_sync_errors_lead_to_another_join(code: ErrorCode, lost: bool, keeps_id: bool) -> None:
     member, _ = a_member()
     joined(member)
     member.sync_request(a_cluster())
@@ -268,7 +268,9 @@ def test_k35_heartbeats_go_on_while_a_rejoin_waits_for_a_poll() -> None:
     ("code", "keeps_id"),
     [(ErrorCode.ILLEGAL_GENERATION, True), (ErrorCode.UNKNOWN_MEMBER_ID, False)],
 )
-def test_k35_a_lost_generation_or_member(code: ErrorCode, keeps_id: bool) -> None:
+def test_k35_a_member_refused_by_generation_or_id_joins_again(
+    code: ErrorCode, keeps_id: bool
+) -> None:
     member, _ = a_stable_member()
     assert member.on_heartbeat(code, 4, 0) is Action.JOIN
     assert (member.lost, member.generation) == (True, NO_GENERATION)
@@ -276,7 +278,7 @@ def test_k35_a_lost_generation_or_member(code: ErrorCode, keeps_id: bool) -> Non
 
 
 @pytest.mark.parametrize("code", [15, 16])
-def test_k35_a_moved_coordinator_is_looked_for(code: int) -> None:
+def test_k35_a_moved_coordinator_is_looked_up_again(code: int) -> None:
     member, _ = a_stable_member()
     assert member.on_heartbeat(code, 4, 0) is Action.REDISCOVER
     assert member.state is JoinState.STABLE
@@ -284,7 +286,7 @@ def test_k35_a_moved_coordinator_is_looked_for(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [30, 82])
-def test_k35_fatal_answers_wait_for_the_poll(code: int) -> None:
+def test_k35_fatal_heartbeat_errors_are_kept_for_the_next_poll(code: int) -> None:
     member, _ = a_stable_member()
     member.on_heartbeat(code, 4, 0)
     assert member.failure is not None
@@ -292,13 +294,13 @@ def test_k35_fatal_answers_wait_for_the_poll(code: int) -> None:
     assert member.lost is (code == 82)
 
 
-def test_k35_answers_of_an_older_generation_are_ignored() -> None:
+def test_k35_heartbeat_answers_of_an_older_generation_are_ignored() -> None:
     member, _ = a_stable_member()
     assert member.on_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID, 3, 0) is Action.IGNORE
     assert (member.generation, member.member_id, member.lost) == (4, "m", False)
 
 
-def test_k35_leaving_when_the_application_does_not_poll() -> None:
+def test_k35_a_member_that_is_not_polled_leaves_the_group() -> None:
     member, _ = a_stable_member(max_poll_interval_ms=1_000)
     member.polled(5_000)
     assert not member.poll_overdue(5_999)
@@ -335,11 +337,11 @@ def test_k34_a_static_member_does_not_leave() -> None:
     assert member.leave_request("again") is None
 
 
-def test_k34_nothing_to_leave_before_the_first_join() -> None:
+def test_k34_a_member_that_never_joined_sends_no_leave_request() -> None:
     assert a_member()[0].leave_request("closing") is None
 
 
-def test_k35_the_coordinator_is_looked_for_after_a_silent_session() -> None:
+def test_k35_a_session_expires_without_heartbeat_answers() -> None:
     member, _ = a_stable_member(session_timeout_ms=10_000)
     assert not member.session_expired(9_999)
     assert member.session_expired(10_000)
@@ -347,7 +349,7 @@ def test_k35_the_coordinator_is_looked_for_after_a_silent_session() -> None:
     assert not member.session_expired(10_000)
 
 
-def test_k32_a_changed_subscription_is_joined_about_again() -> None:
+def test_k32_a_changed_subscription_causes_a_rejoin() -> None:
     member, subscription = a_member("t", "u")
     joined(member)
     subscription.subscribe_topics(["t"])
@@ -356,7 +358,7 @@ def test_k32_a_changed_subscription_is_joined_about_again() -> None:
     assert member.rejoin_reason is not None
 
 
-def test_k41_the_leader_watches_partition_counts() -> None:
+def test_k41_the_leader_rejoins_when_partition_counts_change() -> None:
     member, _ = a_member()
     member.join_request()
     mine = encode_subscription(ConsumerSubscription(topics=["t"]))
@@ -378,7 +380,7 @@ def test_k41_the_leader_watches_partition_counts() -> None:
     assert member.rejoin_reason is not None
 
 
-def test_k41_a_leader_that_skips_the_assignment_watches_them_too() -> None:
+def test_k41_a_leader_that_skips_the_assignment_watches_partition_counts() -> None:
     """No other member would: a static leader that has returned is the group's leader (KIP-814)."""
     member, _ = a_member()
     member.join_request()
@@ -402,7 +404,7 @@ def test_k41_a_leader_that_skips_the_assignment_watches_them_too() -> None:
     assert member.rejoin_reason is not None
 
 
-def test_k41_followers_leave_that_to_the_leader() -> None:
+def test_k41_followers_ignore_changed_partition_counts() -> None:
     member, _ = a_stable_member()
     member.check_subscription(a_cluster(t=9))
     assert member.rejoin_reason is None
@@ -467,7 +469,7 @@ def test_an_assignor_that_no_member_offered_is_refused() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_g52_subscriptions_of_all_versions(version: int) -> None:
+def test_g52_subscriptions_of_every_version_are_encoded_and_decoded(version: int) -> None:
     full = ConsumerSubscription(
         topics=["a", "b"],
         user_data=b"u",
@@ -484,18 +486,18 @@ def test_g52_subscriptions_of_all_versions(version: int) -> None:
     assert found.rack_id == ("r" if version >= 3 else None)
 
 
-def test_g52_a_newer_version_is_read_as_ours() -> None:
+def test_g52_a_subscription_of_a_newer_version_is_read() -> None:
     data = encode_subscription(ConsumerSubscription(topics=["a"]))
     assert decode_subscription(b"\x00\x09" + data[2:] + b"more").topics == ["a"]
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00", b"\xff\xff", b"\x00\x00\x00\x00\x00\x05"])
-def test_g52_what_is_no_subscription(data: bytes) -> None:
+def test_g52_an_invalid_subscription_is_a_decode_error(data: bytes) -> None:
     with pytest.raises(DecodeError):
         decode_subscription(data)
 
 
-def test_g52_subscription_as_aiokafka_reads_and_writes_it() -> None:
+def test_g52_subscriptions_and_assignments_are_encoded_as_by_aiokafka() -> None:
     from aiokafka.coordinator.protocol import (
         ConsumerProtocolMemberAssignment,
         ConsumerProtocolMemberMetadata,

@@ -25,7 +25,7 @@ def shares(*group: Consumer) -> list[int]:
     return sorted(len(each.assignment()) for each in group)
 
 
-async def test_k32_three_members_share_and_hand_over(
+async def test_k32_three_members_share_partitions_and_hand_them_over(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
     produce(broker, topic, 30)
@@ -55,7 +55,7 @@ async def test_k32_three_members_share_and_hand_over(
     await until(lambda: shares(*group[:2]) == [1, 2], *group[:2])
 
 
-async def test_k25_k39_k40_it_reads_commits_and_goes_on(
+async def test_k25_k39_k40_a_new_member_continues_at_committed_offsets(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
     produce(broker, topic, 300)
@@ -69,7 +69,7 @@ async def test_k25_k39_k40_it_reads_commits_and_goes_on(
     assert values(await read(second, 3)) == [300, 301, 302]
 
 
-async def test_k35_a_member_that_does_not_poll_leaves_and_comes_back(
+async def test_k35_a_member_that_does_not_poll_leaves_and_joins_again(
     topic: str, consumers: Any
 ) -> None:
     diary = Diary()
@@ -144,7 +144,7 @@ async def test_kip447_a_fenced_member_keeps_its_identity_until_it_polls(
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-async def test_a_pattern_is_matched_by_the_broker_or_here(
+async def test_a_pattern_is_matched_by_the_broker_or_the_client(
     broker: SubprocessBroker, consumers: Any, compiled: bool
 ) -> None:
     first = make_topic(broker, 1)
@@ -157,7 +157,7 @@ async def test_a_pattern_is_matched_by_the_broker_or_here(
     assert consumer.subscription() == {first, f"{first}-more"}
 
 
-async def test_a_pattern_that_nothing_fits_yet_is_watched_by_the_broker(
+async def test_the_broker_assigns_later_topics_that_match_a_pattern(
     broker: SubprocessBroker, consumers: Any
 ) -> None:
     """Without another request for metadata, which is made only every five minutes."""
@@ -183,7 +183,7 @@ async def test_unsubscribing_leaves_and_subscribing_joins_again(
     await until(lambda: len(consumer.assignment()) == 4, consumer)
 
 
-async def test_a_member_that_could_not_send_its_leave_joins_again(
+async def test_a_member_whose_leave_request_failed_joins_again(
     topic: str, consumers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = await consumers(topic, group_id=topic, enable_auto_commit=False, **NEXT)
@@ -200,7 +200,7 @@ async def test_a_member_that_could_not_send_its_leave_joins_again(
     await until(lambda: len(consumer.assignment()) == 3, consumer)
 
 
-async def test_a_static_member_gets_back_what_it_had(topic: str, consumers: Any) -> None:
+async def test_a_static_member_gets_back_its_partitions(topic: str, consumers: Any) -> None:
     settings = {"group_id": topic, "group_instance_id": "one", **NEXT}
     first = await consumers(topic, **settings)
     other = await consumers(topic, group_id=topic, **NEXT)
@@ -212,7 +212,9 @@ async def test_a_static_member_gets_back_what_it_had(topic: str, consumers: Any)
 
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
-async def test_the_broker_divides_as_asked(topic: str, consumers: Any, assignor: str) -> None:
+async def test_the_broker_uses_the_requested_assignor(
+    topic: str, consumers: Any, assignor: str
+) -> None:
     group = [
         await consumers(topic, group_id=topic, group_remote_assignor=assignor, **NEXT)
         for _ in range(2)
@@ -228,7 +230,7 @@ async def test_an_unknown_assignor_is_refused(topic: str, consumers: Any) -> Non
                 await consumer.poll(100)
 
 
-async def test_a_broker_without_the_protocol_is_named() -> None:
+async def test_a_broker_without_the_consumer_protocol_is_an_error() -> None:
     without: dict[ApiKey, tuple[int, int] | None] = {ApiKey.CONSUMER_GROUP_HEARTBEAT: None}
     async with (
         ScriptedBroker(topics={"t": 1}, versions=without) as old,
@@ -240,7 +242,7 @@ async def test_a_broker_without_the_protocol_is_named() -> None:
                     await consumer.poll(100)
 
 
-async def test_a_group_moves_online_from_the_classic_protocol(
+async def test_a_group_moves_from_the_classic_to_the_consumer_protocol_online(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
     produce(broker, topic, 30)
@@ -254,7 +256,7 @@ async def test_a_group_moves_online_from_the_classic_protocol(
     assert values(await read(new, 3)) == [30, 31, 32]
 
 
-async def test_a_group_moves_back_when_its_last_member_of_the_next_protocol_leaves(
+async def test_a_group_is_classic_again_without_consumer_protocol_members(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
     old = await consumers(topic, group_id=topic, heartbeat_interval_ms=50)

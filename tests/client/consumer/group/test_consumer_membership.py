@@ -108,7 +108,7 @@ def said(request: ConsumerGroupHeartbeatRequest) -> dict[bytes, list[int]] | Non
     return {each.topic_id: each.partitions for each in request.topic_partitions}
 
 
-def test_a_target_is_not_taken_over_while_a_report_of_less_has_no_answer() -> None:
+def test_a_target_waits_for_the_answer_to_a_report_of_fewer_partitions() -> None:
     """The coordinator assigns unreported partitions to other members at once: with the next target
     two members would have the same ones."""
     driven = Driven()
@@ -127,7 +127,7 @@ def test_a_target_is_not_taken_over_while_a_report_of_less_has_no_answer() -> No
     assert driven.step().owned == {T: frozenset({0, 1, 2})}
 
 
-def test_a_report_of_everything_has_what_is_being_taken_over() -> None:
+def test_a_full_heartbeat_reports_partitions_being_reconciled() -> None:
     """Listeners may know of the partitions already; the coordinator would assign them to others."""
     driven = Driven()
     driven.member.join()
@@ -146,7 +146,7 @@ def test_a_report_of_everything_has_what_is_being_taken_over() -> None:
 # --- joining --------------------------------------------------------------------------------------
 
 
-def test_a_join_says_everything() -> None:
+def test_a_joining_heartbeat_has_all_fields() -> None:
     driven = Driven(group_instance_id="i", rack_id="r", remote_assignor="range")
     assert driven.member.heartbeat_due_ms(0) == -1
     driven.member.join()
@@ -160,7 +160,7 @@ def test_a_join_says_everything() -> None:
     assert said(request) == {}
 
 
-def test_later_heartbeats_say_what_changed() -> None:
+def test_later_heartbeats_have_only_changed_fields() -> None:
     driven = joined(0, group_instance_id="i", rack_id="r")
     request = driven.ask()
     assert (request.member_epoch, request.instance_id) == (1, "i")
@@ -172,7 +172,7 @@ def test_later_heartbeats_say_what_changed() -> None:
     assert request.subscribed_topic_names == ["t", "u"]
 
 
-def test_a_pattern_is_sent_to_brokers_that_match_it_and_taken_back() -> None:
+def test_a_pattern_is_sent_to_the_broker_and_can_be_withdrawn() -> None:
     driven = Driven()
     driven.member.join()
     request = driven.ask(MemberSubscription(regex="t.*"))
@@ -181,7 +181,7 @@ def test_a_pattern_is_sent_to_brokers_that_match_it_and_taken_back() -> None:
     assert (request.subscribed_topic_regex, request.subscribed_topic_names) == ("", ["t"])
 
 
-def test_version_0_has_no_pattern() -> None:
+def test_heartbeats_of_version_0_have_no_pattern() -> None:
     driven = Driven()
     driven.member.join()
     request = driven.member.heartbeat_request(WISH, 0, 0)
@@ -189,7 +189,7 @@ def test_version_0_has_no_pattern() -> None:
     assert request.subscribed_topic_names == ["t"]
 
 
-def test_everything_is_said_again_when_an_answer_was_lost() -> None:
+def test_all_fields_are_sent_again_after_a_lost_heartbeat_answer() -> None:
     driven = joined(0)
     request = driven.ask(MemberSubscription(topics=frozenset({"u"})))
     driven.member.on_no_answer(request, driven.now_ms)
@@ -199,7 +199,7 @@ def test_everything_is_said_again_when_an_answer_was_lost() -> None:
     assert said(again) == {T: [0]}
 
 
-def test_a_newcomer_that_is_kept_waiting_asks_again() -> None:
+def test_a_member_answered_with_epoch_0_keeps_joining() -> None:
     driven = Driven()
     driven.member.join()
     driven.beat(answer(0))
@@ -212,7 +212,7 @@ def test_a_newcomer_that_is_kept_waiting_asks_again() -> None:
 # --- reconciling ----------------------------------------------------------------------------------
 
 
-def test_a_target_is_taken_over_and_acknowledged_at_once() -> None:
+def test_a_target_assignment_is_reconciled_and_acknowledged_at_once() -> None:
     driven = Driven()
     member = driven.member
     member.join()
@@ -232,7 +232,7 @@ def test_a_target_is_taken_over_and_acknowledged_at_once() -> None:
     assert member.in_group
 
 
-def test_an_answer_that_comes_after_taking_over_does_not_put_the_acknowledgement_off() -> None:
+def test_a_late_heartbeat_answer_does_not_delay_the_acknowledgement() -> None:
     driven = joined(0)
     member = driven.member
     driven.beat(answer(2, {T: [0, 1]}))
@@ -243,21 +243,21 @@ def test_an_answer_that_comes_after_taking_over_does_not_put_the_acknowledgement
     assert said(driven.ask()) == {T: [0, 1]}
 
 
-def test_the_same_target_again_changes_nothing() -> None:
+def test_an_unchanged_target_assignment_changes_nothing() -> None:
     driven = joined(0)
     driven.beat(answer(5, {T: [0]}))
     assert (driven.member.state, driven.member.epoch) == (MemberState.STABLE, 5)
     assert driven.member.reconcile(NAMES) is None
 
 
-def test_a_target_of_nothing_is_stable_for_one_that_holds_nothing() -> None:
+def test_an_empty_target_makes_a_member_without_partitions_stable() -> None:
     driven = Driven()
     driven.member.join()
     driven.beat(answer(1, {}))
     assert driven.state() is MemberState.STABLE
 
 
-def test_a_new_target_while_one_is_taken_over_comes_next() -> None:
+def test_a_new_target_is_reconciled_after_the_current_one() -> None:
     driven = joined(0)
     driven.beat(answer(2, {T: [0, 1]}))
     step = driven.step()
@@ -268,7 +268,7 @@ def test_a_new_target_while_one_is_taken_over_comes_next() -> None:
     assert driven.step().assigned == {TopicPartition("t", 1)}
 
 
-def test_a_target_that_goes_back_while_another_is_taken_over() -> None:
+def test_a_target_reverted_during_reconciliation_is_reconciled_next() -> None:
     driven = joined(0)
     driven.beat(answer(2, {T: [0, 1]}))
     step = driven.step()
@@ -279,7 +279,7 @@ def test_a_target_that_goes_back_while_another_is_taken_over() -> None:
     assert driven.step().assigned == {TopicPartition("t", 0)}
 
 
-def test_topics_without_a_name_wait_for_metadata() -> None:
+def test_assigned_topic_ids_without_a_known_name_wait_for_metadata() -> None:
     driven = joined()
     member = driven.member
     driven.beat(answer(2, {T: [0], U: [1]}))
@@ -335,7 +335,7 @@ def test_k35_an_answer_from_before_the_fencing_is_ignored() -> None:
         (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, Action.BACK_OFF),
     ],
 )
-def test_k35_what_may_pass_is_asked_again(code: ErrorCode, action: Action) -> None:
+def test_k35_retriable_heartbeat_errors_are_retried(code: ErrorCode, action: Action) -> None:
     driven = joined(0)
     assert driven.beat(answer(error_code=code)) is action
     assert driven.state() is MemberState.STABLE
@@ -353,7 +353,9 @@ def test_k35_what_may_pass_is_asked_again(code: ErrorCode, action: Action) -> No
         (ErrorCode.UNRELEASED_INSTANCE_ID, Exception),
     ],
 )
-def test_k35_what_will_not_help_waits_for_the_poll(code: ErrorCode, error: type[Exception]) -> None:
+def test_k35_fatal_heartbeat_errors_are_kept_for_the_next_poll(
+    code: ErrorCode, error: type[Exception]
+) -> None:
     driven = joined(0)
     driven.beat(answer(error_code=code, error_message="so it is"))
     assert driven.state() is MemberState.FATAL
@@ -366,7 +368,7 @@ def test_k35_what_will_not_help_waits_for_the_poll(code: ErrorCode, error: type[
 
 
 @pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
-def test_k34_leaving_says_so_at_once(instance_id: str | None, epoch: int) -> None:
+def test_k34_a_leaving_member_sends_its_leave_at_once(instance_id: str | None, epoch: int) -> None:
     driven = joined(0, group_instance_id=instance_id)
     member = driven.member
     assert member.prepare_leaving()
@@ -382,7 +384,7 @@ def test_k34_leaving_says_so_at_once(instance_id: str | None, epoch: int) -> Non
     assert driven.member.on_heartbeat(request, answer(epoch), 0) is Action.IGNORE
 
 
-def test_k34_one_that_could_not_say_it_is_out_all_the_same() -> None:
+def test_k34_a_member_whose_leave_was_not_sent_is_unsubscribed_anyway() -> None:
     driven = joined(0)
     driven.member.prepare_leaving()
     driven.member.leave()
@@ -401,7 +403,7 @@ def test_k34_a_consumer_outside_of_the_group_sends_no_leave() -> None:
     assert driven.state() is MemberState.UNSUBSCRIBED
 
 
-def test_k35_one_that_is_not_polled_leaves_and_comes_back() -> None:
+def test_k35_a_member_that_is_not_polled_leaves_and_joins_again() -> None:
     driven = joined(0, max_poll_interval_ms=100)
     member = driven.member
     member.polled(1_000)
@@ -416,7 +418,7 @@ def test_k35_one_that_is_not_polled_leaves_and_comes_back() -> None:
     assert driven.ask().member_epoch == 0
 
 
-def test_k35_what_a_late_answer_says_of_one_that_is_leaving_is_of_no_matter() -> None:
+def test_k35_a_late_heartbeat_answer_to_a_leaving_member_is_ignored() -> None:
     driven = joined(0)
     late = driven.ask()
     driven.member.prepare_leaving()
@@ -430,7 +432,7 @@ def test_k35_what_a_late_answer_says_of_one_that_is_leaving_is_of_no_matter() ->
 
 
 @pytest.mark.parametrize("code", [ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])
-def test_k38_a_commit_of_an_epoch_that_is_merely_old_is_tried_again(code: ErrorCode) -> None:
+def test_k38_a_commit_with_a_stale_member_epoch_is_retried(code: ErrorCode) -> None:
     response = OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -474,7 +476,7 @@ def test_every_state_can_be_reached_and_left() -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_random_walk_keeps_to_the_table_and_tells_what_it_holds(seed: int) -> None:
+def test_random_events_take_legal_steps_and_report_the_owned_partitions(seed: int) -> None:
     """Events in any order: no illegal step, and an acknowledged set equals the owned one."""
     rng = random.Random(seed)
     driven = joined(0)

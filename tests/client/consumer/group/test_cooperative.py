@@ -25,7 +25,7 @@ def shares(*group: Consumer) -> list[int]:
     return sorted(len(each.assignment()) for each in group)
 
 
-async def test_k31_k32_only_what_moves_is_revoked_and_assigned(
+async def test_k31_k32_only_moved_partitions_are_revoked_and_assigned(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
     produce(broker, topic, 30)
@@ -104,7 +104,7 @@ async def test_k32_positions_are_committed_before_a_partition_moves(
     assert values(seen) == list(range(300))
 
 
-async def test_k31_topics_that_are_not_wanted_any_more_are_revoked_before_joining(
+async def test_k31_partitions_of_unsubscribed_topics_are_revoked_before_joining(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
     other = make_topic(broker, 2)
@@ -170,7 +170,7 @@ async def test_k33_an_exception_of_a_listener_is_raised_after_all_calls(
     await until(lambda: shares(first, second) == [1, 2], first, second)
 
 
-async def test_k33_a_poll_cancelled_in_a_listener_leaves_the_rest_to_the_next(
+async def test_k33_the_next_poll_finishes_a_rebalance_cancelled_in_a_listener(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
     class Slow(Diary):
@@ -217,7 +217,7 @@ async def test_k54_a_member_that_also_offers_an_eager_assignor_is_eager(
     assert diary.entries[1] == ("revoked", {0, 1, 2})
 
 
-async def test_k35_membership_without_a_group(topic: str, consumers: Any) -> None:
+async def test_k35_a_consumer_without_a_group_is_no_member(topic: str, consumers: Any) -> None:
     alone = await consumers(topic)
     assert not alone.is_member
 

@@ -199,7 +199,7 @@ def each_protocol(function: Any) -> Any:
 
 
 @each_protocol
-def test_k39_a_commit_in_the_background_that_failed_does_not_undo_a_later_one(
+def test_k39_a_failed_auto_commit_does_not_overwrite_a_later_commit(
     next_protocol: bool,
 ) -> None:
     """50 could not be committed, the application commits 150, and 150 is not overwritten."""
@@ -219,7 +219,7 @@ def test_k39_a_commit_in_the_background_that_failed_does_not_undo_a_later_one(
     run(story)
 
 
-def test_k39_a_background_commit_that_failed_is_followed_soon_by_the_positions_of_then() -> None:
+def test_k39_a_failed_auto_commit_is_soon_followed_by_one_of_newer_positions() -> None:
     async def story() -> None:
         world = World(auto_commit_interval_ms=5_000, retry_backoff_ms=100)
         world.script = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
@@ -240,7 +240,7 @@ def test_k39_a_background_commit_that_failed_is_followed_soon_by_the_positions_o
 
 
 @each_protocol
-def test_k39_what_is_tried_again_after_a_rebalance_is_refused_here(next_protocol: bool) -> None:
+def test_k39_the_client_does_not_retry_a_commit_after_a_rebalance(next_protocol: bool) -> None:
     """Another owner has committed 90 meanwhile; 5 does not overwrite it, though the partition is
     assigned again and the coordinator would accept it."""
 
@@ -263,7 +263,7 @@ def test_k39_what_is_tried_again_after_a_rebalance_is_refused_here(next_protocol
 
 
 @each_protocol
-def test_k38_partitions_that_are_gone_are_not_committed(next_protocol: bool) -> None:
+def test_k38_offsets_of_revoked_partitions_are_not_committed(next_protocol: bool) -> None:
     """The classic coordinator accepts any partition from any member, so the client would have
     overwritten the commit of the new owner."""
 
@@ -281,7 +281,7 @@ def test_k38_partitions_that_are_gone_are_not_committed(next_protocol: bool) -> 
     run(story)
 
 
-def test_k38_partitions_that_never_were_this_consumers_may_be_committed() -> None:
+def test_k38_offsets_of_partitions_never_assigned_may_be_committed() -> None:
     async def story() -> None:
         world = World()
         foreign = TopicPartition("other", 4)
@@ -291,7 +291,7 @@ def test_k38_partitions_that_never_were_this_consumers_may_be_committed() -> Non
     run(story)
 
 
-def test_a_member_is_known_by_the_generation_of_the_first_try() -> None:
+def test_a_classic_commit_of_an_older_generation_is_not_retried() -> None:
     """In the classic protocol; the application commits kept partitions again after the
     rebalance."""
 
@@ -308,7 +308,7 @@ def test_a_member_is_known_by_the_generation_of_the_first_try() -> None:
     run(story)
 
 
-def test_k38_an_epoch_that_grew_over_partitions_that_were_kept_is_no_rebalance() -> None:
+def test_k38_a_commit_of_kept_partitions_is_retried_with_the_new_epoch() -> None:
     async def story() -> None:
         world = World(next_protocol=True)
         world.script = ["lost before"]
@@ -323,7 +323,7 @@ def test_k38_an_epoch_that_grew_over_partitions_that_were_kept_is_no_rebalance()
     run(story)
 
 
-def test_a_newer_commit_takes_the_place_of_one_that_waits() -> None:
+def test_a_newer_commit_replaces_a_waiting_one() -> None:
     """Of the commits that begin while one is in flight only the last is sent; all have its
     result."""
 
@@ -337,7 +337,7 @@ def test_a_newer_commit_takes_the_place_of_one_that_waits() -> None:
     run(story)
 
 
-def test_a_newer_commit_of_some_partitions_leaves_the_others_to_the_older_one() -> None:
+def test_a_newer_commit_replaces_only_its_own_partitions_of_an_older_one() -> None:
     async def story() -> None:
         world = World()
         world.script = ["lost before"]
@@ -374,7 +374,7 @@ def test_a_superseded_commit_fails_like_the_newer_one() -> None:
     run(story)
 
 
-def test_k31_a_commit_before_a_rebalance_is_older_than_what_is_read_after_it() -> None:
+def test_k31_a_commit_before_a_rebalance_does_not_overwrite_a_later_one() -> None:
     """Members of cooperative groups read their kept partitions: the same pass may return more
     records."""
 
@@ -399,7 +399,7 @@ def test_a_commit_that_was_cancelled_before_it_began_does_not_delay_others() -> 
     run(story)
 
 
-def test_a_commit_is_given_no_longer_than_its_time_and_names_what_it_met() -> None:
+def test_a_commit_ends_at_its_timeout_and_names_its_last_error() -> None:
     async def story() -> None:
         world = World()
         world.chance = lambda: "lost before"
@@ -504,7 +504,7 @@ class Life:
 
 @each_protocol
 @pytest.mark.budgeted
-def test_k38_k39_committed_offsets_never_go_back_by_themselves(next_protocol: bool) -> None:
+def test_k38_k39_committed_offsets_never_go_back_unless_requested(next_protocol: bool) -> None:
     committed = refused = 0
     lives = budget.examples(150)
 
