@@ -74,7 +74,7 @@ def test_acls_are_added_listed_and_deleted(odradek: Commands) -> None:
     assert everybody not in rights(odradek)
 
 
-def test_producers_and_consumers_have_their_own_words(odradek: Commands) -> None:
+def test_producer_and_consumer_options_add_all_needed_acls(odradek: Commands) -> None:
     odradek.run(
         *("acl", "add", "--allow-principal", "loader", "--producer", "--idempotent"),
         *("--topic", "raw.", "--resource-pattern-type", "prefixed", "--transactional-id", "l"),
@@ -135,7 +135,7 @@ def test_producers_and_consumers_have_their_own_words(odradek: Commands) -> None
         (("delete", "--consumer"), "need the resources"),
     ],
 )
-def test_what_is_left_open_is_said(
+def test_incomplete_or_contradictory_acl_options_are_refused(
     odradek: Commands, arguments: tuple[str, ...], words: str
 ) -> None:
     odradek.run("acl", *arguments, code=2)

@@ -101,7 +101,7 @@ def test_the_steps_start_a_broker_with_faults_and_settings(tmp_path: Path) -> No
 
 
 @pytest.mark.full
-def test_a_bad_setting_fails_the_job_and_is_named(tmp_path: Path) -> None:
+def test_a_bad_setting_fails_the_job_with_its_name(tmp_path: Path) -> None:
     runner = Runner(tmp_path, {"port": "0", "settings": "num.partitions=many"})
     done = runner.run()
     assert done.returncode == 2
@@ -109,7 +109,7 @@ def test_a_bad_setting_fails_the_job_and_is_named(tmp_path: Path) -> None:
     assert runner.installed.read_text().split() == ["install", "--quiet", "odradek"]
 
 
-def test_each_output_is_that_of_a_step() -> None:
+def test_each_output_of_the_action_is_that_of_a_step() -> None:
     steps = {step["id"] for step in ACTION["runs"]["steps"] if "id" in step}
     for name, output in ACTION["outputs"].items():
         assert output["value"] == f"${{{{ steps.start.outputs.{name} }}}}"

@@ -62,7 +62,7 @@ def topics(bootstrap: str) -> list[str]:
         [("all", ["produce", "consume", "latency"])],
     ),
 )
-def test_json_has_a_line_per_measurement_and_the_topic_is_gone(
+def test_json_has_a_line_per_measurement_and_the_topic_is_deleted(
     odradek_broker_session: SubprocessBroker, what: str, measured: list[str]
 ) -> None:
     bootstrap = odradek_broker_session.bootstrap
@@ -82,7 +82,7 @@ def test_json_has_a_line_per_measurement_and_the_topic_is_gone(
 
 
 @pytest.mark.full
-def test_a_table_for_people_and_the_broker_of_the_environment(
+def test_a_table_is_printed_for_the_broker_of_the_environment(
     odradek_broker_session: SubprocessBroker,
 ) -> None:
     out, _ = bench(
@@ -98,7 +98,7 @@ def test_a_table_for_people_and_the_broker_of_the_environment(
 
 @pytest.mark.full
 @pytest.mark.parametrize("durability", budget.of_which(["fsync", "page-cache"], ["fsync"]))
-def test_without_bootstrap_a_broker_comes_and_goes(tmp_path: Path, durability: str) -> None:
+def test_bench_without_bootstrap_starts_and_ends_a_broker(tmp_path: Path, durability: str) -> None:
     out, _ = bench(
         "produce", "-n", "50", "--durability", durability, "--json", TMPDIR=str(tmp_path)
     )
@@ -116,7 +116,7 @@ def test_without_bootstrap_a_broker_comes_and_goes(tmp_path: Path, durability: s
         (["produce", "-b", NOBODY, "-z", "zip"], "compression_type"),
     ],
 )
-def test_a_bad_option_exits_2_and_says_which(arguments: list[str], about: str) -> None:
+def test_a_bad_option_exits_2_and_is_named(arguments: list[str], about: str) -> None:
     out, err = bench(*arguments, code=2)
     assert out == ""
     assert about in err
@@ -127,7 +127,7 @@ def test_throughput_counts_values_in_millions_of_bytes() -> None:
     assert (found.records_per_s, found.mb_per_s) == (2000, 1.0)
 
 
-def test_percentiles_are_of_the_times_in_order() -> None:
+def test_percentiles_are_taken_from_sorted_times() -> None:
     found = Latency.of([float(each) for each in reversed(range(1, 101))])
     assert (found.median_ms, found.p95_ms, found.p99_ms, found.max_ms) == (51, 96, 100, 100)
     assert Latency.of([2.0]) == Latency("latency", 1, 2.0, 2.0, 2.0, 2.0)

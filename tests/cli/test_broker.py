@@ -116,7 +116,7 @@ def lines(text: str) -> list[str]:
 @pytest.mark.parametrize(
     "number", budget.of_which([signal.SIGTERM, signal.SIGINT], [signal.SIGTERM])
 )
-def test_serve_says_one_ready_line_and_stops_cleanly(
+def test_serve_prints_one_ready_line_and_stops_cleanly(
     serve: Serve, tmp_path: Path, number: signal.Signals
 ) -> None:
     served = serve()
@@ -131,7 +131,7 @@ def test_serve_says_one_ready_line_and_stops_cleanly(
 
 
 @pytest.mark.full
-def test_serve_on_ipv6(serve: Serve) -> None:
+def test_serve_listens_on_ipv6(serve: Serve) -> None:
     try:
         socket.socket(socket.AF_INET6, socket.SOCK_STREAM).bind(("::1", 0))
     except OSError:
@@ -141,7 +141,7 @@ def test_serve_on_ipv6(serve: Serve) -> None:
     assert ask_versions(served.address).error_code == 0
 
 
-def test_settings_from_file_and_set_and_options(serve: Serve, tmp_path: Path) -> None:
+def test_options_and_set_override_the_settings_file(serve: Serve, tmp_path: Path) -> None:
     config = tmp_path / "server.properties"
     config.write_text(
         "log.durability=fsync\nlisteners=PLAINTEXT://127.0.0.1:1\nnum.partitons=2\nlog.dirs=/no\n"
@@ -165,7 +165,7 @@ def test_settings_from_file_and_set_and_options(serve: Serve, tmp_path: Path) ->
     ],
 )
 @pytest.mark.parametrize("command", budget.of_which(["serve", "start"], ["serve"]))
-def test_a_bad_setting_exits_2_and_says_which(
+def test_a_bad_setting_exits_2_and_is_named(
     tmp_path: Path, command: str, arguments: list[str], key: str
 ) -> None:
     data = tmp_path / "data"
@@ -176,7 +176,7 @@ def test_a_bad_setting_exits_2_and_says_which(
     assert not data.exists(), "nothing is touched"
 
 
-def test_an_occupied_port_is_one_clear_line(serve: Serve, tmp_path: Path) -> None:
+def test_an_occupied_port_is_one_line_on_stderr(serve: Serve, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -189,7 +189,9 @@ def test_an_occupied_port_is_one_clear_line(serve: Serve, tmp_path: Path) -> Non
 
 
 @pytest.mark.full
-def test_two_brokers_on_one_directory(serve: Serve, tmp_path: Path) -> None:
+def test_a_second_broker_on_a_data_directory_exits_and_changes_nothing(
+    serve: Serve, tmp_path: Path
+) -> None:
     first = serve()
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "data").rglob("*")}
     second = serve()
@@ -203,7 +205,7 @@ def test_two_brokers_on_one_directory(serve: Serve, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_a_data_directory_that_is_a_file(serve: Serve, tmp_path: Path) -> None:
+def test_a_data_directory_that_is_a_file_is_an_error(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("mine")
     for command in ("serve", "start"):
         done = run(command, "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"))
@@ -214,7 +216,7 @@ def test_a_data_directory_that_is_a_file(serve: Serve, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unwritable for root")
-def test_an_unwritable_data_directory(serve: Serve, tmp_path: Path) -> None:
+def test_an_unwritable_data_directory_is_an_error(serve: Serve, tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     try:
         code, out, err = serve().end()
@@ -245,7 +247,7 @@ def status(data: Path) -> tuple[int, dict[str, object]]:
     return done.returncode, json.loads(done.stdout)
 
 
-def test_the_life_of_a_daemon(data: Path) -> None:
+def test_a_daemon_is_started_shown_and_stopped(data: Path) -> None:
     assert status(data) == (
         3,
         {
@@ -278,7 +280,7 @@ def test_the_life_of_a_daemon(data: Path) -> None:
 
 @pytest.mark.parametrize("by", budget.of_which(["option", "file"], ["file"]))
 @pytest.mark.full
-def test_a_daemon_on_several_directories(tmp_path: Path, by: str) -> None:
+def test_a_daemon_runs_on_several_data_directories(tmp_path: Path, by: str) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     where = ["--data-dir", f"{first},{second}"]
     if by == "file":
@@ -298,7 +300,7 @@ def test_a_daemon_on_several_directories(tmp_path: Path, by: str) -> None:
 
 
 @pytest.mark.full
-def test_a_stale_pid_file_is_no_broker(data: Path) -> None:
+def test_a_stale_pid_file_is_not_taken_for_a_broker(data: Path) -> None:
     data.mkdir()
     # The number is that of a living process, which must not be mistaken for the broker.
     (data / "odradek.pid").write_text(f"{os.getpid()}\n127.0.0.1:1\n")
@@ -338,7 +340,7 @@ def test_start_tells_why_it_failed(data: Path) -> None:
 
 
 @pytest.mark.full
-def test_a_foreground_broker_is_seen_and_stopped_too(serve: Serve, tmp_path: Path) -> None:
+def test_a_foreground_broker_is_shown_and_stopped_too(serve: Serve, tmp_path: Path) -> None:
     served = serve()
     code, told = status(tmp_path / "data")
     assert (code, told["pid"], told["address"]) == (0, served.process.pid, served.address)
@@ -421,7 +423,9 @@ def test_n37_sighup_without_a_log_file_and_a_terminal_changes_nothing(tmp_path: 
         ["closed terminal", "closed", "full", "pipe without a reader"], ["closed terminal", "full"]
     ),
 )
-def test_n37_a_broker_serves_whose_ready_line_cannot_be_printed(tmp_path: Path, where: str) -> None:
+def test_n37_a_broker_serves_though_its_ready_line_cannot_be_printed(
+    tmp_path: Path, where: str
+) -> None:
     data = tmp_path / "data"
     command = [*ODRADEK, "serve", "--listen", "127.0.0.1:0", "--data-dir", str(data)]
     if where == "closed terminal":
@@ -485,7 +489,7 @@ def test_n37_a_closed_terminal_stops_a_foreground_broker_cleanly(
 
 @pytest.mark.full
 @pytest.mark.parametrize("command", budget.of_which(["serve", "start"], ["start"]))
-def test_l59_a_new_data_directory_is_for_its_user_alone(
+def test_l59_a_new_data_directory_is_accessible_to_its_user_alone(
     serve: Serve, data: Path, command: str
 ) -> None:
     if command == "serve":
@@ -505,7 +509,7 @@ def test_l59_a_new_data_directory_is_for_its_user_alone(
     ("mode", "warned"),
     budget.of_which([(0o755, True), (0o751, True), (0o750, False)], [(0o751, True)]),
 )
-def test_l59_a_directory_that_others_may_look_into_is_warned_of_and_left(
+def test_l59_a_data_directory_open_to_others_is_kept_with_a_warning(
     serve: Serve, data: Path, mode: int, warned: bool
 ) -> None:
     data.mkdir()
@@ -526,7 +530,7 @@ def test_the_data_directory_may_come_from_the_environment(tmp_path: Path) -> Non
 # --- The pid file ---------------------------------------------------------------------------------
 
 
-def test_a_full_disk_is_one_line_that_names_the_file(
+def test_a_full_disk_is_one_line_on_stderr_with_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pid_file = PidFile(tmp_path)
@@ -552,7 +556,7 @@ def test_a_full_disk_is_one_line_that_names_the_file(
     assert not path.exists()
 
 
-def test_a_disk_without_a_free_page_takes_a_pid_file(
+def test_a_pid_file_is_written_on_a_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither an empty file nor a symbolic link needs a free page."""
@@ -579,7 +583,9 @@ def test_a_disk_without_a_free_page_takes_a_pid_file(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_pid_file_is_held_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pid_file_is_claimed_by_one_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("odradek.cli.pid_file._CLAIM_TIMEOUT_S", 0.0)
     first, second = PidFile(tmp_path), PidFile(tmp_path)
     assert first.read() is None
@@ -619,7 +625,7 @@ def test_help_imports_neither_broker_nor_client(arguments: list[str]) -> None:
     assert not roots & {"odradek_broker", "odradek_client", "pyspark", "pyspark_odradek", "pyarrow"}
 
 
-def test_a_broker_needs_no_client_and_no_spark(tmp_path: Path) -> None:
+def test_a_broker_imports_neither_client_nor_spark(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         imported = imported_by("serve", "--listen", address, "--data-dir", str(tmp_path))
@@ -642,7 +648,7 @@ def test_every_subcommand_loads_and_has_help() -> None:
 # --- For the program that started the broker ------------------------------------------------------
 
 
-def test_the_port_file_is_there_while_the_broker_is_ready(serve: Serve, tmp_path: Path) -> None:
+def test_the_port_file_exists_while_the_broker_is_ready(serve: Serve, tmp_path: Path) -> None:
     path = tmp_path / "port"
     path.write_text("what a killed broker has left\n")
     served = serve("--port-file", str(path))
@@ -670,14 +676,14 @@ def test_the_second_line_of_a_port_file_is_the_address_for_faults(
     assert path.exists()
 
 
-def test_a_port_file_that_cannot_be_written(data: Path, tmp_path: Path) -> None:
+def test_a_port_file_that_cannot_be_written_is_an_error(data: Path, tmp_path: Path) -> None:
     done = run("serve", "--data-dir", str(data), "--port-file", str(tmp_path / "no" / "port"))
     assert done.returncode == 2
     (line,) = lines(done.stderr)
     assert "cannot write the port file" in line and "no such folder" in line
 
 
-def test_a_daemon_has_a_port_file(data: Path, tmp_path: Path) -> None:
+def test_a_daemon_writes_and_removes_its_port_file(data: Path, tmp_path: Path) -> None:
     path = tmp_path / "port"
     listen = ("--listen", "127.0.0.1:0", "--data-dir", str(data), "--port-file", str(path))
     started = run("start", *listen)
@@ -748,7 +754,7 @@ def plain(*arguments: str, **environment: str) -> ServeOptions | None:
     ],
 )
 @pytest.mark.parametrize("environment", [{}, {"ODRADEK_DATA_DIR": "/env"}])
-def test_the_plain_reader_and_typer_understand_the_same(
+def test_the_small_option_parser_reads_options_like_typer(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str], environment: dict[str, str]
 ) -> None:
     from typer.testing import CliRunner
@@ -775,11 +781,11 @@ def test_the_plain_reader_and_typer_understand_the_same(
         ["--exit-with-parent=1"],
     ],
 )
-def test_the_plain_reader_leaves_everything_else_to_typer(arguments: list[str]) -> None:
+def test_the_small_option_parser_leaves_other_options_to_typer(arguments: list[str]) -> None:
     assert plain(*arguments) is None
 
 
-def test_imports_are_left_out_of_garbage_collections_and_only_they(
+def test_imports_run_without_garbage_collection_and_are_frozen(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     calls: list[str] = []
@@ -796,7 +802,7 @@ def test_imports_are_left_out_of_garbage_collections_and_only_they(
     assert calls == ["disable", "freeze", "enable", "serves"]
 
 
-def test_serve_starts_without_what_only_other_subcommands_need(tmp_path: Path) -> None:
+def test_serve_does_not_import_modules_of_other_subcommands(tmp_path: Path) -> None:
     found = imported_by("serve", "--listen", "256.0.0.1:0", "--data-dir", str(tmp_path))
     roots = {name.split(".")[0] for name in found}
     assert "odradek_broker" in roots

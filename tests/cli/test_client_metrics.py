@@ -72,7 +72,9 @@ def test_m03_subscriptions_are_made_described_and_deleted(odradek: Commands) -> 
         (["show", "mcWZLyBFQLaDCSRTR2Jn6A"], 1, "no client with the instance id"),
     ],
 )
-def test_mistakes_are_explained(odradek: Commands, words: list[str], code: int, says: str) -> None:
+def test_wrong_client_metrics_options_are_explained(
+    odradek: Commands, words: list[str], code: int, says: str
+) -> None:
     odradek.run("client-metrics", *words, code=code)
     assert says in odradek.stderr
 

@@ -47,7 +47,7 @@ def test_a_cluster_is_shown_with_its_disks_and_features(odradek: Commands, topic
 
 
 @pytest.mark.own_broker
-def test_settings_are_set_shown_with_their_source_and_taken_back(
+def test_settings_are_set_shown_with_their_source_and_deleted(
     odradek: Commands, topic: str
 ) -> None:
     # The fixture's broker has this from its command line.
@@ -90,14 +90,14 @@ def test_settings_of_brokers_are_shown_by_node_or_for_all(odradek: Commands) -> 
         ("describe planet {}", 2, "planet"),
     ],
 )
-def test_what_is_wrong_with_settings_is_said(
+def test_wrong_config_arguments_are_explained(
     odradek: Commands, topic: str, words: str, code: int, says: str
 ) -> None:
     odradek.run("config", *words.format(topic).split(), code=code)
     assert says in odradek.stderr
 
 
-def test_a_topic_is_trimmed_when_that_is_wanted(odradek: Commands, topic: str) -> None:
+def test_topic_trim_is_a_plan_until_it_is_executed(odradek: Commands, topic: str) -> None:
     assert odradek.table("topic", "trim", f"{topic}:0", "--to-offset", "4") == [
         ["TOPIC", "PARTITION", "LOG-START-OFFSET", "NEW-START-OFFSET", "LOG-END-OFFSET", "GONE"],
         [topic, "0", "0", "4", "10", "4"],
@@ -131,7 +131,7 @@ def test_a_topic_is_trimmed_when_that_is_wanted(odradek: Commands, topic: str) -
         ("__consumer_offsets --all --execute", 1, "is the brokers' own; clients may not"),
     ],
 )
-def test_what_is_wrong_with_a_trim_is_said(
+def test_wrong_trim_arguments_are_explained(
     odradek: Commands, topic: str, words: str, code: int, says: str
 ) -> None:
     odradek.run("group", "reset-offsets", topic, "--topic", topic, "--to-latest", "--execute")
@@ -140,7 +140,7 @@ def test_what_is_wrong_with_a_trim_is_said(
 
 
 @pytest.mark.own_broker
-def test_a79_levels_of_loggers_are_shown_set_and_taken_back(odradek: Commands) -> None:
+def test_a79_levels_of_loggers_are_shown_set_and_deleted(odradek: Commands) -> None:
     def level(name: str) -> str:
         (row,) = odradek.rows("config", "describe", "broker-logger", "1", "--key", name)
         assert row["source"] == "dynamic-broker-logger"

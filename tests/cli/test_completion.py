@@ -58,7 +58,7 @@ def names(live_bootstrap: str, unique_topic: str) -> tuple[str, str]:
 
 
 @pytest.mark.full
-def test_topics_groups_and_partitions_are_known(
+def test_topics_groups_and_partitions_are_completed(
     live_bootstrap: str, names: tuple[str, str]
 ) -> None:
     topic, group = names
@@ -75,7 +75,7 @@ def test_topics_groups_and_partitions_are_known(
 
 @pytest.mark.full
 @pytest.mark.parametrize("shell", budget.of_which(["zsh", "fish"], ["zsh"]))
-def test_other_shells_are_answered_too(
+def test_zsh_and_fish_get_completions_too(
     live_bootstrap: str, names: tuple[str, str], shell: str
 ) -> None:
     topic, _ = names
@@ -84,7 +84,7 @@ def test_other_shells_are_answered_too(
 
 
 @pytest.mark.full
-def test_the_broker_and_the_settings_of_the_line_count(
+def test_completion_uses_the_broker_and_settings_of_the_line(
     live_bootstrap: str, names: tuple[str, str]
 ) -> None:
     topic, group = names
@@ -111,12 +111,12 @@ _UNANSWERABLE = [
 @pytest.mark.parametrize(
     ("words",), budget.of_which([(each,) for each in _UNANSWERABLE], [(_UNANSWERABLE[1],)])
 )
-def test_nothing_is_said_where_nobody_can_be_asked(words: tuple[str, ...]) -> None:
+def test_no_completions_are_printed_without_a_broker(words: tuple[str, ...]) -> None:
     assert complete(NOBODY, *words, ODRADEK_COMPLETION_TIMEOUT_MS="500") == []
 
 
 @pytest.mark.full
-def test_a_broker_that_takes_connections_and_says_nothing_is_given_up() -> None:
+def test_completion_gives_up_on_a_silent_broker() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         where = f"127.0.0.1:{silent.getsockname()[1]}"
         assert complete(where, "topic", "describe", "", ODRADEK_COMPLETION_TIMEOUT_MS="300") == []
@@ -127,7 +127,7 @@ def test_commands_are_completed_without_a_broker() -> None:
     assert complete(NOBODY, "topic", "des") == ["describe"]
 
 
-def test_words_that_bash_divides_are_put_together_before_the_one_that_is_typed() -> None:
+def test_words_that_bash_splits_are_joined_again() -> None:
     environment = {
         "COMP_WORDS": "odradek\ntopic\n-b\nh\n:\n1\n-X\na\n=\nb\nor\n:\nx",
         "COMP_CWORD": "10",
@@ -138,7 +138,7 @@ def test_words_that_bash_divides_are_put_together_before_the_one_that_is_typed()
     assert words_of_line({}) == []
 
 
-def test_a_resolver_that_does_not_answer_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completion_does_not_wait_for_a_hung_resolver(monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
 
     gate = threading.Event()
@@ -168,7 +168,7 @@ def test_a_resolver_that_does_not_answer_is_left_behind(monkeypatch: pytest.Monk
         f"{'a' * 300}:1",
     ],
 )
-def test_an_address_that_is_none_has_no_names(bootstrap: str) -> None:
+def test_an_invalid_address_or_setting_gives_no_completions(bootstrap: str) -> None:
     for settings in ([], ["no.such=1"], ["no sign"]):
         context = _Context(bootstrap, settings)
         assert completion.topic_names(context, "") == []  # type: ignore[arg-type]

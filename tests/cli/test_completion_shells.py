@@ -166,7 +166,7 @@ class _Terminal:
 
 
 @pytest.mark.full
-def test_commands_options_topics_and_groups(
+def test_shells_complete_commands_options_topics_and_groups(
     complete: Callable[[str, str], None], names: tuple[str, str]
 ) -> None:
     topic, group = names
@@ -178,7 +178,7 @@ def test_commands_options_topics_and_groups(
     complete(f"odradek explain partition {topic}-", f"{topic}-0")
 
 
-def test_names_that_a_shell_would_run_are_not_offered(
+def test_names_with_shell_syntax_are_not_offered(
     complete: Callable[[str, str], None], live_bootstrap: str, unique_topic: str, tmp_path: Path
 ) -> None:
     """Clients choose the names of groups. A hostile name is left out; offered beside the harmless

@@ -78,7 +78,7 @@ def _ended(address: str) -> bool:
         ([], []),
     ],
 )
-def test_the_address_of_the_console_may_be_left_out(words: list[str], complete: list[str]) -> None:
+def test_the_console_option_may_have_no_address(words: list[str], complete: list[str]) -> None:
     assert with_value(words) == complete
 
 
@@ -99,7 +99,7 @@ def test_a_broker_serves_a_console_that_ends_with_it(
         wait_until(lambda: _ended(console), "the console has ended")
 
 
-def test_a_port_in_use_is_said_before_the_broker_starts(tmp_path: Path) -> None:
+def test_a_console_port_in_use_is_an_error_before_the_broker_starts(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with _program(*_served(tmp_path, "--console", address)) as process:
@@ -132,7 +132,9 @@ _WRONG_ADDRESSES: list[tuple[list[str], str]] = [
 @pytest.mark.parametrize(
     ("arguments", "text"), budget.of_which(_WRONG_ADDRESSES, _WRONG_ADDRESSES[1:4:2])
 )
-def test_a_wrong_address_is_refused(tmp_path: Path, arguments: list[str], text: str) -> None:
+def test_a_wrong_console_address_is_refused(
+    tmp_path: Path, arguments: list[str], text: str
+) -> None:
     more = ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
     with _program(*arguments, *(more if arguments[0] == "serve" else [])) as process:
         out, err = process.communicate(timeout=_PATIENCE_S)
@@ -152,7 +154,7 @@ def _starts(tmp_path: Path) -> int:
     return path.read_text().count("x") if path.exists() else 0
 
 
-def test_a_console_that_ends_is_started_again_a_few_times(tmp_path: Path) -> None:
+def test_a_console_that_ends_is_restarted_a_few_times(tmp_path: Path) -> None:
     child = _child(tmp_path, "sys.exit(3)")
     child.begin("127.0.0.1:1")
     assert child._thread is not None
@@ -161,7 +163,7 @@ def test_a_console_that_ends_is_started_again_a_few_times(tmp_path: Path) -> Non
     child.end()
 
 
-def test_a_console_that_is_ended_is_not_started_again(tmp_path: Path) -> None:
+def test_a_stopped_console_is_not_restarted(tmp_path: Path) -> None:
     child = _child(tmp_path, "time.sleep(600)")
     child.begin("127.0.0.1:1")
     wait_until(lambda: _starts(tmp_path) == 1, "it has started")
@@ -170,7 +172,7 @@ def test_a_console_that_is_ended_is_not_started_again(tmp_path: Path) -> None:
     assert _ended(child.address)
 
 
-def test_lines_of_the_log_are_json_where_no_terminal_shows_them(
+def test_log_lines_are_json_without_a_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     _log_to_stderr()

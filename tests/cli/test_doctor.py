@@ -1,4 +1,4 @@
-"""`odradek doctor`: each trouble is found, with what to do, and a sound machine has none."""
+"""`odradek doctor`: each trouble is found with its remedy, and a sound machine has none."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def only_trouble(data_dir: Path, *arguments: str, code: int = 0) -> tuple[str, s
     return trouble
 
 
-def test_nothing_is_wrong_with_a_sound_machine(data_dir: Path) -> None:
+def test_a_sound_machine_has_no_findings(data_dir: Path) -> None:
     found = look(data_dir, "--strict")
     assert not troubles(found)
     checks = [each["check"] for each in found]
@@ -88,7 +88,7 @@ def test_nothing_is_wrong_with_a_sound_machine(data_dir: Path) -> None:
     assert not list(data_dir.iterdir()), "the scratch file of the flushes is removed"
 
 
-def test_text_for_people_ends_with_the_counts(data_dir: Path) -> None:
+def test_the_text_output_ends_with_the_counts(data_dir: Path) -> None:
     arguments = ["doctor", "--data-dir", str(data_dir), "--listen", LOOPBACK]
     text = Commands("").run(*arguments, "--set", "log.durability=page-cache")
     assert "-> log.durability=fsync, unless another copy exists" in text
@@ -115,7 +115,7 @@ def test_an_unknown_setting_is_a_warning(data_dir: Path) -> None:
 
 
 @pytest.mark.parametrize(("limit", "level", "code"), [(1024, "warning", 0), (64, "error", 1)])
-def test_a_low_limit_of_open_files(
+def test_a_low_limit_of_open_files_is_found(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch, limit: int, level: str, code: int
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
@@ -123,7 +123,7 @@ def test_a_low_limit_of_open_files(
 
 
 @pytest.mark.full
-def test_open_files_are_counted_by_partition(
+def test_the_needed_limit_of_open_files_grows_with_partitions(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (10_000, 10_000))
@@ -134,12 +134,12 @@ def test_open_files_are_counted_by_partition(
     assert (level, check) == ("warning", "open files") and "4,000 partitions" in text
 
 
-def test_little_memory(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_little_memory_is_a_warning(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_checks, "_container_memory_bytes", lambda: 100 << 20)
     assert only_trouble(data_dir) == ("warning", "memory", "100 MiB available")
 
 
-def test_a_clock_behind_the_data(data_dir: Path) -> None:
+def test_a_clock_behind_the_data_is_an_error(data_dir: Path) -> None:
     stored = data_dir / "orders-0"
     stored.mkdir()
     os.utime(stored, (0, time.time() + 3600))
@@ -147,7 +147,9 @@ def test_a_clock_behind_the_data(data_dir: Path) -> None:
     assert (level, check) == ("error", "clock") and "a file of the data was written at" in text
 
 
-def test_a_clock_that_nothing_keeps_right(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unsynchronized_clock_is_a_warning(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(doctor_checks, "_clock_is_adrift", lambda: True)
     assert only_trouble(data_dir)[:2] == ("warning", "clock")
 
@@ -159,7 +161,7 @@ def test_the_kernel_is_asked_about_the_clock() -> None:
 @pytest.mark.parametrize(
     ("free", "level", "code"), [(50 << 20, "error", 1), (500 << 20, "warning", 0)]
 )
-def test_little_room_on_the_disk(
+def test_little_room_on_the_disk_is_found(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch, free: int, level: str, code: int
 ) -> None:
     usage = Usage(100 << 30, (100 << 30) - free, free)
@@ -168,7 +170,7 @@ def test_little_room_on_the_disk(
 
 
 @pytest.mark.parametrize("kind", ["tmpfs", "nfs4", "fuse.sshfs"])
-def test_a_file_system_that_may_lose_data(
+def test_a_file_system_that_may_lose_data_is_a_warning(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setattr(doctor_checks, "_file_system", lambda _: kind)
@@ -182,13 +184,15 @@ def test_the_kind_of_a_file_system_is_read(monkeypatch: pytest.MonkeyPatch) -> N
     assert doctor_checks._file_system(Path("/proc/self")) == "proc"
 
 
-def test_a_slow_flush(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_flush_is_a_warning(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_checks, "_flush_times_ms", lambda _: [25.0] * 3)
     level, _, text = only_trouble(data_dir)
     assert level == "warning" and "25.00 ms" in text
 
 
-def test_a_disk_that_refuses_to_flush(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_refuses_to_flush_is_an_error(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(_: Path) -> list[float]:
         raise OSError(5, "Input/output error")
 
@@ -197,7 +201,7 @@ def test_a_disk_that_refuses_to_flush(data_dir: Path, monkeypatch: pytest.Monkey
     assert level == "error" and "Input/output error" in text
 
 
-def test_a_data_directory_that_is_a_file(tmp_path: Path) -> None:
+def test_a_data_directory_below_a_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     found = troubles(look(tmp_path / "file" / "data", code=1))
     assert ("error", f"disk of {tmp_path}/file/data") in [each[:2] for each in found]
@@ -208,13 +212,13 @@ def test_a_missing_data_directory_is_not_created(tmp_path: Path) -> None:
     assert not (tmp_path / "some").exists()
 
 
-def test_a_directory_that_others_may_read(data_dir: Path) -> None:
+def test_a_data_directory_open_to_others_is_a_warning(data_dir: Path) -> None:
     data_dir.chmod(0o755)
     level, _, text = only_trouble(data_dir)
     assert level == "warning" and "0755" in text
 
 
-def test_a_port_that_another_program_has(data_dir: Path) -> None:
+def test_a_port_in_use_is_an_error(data_dir: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         found = doctor(
@@ -225,14 +229,14 @@ def test_a_port_that_another_program_has(data_dir: Path) -> None:
     assert f"127.0.0.1:{port} cannot be opened" in text
 
 
-def test_an_advertised_name_without_an_address(data_dir: Path) -> None:
+def test_an_advertised_name_without_an_address_is_an_error(data_dir: Path) -> None:
     advertised = ["--set", "advertised.listeners=PLAINTEXT://no-such-host.invalid:9092"]
     level, check, text = only_trouble(data_dir, *advertised, code=1)
     assert (level, check) == ("error", "listener PLAINTEXT")
     assert "no-such-host.invalid has no address here" in text
 
 
-def test_an_advertised_name_that_is_each_clients_own_machine(data_dir: Path) -> None:
+def test_an_advertised_localhost_on_all_interfaces_is_a_warning(data_dir: Path) -> None:
     listeners = ["--set", "listeners=PLAINTEXT://0.0.0.0:0", "--set", "insecure.listeners=true"]
     advertised = ["--set", "advertised.listeners=PLAINTEXT://localhost:9092"]
     found = doctor("--data-dir", str(data_dir), *listeners, *advertised)
@@ -264,7 +268,7 @@ def tls(folder: Path, days: tuple[float, float], host: str = "127.0.0.1") -> lis
         ((-1, 1.5), "warning", "in 1 day"),
     ],
 )
-def test_a_certificate_out_of_its_dates(
+def test_a_certificate_outside_its_validity_is_found(
     tmp_path: Path, data_dir: Path, days: tuple[float, float], level: str, text: str
 ) -> None:
     code = int(level == "error")
@@ -273,14 +277,14 @@ def test_a_certificate_out_of_its_dates(
     assert trouble[:2] == (level, "certificate of SSL") and text in trouble[2]
 
 
-def test_a_certificate_for_another_name(tmp_path: Path, data_dir: Path) -> None:
+def test_a_certificate_for_another_name_is_a_warning(tmp_path: Path, data_dir: Path) -> None:
     found = doctor("--data-dir", str(data_dir), *tls(tmp_path, (-1, 300), "127.0.0.2"))
     ((level, check, text),) = troubles(found)
     assert (level, check) == ("warning", "certificate of SSL")
     assert "clients connect to 127.0.0.2" in text and "DNS:localhost" in text
 
 
-def test_a_keystore_that_is_missing(tmp_path: Path, data_dir: Path) -> None:
+def test_a_missing_keystore_is_an_error(tmp_path: Path, data_dir: Path) -> None:
     settings = tls(tmp_path, (-1, 300))
     (tmp_path / "broker.pem").unlink()
     found = doctor("--data-dir", str(data_dir), *settings, code=1)
@@ -298,7 +302,7 @@ def nowhere() -> Iterator[int]:
         yield bound.getsockname()[1]
 
 
-def test_a_running_broker_answers_where_it_says(data_dir: Path) -> None:
+def test_a_running_broker_answers_at_its_advertised_address(data_dir: Path) -> None:
     with SubprocessBroker(data_dir=data_dir) as broker:
         listeners = ["--set", f"listeners=PLAINTEXT://{broker.bootstrap}"]
         found = doctor("--data-dir", str(data_dir), *listeners)
@@ -311,7 +315,7 @@ def test_a_running_broker_answers_where_it_says(data_dir: Path) -> None:
         assert not troubles(seen)
 
 
-def test_a_running_broker_whose_advertised_address_leads_nowhere(
+def test_an_advertised_address_of_a_running_broker_that_is_unreachable_is_found(
     data_dir: Path, nowhere: int
 ) -> None:
     advertised = f"PLAINTEXT://127.0.0.1:{nowhere}"

@@ -57,7 +57,7 @@ def transactional(shell: Shell, name: str, client: str) -> confluent_kafka.Produ
 
 
 @pytest.mark.own_broker
-def test_who_fenced_whom(shell: Shell, unique_topic: str) -> None:
+def test_explain_names_the_producer_that_fenced_another(shell: Shell, unique_topic: str) -> None:
     shell.run("topic", "create", unique_topic)
     zombie = transactional(shell, unique_topic, "zombie")
     zombie.init_transactions(DEADLINE_S)
@@ -107,7 +107,7 @@ def test_who_fenced_whom(shell: Shell, unique_topic: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.own_broker
-def test_what_is_unknown_is_an_error(shell: Shell) -> None:
+def test_unknown_names_are_an_error(shell: Shell) -> None:
     shell.run("explain", "txn", "nobody", code=1)
     assert shell.stderr == "odradek: nothing is known of transactional id 'nobody'\n"
     shell.run("explain", "group", "nobody", code=1)
@@ -150,7 +150,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 @pytest.mark.full
-def test_g70_a_killed_member_and_a_restart(broker: BrokerProcess) -> None:
+def test_g70_explain_group_tells_of_a_killed_member_and_a_restart(broker: BrokerProcess) -> None:
     shell = Shell(broker.address)
     shell.run("topic", "create", "t", "--partitions", "2")
     victim = subprocess.Popen(
@@ -211,7 +211,7 @@ def test_g70_a_killed_member_and_a_restart(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.full
-def test_kip848_a_group_that_the_broker_assigns(broker: BrokerProcess) -> None:
+def test_kip848_explain_group_tells_of_assignments_by_the_broker(broker: BrokerProcess) -> None:
     shell = Shell(broker.address)
     shell.run("topic", "create", "t", "--partitions", "2")
     consumers: list[Any] = []
@@ -271,7 +271,7 @@ def test_kip848_a_group_that_the_broker_assigns(broker: BrokerProcess) -> None:
     ("kind", "instead"),
     [("txn", "txn describe"), ("producer", "txn list"), ("group", "group desc")],
 )
-def test_another_broker_keeps_no_history(
+def test_a_broker_without_history_is_an_error_with_an_alternative(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, kind: str, instead: str
 ) -> None:
     """Like Apache Kafka, this broker does not advertise the API."""
@@ -293,7 +293,7 @@ def test_another_broker_keeps_no_history(
 
 
 @pytest.mark.parametrize("limit", ["-1", "x"])
-def test_a_limit_that_cannot_be_asked_for_is_refused_before_anything_is_sent(limit: str) -> None:
+def test_an_invalid_limit_is_refused_before_any_request(limit: str) -> None:
     result = CliRunner().invoke(explain.app, ["txn", "x", "--limit", limit])
     assert result.exit_code == 2
     assert "--limit" in result.output
@@ -303,7 +303,7 @@ def test_a_limit_that_cannot_be_asked_for_is_refused_before_anything_is_sent(lim
 
 
 @pytest.mark.full
-def test_a_history_is_followed_from_before_its_beginning_and_over_a_restart(
+def test_follow_waits_for_the_first_event_and_survives_a_restart(
     broker: BrokerProcess,
 ) -> None:
     shell = Shell(broker.address)
@@ -340,7 +340,7 @@ def test_a_history_is_followed_from_before_its_beginning_and_over_a_restart(
 
 @pytest.mark.full
 @pytest.mark.own_broker
-def test_the_transaction_that_holds_a_partition_back_is_named(
+def test_the_transaction_that_delays_read_committed_is_named(
     shell: Shell, unique_topic: str
 ) -> None:
     shell.run("topic", "create", unique_topic)
@@ -360,7 +360,7 @@ def test_the_transaction_that_holds_a_partition_back_is_named(
 
 @pytest.mark.full
 @pytest.mark.own_broker
-def test_a_mirror_topic_and_its_source(shell: Shell, unique_topic: str) -> None:
+def test_explain_mirror_names_the_source_of_a_topic(shell: Shell, unique_topic: str) -> None:
     source = f"mirror.source=kafka:{'A' * 22}"
     shell.run("topic", "create", unique_topic, "--config", source)
     output = joined(shell.run("explain", "mirror", unique_topic))

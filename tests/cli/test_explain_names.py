@@ -26,7 +26,7 @@ def history(*events: HistoryEvent, started_ms: int = 0) -> HistoryDescription:
 # --- Names ---
 
 
-def test_members_are_named_by_their_clients_and_the_second_of_a_name_gets_a_number() -> None:
+def test_members_are_named_by_client_id_with_a_number_for_duplicates() -> None:
     names = MemberNames()
     assert names.see(f"{A} joined", {"member": A, "client": "client c at h"}) == [A]
     assert names.see(f"because of {B}, {A}", {}) == [B]
@@ -43,7 +43,7 @@ def test_members_are_named_by_their_clients_and_the_second_of_a_name_gets_a_numb
     )
 
 
-def test_an_id_inside_of_another_word_is_left_alone() -> None:
+def test_a_member_id_inside_another_word_is_not_replaced() -> None:
     names = MemberNames()
     names.see("", {"member": C, "client": "client dee at h"})
     assert names.short(f"x{C} {C}-1 {C}", {}) == f"x{C} {C}-1 dee"
@@ -57,14 +57,14 @@ def test_an_id_inside_of_another_word_is_left_alone() -> None:
         (f"client {'x' * 90} at h", "x" * 23 + "…"),
     ],
 )
-def test_odd_client_ids_become_names_that_can_be_read(client: str, name: str) -> None:
+def test_odd_client_ids_become_readable_names(client: str, name: str) -> None:
     names = MemberNames()
     names.see("", {"member": C, "client": client})
     assert names.legend([C])[0][0] == name
 
 
 @pytest.mark.full
-def test_names_stay_while_members_come() -> None:
+def test_names_of_members_stay_while_others_join() -> None:
     names = MemberNames()
     ids = [f"c-00000000-0000-4000-8000-{number:012x}" for number in range(200)]
     for each in ids:
@@ -75,7 +75,7 @@ def test_names_stay_while_members_come() -> None:
 # --- Lines ---
 
 
-def test_no_line_is_longer_than_100_whatever_the_names_are(
+def test_no_line_is_longer_than_100_columns_with_long_names(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     long = "n" * 260
@@ -101,7 +101,7 @@ def test_no_line_is_longer_than_100_whatever_the_names_are(
 # --- Following ---
 
 
-def test_only_what_came_since_the_last_look_is_new() -> None:
+def test_only_events_since_the_last_request_are_new() -> None:
     one, two, three = event(1, "a"), event(2, "b"), event(2, "c")
     assert explain._since(None, history(one)).events == [one]
     assert explain._since(history(one), history(one)).events == []

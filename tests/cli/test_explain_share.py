@@ -65,7 +65,9 @@ def rows(shell: Shell, *asked: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.full
-def test_h243_h244_h245_the_story_of_a_record(shell: Shell, unique_topic: str) -> None:
+def test_h243_h244_h245_explain_share_tells_each_delivery_of_a_record(
+    shell: Shell, unique_topic: str
+) -> None:
     asyncio.run(handled(shell.environment["ODRADEK_BOOTSTRAP"], unique_topic))
     record = (unique_topic, "--topic", unique_topic, "--offset")
     output = re.sub(r"\n +", " ", shell.run("explain", "share", *record, "0").decode())
@@ -100,7 +102,7 @@ def test_h243_h244_h245_the_story_of_a_record(shell: Shell, unique_topic: str) -
 
 
 @pytest.mark.full
-def test_h243_a_member_that_left(shell: Shell, unique_topic: str) -> None:
+def test_h243_explain_share_tells_of_a_member_that_left(shell: Shell, unique_topic: str) -> None:
     asyncio.run(handled(shell.environment["ODRADEK_BOOTSTRAP"], unique_topic))
     found = rows(shell, unique_topic, "--topic", unique_topic, "--offset", "2")
     told = [row["text"] for row in found if row["type"] == "event"]
@@ -109,7 +111,9 @@ def test_h243_a_member_that_left(shell: Shell, unique_topic: str) -> None:
 
 
 @pytest.mark.full
-def test_h246_what_cannot_be_explained(shell: Shell, unique_topic: str) -> None:
+def test_h246_missing_records_and_groups_cannot_be_explained(
+    shell: Shell, unique_topic: str
+) -> None:
     asyncio.run(handled(shell.environment["ODRADEK_BOOTSTRAP"], unique_topic))
     shell.run("explain", "share", unique_topic, "--offset", "0", code=2)
     assert "--topic" in shell.stderr
@@ -125,7 +129,7 @@ def test_h246_what_cannot_be_explained(shell: Shell, unique_topic: str) -> None:
 
 
 @pytest.mark.full
-def test_h245_a_share_group(shell: Shell, unique_topic: str) -> None:
+def test_h245_explain_share_describes_a_share_group(shell: Shell, unique_topic: str) -> None:
     asyncio.run(handled(shell.environment["ODRADEK_BOOTSTRAP"], unique_topic))
     assert shell.run("explain", "share", unique_topic).startswith(b"group " + unique_topic.encode())
     names = [row["name"] for row in rows(shell, unique_topic) if row["type"] == "now"]

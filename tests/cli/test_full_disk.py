@@ -63,14 +63,14 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Runnin
     running.stop()
 
 
-def test_a_trim_is_refused_once(running: _Running) -> None:
+def test_topic_trim_on_a_full_disk_is_refused_once(running: _Running) -> None:
     running.commands.run("topic", "trim", "t", "--all", "--execute", code=1)
     said = running.commands.stderr
     assert "where 1 partition would begin cannot be written down" in said
     assert FULL in said
 
 
-def test_a_member_that_cannot_join_says_why(
+def test_consume_names_the_full_disk_that_prevents_a_join(
     running: _Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consume, "_JOIN_PATIENCE_S", 0.2)
@@ -80,5 +80,5 @@ def test_a_member_that_cannot_join_says_why(
     assert FULL in running.commands.stderr
 
 
-def test_records_are_read_without_a_group(running: _Running) -> None:
+def test_records_on_a_full_disk_are_read_without_a_group(running: _Running) -> None:
     assert running.commands.run("consume", "t", "--exit").splitlines() == ["one", "two"]

@@ -104,7 +104,7 @@ def labels_on_the_page(metric: str) -> set[str]:
 
 
 @pytest.mark.parametrize("expression", [*ALERT_EXPRESSIONS, *PANEL_EXPRESSIONS])
-def test_an_expression_asks_for_what_a_broker_has(
+def test_expressions_use_metrics_and_labels_of_the_broker(
     expression: str, labels_of: dict[str, set[str]]
 ) -> None:
     asked = list(selectors(expression))
@@ -118,12 +118,12 @@ def test_an_expression_asks_for_what_a_broker_has(
 
 
 @pytest.mark.parametrize("expression", ["rate(odradek_nothing[5m]", "sum by (a (b)"])
-def test_an_invalid_expression_would_be_found(expression: str) -> None:
+def test_an_invalid_expression_is_found(expression: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         list(selectors(expression))
 
 
-def test_legends_and_texts_name_labels_that_the_expression_has(
+def test_legends_and_texts_name_labels_of_their_expression(
     labels_of: dict[str, set[str]],
 ) -> None:
     texts = [(alert.expression, alert.summary + alert.remedy) for alert in ALERTS]
@@ -146,12 +146,12 @@ def test_legends_and_texts_name_labels_that_the_expression_has(
 # --- The files ------------------------------------------------------------------------------------
 
 
-def test_the_files_in_the_repository_are_those_that_are_generated() -> None:
+def test_the_generated_files_in_the_repository_are_up_to_date() -> None:
     assert (OPERATE / "prometheus-alerts.yml").read_text("utf-8") == generated("prometheus-alerts")
     assert (OPERATE / "grafana-dashboard.json").read_text("utf-8") == generated("grafana-dashboard")
 
 
-def test_alerts_are_rules_of_prometheus() -> None:
+def test_alerts_have_the_form_of_prometheus_rules() -> None:
     (group,) = yaml.safe_load(alert_rules())["groups"]
     assert group["name"] == "odradek"
     assert [rule["alert"] for rule in group["rules"]] == [alert.name for alert in ALERTS]
@@ -164,7 +164,7 @@ def test_alerts_are_rules_of_prometheus() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_alerts_cover_the_page() -> None:
+def test_every_metric_to_alert_on_has_an_alert() -> None:
     """Each metric of the page's table of alerts has an alert."""
     page = (OPERATE / "monitoring.md").read_text("utf-8")
     table = page.split("## What to alert on")[1].split("\n## ")[0]
@@ -195,7 +195,7 @@ def test_panels_of_the_dashboard_do_not_overlap() -> None:
 # --- The unit -------------------------------------------------------------------------------------
 
 
-def test_the_unit_runs_this_installation(tmp_path: Path) -> None:
+def test_the_systemd_unit_runs_this_installation(tmp_path: Path) -> None:
     config = tmp_path / "server.properties"
     text = generated("systemd-unit", "--config", str(config), "--user", "kafka")
     unit = configparser.ConfigParser()
@@ -208,7 +208,7 @@ def test_the_unit_runs_this_installation(tmp_path: Path) -> None:
     assert arguments[-5:] == ["serve", "--config", str(config), "--data-dir", "/var/lib/odradek"]
 
 
-def test_the_page_on_services_shows_the_unit() -> None:
+def test_the_page_on_services_shows_the_systemd_unit() -> None:
     page = (OPERATE / "service.md").read_text("utf-8")
     shown = page.split("```text\n[Unit]")[1].split("```")[0]
     made = generated("systemd-unit", "--config", "/etc/odradek/server.properties")
@@ -226,7 +226,7 @@ def test_a_unit_that_systemd_would_misread_is_refused(arguments: list[str]) -> N
 
 
 @pytest.mark.full
-def test_promtool_takes_the_alerts(tmp_path: Path) -> None:
+def test_promtool_accepts_the_alerts(tmp_path: Path) -> None:
     """Prometheus' own checker, where it is installed."""
     promtool = shutil.which("promtool")
     if promtool is None:

@@ -54,7 +54,7 @@ def rows(out: bytes) -> list[dict[str, Any]]:
 
 
 @pytest.mark.full
-def test_list(shell: Shell, topic: str) -> None:
+def test_groups_are_listed_by_state_and_type(shell: Shell, topic: str) -> None:
     assert topic in shell.run("group", "list").decode().split()
     (head, *lines) = table(shell.run("group", "list", "-v", "--state", "empty"))
     assert head == ["GROUP", "TYPE", "PROTOCOL", "STATE", "COORDINATOR-ID"]
@@ -68,7 +68,7 @@ def test_list(shell: Shell, topic: str) -> None:
 
 
 @pytest.mark.full
-def test_describe_a_group_without_members(shell: Shell, topic: str) -> None:
+def test_group_describe_shows_offsets_and_lag_without_members(shell: Shell, topic: str) -> None:
     out = shell.run("group", "describe", topic)
     assert table(out) == [
         ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID",
@@ -84,14 +84,14 @@ def test_describe_a_group_without_members(shell: Shell, topic: str) -> None:
 
 
 @pytest.mark.own_broker
-def test_describe_a_group_has_the_brokers_verdict(shell: Shell, topic: str) -> None:
+def test_group_describe_shows_the_verdict_of_the_broker(shell: Shell, topic: str) -> None:
     shell.run("group", "describe", topic)
     assert shell.stderr.endswith(f"group '{topic}' is OK: it keeps up in all 2 partitions\n")
     (row,) = rows(shell.run("group", "describe", topic, "--json"))
     assert row["verdict"] == {"status": "OK", "text": "OK: it keeps up in all 2 partitions"}
 
 
-def test_a_broker_without_verdicts_has_none(
+def test_group_describe_shows_no_verdict_of_other_brokers(
     shell: Shell, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As Apache Kafka, which does not know the request."""
@@ -107,7 +107,7 @@ def test_a_broker_without_verdicts_has_none(
 
 
 @pytest.mark.full
-async def test_describe_a_group_with_members(shell: Shell, topic: str) -> None:
+async def test_group_describe_shows_members_and_assignments(shell: Shell, topic: str) -> None:
     bootstrap = shell.environment["ODRADEK_BOOTSTRAP"]
     async with Consumer(
         topic, bootstrap_servers=bootstrap, group_id=topic, client_id="app", group_instance_id="one"
@@ -154,7 +154,7 @@ def test_a_reset_is_a_plan_until_it_is_executed(shell: Shell, topic: str) -> Non
 
 
 @pytest.mark.full
-def test_reset_by_time(shell: Shell, topic: str) -> None:
+def test_offsets_are_reset_by_time(shell: Shell, topic: str) -> None:
     reset = ("group", "reset-offsets", topic, "--all-topics", "--execute", "--json")
     found = rows(shell.run(*reset, "--to-datetime", "2020-01-01T00:00:00Z"))
     assert [each["new_offset"] for each in found] == [0, 0]
@@ -165,7 +165,9 @@ def test_reset_by_time(shell: Shell, topic: str) -> None:
 
 
 @pytest.mark.full
-def test_export_and_from_file(shell: Shell, topic: str, tmp_path: Path) -> None:
+def test_exported_offsets_are_restored_from_a_file(
+    shell: Shell, topic: str, tmp_path: Path
+) -> None:
     plan = shell.run("group", "reset-offsets", topic, "--all-topics", "--to-current", "--export")
     assert plan.decode() == f"{topic},0,100\n{topic},1,10\n"
     shell.run("group", "reset-offsets", topic, "--all-topics", "--to-earliest", "--execute")
@@ -180,7 +182,7 @@ def test_export_and_from_file(shell: Shell, topic: str, tmp_path: Path) -> None:
     assert "line 1" in shell.stderr
 
 
-def test_reset_makes_a_group_and_delete_ends_it(shell: Shell, topic: str) -> None:
+def test_reset_offsets_creates_a_group_and_delete_removes_it(shell: Shell, topic: str) -> None:
     group = f"{topic}-new"
     reset = ("group", "reset-offsets", group, "--topic", topic)
     shell.run(*reset, "--shift-by", "1", code=1)
@@ -209,7 +211,7 @@ def test_reset_makes_a_group_and_delete_ends_it(shell: Shell, topic: str) -> Non
         (("--topic", "t", "--to-latest", "--json", "--export"), "ask for one"),
     ],
 )
-def test_what_is_wrong_is_said_before_anyone_is_asked(
+def test_wrong_reset_options_are_refused_before_any_request(
     arguments: tuple[str, ...], said: str
 ) -> None:
     done = CliRunner().invoke(app, ["reset-offsets", "g", *arguments])
@@ -221,7 +223,7 @@ def test_offsets_of_a_group_that_does_not_exist_are_not_deleted(shell: Shell) ->
     assert "no-such-group" in shell.stderr and "GROUP_ID_NOT_FOUND" in shell.stderr
 
 
-def test_nothing_to_reset_and_nothing_to_delete_there_are_errors(
+def test_resets_and_deletions_without_offsets_are_errors(
     odradek_broker_session: SubprocessBroker, topic: str, tmp_path: Path
 ) -> None:
     odradek = Commands(odradek_broker_session.bootstrap)
@@ -250,7 +252,7 @@ def test_nothing_to_reset_and_nothing_to_delete_there_are_errors(
 
 
 @pytest.mark.full
-def test_what_does_not_exist(shell: Shell, topic: str) -> None:
+def test_missing_topics_and_partitions_are_errors(shell: Shell, topic: str) -> None:
     reset = ("group", "reset-offsets", topic, "--to-latest", "--topic")
     assert shell.run(*reset, f"{topic}-nowhere", code=1) == b""
     assert "does not have this topic" in shell.stderr
@@ -284,7 +286,7 @@ def test_consume_commits_and_leaves_on_a_signal(
 
 
 @pytest.mark.full
-def test_consume_ends_on_a_full_disk_and_says_that_it_has_not_committed(
+def test_consume_on_a_full_disk_ends_and_tells_of_the_failed_commit(
     tmp_path: Path, unique_topic: str
 ) -> None:
     with SubprocessBroker(data_dir=tmp_path / "data", testing=True) as broker:
@@ -310,7 +312,7 @@ def test_consume_ends_on_a_full_disk_and_says_that_it_has_not_committed(
 
 
 @pytest.mark.full
-def test_k40_what_was_not_printed_is_not_committed(shell: Shell, topic: str) -> None:
+def test_k40_records_that_were_not_printed_are_not_committed(shell: Shell, topic: str) -> None:
     """One poll returns more records than wanted: behind the end, or beyond the count."""
     between_ms = int(time.time() * 1000) + 1
     shell.run("produce", topic, "-p", "1", stdin=b"later\n" * 5)

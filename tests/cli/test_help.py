@@ -35,12 +35,12 @@ def test_help_shows_flags_as_flags_and_has_no_boxes(words: list[str]) -> None:
     assert f"Usage: odradek {' '.join(words)}".rstrip() in done.stdout
 
 
-def test_help_keeps_brackets() -> None:
+def test_help_keeps_square_brackets() -> None:
     done = CliRunner().invoke(build_app(["demo"]), ["demo", "--help"])
     assert "pip install 'odradek[demo]'" in done.stdout
 
 
-def test_help_of_everything_has_each_command_under_its_heading() -> None:
+def test_the_main_help_has_each_command_under_its_heading() -> None:
     lines = CliRunner().invoke(build_app(["--help"]), ["--help"]).stdout.splitlines()
     for row in COMMANDS:
         heading = lines.index(f"{row.panel}:")
@@ -50,7 +50,7 @@ def test_help_of_everything_has_each_command_under_its_heading() -> None:
 @pytest.mark.parametrize(
     "words", [["produce"], ["consume"], ["topic", "create"], ["acl", "add"]], ids=" ".join
 )
-def test_help_has_each_example_on_a_line_of_its_own(words: list[str]) -> None:
+def test_help_has_each_example_on_its_own_line(words: list[str]) -> None:
     lines = CliRunner().invoke(build_app(), [*words, "--help"]).stdout.splitlines()
     commands = [line.partition(" | ")[2] or line.strip() for line in lines]
     assert sum(each.startswith(f"odradek {' '.join(words)} ") for each in commands) >= 3

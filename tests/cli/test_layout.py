@@ -20,7 +20,7 @@ def widest(lines: list[str]) -> int:
     return max(map(len, lines))
 
 
-def test_text_has_100_columns_in_a_pipe_and_is_as_wide_as_a_terminal(
+def test_text_is_100_columns_wide_in_a_pipe_and_fits_a_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
@@ -31,7 +31,7 @@ def test_text_has_100_columns_in_a_pipe_and_is_as_wide_as_a_terminal(
     assert widest(layout.wrap("word " * 90)) == 159
 
 
-def test_names_are_not_broken_at_hyphens_and_words_that_are_too_long_are_broken() -> None:
+def test_wrapping_breaks_no_names_at_hyphens_but_words_that_are_too_long() -> None:
     name = "a-" * 40
     assert layout.wrap(f"{'word ' * 10}{name}", "now  ") == [f"now {' word' * 10}", f"     {name}"]
     assert widest(layout.wrap(LONG, "  ")) == 100
@@ -59,6 +59,6 @@ def test_a_table_folds_its_widest_columns_to_fit_a_terminal() -> None:
 
 
 @pytest.mark.usefixtures("terminal")
-def test_more_columns_than_fit_are_left_as_narrow_as_may_be() -> None:
+def test_columns_that_cannot_fit_are_as_narrow_as_possible() -> None:
     lines = layout.table_lines([["y" * 30] * 9])
     assert widest(lines) == 9 * 12 + 8 * 2

@@ -56,7 +56,9 @@ def _settings(folder: Path, a: Path, b: Path) -> Path:
     return path
 
 
-def test_l41_all_of_them_together_are_sound(dirs: tuple[Path, Path], tmp_path: Path) -> None:
+def test_l41_all_data_directories_together_are_sound(
+    dirs: tuple[Path, Path], tmp_path: Path
+) -> None:
     a, b = dirs
     assert {"t-0", "__cluster_metadata-0", "meta.properties"} <= _names(a)
     assert {"t-1", "meta.properties", ".kafka_cleanshutdown"} <= _names(b)
@@ -64,7 +66,7 @@ def test_l41_all_of_them_together_are_sound(dirs: tuple[Path, Path], tmp_path: P
     assert _verify("--config", _settings(tmp_path, a, b), code=0) == []
 
 
-def test_l43_one_that_is_not_named_is_missed(dirs: tuple[Path, Path]) -> None:
+def test_l43_log_verify_misses_a_data_directory_that_is_not_given(dirs: tuple[Path, Path]) -> None:
     (found,) = _verify(dirs[0], code=2)
     assert found["file"].endswith("a/meta.properties")
     assert found["problem"].startswith(
@@ -73,7 +75,9 @@ def test_l43_one_that_is_not_named_is_missed(dirs: tuple[Path, Path]) -> None:
     assert any("__cluster_metadata-0" in each["file"] for each in _verify(dirs[1], code=2))
 
 
-def test_l41_what_keeps_the_broker_from_its_start_is_found(dirs: tuple[Path, Path]) -> None:
+def test_l41_log_verify_finds_duplicate_partitions_and_directory_ids(
+    dirs: tuple[Path, Path],
+) -> None:
     a, b = dirs
     shutil.copytree(a / "t-0", b / "t-0")
     (found,) = [each for each in _verify(a, b, code=2) if each["severity"] == "damaged"]
@@ -97,7 +101,7 @@ def test_log_dump_takes_the_settings_file(dirs: tuple[Path, Path], tmp_path: Pat
 
 
 @pytest.mark.parametrize("command", ["dump", "verify"])
-def test_either_directories_or_a_settings_file(
+def test_data_directories_and_a_settings_file_exclude_each_other(
     command: str, dirs: tuple[Path, Path], tmp_path: Path
 ) -> None:
     ODRADEK.run("log", command, code=2)

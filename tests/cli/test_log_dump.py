@@ -34,7 +34,7 @@ def _rows(*arguments: Path | str, code: int = 0) -> list[dict[str, Any]]:
     return [json.loads(line) for line in printed.splitlines()]
 
 
-def test_a_data_directory_has_rows_of_every_kind_of_file(data: Path) -> None:
+def test_log_dump_has_rows_of_every_kind_of_file(data: Path) -> None:
     rows = _rows(data, "--records")
     assert {row["kind"] for row in rows} == {
         *("batch", "record", "offset-index-entry", "time-index-entry", "aborted-transaction"),
@@ -52,7 +52,7 @@ def test_a_data_directory_has_rows_of_every_kind_of_file(data: Path) -> None:
     assert {path.name for path in without_rows} <= allowed
 
 
-def test_batches_and_records_add_up(data: Path) -> None:
+def test_record_counts_of_batches_match_the_records(data: Path) -> None:
     rows = _rows(data / f"{FRUIT}-0", "--records", "--only", "log")
     batches = [row for row in rows if row["kind"] == "batch"]
     records = [row for row in rows if row["kind"] == "record"]
@@ -65,7 +65,7 @@ def test_batches_and_records_add_up(data: Path) -> None:
     assert {row["key"]["type"] for row in control} == {"COMMIT", "ABORT"}
 
 
-def test_records_of_the_brokers_own_topics_are_decoded(data: Path) -> None:
+def test_records_of_internal_topics_are_decoded(data: Path) -> None:
     rows = [row for row in _rows(data, "--records", "--only", "log") if row["kind"] == "record"]
 
     def of(topic: str) -> list[dict[str, Any]]:
@@ -97,7 +97,7 @@ def test_records_of_the_brokers_own_topics_are_decoded(data: Path) -> None:
     assert member["subscription"]["topics"] == [FRUIT]
 
 
-def test_limits(data: Path) -> None:
+def test_offset_and_count_limit_the_dump(data: Path) -> None:
     directory = data / f"{MONEY}-0"
     assert [
         row["base_offset"] for row in _rows(directory / f"{FIRST}.log", "-o", "3", "-c", "2")
@@ -124,9 +124,7 @@ def test_tables_have_a_heading_for_each_file(data: Path) -> None:
     assert heading.index("POSITION") == row.index(" 0  ", heading.index("POSITION") - 1) + 1
 
 
-def test_on_a_terminal_no_line_is_wider_than_it(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_line_is_wider_than_the_terminal(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     piped = ODRADEK.run("log", "dump", str(data), "--records")
     assert "BASE-OFFSET  LAST-OFFSET" in piped and max(map(len, piped.splitlines())) > 200
     monkeypatch.setattr(layout, "columns", lambda: 100)
@@ -145,7 +143,7 @@ def test_on_a_terminal_no_line_is_wider_than_it(
     assert records(shown) == records(piped)
 
 
-def test_a_value_neither_ends_a_line_nor_moves_the_cursor(tmp_path: Path) -> None:
+def test_control_characters_in_values_are_escaped(tmp_path: Path) -> None:
     path = tmp_path / "t-0" / f"{FIRST}.log"
     path.parent.mkdir()
     path.write_bytes(simple_batch([(b"k\x1b[2J", b"a\nb\tc")], 1_700_000_000_000))
@@ -155,7 +153,7 @@ def test_a_value_neither_ends_a_line_nor_moves_the_cursor(tmp_path: Path) -> Non
     assert record["value"] == "a\nb\tc"
 
 
-def test_damage_is_named_and_what_follows_is_shown(data: Path, tmp_path: Path) -> None:
+def test_a_damaged_batch_is_named_and_later_ones_are_shown(data: Path, tmp_path: Path) -> None:
     copy = tmp_path / f"{FIRST}.log"
     content = bytearray((data / f"{MONEY}-0" / copy.name).read_bytes())
     batches = _rows(data / f"{MONEY}-0" / copy.name)
@@ -183,7 +181,9 @@ def test_damage_is_named_and_what_follows_is_shown(data: Path, tmp_path: Path) -
         ("quorum-state", b"[" * 100_000, "no JSON"),
     ],
 )
-def test_damaged_files_are_one_line(tmp_path: Path, name: str, content: bytes, says: str) -> None:
+def test_damaged_files_are_one_line_on_stderr(
+    tmp_path: Path, name: str, content: bytes, says: str
+) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     assert _rows(path, code=1) == []
@@ -191,14 +191,14 @@ def test_damaged_files_are_one_line(tmp_path: Path, name: str, content: bytes, s
     assert len(ODRADEK.stderr.splitlines()) == 1
 
 
-def test_what_is_no_file_of_a_log_is_refused(tmp_path: Path) -> None:
+def test_files_that_are_not_of_a_log_are_refused(tmp_path: Path) -> None:
     (tmp_path / "odd.txt").touch()
     ODRADEK.run("log", "dump", str(tmp_path / "odd.txt"), code=2)
     ODRADEK.run("log", "dump", str(tmp_path), code=1)
 
 
 @pytest.mark.full
-def test_a_running_broker_is_not_disturbed(data: Path, tmp_path: Path) -> None:
+def test_log_dump_does_not_disturb_a_running_broker(data: Path, tmp_path: Path) -> None:
     copy = tmp_path / "data"
     shutil.copytree(data, copy)
 
@@ -210,7 +210,7 @@ def test_a_running_broker_is_not_disturbed(data: Path, tmp_path: Path) -> None:
         assert rows[-1]["value"] == "more"
 
 
-def test_nothing_can_be_written_through_read_only_files(tmp_path: Path) -> None:
+def test_read_only_files_refuse_every_change(tmp_path: Path) -> None:
     files, path = ReadOnlyFiles(), str(tmp_path / "x")
     with pytest.raises(FileNotFoundError):
         files.open(path, create=True)
@@ -232,7 +232,7 @@ def test_nothing_can_be_written_through_read_only_files(tmp_path: Path) -> None:
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("x", "text")]
 
 
-def test_unknown_types_and_versions_stay_bytes() -> None:
+def test_records_of_unknown_types_and_versions_stay_bytes() -> None:
     key = b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x00"
     assert decode_record("__consumer_offsets", b"\x00\x63?", b"v") == (b"\x00\x63?", b"v")
     decoded, value = decode_record("__consumer_offsets", key, b"\x00\x63?")

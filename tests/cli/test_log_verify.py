@@ -233,13 +233,13 @@ NOTES: list[tuple[Callable[[Path], None], str]] = [
 ]
 
 
-def test_a_directory_that_was_left_by_a_clean_stop_is_sound(stopped: Path) -> None:
+def test_a_directory_after_a_clean_stop_is_sound(stopped: Path) -> None:
     assert _verify(stopped, 0) == []
     assert "13 partitions" in ODRADEK.stderr and "sound" in ODRADEK.stderr
 
 
 @pytest.mark.parametrize(("left", "damage", "says"), budget.of_which(DAMAGED, DAMAGED[::2]))
-def test_damage_is_found_and_its_remedy_said(
+def test_damage_is_found_with_its_remedy(
     left: str, damage: Callable[[Path], None], says: str, request: pytest.FixtureRequest
 ) -> None:
     data: Path = request.getfixturevalue(left)
@@ -252,7 +252,7 @@ def test_damage_is_found_and_its_remedy_said(
 
 @pytest.mark.full
 @pytest.mark.parametrize(("left", "damage", "says"), budget.of_which(RECOVERABLE, RECOVERABLE[::2]))
-def test_a_start_repairs_what_is_called_recoverable(
+def test_a_start_repairs_recoverable_damage(
     left: str, damage: Callable[[Path], None], says: str, request: pytest.FixtureRequest
 ) -> None:
     data: Path = request.getfixturevalue(left)
@@ -267,26 +267,28 @@ def test_a_start_repairs_what_is_called_recoverable(
 
 @pytest.mark.full
 @pytest.mark.parametrize(("leave", "says"), NOTES)
-def test_leftovers_are_explained(stopped: Path, leave: Callable[[Path], None], says: str) -> None:
+def test_leftover_files_are_explained(
+    stopped: Path, leave: Callable[[Path], None], says: str
+) -> None:
     leave(stopped)
     (row,) = _verify(stopped, 0)
     assert (row["severity"], says in str(row)) == ("note", True)
 
 
-def test_one_partition_alone(stopped: Path) -> None:
+def test_a_single_partition_can_be_verified(stopped: Path) -> None:
     assert _verify(stopped / f"{MONEY}-0", 0) == []
     _flip_in_a_closed_segment(stopped)
     assert _verify(stopped / f"{MONEY}-0", 2)
 
 
-def test_what_is_no_data_directory_cannot_be_verified(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_data_directory_cannot_be_verified(tmp_path: Path) -> None:
     _verify(tmp_path, 3)
     assert "there are no partitions" in ODRADEK.stderr
     _verify(tmp_path / "nowhere", 3)
     assert "nowhere: No such file or directory" in ODRADEK.stderr
 
 
-def test_a_directory_whose_broker_runs_is_refused_unless_wanted(stopped: Path) -> None:
+def test_the_directory_of_a_running_broker_needs_the_option_running(stopped: Path) -> None:
     with data_directory_broker(stopped):
         assert _verify(stopped, 3) == []
         assert "a broker is running on" in ODRADEK.stderr
@@ -345,7 +347,7 @@ def test_metadata_snapshots_are_checked_and_replayed(tmp_path: Path) -> None:
     assert "no snapshot stands for what was before" in str(_verify(data, 2))
 
 
-def test_a_swap_of_compaction_that_was_not_finished_is_left_to_the_next_start(
+def test_an_unfinished_compaction_swap_is_left_to_the_next_start(
     killed: Path,
 ) -> None:
     directory = killed / f"{FRUIT}-0"
@@ -417,7 +419,7 @@ def _damage_at_random(data: Path, chance: random.Random) -> str:
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", budget.of_which(range(60), range(12)))
-def test_whatever_happens_to_a_file_the_verdict_holds(
+def test_verdicts_on_random_damage_hold_at_the_next_start(
     seed: int, written_data: WrittenData, tmp_path: Path
 ) -> None:
     """A start changes no record of a sound directory. A recoverable directory is sound after a
@@ -443,7 +445,7 @@ def test_whatever_happens_to_a_file_the_verdict_holds(
     assert not lost or "cuts the log here" in str(found), (what, lost)
 
 
-def test_every_topic_is_looked_at(stopped: Path) -> None:
+def test_damage_in_any_topic_is_found(stopped: Path) -> None:
     for topic in (FRUIT, MONEY, TRIMMED, STAMPED):
         copy = stopped.parent / f"{topic}-data"
         shutil.copytree(stopped, copy)

@@ -102,7 +102,7 @@ async def test_every_tool_answers(live_bootstrap: str, orders: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.own_broker
-async def test_the_broker_explains(live_bootstrap: str, orders: str) -> None:
+async def test_explain_returns_the_history_of_a_name(live_bootstrap: str, orders: str) -> None:
     group = f"{orders}-readers"
     async with Consumer(orders, bootstrap_servers=live_bootstrap, group_id=group) as consumer:
         await consumer.getmany(timeout_ms=30_000)
@@ -163,7 +163,9 @@ async def test_values_are_masked_and_keep_their_shape(live_bootstrap: str, order
 
 
 @pytest.mark.full
-async def test_values_are_shown_on_order_within_bounds(live_bootstrap: str, orders: str) -> None:
+async def test_values_are_shown_with_show_values_within_bounds(
+    live_bootstrap: str, orders: str
+) -> None:
     async with served(live_bootstrap, "--show-values", "--hide-field", "who") as client:
         sample = await ask(client, "sample_records", topic=orders, partition=1, offset=1, count=2)
         assert [each["offset"] for each in sample["records"]] == [1, 2]
@@ -217,7 +219,7 @@ NEITHER = {
 }  # fmt: skip
 
 
-def test_no_call_that_changes_something_is_reachable() -> None:
+def test_no_changing_call_of_the_admin_is_reachable() -> None:
     public = {name for name, _ in inspect.getmembers(Admin) if not name.startswith("_")}
     assert public - NEITHER == READS | CHANGES
     reader = read_only(Admin(bootstrap_servers="127.0.0.1:1"))
@@ -232,7 +234,7 @@ def test_no_call_that_changes_something_is_reachable() -> None:
 
 @pytest.mark.full
 @pytest.mark.own_broker
-async def test_requests_of_the_tools_are_those_that_read(live_bootstrap: str, orders: str) -> None:
+async def test_the_tools_send_only_reading_requests(live_bootstrap: str, orders: str) -> None:
     from odradek_client.admin.broker import Section
 
     async def requests() -> dict[str, int]:
@@ -276,7 +278,7 @@ async def test_requests_of_the_tools_are_those_that_read(live_bootstrap: str, or
         (Masks(True, ["*"], ["a"]), {"a": "<object>", "n": None, "t": True}),
     ],
 )  # fmt: skip
-def test_masks(masks: Masks, shown: Any) -> None:
+def test_masks_keep_the_shape_of_values(masks: Masks, shown: Any) -> None:
     assert masks.apply({"a": {"b": 1, "c": [{"d": "xy"}]}, "n": None, "t": True}) == shown
 
 
@@ -298,7 +300,7 @@ def test_an_answer_that_is_too_long_is_refused() -> None:
         answer(["x" * 300_000])
 
 
-def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_the_package_mcp_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mcp.server", None)
     odradek = Commands("127.0.0.1:1")
     odradek.run("mcp", code=1)

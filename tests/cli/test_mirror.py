@@ -103,7 +103,7 @@ async def _check_group_settings(admin: Admin) -> None:
 
 
 @pytest.mark.full
-async def test_the_plan_says_what_is_done_and_changes_nothing(
+async def test_a_plan_lists_the_actions_and_changes_nothing(
     filled: SubprocessBroker, odradek_broker: SubprocessBroker
 ) -> None:
     shown = _mirror(*_both(filled, odradek_broker), "--plan", "--json")
@@ -122,7 +122,7 @@ async def test_the_plan_says_what_is_done_and_changes_nothing(
         assert await admin.list_topics() == []
 
 
-async def test_same_offsets_records_and_groups_are_copied_and_again_without_work(
+async def test_same_offsets_copies_records_and_groups_and_can_be_repeated(
     filled: SubprocessBroker, odradek_broker: SubprocessBroker
 ) -> None:
     options = _both(filled, odradek_broker)
@@ -254,7 +254,7 @@ def test_a_mirror_that_follows_ends_with_the_code_of_its_signal(
 
 
 @pytest.mark.full
-async def test_an_open_transaction_is_named_when_it_does_not_end(
+async def test_an_open_transaction_that_does_not_end_is_named(
     filled: SubprocessBroker, odradek_broker: SubprocessBroker
 ) -> None:
     async with Admin(bootstrap_servers=filled.bootstrap) as admin:
@@ -276,7 +276,7 @@ async def test_an_open_transaction_is_named_when_it_does_not_end(
 
 
 @pytest.mark.full
-def test_two_different_clusters_are_needed(source: SubprocessBroker, tmp_path: Path) -> None:
+def test_a_mirror_needs_two_different_clusters(source: SubprocessBroker, tmp_path: Path) -> None:
     same = _mirror("--from", source.bootstrap, "--to", source.bootstrap)
     assert same.returncode == 1
     assert "the same cluster" in same.stderr

@@ -96,7 +96,7 @@ def test_plain_topics_are_compared_record_by_record(
     assert "same-offsets" in told
 
 
-def test_groups_must_have_the_same_offsets_unless_they_have_gone_on(
+def test_a_group_offset_at_the_target_may_be_ahead_but_not_behind(
     source: str, target: str, unique_topic: str
 ) -> None:
     tp = TopicPartition(unique_topic, 0)
@@ -131,9 +131,7 @@ def _configure(bootstrap: str, group: str, **values: str | None) -> None:
     asyncio.run(configure())
 
 
-def test_settings_of_groups_must_hold_at_the_target(
-    source: str, target: str, unique_topic: str
-) -> None:
+def test_settings_of_groups_are_compared(source: str, target: str, unique_topic: str) -> None:
     """The group has neither members nor offsets."""
     for bootstrap in (source, target):
         _write(bootstrap, unique_topic, ROWS)
@@ -171,7 +169,7 @@ def test_settings_of_groups_must_hold_at_the_target(
 
 
 @pytest.mark.full
-def test_copies_of_the_mode_exactly_once_are_compared_by_their_map(
+def test_exactly_once_copies_are_compared_by_their_run_map(
     source: str, target: str, unique_topic: str
 ) -> None:
     asyncio.run(_fill(source, unique_topic))
@@ -215,7 +213,9 @@ async def _write_one(bootstrap: str, topic: str, partition: int) -> int:
 
 
 @pytest.mark.full
-def test_what_cannot_be_compared_ends_with_2(source: str, target: str, unique_topic: str) -> None:
+def test_a_comparison_that_is_not_possible_exits_2(
+    source: str, target: str, unique_topic: str
+) -> None:
     sides = "--from", source, "--to", target
     assert "no topic of the source" in _check(*sides, "--topics", unique_topic, code=2)[1]
     _check(*sides, "--mode", "other", code=2)

@@ -44,7 +44,7 @@ def _mirror(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_offsets_are_those_of_the_same_records(target: SubprocessBroker) -> None:
+def test_translated_offsets_are_those_of_the_same_records(target: SubprocessBroker) -> None:
     wanted = [f"flights-0:{offset}" for offset in range(11)]
     done = _mirror("offsets", *wanted, "--to", target.bootstrap, "--json")
     assert done.returncode == 0, done.stderr

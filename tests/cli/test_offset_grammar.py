@@ -24,14 +24,14 @@ from odradek.cli.offset_grammar import Bound, OffsetError, Place, parse_offset, 
         ("s@2023-11-14T22:13:20.250+00:00", Bound(Place.TIME, 1_700_000_000_250)),
     ],
 )
-def test_starts(text: str, bound: Bound) -> None:
+def test_start_offsets_are_parsed(text: str, bound: Bound) -> None:
     assert parse_offset(text) == bound
 
 
 @pytest.mark.parametrize(
     "text", ["", "begin", "1.5", "--1", "s@", "s@yesterday", "x@1", "2024-13-01"]
 )
-def test_bad_starts_say_what_may_be_written(text: str) -> None:
+def test_bad_start_offsets_are_refused_with_the_grammar(text: str) -> None:
     with pytest.raises(OffsetError, match="write"):
         parse_offset(text)
 

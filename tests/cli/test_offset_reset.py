@@ -50,7 +50,7 @@ def planned(
         (Where.FILE, 13, 13),
     ],
 )
-def test_where_a_target_leads(where: Where, value: int, offset: int) -> None:
+def test_each_reset_target_gives_its_offset(where: Where, value: int, offset: int) -> None:
     assert planned(where, value) == (offset, [])
 
 
@@ -66,7 +66,7 @@ def test_where_a_target_leads(where: Where, value: int, offset: int) -> None:
         (Where.CURRENT, 0, 500, 20, "500 is above"),
     ],
 )
-def test_an_offset_outside_of_the_log_becomes_the_nearest_inside(
+def test_an_offset_outside_the_log_becomes_the_nearest_one_inside(
     where: Where, value: int, committed: int, offset: int, said: str
 ) -> None:
     found, (note,) = planned(where, value, committed=committed)
@@ -74,7 +74,7 @@ def test_an_offset_outside_of_the_log_becomes_the_nearest_inside(
     assert note.startswith("t-0: ") and said in note
 
 
-def test_a_time_is_the_first_record_at_it_or_later_and_else_the_end() -> None:
+def test_a_reset_by_time_takes_the_next_record_or_the_end() -> None:
     assert planned(Where.TIME, at=13) == (13, [])
     offset, (note,) = planned(Where.TIME, at=None)
     assert offset == 20 and "the end is taken" in note
@@ -82,7 +82,7 @@ def test_a_time_is_the_first_record_at_it_or_later_and_else_the_end() -> None:
     assert (empty.offsets, empty.notes) == ({PLACE: 7}, [])
 
 
-def test_without_a_position_current_is_the_end_and_a_shift_impossible() -> None:
+def test_a_group_without_a_position_resets_to_the_end_and_cannot_shift() -> None:
     offset, (note,) = planned(Where.CURRENT, committed=None)
     assert offset == 20 and "no position" in note
     with pytest.raises(OffsetError, match="t-0: the group has no position there"):
@@ -118,14 +118,14 @@ NOTHING: dict[str, Any] = {
         ({"from_file": True}, Target(Where.FILE)),
     ],
 )
-def test_one_target(given: dict[str, Any], target: Target) -> None:
+def test_a_reset_target_is_parsed(given: dict[str, Any], target: Target) -> None:
     assert parse_target(**(NOTHING | given)) == target
 
 
 @pytest.mark.parametrize(
     "given", [{}, {"to_earliest": True, "to_latest": True}, {"to_offset": 0, "shift_by": 1}]
 )
-def test_exactly_one_target(given: dict[str, Any]) -> None:
+def test_exactly_one_reset_target_is_needed(given: dict[str, Any]) -> None:
     with pytest.raises(OffsetError, match="say where to, once"):
         parse_target(**(NOTHING | given))
 
@@ -143,19 +143,19 @@ def test_exactly_one_target(given: dict[str, Any]) -> None:
         ("250ms", 250),
     ],
 )
-def test_durations(text: str, duration_ms: int) -> None:
+def test_durations_are_parsed(text: str, duration_ms: int) -> None:
     assert parse_duration_ms(text) == duration_ms
 
 
 @pytest.mark.parametrize(
     "text", ["", "P", "PT", "90", "1y", "-5m", "P1M", "P1W", "soon", "9" * 5_000 + "s"]
 )
-def test_what_is_no_duration(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(OffsetError, match="no duration"):
         parse_duration_ms(text)
 
 
-def test_topics_and_their_partitions() -> None:
+def test_topics_with_partitions_are_parsed() -> None:
     assert parse_topics(["a", "b:0,3", "b:3,1", "c:1", "c"]) == {
         "a": None,
         "b": [0, 3, 1],
@@ -165,12 +165,12 @@ def test_topics_and_their_partitions() -> None:
 
 
 @pytest.mark.parametrize("text", ["", ":1", "a:", "a:x", "a:1,", "a:-1", "a:1:2"])
-def test_what_names_no_partitions(text: str) -> None:
+def test_invalid_topics_with_partitions_are_refused(text: str) -> None:
     with pytest.raises(OffsetError, match="write TOPIC or TOPIC:0,1,2"):
         parse_topics([text])
 
 
-def test_csv_is_kafkas_and_comes_back() -> None:
+def test_offsets_are_written_and_read_as_kafkas_csv() -> None:
     rows = [("g", "t", 0, 5), ("g", "t", 1, 6), ("h,1", "u", 0, 7)]
     assert write_csv(rows[:2], with_group=False) == "t,0,5\nt,1,6\n"
     text = write_csv(rows, with_group=True)
@@ -181,7 +181,7 @@ def test_csv_is_kafkas_and_comes_back() -> None:
 
 
 @pytest.mark.parametrize("text", ["t,0", "t,0,x", "g,t,0,5,6", "t,-1,5", "TOPIC,PARTITION,OFFSET"])
-def test_what_is_no_csv_of_offsets(text: str) -> None:
+def test_invalid_csv_of_offsets_is_refused(text: str) -> None:
     with pytest.raises(OffsetError, match=r"line 2: .* is not TOPIC,PARTITION,OFFSET"):
         read_csv(f"t,0,5\n{text}\n", ["g"])
     with pytest.raises(OffsetError, match=r"line 1: .* is not GROUP,TOPIC,PARTITION,OFFSET"):

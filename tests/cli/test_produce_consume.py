@@ -16,7 +16,9 @@ from command_line import PATIENCE_S, Commands, Shell
 from odradek.broker import SubprocessBroker
 
 
-def test_lines_with_keys_come_back_in_the_format_asked_for(shell: Shell, unique_topic: str) -> None:
+def test_lines_with_keys_are_printed_in_the_requested_format(
+    shell: Shell, unique_topic: str
+) -> None:
     shell.run("topic", "create", unique_topic)
     shell.run("produce", unique_topic, "-K", ":", stdin=b"de:hallo\nen:hello\nplain\n")
     assert shell.stderr == ""
@@ -25,7 +27,7 @@ def test_lines_with_keys_come_back_in_the_format_asked_for(shell: Shell, unique_
     assert shell.run("consume", unique_topic, "-e", "-K", "=") == b"de=hallo\nen=hello\n=plain\n"
 
 
-def test_headers_nulls_codec_and_partition(shell: Shell, unique_topic: str) -> None:
+def test_headers_nulls_codec_and_partition_are_produced(shell: Shell, unique_topic: str) -> None:
     shell.run("topic", "create", unique_topic, "--partitions", "3")
     shell.run(
         "produce", unique_topic, "-K", ":", "-Z", "-H", "a=1", "-H", "b", "-z", "lz4", "-p", "2",
@@ -53,7 +55,7 @@ def test_json_lines_round_trip_through_a_second_topic(shell: Shell, unique_topic
 
 
 @pytest.mark.full
-def test_offset_grammar_and_count(shell: Shell, unique_topic: str) -> None:
+def test_consume_takes_the_offset_grammar_and_a_count(shell: Shell, unique_topic: str) -> None:
     lines = b"".join(
         json.dumps({"payload": str(number), "ts": 1_000 * number}).encode() + b"\n"
         for number in range(10)
@@ -73,7 +75,7 @@ def test_offset_grammar_and_count(shell: Shell, unique_topic: str) -> None:
 
 
 @pytest.mark.full
-def test_a_group_goes_on_where_it_stopped(shell: Shell, unique_topic: str) -> None:
+def test_a_group_continues_at_its_last_offset(shell: Shell, unique_topic: str) -> None:
     shell.run("produce", unique_topic, stdin=b"1\n2\n3\n")
     group = ("-g", f"{unique_topic}-readers")
     assert shell.run("consume", unique_topic, *group, "-c", "2").split() == [b"1", b"2"]
@@ -82,7 +84,9 @@ def test_a_group_goes_on_where_it_stopped(shell: Shell, unique_topic: str) -> No
 
 
 @pytest.mark.full
-def test_files_and_a_record_delimiter(shell: Shell, unique_topic: str, tmp_path: Path) -> None:
+def test_files_are_produced_with_a_record_delimiter(
+    shell: Shell, unique_topic: str, tmp_path: Path
+) -> None:
     (tmp_path / "a").write_bytes(b"one;two")
     (tmp_path / "b").write_bytes(b"three;")
     shell.run("produce", unique_topic, str(tmp_path / "a"), str(tmp_path / "b"), "-D", ";")
@@ -105,7 +109,7 @@ LARGE = b"".join(b"%d \xff%s\n" % (n, b"x" * (n % 90)) for n in range(40_000))
     ],
 )
 @pytest.mark.full
-def test_a_large_file_comes_back_as_it_was(
+def test_a_large_file_is_consumed_unchanged(
     shell: Shell, unique_topic: str, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     shell.run("topic", "create", unique_topic, "--partitions", "2")
@@ -125,7 +129,7 @@ def test_a_large_file_comes_back_as_it_was(
 
 
 @pytest.mark.full
-def test_a_large_file_has_any_delimiter_and_empty_records(
+def test_a_large_file_may_have_any_delimiter_and_empty_records(
     shell: Shell, unique_topic: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "large"
@@ -138,7 +142,7 @@ def test_a_large_file_has_any_delimiter_and_empty_records(
     assert shell.run("consume", unique_topic, "-e", "-o", "-2", "-D", "|") == b"29998\n|29999\n|"
 
 
-def test_c12_a_record_of_a_large_file_that_is_too_large_is_named_and_those_before_it_are_kept(
+def test_c12_a_too_large_record_of_a_file_is_named_and_earlier_ones_are_kept(
     shell: Shell, unique_topic: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "large"
@@ -151,7 +155,7 @@ def test_c12_a_record_of_a_large_file_that_is_too_large_is_named_and_those_befor
 
 
 @pytest.mark.full
-def test_a_partition_that_is_not_there_is_said_of_a_large_file_too(
+def test_a_missing_partition_is_named_for_a_large_file(
     shell: Shell, unique_topic: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "large"
@@ -160,7 +164,7 @@ def test_a_partition_that_is_not_there_is_said_of_a_large_file_too(
     assert "record 1:" in shell.stderr and "partitions 0 to 0" in shell.stderr
 
 
-def test_a_group_goes_on_behind_the_last_record_that_was_printed(
+def test_a_group_continues_after_the_last_printed_record(
     shell: Shell, unique_topic: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "large"
@@ -184,7 +188,7 @@ def test_a_group_goes_on_behind_the_last_record_that_was_printed(
         (("produce", "bad/name"), 1, "bad/name"),
     ],
 )
-def test_bad_input_is_one_line_that_names_it(
+def test_bad_input_is_named_in_one_line(
     shell: Shell, arguments: tuple[str, ...], code: int, says: str
 ) -> None:
     shell.run(*arguments, stdin=b"x\n", code=code)
@@ -202,14 +206,14 @@ def test_a_bad_json_line_is_named_and_the_lines_before_it_are_kept(
 
 
 @pytest.mark.full
-def test_no_broker_is_said_in_bounded_time(unique_topic: str) -> None:
+def test_an_unreachable_broker_is_named_within_the_timeout(unique_topic: str) -> None:
     shell = Shell("127.0.0.1:1")
     shell.run("produce", unique_topic, "-X", "max.block.ms=500", stdin=b"x\n", code=1)
     assert "127.0.0.1:1" in shell.stderr
 
 
 @pytest.mark.own_broker
-def test_topic_commands(shell: Shell, unique_topic: str) -> None:
+def test_topics_are_created_described_altered_and_deleted(shell: Shell, unique_topic: str) -> None:
     shell.run("topic", "create", unique_topic, "-n", "2", "--config", "retention.bytes=1000")
     assert shell.stderr == f"created {unique_topic}\n"
     shell.run("topic", "create", unique_topic, code=1)
@@ -238,9 +242,7 @@ def test_topic_commands(shell: Shell, unique_topic: str) -> None:
     assert "replication.factor.policy" in shell.stderr
 
 
-def test_a_topic_that_is_not_there_is_an_error_and_is_not_created(
-    shell: Shell, unique_topic: str
-) -> None:
+def test_a_missing_topic_is_an_error_and_is_not_created(shell: Shell, unique_topic: str) -> None:
     shell.run("topic", "create", unique_topic)
     typo = f"{unique_topic}x"
     for more in (("-e",), ("-g", "readers"), ("-p", "0")):
@@ -252,7 +254,7 @@ def test_a_topic_that_is_not_there_is_an_error_and_is_not_created(
 
 
 @pytest.mark.full
-def test_topics_are_listed_with_their_partitions_and_without_kafkas_own(
+def test_topics_are_listed_with_partitions_and_without_internal_ones(
     shell: Shell, unique_topic: str
 ) -> None:
     shell.run("topic", "create", unique_topic, "-n", "3")
@@ -270,7 +272,7 @@ def test_topics_are_listed_with_their_partitions_and_without_kafkas_own(
 
 
 @pytest.mark.full
-def test_a_partition_that_is_not_there_is_one_line(shell: Shell, unique_topic: str) -> None:
+def test_a_missing_partition_is_one_line_on_stderr(shell: Shell, unique_topic: str) -> None:
     shell.run("topic", "create", unique_topic, "-n", "3")
     shell.run("produce", unique_topic, "-p", "9", stdin=b"one\n", code=1)
     assert shell.stderr == (
@@ -283,7 +285,7 @@ def test_a_partition_that_is_not_there_is_one_line(shell: Shell, unique_topic: s
     "command",
     budget.of_which(["consume {topic} -e", "topic describe {topic}"], ["consume {topic} -e"]),
 )
-def test_output_that_cannot_be_written_is_one_line_or_none(
+def test_unwritable_output_is_one_line_on_stderr_or_none(
     shell: Shell, unique_topic: str, command: str
 ) -> None:
     shell.run("produce", unique_topic, stdin=b"x" * 100 + b"\n")
@@ -306,7 +308,7 @@ def test_output_that_cannot_be_written_is_one_line_or_none(
 
 
 @pytest.mark.full
-def test_what_could_not_be_written_is_not_committed_as_read(
+def test_records_that_could_not_be_printed_are_not_committed(
     shell: Shell, unique_topic: str
 ) -> None:
     shell.run("produce", unique_topic, stdin=b"1\n2\n")
@@ -340,7 +342,7 @@ def test_what_could_not_be_written_is_not_committed_as_read(
 @pytest.mark.parametrize(
     "command", budget.of_which(["topic list", "produce t", "consume t"], ["produce t"])
 )
-def test_a_broker_that_is_not_there_is_an_error_with_its_cause(
+def test_an_unreachable_broker_is_an_error_with_its_cause(
     bootstrap: str, cause: str, command: str
 ) -> None:
     """The limit of `retries` is reached within seconds, before the client's timeout of a minute."""
@@ -357,7 +359,7 @@ def test_a_broker_that_is_not_there_is_an_error_with_its_cause(
 
 
 @pytest.mark.full
-def test_a_resolver_that_hangs_does_not_hold_up_the_end() -> None:
+def test_a_hung_resolver_does_not_delay_the_exit() -> None:
     code = (
         "import socket, sys, time\n"
         "socket.getaddrinfo = lambda *a, **k: time.sleep(1000)\n"
@@ -371,7 +373,7 @@ def test_a_resolver_that_hangs_does_not_hold_up_the_end() -> None:
     assert b"no connection to somewhere:9092 within 3000 ms" in done.stderr
 
 
-def test_an_address_that_the_broker_names_and_that_leads_nowhere_is_an_error() -> None:
+def test_an_unreachable_advertised_address_is_an_error() -> None:
     nowhere = {"advertised.listeners": "PLAINTEXT://nobody.invalid:9092"}
     with SubprocessBroker(settings=nowhere) as broker:
         bootstrap = broker.bootstrap
@@ -383,7 +385,7 @@ def test_an_address_that_the_broker_names_and_that_leads_nowhere_is_an_error() -
 
 
 @pytest.mark.full
-def test_a_topic_that_is_made_by_producing_is_said_once(shell: Shell, unique_topic: str) -> None:
+def test_an_auto_created_topic_is_told_once(shell: Shell, unique_topic: str) -> None:
     said = (
         f"odradek: topic {unique_topic!r} was not there; the broker has made it, with 1 partition\n"
     )
@@ -393,13 +395,13 @@ def test_a_topic_that_is_made_by_producing_is_said_once(shell: Shell, unique_top
     assert shell.stderr == ""
 
 
-def test_a_file_that_is_not_there_is_named(shell: Shell, unique_topic: str) -> None:
+def test_a_missing_input_file_is_named(shell: Shell, unique_topic: str) -> None:
     shell.run("produce", unique_topic, "/nowhere/file", code=1)
     assert shell.stderr == "odradek: /nowhere/file cannot be read: No such file or directory\n"
 
 
 @pytest.mark.full
-def test_an_address_is_named_as_it_was_typed(shell: Shell) -> None:
+def test_errors_name_the_address_as_it_was_typed(shell: Shell) -> None:
     shell.run("topic", "list", "-b", "127.0.0.1:1", code=1)
     assert "check -b (--bootstrap), and that a broker runs there" in shell.stderr
     shell.run("topic", "list", "-b", "host:port", code=2)
@@ -407,7 +409,7 @@ def test_an_address_is_named_as_it_was_typed(shell: Shell) -> None:
 
 
 @pytest.mark.full
-def test_an_offset_behind_every_end_is_said(shell: Shell, unique_topic: str) -> None:
+def test_an_offset_behind_the_log_end_is_told(shell: Shell, unique_topic: str) -> None:
     shell.run("produce", unique_topic, stdin=b"one\n")
     assert shell.run("consume", unique_topic, "--offset", "999", "-e") == b""
     said = f"there are no records from offset 999 on; the log ends: {unique_topic}-0 at 1\n"

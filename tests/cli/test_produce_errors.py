@@ -40,7 +40,7 @@ async def produce(source: Path, producer: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [BufferTimeout, DeliveryTimeout, MetadataTimeout, RequestTimedOut])
-async def test_a_cluster_that_takes_nothing_is_not_blamed_on_the_input(
+async def test_client_timeouts_are_not_reported_as_input_errors(
     tmp_path: Path, kind: type[OdradekError]
 ) -> None:
     """Timeouts of the client are OSErrors, like Python's own."""

@@ -90,7 +90,9 @@ def topic(shell: Shell, unique_topic: str) -> str:
     return unique_topic
 
 
-def test_ctrl_c_at_the_prompt_ends_and_says_what_was_acknowledged(shell: Shell, topic: str) -> None:
+def test_ctrl_c_at_the_prompt_tells_the_number_of_acknowledged_records(
+    shell: Shell, topic: str
+) -> None:
     with terminal(shell, "produce", topic) as person:
         person.type(b"one\ntwo\n")
         wait_for_records(shell, topic, 2)
@@ -149,7 +151,7 @@ def test_ctrl_c_twice_does_not_wait_for_a_broker_that_hangs(
 
 @pytest.mark.full
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_idle_pipe_does_not_hold_up_the_end(
+def test_an_idle_pipe_does_not_delay_the_exit_on_a_signal(
     shell: Shell, topic: str, number: signal.Signals, code: int
 ) -> None:
     process = subprocess.Popen(
@@ -181,7 +183,7 @@ def test_an_interrupted_transaction_is_not_committed(shell: Shell, topic: str) -
     assert "CompleteAbort" in shell.run("txn", "describe", topic).decode()
 
 
-def test_terminals_are_like_those_that_people_have() -> None:
+def test_the_test_terminals_send_a_signal_on_ctrl_c() -> None:
     """Ctrl+C must send a signal here, or the tests above would prove nothing."""
     master, slave = pty.openpty()
     try:

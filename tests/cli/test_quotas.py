@@ -68,7 +68,7 @@ def test_q03_q04_quotas_are_set_shown_and_removed(odradek: Commands, unique_topi
         ("set --ip-defaults producer_byte_rate=1", 1, "default ip"),
     ],
 )
-def test_q03_what_is_wrong_with_quotas_is_said(
+def test_q03_wrong_quota_arguments_are_explained(
     odradek: Commands, words: str, code: int, says: str
 ) -> None:
     odradek.run("quota", *words.split(), code=code)
@@ -94,7 +94,7 @@ def test_the_admin_sets_and_describes_quotas(admin: sync.Admin, unique_topic: st
     assert admin.describe_client_quotas(QuotaEntity(client_id=unique_topic)) == {}
 
 
-def test_what_cannot_be_asked_is_said(admin: sync.Admin) -> None:
+def test_illegal_quota_entities_are_refused(admin: sync.Admin) -> None:
     with pytest.raises(ValueError, match="ANY is for asking"):
         admin.alter_client_quotas({QuotaEntity(user=QuotaName.ANY): {"producer_byte_rate": 1}})
     with pytest.raises(OdradekError, match="INVALID_REQUEST"):

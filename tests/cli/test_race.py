@@ -37,7 +37,7 @@ def _names(wanted: str) -> list[str]:
     return [row.name for _, rows in chosen(TRIALS, wanted) for row in rows]
 
 
-def test_every_row_has_a_name_of_its_own() -> None:
+def test_every_row_has_a_unique_name() -> None:
     names = _names("")
     assert len(names) == len(set(names)) == sum(len(trial.rows) for trial in TRIALS)
 
@@ -48,18 +48,18 @@ def test_rows_are_picked_by_name_and_by_pattern_in_the_order_of_the_table() -> N
     assert picked == [*(f"partitions-{count}" for count in (1, 10, 100, 1000)), "own-produce-100b"]
 
 
-def test_a_trial_of_several_rows_tells_those_that_were_picked() -> None:
+def test_a_trial_of_several_rows_gives_the_picked_ones() -> None:
     ((trial, rows),) = chosen(TRIALS, "one-record-p99")
     assert len(trial.rows) == 2
     assert [row.name for row in rows] == ["one-record-p99"]
 
 
-def test_a_name_that_fits_no_row_is_an_error_that_names_them() -> None:
+def test_a_name_that_fits_no_row_is_an_error_with_a_list_of_rows() -> None:
     with pytest.raises(ValueError, match=r"'produced'.*produce-1kb-1mb"):
         chosen(TRIALS, "produce-*,produced")
 
 
-def test_rates_are_ahead_when_larger_and_waits_when_smaller() -> None:
+def test_larger_rates_and_smaller_waits_are_ahead() -> None:
     for row, worse, better in ((RATE, 100.0, 200.0), (WAIT, 2.0, 1.0)):
         ahead = Result(row, {OURS_PAGE_CACHE: [better], KAFKA_PAGE_CACHE: [worse]})
         behind = Result(row, {OURS_PAGE_CACHE: [worse], KAFKA_PAGE_CACHE: [better]})
@@ -76,7 +76,7 @@ def test_ratios_are_of_the_same_round() -> None:
     assert (ratio.median, ratio.low, ratio.high) == (2.0, 1.0, 3.0)
 
 
-def test_a_broker_that_failed_later_is_compared_in_its_rounds() -> None:
+def test_a_broker_that_failed_later_is_compared_in_its_finished_rounds() -> None:
     result = Result(RATE, {OURS_FSYNC: [10.0, 40.0], KAFKA_FLUSHING: [20.0]})
     ratio = result.ratio(OURS_FSYNC, KAFKA_FLUSHING)
     assert ratio is not None
@@ -84,15 +84,15 @@ def test_a_broker_that_failed_later_is_compared_in_its_rounds() -> None:
     assert result.ratio(OURS_FSYNC, KAFKA_PAGE_CACHE) is None
 
 
-def test_nobody_is_behind_the_mock() -> None:
+def test_the_mock_cluster_is_no_comparison() -> None:
     assert Result(RATE, {OURS_PAGE_CACHE: [1.0], MOCK: [9.0]}).behind() == []
 
 
-def test_level_is_not_behind() -> None:
+def test_equal_results_are_not_behind() -> None:
     assert Result(RATE, {OURS_FSYNC: [5.0], KAFKA_PAGE_CACHE: [5.0]}).behind() == []
 
 
-def test_cells_say_who_is_behind_and_dash_what_is_not_there() -> None:
+def test_cells_mark_rows_behind_and_dash_missing_results() -> None:
     result = Result(RATE, {OURS_PAGE_CACHE: [300.0], OURS_FSYNC: [100.0], KAFKA_PAGE_CACHE: [200]})
     cells = result.cells()
     assert len(cells) == 1 + len(ALL) + len(COMPARISONS)
@@ -131,7 +131,7 @@ def test_the_table_ends_with_the_rows_that_are_behind(capsys: pytest.CaptureFixt
     assert lines[-1] == f"1 of 2 rows are {BEHIND} Kafka in a comparison: rate."
 
 
-def test_what_javas_programs_print_is_understood() -> None:
+def test_the_output_of_kafkas_performance_tools_is_parsed() -> None:
     output = (
         "251201 records sent, 50240.2 records/sec (47.91 MB/sec), 556.1 ms avg latency, 917.0 ms max latency.\n"
         "400000 records sent, 263157.9 records/sec (250.97 MB/sec), 97.68 ms avg latency, 331.00 ms max latency,"
@@ -168,7 +168,7 @@ def _left(folder: Path) -> list[str]:
 
 
 @pytest.mark.full
-def test_ours_alone_serve_every_kind_of_row(tmp_path: Path) -> None:
+def test_odradek_alone_runs_every_kind_of_row(tmp_path: Path) -> None:
     rows = (
         *("produce-1kb-16kb", "produce-1kb-16kb-idempotent", "partitions-10", "transactions-10ms"),
         *("consume-1kb", "one-record-*", "connections-10*", "own-*-100b", "java-consume"),
@@ -196,7 +196,9 @@ def test_ours_alone_serve_every_kind_of_row(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.full
-def test_nothing_is_left_when_it_is_stopped(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_stopped_race_leaves_no_files_or_processes(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     process = subprocess.Popen(
         _command("--rounds", "1000", "--rows", "one-record-loaded-p50"),
         cwd=ROOT,
@@ -263,18 +265,18 @@ def test_a_broker_that_fails_is_left_out_of_the_row_and_named() -> None:
     assert not race.ours_failed
 
 
-def test_the_first_round_warms_and_does_not_count() -> None:
+def test_the_warm_up_round_is_not_counted() -> None:
     (result,) = _race(60, Trial((RATE,), _counting)).results
     assert result.rounds == {OURS_FSYNC: [2.0, 3.0, 4.0], MOCK: [2.0, 3.0, 4.0]}
 
 
-def test_a_row_has_one_round_where_the_time_is_over() -> None:
+def test_a_row_has_one_round_when_the_time_is_used_up() -> None:
     race = _race(1e-9, Trial((RATE,), _counting, warm=False))
     assert race.over
     assert [list(result.rounds.values()) for result in race.results] == [[[1.0]] * 3]
 
 
-def test_nothing_is_read_from_the_mock() -> None:
+def test_the_mock_cluster_runs_no_consume_rows() -> None:
     reading = [trial for trial in TRIALS if "consume" in trial.rows[0].name]
     assert reading
     assert not any(trial.mock for trial in reading)

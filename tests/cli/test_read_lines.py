@@ -42,7 +42,7 @@ def read(pieces: list[bytes], delimiter: bytes, *, whole: bool) -> list[bytes]:
     st.sampled_from([b"\n", b"ab", b"aa", b"a\na"]),
     st.booleans(),
 )
-def test_records_do_not_depend_on_the_pieces(
+def test_records_do_not_depend_on_the_pieces_of_the_input(
     pieces: list[bytes], delimiter: bytes, whole: bool
 ) -> None:
     *records, rest = b"".join(pieces).split(delimiter)

@@ -109,19 +109,19 @@ class Record:
         ("key=order-7 $.id=8", False),
     ],
 )
-def test_conditions(text: str, holds: bool) -> None:
+def test_every_condition_is_evaluated(text: str, holds: bool) -> None:
     assert parse_filter(text)(Record()) is holds
 
 
 @pytest.mark.parametrize("value", [None, b"", b"\xff", b"plain", b"[" * 100_000])
-def test_a_value_that_is_no_json_meets_no_path(value: bytes | None) -> None:
+def test_a_value_that_is_not_json_matches_no_path(value: bytes | None) -> None:
     record = Record(key=None, value=value)
     for text in ("$.id=7", "$.id", "$.id>1", "$[0]", "key=a", "value=x", "key~a"):
         assert not parse_filter(text)(record), text
     assert parse_filter("$.id!=7")(record)
 
 
-def test_paths_look_into_values_that_others_decoded_and_once_only() -> None:
+def test_paths_use_a_decoded_value_that_is_decoded_once() -> None:
     calls = []
 
     def decoded(record: Any) -> Any:
@@ -152,7 +152,7 @@ def test_paths_look_into_values_that_others_decoded_and_once_only() -> None:
         ("x" * 5000, "at most 4096 characters"),
     ],
 )
-def test_errors_name_what_is_wrong(text: str, why: str) -> None:
+def test_a_wrong_filter_is_refused_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(FilterError) as refused:
         parse_filter(text)
     assert why in str(refused.value)
@@ -178,7 +178,7 @@ def test_quoted_text_is_found(text: str) -> None:
     assert parse_filter(f'"{text}"')(Record(value=f"a {text} b".encode()))
 
 
-def test_bytes_of_a_command_line_that_are_no_utf8_are_found() -> None:
+def test_bytes_that_are_not_utf8_are_found() -> None:
     assert parse_filter("header.trace~\udcff")(Record())
 
 

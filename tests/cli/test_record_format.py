@@ -29,28 +29,28 @@ class Printed:
     timestamp_type: int = 0
 
 
-def test_every_token() -> None:
+def test_every_format_token_is_replaced() -> None:
     record = Printed(b"value", b"key", [("a", b"1"), ("b", None)])
     text = compile_format(r"%t/%p@%o %T %k(%K)=%s(%S) [%h] 100%%\n")(record)
     assert text == b"t/3@42 1700000000000 key(3)=value(5) [a=1,b=NULL] 100%\n"
     assert compile_format("%R")(record) == b"\0\0\0\5"
 
 
-def test_null_is_empty_or_named_and_its_length_is_minus_one() -> None:
+def test_null_is_empty_or_the_given_text_and_has_length_minus_one() -> None:
     record = Printed(None, None)
     assert compile_format("%k:%s %K %S")(record) == b": -1 -1"
     assert compile_format("%k:%s", b"NULL")(record) == b"NULL:NULL"
     assert compile_format("%R")(record) == b"\xff\xff\xff\xff"
 
 
-def test_escapes() -> None:
+def test_escapes_in_a_format_are_replaced() -> None:
     assert unescape(r"a\tb\n\x1f\\") == b"a\tb\n\x1f\\"
     for bad in (r"\q", r"\x1", r"\xzz", "\\"):
         with pytest.raises(FormatError):
             unescape(bad)
 
 
-def test_an_unknown_token_is_named() -> None:
+def test_an_unknown_format_token_is_named() -> None:
     with pytest.raises(FormatError, match="%z"):
         compile_format("%z")
 
@@ -85,6 +85,6 @@ def test_json_lines_round_trip(
         b'{"partition": true}',
     ],
 )
-def test_bad_lines_say_what_is_wrong(line: bytes) -> None:
+def test_invalid_json_lines_are_refused(line: bytes) -> None:
     with pytest.raises(FormatError):
         from_json_line(line)

@@ -74,11 +74,13 @@ def ids(printed: str) -> list[int]:
         (["--header", "even", "--count", "2"], [0, 2]),
     ],
 )
-def test_filters(odradek: Commands, orders: str, options: list[str], wanted: list[int]) -> None:
+def test_consume_prints_the_filtered_records(
+    odradek: Commands, orders: str, options: list[str], wanted: list[int]
+) -> None:
     assert ids(odradek.run("consume", orders, "--exit", *options)) == wanted
 
 
-def test_filters_keep_the_form_of_the_output(odradek: Commands, orders: str) -> None:
+def test_filters_keep_the_output_format(odradek: Commands, orders: str) -> None:
     chosen = ["consume", orders, "--exit", "--key", "k1"]
     assert odradek.run(*chosen, "--format", "%o,") == "1,4,7,"
     assert [row["offset"] for row in odradek.rows(*chosen)] == [1, 4, 7]
@@ -100,7 +102,9 @@ def test_filters_keep_the_form_of_the_output(odradek: Commands, orders: str) -> 
         (["--pretty", "-f", "%s"], "--pretty is a form of its own"),
     ],
 )
-def test_options_that_are_wrong_are_named(odradek: Commands, options: list[str], why: str) -> None:
+def test_wrong_filter_and_decoder_options_are_named(
+    odradek: Commands, options: list[str], why: str
+) -> None:
     odradek.run("consume", "t", *options, code=2)
     assert why in odradek.stderr
 
@@ -136,7 +140,7 @@ def of_keys(*keys: str) -> list[Any]:
     return [Record(offset, key.encode()) for offset, key in enumerate(keys)]
 
 
-def test_records_that_are_left_out_are_behind_and_those_after_the_last_are_not() -> None:
+def test_filtered_records_move_the_position_up_to_the_last_printed_one() -> None:
     everything = reading(None)
     assert everything.take(ONE, of_keys("b", "a", "b")) == b"a"
     assert everything.read == {ONE: 3} and everything.count == 1
@@ -147,9 +151,7 @@ def test_records_that_are_left_out_are_behind_and_those_after_the_last_are_not()
     assert none_left.take(ONE, of_keys("a")) == b"" and none_left.read == {}
 
 
-def test_a_group_goes_on_behind_the_last_record_that_was_looked_at(
-    odradek: Commands, orders: str
-) -> None:
+def test_a_group_continues_after_the_last_filtered_record(odradek: Commands, orders: str) -> None:
     member = ["consume", orders, "--exit", "--group", f"{orders}-readers"]
     assert ids(odradek.run(*member, "--key", "k1", "--count", "2")) == [1, 4]
     assert ids(odradek.run(*member)) == [5, 6, 7, 8, 9]
@@ -172,7 +174,9 @@ def fruit(live_bootstrap: str, unique_topic: str) -> str:
     return unique_topic
 
 
-def test_values_are_decoded_by_a_file(odradek: Commands, fruit: str, tmp_path: Path) -> None:
+def test_values_are_decoded_with_a_schema_file(
+    odradek: Commands, fruit: str, tmp_path: Path
+) -> None:
     path = tmp_path / "fruit.avsc"
     path.write_text(SCHEMA)
     decoded = ["consume", fruit, "--exit", "--decode", "value=avro", "--schema", f"value={path}"]
@@ -185,7 +189,7 @@ def test_values_are_decoded_by_a_file(odradek: Commands, fruit: str, tmp_path: P
     assert odradek.run(*decoded, "-K", ":", "-D", ";").startswith('ff 01:{"weight": 1};')
 
 
-def test_json_lines_have_the_decoded_parts_beside_the_bytes(odradek: Commands, fruit: str) -> None:
+def test_json_lines_have_decoded_values_beside_the_bytes(odradek: Commands, fruit: str) -> None:
     with fake_registry() as registry:
         registry.answers["/schemas/ids/7"] = {"schema": SCHEMA}
         printed = odradek.run("consume", fruit, "--exit", "--json", "--registry", registry.url)
@@ -200,7 +204,7 @@ def test_json_lines_have_the_decoded_parts_beside_the_bytes(odradek: Commands, f
     assert (again.key, again.value) == (b"\xff\x01", b"\0\0\0\0\7" + avro(1))
 
 
-def test_the_registry_may_be_in_the_environment_which_alone_decodes_nothing(
+def test_a_registry_of_the_environment_is_used_by_decode_only(
     odradek: Commands, fruit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with fake_registry() as registry:
@@ -229,7 +233,7 @@ def pretty(*records: Record, **options: Any) -> str:
     return b"".join(printer(record) for record in records).decode()
 
 
-def test_records_for_people_have_their_place_time_key_and_headers(
+def test_pretty_records_have_partition_offset_time_key_and_headers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
@@ -245,7 +249,7 @@ def test_records_for_people_have_their_place_time_key_and_headers(
     )
 
 
-def test_a_failed_format_is_told_below_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_decoder_is_told_below_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     text = pretty(Record(0, None, b"plain"), decode=["json"])
     assert text.endswith("Z\nplain\n(not json: no JSON: Expecting value at line 1, column 1)\n")
@@ -253,7 +257,7 @@ def test_a_failed_format_is_told_below_the_value(monkeypatch: pytest.MonkeyPatch
     assert "not protobuf-raw: field number 0" in pretty(Record(0, None, b"\0\1"))
 
 
-def test_markup_in_values_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_markup_in_values_is_printed_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     text = pretty(Record(0, b"[bold]k", b"[red]v[/red]", [("[dim]h", b"[b]")]))
     assert "key [bold]k  [dim]h=[b]\n[red]v[/red]\n" in text
@@ -264,7 +268,7 @@ def test_markup_in_values_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
     ("environment", "coloured"),
     [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False)],
 )
-def test_colour_is_for_terminals(
+def test_colours_are_printed_to_terminals_only(
     shell: Shell, orders: str, environment: dict[str, str], coloured: bool
 ) -> None:
     shell.environment = {"TERM": "xterm-256color"} | shell.environment | environment

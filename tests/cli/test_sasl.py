@@ -18,7 +18,7 @@ def bootstrap(tmp_path: Path) -> Iterator[str]:
         yield broker.bootstrap
 
 
-def test_c71_c78_a_user_is_created_and_writes(
+def test_c71_c78_a_new_scram_user_writes_records(
     bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admin = tmp_path / "admin.properties"
@@ -55,7 +55,7 @@ def test_c71_c78_a_user_is_created_and_writes(
 
 
 @pytest.mark.full
-def test_a_broker_is_measured_over_sasl(
+def test_bench_measures_a_broker_over_sasl(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     admin = tmp_path / "admin.properties"

@@ -342,7 +342,7 @@ CASES = [
     ids=lambda value: value.__name__ if callable(value) else "+".join(value),
 )
 @pytest.mark.full
-def test_a_broker_serves_the_client_that_the_page_shows(
+def test_each_broker_configuration_serves_the_client_of_the_page(
     blocks: list[str], client: Callable[[Place], None], place: Place
 ) -> None:
     (place.folder / "secrets" / "admin").write_text("admin's password\n")
@@ -355,6 +355,6 @@ def test_a_broker_serves_the_client_that_the_page_shows(
     assert not [line for line in place.log() if line["event"].startswith(WRONG_NAME)]
 
 
-def test_each_configuration_on_the_page_is_tried() -> None:
+def test_every_configuration_on_the_page_has_a_case() -> None:
     tried = {block("properties", each) for blocks, _ in CASES for each in blocks}
     assert tried == {each.code for each in BLOCKS if each.language == "properties"}

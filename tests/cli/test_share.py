@@ -60,7 +60,7 @@ def test_records_are_printed_and_accepted(broker: ShareBroker, odradek: Commands
 
 
 @pytest.mark.parametrize(("answer", "state"), [("release", AVAILABLE), ("reject", ARCHIVED)])
-def test_records_may_be_answered_otherwise(
+def test_records_may_be_released_or_rejected(
     broker: ShareBroker, odradek: Commands, answer: str, state: str
 ) -> None:
     broker.append(b"a")
@@ -69,7 +69,7 @@ def test_records_may_be_answered_otherwise(
     assert broker.states() == [state]
 
 
-def test_answers_that_are_refused_are_told(broker: ShareBroker, odradek: Commands) -> None:
+def test_refused_acknowledgements_are_told(broker: ShareBroker, odradek: Commands) -> None:
     for number in range(2):
         broker.leader.errors[topic_id("t"), number] = (ErrorCode.NONE, ErrorCode.INVALID_REQUEST)
     broker.append(b"a", b"b")
@@ -78,7 +78,7 @@ def test_answers_that_are_refused_are_told(broker: ShareBroker, odradek: Command
     assert "2 records, of which 2 were not answered" in odradek.stderr
 
 
-def test_a_format_is_that_of_consume(broker: ShareBroker, odradek: Commands) -> None:
+def test_share_consume_takes_the_format_of_consume(broker: ShareBroker, odradek: Commands) -> None:
     broker.append(b"a")
     printed = odradek.run("share", "consume", "t", "-g", "g", "-c", "1", "-f", "%t/%p/%o %s;")
     assert printed == "t/0/0 a;"
@@ -94,14 +94,14 @@ def test_a_format_is_that_of_consume(broker: ShareBroker, odradek: Commands) -> 
         (("delete-offsets", "g"), "--topic"),
     ],
 )
-def test_what_cannot_be_meant_is_said(
+def test_wrong_share_options_are_refused(
     odradek: Commands, arguments: tuple[str, ...], said: str
 ) -> None:
     odradek.run("share", *arguments, code=2)
     assert said in odradek.stderr
 
 
-def test_groups_are_listed_and_described(broker: ShareBroker, odradek: Commands) -> None:
+def test_share_groups_are_listed_and_described(broker: ShareBroker, odradek: Commands) -> None:
     listed = ListedGroup(
         group_id="g", protocol_type="share", group_state="Stable", group_type="Share"
     )

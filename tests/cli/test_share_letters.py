@@ -89,7 +89,7 @@ def test_dead_letters_are_listed_with_their_reasons(odradek: Commands, tmp_path:
     assert [line[:4] for line in lines] == [[queue.topic, "1", str(n), "1"] for n in (0, 1)]
 
 
-def test_the_list_has_a_limit(odradek: Commands, tmp_path: Path) -> None:
+def test_the_list_of_dead_letters_has_a_limit(odradek: Commands, tmp_path: Path) -> None:
     queue = Queue(odradek, tmp_path)
     queue.reject("a", "b", "c")
     (row,) = odradek.rows("share", "dead-letters", queue.group, "--limit", "1")
@@ -97,9 +97,7 @@ def test_the_list_has_a_limit(odradek: Commands, tmp_path: Path) -> None:
     assert "2 older dead letters are left out" in odradek.stderr
 
 
-def test_a_plan_produces_nothing_and_execute_brings_the_record_back(
-    odradek: Commands, tmp_path: Path
-) -> None:
+def test_redeliver_is_a_plan_until_it_is_executed(odradek: Commands, tmp_path: Path) -> None:
     queue = Queue(odradek, tmp_path)
     queue.reject("a", "b")
     one = ("share", "redeliver", queue.group, "-t", queue.topic, "-p", "1", "--offset", "1")
@@ -112,7 +110,7 @@ def test_a_plan_produces_nothing_and_execute_brings_the_record_back(
 
 
 @pytest.mark.full
-def test_all_come_back_without_the_headers_of_dead_letters(
+def test_redelivered_records_lack_the_headers_of_dead_letters(
     odradek: Commands, tmp_path: Path
 ) -> None:
     queue = Queue(odradek, tmp_path)
@@ -125,7 +123,9 @@ def test_all_come_back_without_the_headers_of_dead_letters(
 
 
 @pytest.mark.full
-def test_without_a_copy_the_record_is_read_from_its_log(odradek: Commands, tmp_path: Path) -> None:
+def test_a_dead_letter_without_a_copy_is_read_from_its_log(
+    odradek: Commands, tmp_path: Path
+) -> None:
     queue = Queue(odradek, tmp_path, copy=False)
     queue.reject("a", "b")
     (row,) = odradek.rows(
@@ -137,7 +137,9 @@ def test_without_a_copy_the_record_is_read_from_its_log(odradek: Commands, tmp_p
 
 
 @pytest.mark.full
-def test_a_record_that_is_gone_is_named(odradek: Commands, tmp_path: Path) -> None:
+def test_a_deleted_record_that_cannot_be_redelivered_is_named(
+    odradek: Commands, tmp_path: Path
+) -> None:
     queue = Queue(odradek, tmp_path, copy=False)
     queue.reject("a", "b")
     odradek.run("topic", "trim", f"{queue.topic}:1", "--to-offset", "1", "--execute")
@@ -157,7 +159,7 @@ def test_a_record_that_is_gone_is_named(odradek: Commands, tmp_path: Path) -> No
         (("dead-letters", "nobody"), 1, "nobody has no dead letter topic"),
     ],
 )
-def test_wrong_questions_have_clear_answers(
+def test_wrong_dead_letter_arguments_are_explained(
     odradek: Commands, tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
     queue = Queue(odradek, tmp_path)
@@ -174,7 +176,7 @@ def test_a_group_without_dead_letters_says_so(odradek: Commands, tmp_path: Path)
 
 
 @pytest.mark.full
-def test_a_missing_dead_letter_topic_is_not_created_by_looking(
+def test_listing_does_not_create_a_missing_dead_letter_topic(
     odradek: Commands, tmp_path: Path
 ) -> None:
     queue = Queue(odradek, tmp_path)

@@ -16,7 +16,7 @@ PATIENCE_S = 120
 
 
 @pytest.mark.full
-def test_the_work_queue_does_what_the_page_says() -> None:
+def test_the_work_queue_program_prints_the_output_of_the_page() -> None:
     blocks = list(snippets(PAGE.read_text("utf-8"), PAGE.name))
     (program,) = [each for each in blocks if each.language == "python"]
     with SubprocessBroker() as broker:

@@ -47,7 +47,7 @@ ALL = [
 ]
 
 
-def test_every_block_is_run_or_says_why_not() -> None:
+def test_every_code_block_is_run_or_names_a_reason() -> None:
     for each in ALL:
         assert each.language in LANGUAGES, f"{each.name}: say what it is"
         assert each.reason is None or len(each.reason) > 10, f"{each.name}: why not?"
@@ -59,7 +59,7 @@ def test_every_block_is_run_or_says_why_not() -> None:
 @pytest.mark.parametrize(
     "code", [each.code for each in ALL if each.language == "properties"], ids=lambda code: code[:20]
 )
-def test_a_configuration_file_is_taken(code: str) -> None:
+def test_documented_configuration_files_are_valid(code: str) -> None:
     _, notices = parse_config(parse_properties(code))
     assert notices == []
 
@@ -161,7 +161,7 @@ def run_page(page: str, bootstrap: str, folder: Path, *, with_spark: bool) -> No
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", budget.of_which(pages(with_spark=False), ["README.md"]))
-def test_a_page_does_what_it_says(page: str, bootstrap: str, tmp_path: Path) -> None:
+def test_the_code_blocks_of_a_page_run(page: str, bootstrap: str, tmp_path: Path) -> None:
     if page == "docs/use/consumer.md":
         with sync.Producer(bootstrap_servers=bootstrap) as producer:
             producer.send_and_wait("orders", b"the last one")
@@ -193,7 +193,7 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("spark_session")
 @pytest.mark.parametrize("page", budget.of_which(pages(with_spark=True), []))
-def test_a_page_does_with_spark_what_it_says(page: str, bootstrap: str, tmp_path: Path) -> None:
+def test_the_spark_code_blocks_of_a_page_run(page: str, bootstrap: str, tmp_path: Path) -> None:
     with sync.Producer(bootstrap_servers=bootstrap) as producer:
         producer.send_and_wait("greetings", b"hello", b"en")
     run_page(page, bootstrap, tmp_path, with_spark=True)

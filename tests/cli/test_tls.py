@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.full
-def test_n19_n22_commands_over_tls(folder: Path) -> None:
+def test_n19_n22_commands_work_over_tls_and_name_missing_trust(folder: Path) -> None:
     settings = {
         "listeners": "SSL://127.0.0.1:0",
         "ssl.keystore.type": "PEM",
@@ -57,7 +57,7 @@ def test_n19_n22_commands_over_tls(folder: Path) -> None:
         assert missing.returncode == 2 and "cannot read /none.pem" in missing.stderr
 
 
-def test_n18_serving_other_machines_has_to_be_said(tmp_path: Path) -> None:
+def test_n18_listening_for_other_machines_needs_the_option_insecure(tmp_path: Path) -> None:
     refused = run("serve", "--listen", "0.0.0.0:0", "--data-dir", str(tmp_path / "data"))
     assert refused.returncode == 2
     assert "--insecure" in refused.stderr and "insecure.listeners=true" in refused.stderr

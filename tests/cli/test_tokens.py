@@ -79,7 +79,7 @@ def test_a_token_is_created_used_renewed_and_expired(bootstrap: str, tmp_path: P
 
 
 @pytest.mark.full
-def test_refusals_say_what_to_do(bootstrap: str, tmp_path: Path) -> None:
+def test_refused_token_commands_name_a_remedy(bootstrap: str, tmp_path: Path) -> None:
     odradek = Commands(bootstrap)
     alice = ("-X", user(tmp_path, "alice", "secret"))
     bob = ("-X", user(tmp_path, "bob", "geheim"))

@@ -98,7 +98,7 @@ NOW = replace(
 )
 
 
-def test_rates_are_from_one_sample_to_the_next() -> None:
+def test_rates_are_differences_between_two_samples() -> None:
     frame = make_frame(BEFORE, NOW)
     # The broker's clock: 2.5 seconds.
     assert frame.throughput == {
@@ -121,7 +121,7 @@ def test_the_first_sample_has_no_rates() -> None:
     assert make_frame(NOW, NOW).records_per_s is None
 
 
-def test_a_broker_that_was_restarted_has_no_rates_for_a_while() -> None:
+def test_a_restarted_broker_has_no_rates_until_the_next_sample() -> None:
     restarted = replace(NOW, brokers={1: broker(3_500, started_ms=3_000, received_bytes_total=1)})
     assert make_frame(BEFORE, restarted).throughput == {}
     assert make_frame(BEFORE, replace(NOW, brokers={})).throughput == {}
@@ -136,7 +136,7 @@ def test_groups_are_sorted_by_lag_and_transactions_by_age() -> None:
     assert [each.transactional_id for each in frame.transactions] == ["early", "late", "unknown"]
 
 
-def test_slow_requests_are_those_between_the_samples() -> None:
+def test_slow_requests_are_counted_between_two_samples() -> None:
     assert make_frame(BEFORE, NOW).slow == [
         # Slower than the largest bound.
         SlowRequests("Produce", 1, 9_000.0, None),
@@ -145,7 +145,7 @@ def test_slow_requests_are_those_between_the_samples() -> None:
     ]
 
 
-def test_a_frame_as_json_is_complete_and_says_for_how_long_transactions_are_open() -> None:
+def test_a_frame_as_json_has_the_age_of_open_transactions() -> None:
     shown = json.loads(json.dumps(make_frame(BEFORE, NOW).as_json()))
     assert [each["open_ms"] for each in shown["transactions"]] == [2_000, 100, None]
     assert shown["missing"] == ["topics: 5,000 of 6,000 partitions are watched"]
@@ -164,7 +164,7 @@ def text_of(frame: Frame, height: int = 40, width: int = 100, sort: str = "rate"
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
-def test_the_text_of_a_frame() -> None:
+def test_a_frame_is_printed_as_text() -> None:
     problem = Problem("x", "Partition a-0 is offline.", None, "")
     described = replace(NOW.brokers[1], problems=[problem])
     lines = text_of(make_frame(BEFORE, replace(NOW, brokers={1: described})))
@@ -182,7 +182,7 @@ def test_the_text_of_a_frame() -> None:
     assert lines[-1] == "missing: topics: 5,000 of 6,000 partitions are watched"
 
 
-def test_the_order_can_be_that_of_names() -> None:
+def test_a_frame_can_be_sorted_by_name() -> None:
     by_name = [line.split()[:1] for line in text_of(make_frame(BEFORE, NOW), sort="name")]
     assert by_name.index(["idle"]) < by_name.index(["moving"]) < by_name.index(["slow"])
     assert any("TOPIC v" in line for line in text_of(make_frame(BEFORE, NOW), sort="name"))
@@ -201,7 +201,7 @@ def test_a_frame_fits_into_the_terminal(height: int) -> None:
     assert any("groups more" in line for line in lines)
 
 
-def test_names_give_no_orders_to_the_terminal() -> None:
+def test_control_characters_in_names_do_not_reach_the_terminal() -> None:
     sample = replace(NOW, groups=[GroupSample("[red]x\x1b[2J", "classic", "Empty")])
     assert any("[red]x?[2J" in line for line in text_of(make_frame(BEFORE, sample)))
 
@@ -210,7 +210,7 @@ def test_names_give_no_orders_to_the_terminal() -> None:
     ("duration_ms", "shown"),
     [(None, "-"), (0, "0 s"), (900, "0.9 s"), (12_345, "12 s"), (65_000, "1 min"), (7_300_000, "2 h"), (200_000_000, "2 d")],
 )  # fmt: skip
-def test_durations(duration_ms: int | None, shown: str) -> None:
+def test_durations_are_shown_in_readable_units(duration_ms: int | None, shown: str) -> None:
     assert duration(duration_ms) == shown
 
 
@@ -230,7 +230,9 @@ def group(live_bootstrap: str, unique_topic: str) -> str:
     return f"{unique_topic}-readers"
 
 
-def test_one_frame_of_a_broker(live_bootstrap: str, unique_topic: str, group: str) -> None:
+def test_a_single_frame_of_a_broker_is_printed(
+    live_bootstrap: str, unique_topic: str, group: str
+) -> None:
     odradek = Commands(live_bootstrap)
     shown = json.loads(odradek.run("top", "--json", "--interval", "0.2"))
     assert unique_topic in [each["topic"] for each in shown["topics"]]
@@ -242,7 +244,7 @@ def test_one_frame_of_a_broker(live_bootstrap: str, unique_topic: str, group: st
 
 @pytest.mark.own_broker
 @pytest.mark.full
-def test_the_lag_of_a_share_group_is_that_of_its_broker(
+def test_the_lag_of_a_share_group_is_that_of_the_broker(
     live_bootstrap: str, unique_topic: str, group: str
 ) -> None:
     odradek = Commands(live_bootstrap)
@@ -254,7 +256,7 @@ def test_the_lag_of_a_share_group_is_that_of_its_broker(
 
 
 @pytest.mark.own_broker
-async def test_a_broker_of_ours_tells_bytes_connections_and_transactions(
+async def test_a_frame_of_odradek_has_bytes_connections_and_transactions(
     live_bootstrap: str, unique_topic: str
 ) -> None:
     from odradek.cli.top import _Watch
@@ -280,7 +282,7 @@ async def test_a_broker_of_ours_tells_bytes_connections_and_transactions(
     assert [each.records_per_s for each in frame.topics if each.topic == unique_topic] != [0]
 
 
-def test_keys_sort_and_quit_on_a_terminal(
+def test_keys_sort_and_quit_top_on_a_terminal(
     live_bootstrap: str, unique_topic: str, group: str
 ) -> None:
     ours, theirs = pty.openpty()

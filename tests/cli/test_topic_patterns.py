@@ -24,12 +24,12 @@ def odradek(live_bootstrap: str) -> Commands:
 
 
 @pytest.mark.parametrize("name", ["orders", "orders.items", "a-b_c", "1", "..a"])
-def test_a_word_that_may_be_a_name_is_a_name(name: str) -> None:
+def test_a_word_that_may_be_a_topic_name_is_no_pattern(name: str) -> None:
     assert not is_pattern(name)
     assert matching([name], [name, name.replace(".", "x") + "x", "other"]) == [name]
 
 
-def test_an_expression_fits_whole_names() -> None:
+def test_a_pattern_matches_whole_topic_names() -> None:
     there = ["orders", "orders.eu", "orders.us", "old-orders", "payments"]
     assert matching(["orders.*"], there) == ["orders", "orders.eu", "orders.us"]
     assert matching([r"orders\..*", "payments"], there) == ["orders.eu", "orders.us", "payments"]
@@ -40,7 +40,7 @@ def test_an_expression_fits_whole_names() -> None:
 # --- Commands ---
 
 
-def test_topics_are_described_by_an_expression(odradek: Commands, unique_topic: str) -> None:
+def test_topics_are_described_by_a_pattern(odradek: Commands, unique_topic: str) -> None:
     names = [f"{unique_topic}.{part}" for part in ("a", "b")]
     odradek.run("topic", "create", *names)
     rows = odradek.rows("topic", "describe", f"{unique_topic}\\..*")
@@ -54,7 +54,7 @@ def test_topics_are_described_by_an_expression(odradek: Commands, unique_topic: 
 
 
 @pytest.mark.full
-def test_the_topics_that_fit_now_are_read_to_their_end(
+def test_topics_that_match_a_pattern_are_read_to_their_end(
     odradek: Commands, unique_topic: str, live_bootstrap: str
 ) -> None:
     shell = Shell(live_bootstrap)
@@ -91,7 +91,7 @@ def reader(
 
 
 @pytest.mark.full
-def test_topics_that_are_made_later_come_in(
+def test_topics_created_later_are_read_by_a_pattern(
     reader: subprocess.Popen[str], live_bootstrap: str, unique_topic: str
 ) -> None:
     shell = Shell(live_bootstrap)

@@ -17,7 +17,7 @@ from waiting import wait_until
 
 
 @pytest.mark.full
-def test_all_lines_in_one_transaction(shell: Shell, unique_topic: str) -> None:
+def test_all_lines_are_produced_in_one_transaction(shell: Shell, unique_topic: str) -> None:
     shell.run(
         "produce", unique_topic, "--transactional-id", unique_topic, stdin=b"one\ntwo\nthree\n"
     )
@@ -35,7 +35,9 @@ def test_all_lines_in_one_transaction(shell: Shell, unique_topic: str) -> None:
     assert row["state"] in {"CompleteAbort", "PrepareAbort"} and row["age_ms"] in {None, 0}
 
 
-async def test_list_describe_abort(shell: Shell, unique_topic: str) -> None:
+async def test_transactions_are_listed_described_and_aborted(
+    shell: Shell, unique_topic: str
+) -> None:
     bootstrap = shell.environment["ODRADEK_BOOTSTRAP"]
     async with Producer(bootstrap_servers=bootstrap, transactional_id=unique_topic) as producer:
         await producer.init_transactions()
@@ -60,7 +62,7 @@ async def test_list_describe_abort(shell: Shell, unique_topic: str) -> None:
             await producer.commit_transaction()
 
 
-def test_what_is_wrong_is_said(shell: Shell) -> None:
+def test_wrong_transaction_arguments_are_explained(shell: Shell) -> None:
     shell.run("txn", "describe", "nobody", code=1)
     assert "no such transactional id" in shell.stderr
     shell.run("txn", "abort", code=2)
@@ -71,7 +73,7 @@ def test_what_is_wrong_is_said(shell: Shell) -> None:
 
 
 @pytest.mark.full
-def test_a_transaction_that_timed_out_is_called_that() -> None:
+def test_a_transaction_timeout_is_named_in_the_error() -> None:
     settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "50"}
     with SubprocessBroker(settings=settings) as broker:
         shell = Shell(broker.bootstrap)

@@ -67,7 +67,7 @@ def test_users_are_created_listed_altered_and_deleted(
         assert words in odradek.stderr and "secret" not in odradek.stderr
 
 
-def test_settings_of_the_client_come_from_files(
+def test_client_settings_are_read_from_files(
     bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared = tmp_path / "client.properties"
@@ -88,7 +88,7 @@ def test_settings_of_the_client_come_from_files(
     assert "must be KEY=VALUE, or the name of a file" in odradek.stderr
 
 
-def test_what_is_said_by_hand_counts_over_files(tmp_path: Path) -> None:
+def test_options_override_client_settings_from_files(tmp_path: Path) -> None:
     file = tmp_path / "x.properties"
     file.write_text("bootstrap.servers=a:1\nclient.id=file\nacks=all\ngroup.id=g\n", "utf-8")
     given = [f"{file}", "client.id=hand"]
@@ -99,7 +99,7 @@ def test_what_is_said_by_hand_counts_over_files(tmp_path: Path) -> None:
     assert client_config.client_settings("b:1", given, "consumer")["group_id"] == "g"
 
 
-def test_a_password_that_is_missing_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_password_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def prompt(text: str, *, hide_input: bool, err: bool) -> str:
@@ -118,7 +118,7 @@ def test_a_password_that_is_missing_is_asked_for(monkeypatch: pytest.MonkeyPatch
     assert asked == ["Password of alice"]
 
 
-def test_a_hash_is_a_line_of_the_file_of_users(
+def test_user_hash_prints_a_line_of_the_user_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("THE_PASSWORD", "secret")

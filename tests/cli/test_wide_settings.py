@@ -18,7 +18,7 @@ def widest(output: str) -> int:
     return max(map(len, output.splitlines()))
 
 
-def test_all_settings_of_a_topic_are_a_line_each(odradek: Commands, unique_topic: str) -> None:
+def test_every_setting_of_a_topic_is_on_its_own_line(odradek: Commands, unique_topic: str) -> None:
     odradek.run("topic", "create", unique_topic, "--config", "retention.ms=1000")
     (row,) = odradek.rows("topic", "describe", unique_topic, "--all-configs")
     shown = odradek.run("topic", "describe", unique_topic, "--all-configs")
@@ -39,7 +39,9 @@ def test_all_settings_of_a_topic_are_a_line_each(odradek: Commands, unique_topic
 
 
 @pytest.mark.parametrize("kind", ["topic", "broker"])
-def test_what_settings_mean_is_below_them(odradek: Commands, unique_topic: str, kind: str) -> None:
+def test_explanations_are_printed_below_their_settings(
+    odradek: Commands, unique_topic: str, kind: str
+) -> None:
     odradek.run("topic", "create", unique_topic)
     name = unique_topic if kind == "topic" else "1"
     shown = odradek.run("config", "describe", kind, name, "--all", "--doc")
@@ -53,7 +55,7 @@ def test_what_settings_mean_is_below_them(odradek: Commands, unique_topic: str, 
             assert f"{row['name']}={value} ({row['source']}) {row['documentation']}" in words
 
 
-def test_json_is_one_line_with_everything(odradek: Commands, unique_topic: str) -> None:
+def test_json_output_is_one_line_with_all_settings(odradek: Commands, unique_topic: str) -> None:
     odradek.run("topic", "create", unique_topic)
     (line,) = odradek.run("topic", "describe", unique_topic, "--all-configs", "--json").splitlines()
     assert len(json.loads(line)["configs"]) > 20

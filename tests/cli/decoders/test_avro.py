@@ -1,4 +1,4 @@
-"""Avro without a registry: our reader against fastavro, and against bytes that mean harm."""
+"""Avro without a registry: our reader against fastavro, and against hostile bytes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def order(**more: Any) -> dict[str, Any]:
     } | more  # fmt: skip
 
 
-def test_a_record_with_every_type() -> None:
+def test_a_record_with_every_type_is_read() -> None:
     inner = order(name=None, ok=False)
     value = order(lines=[{"n": -1, "order": None}, {"n": 2**31 - 1, "order": inner}])
     shown = order(hash={"base64": "Af8="}, again={"base64": "YWI="}, raw={"base64": "AA=="})
@@ -104,11 +104,13 @@ MOMENT = dt.datetime(2024, 5, 1, 12, 30, 0, 123456, dt.UTC)
         (_logical("long", "no-such-type"), 7, 7),
     ],
 )  # fmt: skip
-def test_logical_types_are_shown_as_people_write_them(schema: Any, value: Any, shown: Any) -> None:
+def test_logical_types_are_shown_as_dates_times_and_decimals(
+    schema: Any, value: Any, shown: Any
+) -> None:
     assert read(schema, written(schema, value)) == shown
 
 
-def test_logical_types_that_fastavro_does_not_write() -> None:
+def test_logical_types_unknown_to_fastavro_are_shown() -> None:
     duration = _logical("fixed", "duration", name="D", size=12)
     assert read(duration, b"\1\0\0\0\2\0\0\0\3\0\0\0") == {
         "months": 1,
@@ -182,14 +184,14 @@ def _as_shown(value: Any) -> Any:
 
 @pytest.mark.full
 @given(st.data())
-def test_what_fastavro_wrote_is_read(data: st.DataObject) -> None:
+def test_values_written_by_fastavro_are_read(data: st.DataObject) -> None:
     schema = data.draw(_SCHEMAS)
     value = data.draw(_values(schema))
     assert read(schema, written(schema, value)) == _as_shown(value)
 
 
 @given(st.binary(max_size=60))
-def test_other_bytes_are_refused_or_read_as_fastavro_reads_them(data: bytes) -> None:
+def test_random_bytes_are_refused_or_read_as_by_fastavro(data: bytes) -> None:
     try:
         found = read(ORDER, data)
     except CannotDecode:
@@ -201,7 +203,7 @@ def test_other_bytes_are_refused_or_read_as_fastavro_reads_them(data: bytes) -> 
 # --- Harm -----------------------------------------------------------------------------------------
 
 
-def test_a_record_that_holds_itself_has_a_limit() -> None:
+def test_recursive_records_have_a_depth_limit() -> None:
     node = {"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]}
     assert read(node, b"\x02\x00") == {"next": {"next": None}}
     with pytest.raises(CannotDecode, match="nested more than 64 deep"):
@@ -209,7 +211,7 @@ def test_a_record_that_holds_itself_has_a_limit() -> None:
 
 
 @pytest.mark.full
-def test_items_without_bytes_are_counted() -> None:
+def test_items_of_zero_bytes_count_towards_the_limit() -> None:
     for items in ("null", {"type": "fixed", "name": "F", "size": 0}, _record([])):
         data = written("long", 2**60)
         with pytest.raises(CannotDecode, match="more than 500000 values"):
@@ -231,7 +233,7 @@ def test_items_without_bytes_are_counted() -> None:
         ("null", "00", "1 bytes are left behind the record"),
     ],
 )
-def test_bytes_that_do_not_fit_say_where(schema: Any, data: str, why: str) -> None:
+def test_bytes_that_do_not_fit_the_schema_name_the_place(schema: Any, data: str, why: str) -> None:
     with pytest.raises(CannotDecode) as refused:
         read(schema, bytes.fromhex(data))
     assert why in str(refused.value)
@@ -254,13 +256,13 @@ def test_bytes_that_do_not_fit_say_where(schema: Any, data: str, why: str) -> No
         ('["' + "x" * 1_000_001 + '"]', "at most 1000000 characters"),
     ],
 )
-def test_schemas_that_are_wrong_say_where(text: str, why: str) -> None:
+def test_invalid_schemas_name_the_place(text: str, why: str) -> None:
     with pytest.raises(SchemaError) as refused:
         parse_schema(text)
     assert why in str(refused.value)
 
 
-def test_types_of_other_schemas_are_known_by_name() -> None:
+def test_named_types_of_other_schemas_are_resolved() -> None:
     line = parse_schema(
         '{"type": "record", "name": "shop.Line", "fields": [{"name": "n", "type": "int"}]}'
     )
@@ -278,7 +280,7 @@ def container(codec: str, records: list[Any], schema: Any = ORDER) -> bytes:
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate"])
-def test_containers(codec: str) -> None:
+def test_containers_with_every_codec_are_read(codec: str) -> None:
     data = container(codec, [order(id=each) for each in range(20)])
     assert [each["id"] for each in read_container(data, Limits())] == list(range(20))
 

@@ -43,12 +43,12 @@ def failures(decoded: Decoded) -> dict[str, str]:
         (None, "null", None),
     ],
 )
-def test_the_first_format_that_fits(data: bytes | None, name: str, value: Any) -> None:
+def test_the_first_format_that_fits_is_chosen(data: bytes | None, name: str, value: Any) -> None:
     found = shown(data)
     assert (found.format, found.value) == (name, value)
 
 
-def test_each_attempt_says_why_it_failed() -> None:
+def test_each_failed_format_names_its_reason() -> None:
     assert failures(shown(b"\x00\x01")) == {
         "json": "no JSON: Expecting value at line 1, column 1",
         "text": "control character U+0000 at 0",
@@ -61,7 +61,7 @@ def test_each_attempt_says_why_it_failed() -> None:
     }
 
 
-def test_a_named_format_that_does_not_fit_leaves_text_or_hex() -> None:
+def test_a_requested_format_that_does_not_fit_falls_back_to_text_or_hex() -> None:
     assert shown(b"plain", "json").format == "text"
     assert failures(shown(b"plain", "json")).keys() == {"json"}
     assert shown(b"\xff", "json").format == "hex"
@@ -71,7 +71,7 @@ def test_a_named_format_that_does_not_fit_leaves_text_or_hex() -> None:
 
 
 @pytest.mark.parametrize("data", [b"x", None])
-def test_an_unknown_format_is_named_with_those_that_there_are(data: bytes | None) -> None:
+def test_an_unknown_format_is_refused_with_a_list_of_formats(data: bytes | None) -> None:
     with pytest.raises(ValueError, match="no format 'xml'; there are guess, json, text"):
         shown(data, "xml")
 
@@ -79,7 +79,7 @@ def test_an_unknown_format_is_named_with_those_that_there_are(data: bytes | None
 # --- JSON -----------------------------------------------------------------------------------------
 
 
-def test_the_text_of_json_keeps_digits_order_and_doubles() -> None:
+def test_indented_json_keeps_digits_order_and_duplicate_keys() -> None:
     found = shown(b'{"b":12.10,"a":[],"a":{"x":1e2,"y":"\\u00e4 , : {"},"n":[1,[2]]}')
     assert found.text == (
         '{\n  "b": 12.10,\n  "a": [],\n  "a": {\n    "x": 1e2,\n    "y": "\\u00e4 , : {"\n  },\n'
@@ -102,7 +102,7 @@ JSON = st.recursive(
 
 @settings(max_examples=budget.examples(100))
 @given(JSON, st.sampled_from([None, 0, 3]))
-def test_the_text_of_json_means_the_same(value: Any, indent: int | None) -> None:
+def test_indented_json_has_the_same_value(value: Any, indent: int | None) -> None:
     found = shown(json.dumps(value, indent=indent).encode(), "json")
     assert found.format == "json"
     assert found.value == value and json.loads(found.text) == value
@@ -111,7 +111,7 @@ def test_the_text_of_json_means_the_same(value: Any, indent: int | None) -> None
     ]
 
 
-def test_nesting_has_a_limit() -> None:
+def test_json_nesting_has_a_limit() -> None:
     limit = PLAIN.limits.depth_max
     assert shown(b"[" * limit + b"]" * limit).format == "json"
     for depth in (limit + 1, 100_000):
@@ -119,14 +119,14 @@ def test_nesting_has_a_limit() -> None:
         assert failures(found) == {"json": f"nested more than {limit} deep"}
 
 
-def test_numbers_of_too_many_digits_and_half_pairs_of_surrogates_do_no_harm() -> None:
+def test_huge_numbers_and_lone_surrogates_are_handled() -> None:
     assert "json" in failures(shown(b"9" * 10_000, "json"))
     found = shown(b'["\\ud800", "\\ud83d\\ude00"]')
     assert found.value == ["?", "\U0001f600"] and "\\ud800" in found.text
     json.dumps(found.value, ensure_ascii=False).encode()
 
 
-def test_a_terminal_gets_no_orders() -> None:
+def test_control_sequences_do_not_reach_the_terminal() -> None:
     assert shown('"\x9b2J\x7f"'.encode()).text == '"\\u009b2J\\u007f"'
     for text in ("\x1b[2J", "\x9b2J", "a\rb"):
         assert shown(text.encode(), "text").format == "hex"
@@ -143,7 +143,7 @@ def test_long_data_is_not_decoded() -> None:
     assert found.text.endswith("|[1,2|\n... 7 more bytes")
 
 
-def test_text_that_indenting_makes_too_long_is_left_as_it_came() -> None:
+def test_json_that_is_too_long_when_indented_is_shown_unchanged() -> None:
     small = Decoders(plugins={}, limits=Limits(text_characters_max=40))
     assert shown(b"[[1],[2],[3]]", decoders=small).text == "[[1],[2],[3]]"
 
@@ -156,7 +156,7 @@ def test_a_hex_dump_has_offsets_bytes_and_letters() -> None:
 
 
 @given(st.binary(max_size=200), st.sampled_from(PLAIN.formats))
-def test_any_bytes_are_shown(data: bytes, which: str) -> None:
+def test_any_bytes_can_be_shown(data: bytes, which: str) -> None:
     found = shown(data, which)
     json.dumps(found.value, ensure_ascii=False).encode()
     assert found.text or not data
@@ -165,7 +165,7 @@ def test_any_bytes_are_shown(data: bytes, which: str) -> None:
 # --- Decoders of others ---------------------------------------------------------------------------
 
 
-def test_decoders_of_others_are_asked_first() -> None:
+def test_plugin_decoders_are_tried_first() -> None:
     calls = []
 
     def celsius(data: bytes, topic: str, is_key: bool) -> Any:
@@ -195,13 +195,13 @@ def test_decoders_of_others_are_asked_first() -> None:
         ("\ud800", "surrogates not allowed"),
     ],
 )
-def test_values_that_json_does_not_have_are_refused(result: Any, why: str) -> None:
+def test_plugin_values_that_json_cannot_express_are_refused(result: Any, why: str) -> None:
     found = shown(b"x", "odd", Decoders(plugins={"odd": lambda *_: result}))
     assert why in failures(found)["odd"] and found.format == "text"
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), RecursionError("deep")])
-def test_errors_of_a_decoder_of_others_end_nothing(error: BaseException) -> None:
+def test_errors_of_a_plugin_decoder_fall_back_to_text(error: BaseException) -> None:
     def fails(*_: object) -> None:
         raise error
 
@@ -210,7 +210,7 @@ def test_errors_of_a_decoder_of_others_end_nothing(error: BaseException) -> None
     assert type(error).__name__ in failures(found)["odd"]
 
 
-def test_a_decoder_that_hangs_is_not_asked_again() -> None:
+def test_a_plugin_decoder_that_hangs_is_not_called_again() -> None:
     gate = threading.Event()
     calls = []
 
@@ -225,7 +225,7 @@ def test_a_decoder_that_hangs_is_not_asked_again() -> None:
     assert calls == [1]
 
 
-def test_entry_points_are_found_and_a_broken_one_is_an_attempt(
+def test_entry_points_are_loaded_and_a_broken_one_is_a_failed_attempt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     points = [

@@ -31,7 +31,7 @@ from odradek.decoders.protobuf import raw
         ("0a 02 ff fe", {"1": {"base64": "//4="}}),
     ],
 )
-def test_messages(data: str, value: dict[str, Any]) -> None:
+def test_messages_are_decoded_by_field_number(data: str, value: dict[str, Any]) -> None:
     assert raw(bytes.fromhex(data), Limits()).value == value
 
 
@@ -51,7 +51,7 @@ def test_messages(data: str, value: dict[str, Any]) -> None:
         ("0c", "end of group 1 at 0"),
     ],
 )
-def test_bytes_that_are_no_message_say_where(data: str, why: str) -> None:
+def test_bytes_that_are_no_message_name_the_place(data: str, why: str) -> None:
     with pytest.raises(CannotDecode) as refused:
         raw(bytes.fromhex(data), Limits())
     assert why in str(refused.value)
@@ -86,7 +86,7 @@ def _varint(value: int) -> bytes:
 
 
 @given(st.lists(st.tuples(st.integers(1, 2**29 - 1), st.integers(0, 2**64 - 1)), min_size=1))
-def test_integers_come_back(fields: list[tuple[int, int]]) -> None:
+def test_integers_are_decoded_as_encoded(fields: list[tuple[int, int]]) -> None:
     data = b"".join(_varint(number << 3) + _varint(value) for number, value in fields)
     wanted: dict[str, Any] = {}
     for number, value in fields:

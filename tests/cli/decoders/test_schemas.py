@@ -54,7 +54,7 @@ def failures(decoded: Decoded) -> dict[str, str]:
 # --- Rules ----------------------------------------------------------------------------------------
 
 
-def test_the_rule_that_says_most_is_taken() -> None:
+def test_the_most_specific_format_rule_is_used() -> None:
     rules = ["text", "key=hex", "fruit*:json", "fruit.red:value=hex", "fruit.red:text"]
     decoders = Decoders(formats=rules, plugins={})
 
@@ -69,7 +69,7 @@ def test_the_rule_that_says_most_is_taken() -> None:
     assert shown(decoders, b"{}", "json", topic="other").format == "json"
 
 
-def test_a_rule_may_end_the_guessing_of_a_format_for_one_topic_only() -> None:
+def test_a_format_rule_may_apply_to_one_topic_only() -> None:
     decoders = Decoders(formats=["hex", "a:guess"], plugins={})
     assert shown(decoders, b"{}", topic="a").format == "json"
     assert shown(decoders, b"{}", topic="b").format == "hex"
@@ -91,7 +91,7 @@ def fruit(tmp_path: Path) -> Path:
     return path
 
 
-def test_an_avro_schema_is_for_its_topics_and_records_may_have_an_id(fruit: Path) -> None:
+def test_an_avro_schema_file_decodes_its_topics_with_or_without_schema_ids(fruit: Path) -> None:
     decoders = Decoders(schemas=[f"fruit:value={fruit}"], plugins={})
     data = avro(LONG, {"weight": 300})
     for each in (data, frame(7, data)):
@@ -130,7 +130,7 @@ def _basket() -> bytes:
     )
 
 
-def test_a_file_of_descriptors_names_the_fields(descriptors: Path) -> None:
+def test_a_protobuf_descriptor_file_names_the_fields(descriptors: Path) -> None:
     decoders = Decoders(schemas=[f"{descriptors}#shop.Basket"], plugins={})
     for data in (_basket(), frame(7, b"\x02\x02" + _basket())):
         found = shown(decoders, data)
@@ -155,7 +155,7 @@ def test_a_file_of_descriptors_names_the_fields(descriptors: Path) -> None:
         (b'"\xff"', "", "is UTF-8"),
     ],
 )
-def test_files_that_cannot_be_used_are_named(
+def test_unusable_schema_files_are_named(
     tmp_path: Path, content: bytes | None, rest: str, why: str
 ) -> None:
     path = tmp_path / "schema"
@@ -166,12 +166,12 @@ def test_files_that_cannot_be_used_are_named(
     assert str(path) in str(refused.value) and why in str(refused.value)
 
 
-def test_a_message_that_is_not_there_is_named_with_those_that_are(descriptors: Path) -> None:
+def test_a_missing_protobuf_message_is_refused_with_a_list_of_messages(descriptors: Path) -> None:
     with pytest.raises(DecoderError, match=r"no message 'shop.Nut'.* shop.Basket, shop.Fruit"):
         Decoders(schemas=[f"{descriptors}#shop.Nut"], plugins={})
 
 
-def test_an_import_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_a_missing_protobuf_import_is_named(tmp_path: Path) -> None:
     path = tmp_path / "fruit.desc"
     lonely = file_of("a.proto", "a", {"A": []}, "other.proto")
     path.write_bytes(descriptor_pb2.FileDescriptorSet(file=[lonely]).SerializeToString())
@@ -179,7 +179,7 @@ def test_an_import_that_is_missing_is_named(tmp_path: Path) -> None:
         Decoders(schemas=[f"{path}#a.A"], plugins={})
 
 
-def test_without_the_package_the_error_names_the_extra(
+def test_the_error_without_protobuf_names_the_extra(
     descriptors: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "google.protobuf", None)
@@ -194,7 +194,7 @@ def of(registry: FakeRegistry, **more: Any) -> Decoders:
     return Decoders(schema_registry=SchemaRegistry(registry.url, **more), plugins={})
 
 
-def test_avro_by_the_id_of_the_record(registry: FakeRegistry) -> None:
+def test_avro_records_are_decoded_by_their_schema_id(registry: FakeRegistry) -> None:
     registry.answers["/schemas/ids/7"] = {"schema": LONG}
     decoders = of(registry)
     data = frame(7, avro(LONG, {"weight": 300}))
@@ -212,7 +212,7 @@ def test_avro_by_the_id_of_the_record(registry: FakeRegistry) -> None:
     )
 
 
-def test_avro_schemas_that_refer_to_others(registry: FakeRegistry) -> None:
+def test_avro_schemas_may_reference_others(registry: FakeRegistry) -> None:
     def referring(name: str, field: str, *references: str) -> dict[str, Any]:
         fields = [{"name": "x", "type": field}]
         return {
@@ -229,7 +229,7 @@ def test_avro_schemas_that_refer_to_others(registry: FakeRegistry) -> None:
     assert len(registry.asked) == 3
 
 
-def test_references_without_an_end_have_one(registry: FakeRegistry) -> None:
+def test_schema_references_have_a_limit(registry: FakeRegistry) -> None:
     for number in range(100):
         path = "/schemas/ids/1" if number == 0 else f"/subjects/{number}/versions/1"
         registry.answers[path] = {
@@ -252,7 +252,9 @@ def _serialized(proto: descriptor_pb2.FileDescriptorProto) -> str:
     return base64.b64encode(proto.SerializeToString()).decode()
 
 
-def test_protobuf_by_the_id_and_the_indexes_of_the_record(registry: FakeRegistry) -> None:
+def test_protobuf_records_are_decoded_by_their_schema_id_and_message_indexes(
+    registry: FakeRegistry,
+) -> None:
     proto = file_of(
         "", "shop", {"Other": [], "Basket": [("first", 1, ".nut.Nut")]}, "nuts/nut.proto"
     )
@@ -274,7 +276,7 @@ def test_protobuf_by_the_id_and_the_indexes_of_the_record(registry: FakeRegistry
     assert wrong.format == "protobuf-raw" and wrong.value == {"1": {"1": "ab"}}
 
 
-def test_a_registry_without_descriptors_leaves_the_fields_by_number(registry: FakeRegistry) -> None:
+def test_a_registry_without_descriptors_shows_fields_by_number(registry: FakeRegistry) -> None:
     text = {"schemaType": "PROTOBUF", "schema": 'syntax = "proto3"; message A { int32 a = 1; }'}
     registry.answers["/schemas/ids/9"] = registry.answers["/schemas/ids/9?format=serialized"] = text
     found = shown(of(registry), frame(9, b"\x00\x08\x07"))
@@ -282,7 +284,7 @@ def test_a_registry_without_descriptors_leaves_the_fields_by_number(registry: Fa
     assert "no serialized descriptors" in failures(found)["protobuf"]
 
 
-def test_json_behind_an_id_is_shown(registry: FakeRegistry) -> None:
+def test_json_behind_a_schema_id_is_shown(registry: FakeRegistry) -> None:
     registry.answers["/schemas/ids/5"] = {"schemaType": "JSON", "schema": "{}"}
     found = shown(of(registry), frame(5, b'{"a": 1}'))
     assert (found.format, found.value) == ("json", {"a": 1})
@@ -291,7 +293,7 @@ def test_json_behind_an_id_is_shown(registry: FakeRegistry) -> None:
     assert alone.format == "json" and "no registry is given" in failures(alone)["avro"]
 
 
-def test_indexes_of_messages() -> None:
+def test_protobuf_message_indexes_are_decoded() -> None:
     assert read_indexes(b"\x00abc") == ((0,), b"abc")
     assert read_indexes(b"\x04\x02\x06abc") == ((1, 3), b"abc")
     assert framed(b"\0\0\0\0\0x") is None and framed(b"\0\0\0\0") is None
@@ -301,7 +303,7 @@ def test_indexes_of_messages() -> None:
 # --- Trouble with a registry ----------------------------------------------------------------------
 
 
-def test_a_failure_is_told_and_not_tried_again_for_a_while(registry: FakeRegistry) -> None:
+def test_a_failed_schema_request_is_not_repeated_for_a_while(registry: FakeRegistry) -> None:
     clock = [0.0]
     decoders = of(registry, now_s=lambda: clock[0])
     for _ in range(2):
@@ -332,12 +334,14 @@ def test_a_failure_is_told_and_not_tried_again_for_a_while(registry: FakeRegistr
         (500, "answers 500"),
     ],
 )
-def test_answers_that_are_none(registry: FakeRegistry, answer: Any, why: str) -> None:
+def test_invalid_answers_of_a_registry_are_refused(
+    registry: FakeRegistry, answer: Any, why: str
+) -> None:
     registry.answers["/schemas/ids/8"] = answer
     assert why in failures(shown(of(registry), frame(8, b"x")))["avro"]
 
 
-def test_only_the_given_address_is_asked(
+def test_only_the_given_registry_address_is_asked(
     registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with fake_registry() as other:
@@ -348,7 +352,7 @@ def test_only_the_given_address_is_asked(
         assert other.asked == []
 
 
-def test_the_path_and_the_password_of_the_address_are_used(registry: FakeRegistry) -> None:
+def test_the_path_and_the_password_of_a_registry_address_are_used(registry: FakeRegistry) -> None:
     registry.answers["/apis/v7/schemas/ids/8"] = {"schema": '"int"'}
     url = registry.url.replace("http://", "http://ada:s%40crt@") + "/apis/v7/"
     client = SchemaRegistry(url)
@@ -361,13 +365,13 @@ def test_the_path_and_the_password_of_the_address_are_used(registry: FakeRegistr
 @pytest.mark.parametrize(
     "url", ["localhost:8081", "file:///etc/passwd", "http://", "http://h?x=1", "ftp://a:secret@h"]
 )
-def test_an_address_that_is_none_is_refused(url: str) -> None:
+def test_an_invalid_registry_address_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="no address of a schema registry") as refused:
         SchemaRegistry(url)
     assert "secret" not in str(refused.value)
 
 
-def test_a_registry_that_is_not_there_is_named() -> None:
+def test_an_unreachable_registry_is_named() -> None:
     found = shown(
         Decoders(schema_registry=SchemaRegistry("http://127.0.0.1:1"), plugins={}), frame(8, b"x")
     )
@@ -375,7 +379,7 @@ def test_a_registry_that_is_not_there_is_named() -> None:
 
 
 @pytest.mark.parametrize("drip", [False, True])
-def test_a_registry_that_does_not_come_to_an_end_is_left(drip: bool) -> None:
+def test_a_registry_that_never_finishes_its_answer_times_out(drip: bool) -> None:
     done = threading.Event()
 
     def serve(server: socket.socket) -> None:
