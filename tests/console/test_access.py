@@ -37,7 +37,7 @@ async def test_settings_have_values_and_sources(
 
 
 @pytest.mark.parametrize(("kind", "name"), [("planet", "x"), ("broker", "x")])
-async def test_settings_of_something_else_are_refused(
+async def test_settings_of_unknown_resources_are_refused(
     console_client: httpx.AsyncClient, kind: str, name: str
 ) -> None:
     answer = await console_client.get("/api/settings", params={"type": kind, "name": name})
@@ -65,7 +65,7 @@ async def test_users_and_quotas_are_listed(
     } in rows
 
 
-async def test_a_change_is_planned_then_done_once(live_bootstrap: str, topic: str) -> None:
+async def test_a_change_is_planned_and_then_made_once(live_bootstrap: str, topic: str) -> None:
     session = Session({"admin": {"bootstrap_servers": live_bootstrap}})
     change = CHANGES[_PATH]
 

@@ -22,7 +22,7 @@ def test_rows_are_sorted_by_a_column_and_then_by_name() -> None:
     assert _names(sort="-size") == ["a", "b", "d", "C"]
 
 
-def test_a_page_has_its_rows_and_the_totals() -> None:
+def test_a_page_of_rows_has_the_totals() -> None:
     query = Query({"offset": "1", "limit": "1", "filter": "c"})
     rows, about = page_of(_ROWS, query, _COLUMNS, name=lambda row: str(row[0]), sort="name")
     assert (list(rows), about["total"], about["total_unfiltered"]) == ([], 1, 4)
@@ -34,14 +34,14 @@ def test_a_page_has_its_rows_and_the_totals() -> None:
     "given",
     [{"sort": "colour"}, {"limit": "0"}, {"limit": "501"}, {"offset": "-1"}, {"offset": "x"}],
 )
-def test_a_wrong_parameter_is_refused_by_name(given: dict[str, str]) -> None:
+def test_a_wrong_parameter_is_named_in_the_refusal(given: dict[str, str]) -> None:
     with pytest.raises(Refusal) as refused:
         _names(**given)
     assert refused.value.status == 400
     assert next(iter(given)) in refused.value.title
 
 
-def test_a_text_is_needed_unless_it_has_a_default_and_has_a_limit() -> None:
+def test_a_text_parameter_needs_a_value_or_a_default_and_has_a_limit() -> None:
     with pytest.raises(Refusal, match="name is missing"):
         Query({}).text("name")
     assert Query({}).text("name", "") == ""
@@ -59,7 +59,7 @@ def test_a_text_is_needed_unless_it_has_a_default_and_has_a_limit() -> None:
         (errors.Closed("closed"), 502),
     ],
 )
-def test_an_error_of_the_client_has_a_status_and_keeps_its_text(
+def test_a_client_error_has_an_http_status_and_its_text(
     error: errors.OdradekError, status: int
 ) -> None:
     refusal = refusal_of(error)

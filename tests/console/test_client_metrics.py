@@ -65,7 +65,7 @@ async def push(bootstrap: str) -> None:
                 await asyncio.sleep(0.05)
 
 
-async def test_a_client_shows_what_it_has_pushed(
+async def test_a_client_is_shown_with_its_pushed_metrics(
     console: httpx.AsyncClient, bootstrap: str
 ) -> None:
     await push(bootstrap)

@@ -52,7 +52,7 @@ async def _read(bootstrap: str, topic: str) -> list[tuple[object, ...]]:
         return sorted(found, key=lambda each: each[:2])
 
 
-async def test_exported_lines_are_the_same_records_when_they_are_produced_again(
+async def test_exported_json_lines_produce_the_same_records_again(
     console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str, tmp_path: Path
 ) -> None:
     again = f"{unique_topic}-again"
@@ -69,7 +69,7 @@ async def test_exported_lines_are_the_same_records_when_they_are_produced_again(
     assert await _read(live_bootstrap, again) == await _read(live_bootstrap, unique_topic)
 
 
-async def test_csv_has_all_bytes_and_no_formula(
+async def test_exported_csv_has_all_bytes_and_no_formulas(
     console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
 ) -> None:
     await _create(live_bootstrap, unique_topic)
@@ -95,7 +95,7 @@ async def test_csv_has_all_bytes_and_no_formula(
     assert by_place[1, 2]["value"] == "'=1+1"
 
 
-async def test_an_export_has_the_filter_the_scope_and_the_limit_of_the_page(
+async def test_an_export_takes_a_filter_a_scope_and_a_limit(
     console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
 ) -> None:
     await _create(live_bootstrap, unique_topic)
@@ -124,7 +124,7 @@ async def test_an_export_has_the_filter_the_scope_and_the_limit_of_the_page(
     assert answer.status_code == 400
 
 
-async def test_an_export_that_meets_its_limit_of_bytes_fails_and_is_not_taken_for_whole(
+async def test_an_export_beyond_its_limit_of_bytes_fails_visibly(
     console_client: httpx.AsyncClient,
     live_bootstrap: str,
     unique_topic: str,

@@ -81,7 +81,7 @@ async def test_a_rebalance_shows_on_the_open_page(
     await expect(page.get_by_text("The group has no members")).to_be_visible()
 
 
-async def test_lag_is_live_and_a_reload_keeps_its_line(
+async def test_lag_is_updated_live_and_a_reload_keeps_its_chart(
     live_bootstrap: str, console_address: str, browser_page: Page, unique_topic: str
 ) -> None:
     from playwright.async_api import expect
@@ -107,7 +107,7 @@ async def test_lag_is_live_and_a_reload_keeps_its_line(
         assert {point[1] for point in (await points.json())["points"]} == {0, 7}
 
 
-async def test_a_console_that_only_shows_offers_no_move_of_offsets(
+async def test_a_read_only_console_offers_no_move_of_offsets(
     live_bootstrap: str, console_address: str, browser_page: Page, unique_topic: str
 ) -> None:
     from playwright.async_api import expect
@@ -121,7 +121,7 @@ async def test_a_console_that_only_shows_offers_no_move_of_offsets(
     await expect(page.get_by_role("link", name="Move offsets")).to_have_count(0)
 
 
-async def test_the_page_leads_to_moving_offsets_where_the_console_may_write(
+async def test_a_writing_console_links_from_a_group_to_moving_its_offsets(
     live_bootstrap: str, browser_page: Page, unique_topic: str
 ) -> None:
     from playwright.async_api import expect
@@ -162,7 +162,7 @@ def own_console(odradek_broker: SubprocessBroker) -> Iterator[str]:
         yield address
 
 
-async def test_ten_thousand_groups_with_hostile_names_among_them(
+async def test_ten_thousand_groups_with_hostile_names_are_shown(
     odradek_broker: SubprocessBroker, own_console: str, browser_page: Page, unique_topic: str
 ) -> None:
     from playwright.async_api import expect
@@ -190,7 +190,7 @@ async def test_ten_thousand_groups_with_hostile_names_among_them(
     assert await page.locator("img[src=x]").count() == 0
 
 
-async def test_a_transaction_is_found_with_what_it_holds_back(
+async def test_a_transaction_is_found_with_the_records_that_it_holds_back(
     live_bootstrap: str, console_address: str, browser_page: Page, unique_topic: str
 ) -> None:
     from playwright.async_api import expect

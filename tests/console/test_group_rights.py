@@ -79,7 +79,7 @@ async def bob(sasl_bootstrap: str) -> AsyncIterator[Session]:
     await session.close()
 
 
-async def test_what_a_user_may_not_see_is_not_shown(bob: Session) -> None:
+async def test_groups_and_transactions_without_a_right_are_not_shown(bob: Session) -> None:
     listed = await groups(_asked(bob))
     assert [row["group"] for row in listed["rows"]] == ["his"]
     shown = await group(bob, "his")
@@ -120,7 +120,7 @@ async def _until_it_has(consumer: Any, count: int, admin: Admin, name: str) -> N
 
 
 @pytest.mark.kafka
-async def test_groups_of_apache_kafka_are_shown_without_what_it_does_not_tell(
+async def test_groups_of_apache_kafka_are_shown_without_history_and_verdict(
     kafka: KafkaCluster, foreign: Session
 ) -> None:
     topic = make_unique_topic()
@@ -145,7 +145,9 @@ async def test_groups_of_apache_kafka_are_shown_without_what_it_does_not_tell(
 
 
 @pytest.mark.kafka
-async def test_a_transaction_of_apache_kafka(kafka: KafkaCluster, foreign: Session) -> None:
+async def test_a_transaction_of_apache_kafka_is_shown(
+    kafka: KafkaCluster, foreign: Session
+) -> None:
     topic = make_unique_topic()
     async with (
         Admin(bootstrap_servers=kafka.bootstrap) as admin,

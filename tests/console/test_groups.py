@@ -56,7 +56,7 @@ async def test_groups_of_all_kinds_are_listed_and_shown(
 
 
 @pytest.mark.full
-async def test_what_only_share_groups_and_streams_groups_have(
+async def test_share_groups_have_settings_and_streams_groups_have_tasks(
     console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
 ) -> None:
     async with groups_of_all_kinds(live_bootstrap, unique_topic):
@@ -73,7 +73,7 @@ async def test_what_only_share_groups_and_streams_groups_have(
         assert tasks["cells"] == [[number, [0], [0], [], []] for number in range(3)]
 
 
-async def test_an_empty_group_has_lag_but_no_members_and_is_sorted_by_lag(
+async def test_empty_groups_are_listed_by_lag(
     console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
 ) -> None:
     async with Admin(bootstrap_servers=live_bootstrap) as admin:
@@ -106,7 +106,7 @@ async def test_an_empty_group_has_lag_but_no_members_and_is_sorted_by_lag(
 
 
 @pytest.mark.full
-async def test_a_group_that_is_not_there_is_told_from_one_that_is_gone(
+async def test_a_missing_group_and_a_deleted_one_are_told_apart(
     console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
 ) -> None:
     answer = await console_client.get("/api/group", params={"id": unique_topic})

@@ -181,7 +181,7 @@ async def test_a_view_refuses_hostile_parameters(
     await _check(ask, sound, _TEXTS)
 
 
-async def test_parameters_that_are_there_twice_or_odd_are_answered_in_json(
+async def test_repeated_and_odd_parameters_are_answered_in_json(
     console_client: httpx.AsyncClient,
 ) -> None:
     for path in _routes("VIEWS"):

@@ -1,4 +1,4 @@
-"""The console of Apache Kafka: all that it can be asked for, and what it cannot say."""
+"""The console of Apache Kafka: its data, and the features that Kafka does not have."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from odradek_client.admin import Admin, NewTopic
 pytestmark = pytest.mark.kafka
 
 
-async def test_a_console_shows_what_kafka_says_and_names_what_it_does_not(
+async def test_a_console_of_apache_kafka_shows_its_data_and_names_missing_features(
     kafka: KafkaCluster, unique_topic: str
 ) -> None:
     settings = {"bootstrap_servers": kafka.bootstrap}

@@ -8,11 +8,11 @@ from odradek_client.structs import TopicPartition
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def test_without_lag_the_age_is_zero() -> None:
+def test_the_age_of_no_lag_is_zero() -> None:
     assert LagHistory().add(1_000, {P0: 5}, {P0: 5}) == LagPoint(1_000, 0, 0, False)
 
 
-def test_records_from_before_the_watch_are_at_least_as_old_as_it() -> None:
+def test_older_records_are_at_least_as_old_as_the_watch() -> None:
     history = LagHistory()
     assert history.add(1_000, {P0: 5}, {P0: 8}) == LagPoint(1_000, 3, 0, True)
     assert history.add(3_000, {P0: 5}, {P0: 8}) == LagPoint(3_000, 3, 2_000, True)
@@ -20,7 +20,7 @@ def test_records_from_before_the_watch_are_at_least_as_old_as_it() -> None:
     assert [point.at_ms for point in history.points] == [1_000, 3_000, 5_000]
 
 
-def test_records_that_came_during_the_watch_have_an_age() -> None:
+def test_records_written_during_the_watch_have_an_age() -> None:
     history = LagHistory()
     history.add(1_000, {P0: 10}, {P0: 10})
     history.add(2_000, {P0: 10}, {P0: 10})
@@ -31,7 +31,7 @@ def test_records_that_came_during_the_watch_have_an_age() -> None:
     assert history.add(9_000, {P0: 20}, {P0: 30}) == LagPoint(9_000, 10, 5_000, False)
 
 
-def test_the_age_that_a_broker_tells_counts_while_there_is_lag() -> None:
+def test_the_age_told_by_a_broker_counts_while_there_is_lag() -> None:
     history = LagHistory()
     told = LagAge(70_000, False)
     assert history.add(1_000, {P0: 5}, {P0: 8}, told) == LagPoint(1_000, 3, 70_000, False)
@@ -46,18 +46,18 @@ def test_the_oldest_record_of_all_partitions_counts() -> None:
     assert point == LagPoint(5_000, 4, 5_000, False)
 
 
-def test_without_any_position_the_lag_is_unknown() -> None:
+def test_the_lag_of_a_group_without_positions_is_unknown() -> None:
     assert LagHistory().add(1_000, {}, {P0: 8}) == LagPoint(1_000, None, None, False)
     assert LagHistory().add(1_000, {P1: 8}, {P0: 8, P1: 8}) == LagPoint(1_000, 0, 0, False)
 
 
-def test_a_partition_that_was_made_again_begins_anew() -> None:
+def test_a_recreated_partition_starts_a_new_lag_history() -> None:
     history = LagHistory()
     history.add(0, {P0: 50}, {P0: 50})
     assert history.add(2_000, {P0: 0}, {P0: 3}) == LagPoint(2_000, 3, 0, True)
 
 
-def test_what_is_kept_has_a_bound() -> None:
+def test_lag_histories_are_bounded() -> None:
     history = LagHistory()
     for step in range(5_000):
         history.add(step, {P0: 0}, {P0: step + 1})

@@ -1,4 +1,4 @@
-"""Events of feeds: one poll for all pages, and none for nobody."""
+"""Events of feeds: one poll for all pages, and none without a page."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def _next(events: Any) -> tuple[str, Json]:
             return lines[0].removeprefix("id: "), json.loads(lines[1].removeprefix("data: "))
 
 
-async def test_two_pages_share_one_poll_which_ends_with_the_last_of_them() -> None:
+async def test_pages_share_one_poll_that_ends_with_the_last_page() -> None:
     source = _Source()
     hub = _hub(source)
     first, second = hub.events(["counter:a"]), hub.events(["counter:a"])
@@ -69,7 +69,7 @@ async def test_two_pages_share_one_poll_which_ends_with_the_last_of_them() -> No
     assert source.polls == polls
 
 
-async def test_an_event_comes_for_a_change_only_and_a_slow_page_gets_the_newest() -> None:
+async def test_a_page_gets_events_for_changes_only_and_the_newest_if_slow() -> None:
     source = _Source()
     hub = _hub(source)
     events = hub.events(["counter"])
@@ -83,7 +83,7 @@ async def test_an_event_comes_for_a_change_only_and_a_slow_page_gets_the_newest(
     await events.aclose()
 
 
-async def test_a_page_that_comes_back_gets_what_it_has_not_seen() -> None:
+async def test_a_page_that_reconnects_gets_the_events_that_it_has_missed() -> None:
     source = _Source()
     hub = _hub(source)
     other = hub.events(["counter"])
@@ -114,7 +114,9 @@ async def test_a_page_that_comes_back_gets_what_it_has_not_seen() -> None:
         (ZeroDivisionError("secret"), "The console failed"),
     ],
 )
-async def test_a_failed_poll_is_told_and_the_next_one_follows(error: Exception, title: str) -> None:
+async def test_a_failed_poll_is_told_and_followed_by_the_next_one(
+    error: Exception, title: str
+) -> None:
     source = _Source()
     hub = _hub(source)
     source.value = error

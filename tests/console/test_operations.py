@@ -22,7 +22,7 @@ def _description(now_ms: int, started_ms: int = 1, **counters: float) -> BrokerD
     return BrokerDescription(1, "0", now_ms, started_ms, None, counters=counters)
 
 
-def test_a_sample_has_rates_for_a_second_and_the_mean_flush_of_the_meantime() -> None:
+def test_a_sample_has_rates_per_second_and_the_mean_flush_time() -> None:
     before = _description(
         1_000, appended_bytes_total=100, flushes_total=2, flush_time_us_total=5_000
     )
@@ -39,7 +39,7 @@ def test_a_sample_has_rates_for_a_second_and_the_mean_flush_of_the_meantime() ->
     assert (sample["connections"], sample["requests"]) == (7, 0.0)
 
 
-def test_no_flush_has_no_time() -> None:
+def test_a_sample_without_a_flush_has_no_flush_time() -> None:
     sample = rates(_description(1_000), _description(3_000))
     assert sample is not None and sample["flush_ms"] is None
 
@@ -53,7 +53,9 @@ def test_no_flush_has_no_time() -> None:
         (60_000, 1),
     ],
 )
-def test_what_is_no_interval_has_no_rates(now_ms: int, started_ms: int) -> None:
+def test_samples_without_an_interval_between_them_have_no_rates(
+    now_ms: int, started_ms: int
+) -> None:
     assert rates(_description(1_000), _description(now_ms, started_ms)) is None
 
 
@@ -74,7 +76,7 @@ def test_percentiles_lie_within_their_bucket(
     assert percentile_ms(counts, _BOUNDS_US, share) == ms
 
 
-def test_the_recent_past_is_the_difference() -> None:
+def test_recent_requests_are_the_difference_of_two_counts() -> None:
     old = RequestCounts("Fetch", 10, 1, 1_000, [10, 0, 0, 0])
     new = RequestCounts("Fetch", 14, 2, 2_200, [10, 0, 4, 0])
     recent = since(new, old)
@@ -85,7 +87,9 @@ def test_the_recent_past_is_the_difference() -> None:
     assert since(new, None) == new
 
 
-async def test_feeds_tell_what_a_broker_does(live_bootstrap: str, unique_topic: str) -> None:
+async def test_feeds_have_throughput_and_requests_of_a_broker(
+    live_bootstrap: str, unique_topic: str
+) -> None:
     session = Session({"admin": {"bootstrap_servers": live_bootstrap}})
     try:
         first = await FEEDS["throughput"].poll(session, "")
@@ -103,7 +107,7 @@ async def test_feeds_tell_what_a_broker_does(live_bootstrap: str, unique_topic: 
         await session.close()
 
 
-async def test_charts_begin_with_what_the_broker_has_kept(
+async def test_charts_begin_with_samples_kept_by_the_broker(
     console_client: httpx.AsyncClient,
 ) -> None:
     """The page is opened for the first time, and has samples from before."""
@@ -117,7 +121,7 @@ async def test_charts_begin_with_what_the_broker_has_kept(
     assert found[0].keys() >= {"time_ms", "in_bytes", "out_bytes", "errors", "connections"}
 
 
-async def test_connections_come_in_pages(
+async def test_connections_are_listed_in_pages(
     console_client: httpx.AsyncClient, live_bootstrap: str
 ) -> None:
     async with Admin(bootstrap_servers=live_bootstrap, client_id="only-one-of-these"):
@@ -130,7 +134,7 @@ async def test_connections_come_in_pages(
     assert body["rows"][0]["opened_ms"] <= body["now_ms"]
 
 
-async def test_another_kafka_cannot_say_it(
+async def test_brokers_without_a_description_of_themselves_are_a_clear_error(
     console_client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def unsupported(_self: Admin, *_: object, **__: object) -> None:

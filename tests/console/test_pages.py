@@ -25,7 +25,7 @@ async def _create(bootstrap: str, *names: str) -> None:
         await admin.create_topics([NewTopic(name, partitions=2) for name in names])
 
 
-async def test_overview_and_topics(
+async def test_the_overview_leads_to_the_list_of_topics(
     live_bootstrap: str, console_address: str, browser_page: Page, unique_topic: str
 ) -> None:
     from playwright.async_api import expect
@@ -57,7 +57,7 @@ async def test_overview_and_topics(
 
 
 @pytest.mark.full
-async def test_signing_in_and_out(browser_page: Page, tmp_path: Path) -> None:
+async def test_a_user_signs_in_and_out(browser_page: Page, tmp_path: Path) -> None:
     from playwright.async_api import expect
 
     page = browser_page
@@ -97,7 +97,7 @@ _PAGES = [
 
 @pytest.mark.full
 @pytest.mark.parametrize("path", _PAGES)
-async def test_assistive_technology_finds_its_way(
+async def test_every_page_is_accessible(
     console_address: str, browser_page: Page, path: str
 ) -> None:
     from axe_playwright_python.async_playwright import Axe
@@ -116,7 +116,7 @@ async def test_assistive_technology_finds_its_way(
 
 
 @pytest.mark.full
-async def test_names_of_others_are_text_whatever_is_in_them(
+async def test_hostile_client_names_are_shown_as_text(
     live_bootstrap: str, console_address: str, browser_page: Page
 ) -> None:
     from playwright.async_api import expect
@@ -131,7 +131,7 @@ async def test_names_of_others_are_text_whatever_is_in_them(
 
 
 @pytest.mark.full
-async def test_a_page_outlives_its_broker(browser_page: Page, tmp_path: Path) -> None:
+async def test_a_page_recovers_when_its_broker_restarts(browser_page: Page, tmp_path: Path) -> None:
     from playwright.async_api import expect
 
     page = browser_page
@@ -152,7 +152,7 @@ async def test_a_page_outlives_its_broker(browser_page: Page, tmp_path: Path) ->
 
 
 @pytest.mark.full
-async def test_many_topics_are_scrolled_without_asking_for_all(
+async def test_many_topics_are_scrolled_without_requesting_all(
     browser_page: Page, tmp_path: Path
 ) -> None:
     from playwright.async_api import expect
@@ -178,7 +178,7 @@ async def test_many_topics_are_scrolled_without_asking_for_all(
 
 
 @pytest.mark.full
-async def test_settings_are_changed_with_a_plan_where_that_is_allowed(
+async def test_settings_are_changed_with_a_plan_if_the_console_may_write(
     live_bootstrap: str, console_address: str, browser_page: Page, unique_topic: str
 ) -> None:
     from playwright.async_api import expect

@@ -36,7 +36,7 @@ async def _create(bootstrap: str, topic: str, partitions: int = 1) -> None:
         await admin.create_topics(NewTopic(topic, partitions=partitions, configs=configs))
 
 
-async def test_a_scan_with_a_filter_and_the_panel_of_a_record(
+async def test_a_scan_is_filtered_and_a_record_opens_in_a_panel(
     live_bootstrap: str, console_address: str, browser_page: Page, unique_topic: str
 ) -> None:
     from playwright.async_api import expect
@@ -75,7 +75,7 @@ async def test_a_scan_with_a_filter_and_the_panel_of_a_record(
     await expect(panel).not_to_be_visible()
 
 
-async def test_hostile_content_is_text_and_nothing_else(
+async def test_hostile_content_of_records_is_shown_as_text(
     live_bootstrap: str, console_address: str, browser_page: Page, unique_topic: str
 ) -> None:
     from playwright.async_api import expect
@@ -120,7 +120,7 @@ async def test_hostile_content_is_text_and_nothing_else(
     assert file.stat().st_size == 10_000_000
 
 
-async def test_a_tail_pauses_and_goes_on_and_outlives_its_broker(
+async def test_a_tail_pauses_and_resumes_and_survives_a_restart(
     odradek_broker: SubprocessBroker, browser_page: Page, unique_topic: str
 ) -> None:
     from playwright.async_api import expect

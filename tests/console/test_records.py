@@ -48,7 +48,7 @@ def _offsets(body: dict[str, Any]) -> list[int]:
     return [row["offset"] for row in body["rows"]]
 
 
-async def test_the_last_records_come_first_and_those_before_on_request(
+async def test_the_last_records_are_shown_first_and_earlier_ones_on_request(
     console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
 ) -> None:
     await _create(live_bootstrap, unique_topic, 2)
@@ -66,7 +66,7 @@ async def test_the_last_records_come_first_and_those_before_on_request(
     assert earlier["before"] is None
 
 
-async def test_a_scan_goes_on_in_steps_and_reads_every_offset_once(
+async def test_a_scan_in_steps_reads_every_offset_once(
     console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
 ) -> None:
     await _create(live_bootstrap, unique_topic, 3)
@@ -84,7 +84,7 @@ async def test_a_scan_goes_on_in_steps_and_reads_every_offset_once(
         assert sorted(seen) == list(range(100))
 
 
-async def test_scopes_begin_at_an_offset_and_at_a_time(
+async def test_a_scan_may_begin_at_an_offset_or_a_time(
     console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
 ) -> None:
     await _create(live_bootstrap, unique_topic)
@@ -98,7 +98,7 @@ async def test_scopes_begin_at_an_offset_and_at_a_time(
     assert _offsets(await _ask(console_client, unique_topic, scope="time", at="2999-01-01")) == []
 
 
-async def test_filters_find_by_key_header_text_and_path_and_count_what_was_read(
+async def test_filters_match_key_header_text_and_path_and_count_records_read(
     console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
 ) -> None:
     await _create(live_bootstrap, unique_topic)
@@ -154,7 +154,7 @@ async def test_a_wrong_parameter_is_named(
     assert word in error["title"] + error["detail"]
 
 
-async def test_an_empty_topic_and_one_that_does_not_exist(
+async def test_a_scan_of_an_empty_topic_is_empty_and_of_a_missing_one_fails(
     console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
 ) -> None:
     answer = await console_client.get("/api/records", params={"topic": unique_topic})
@@ -164,7 +164,7 @@ async def test_an_empty_topic_and_one_that_does_not_exist(
     assert (body["rows"], body["read"], body["cursor"], body["before"]) == ([], [], None, None)
 
 
-async def test_transactions_by_isolation_with_markers_and_what_is_held_back(
+async def test_records_of_transactions_are_shown_by_isolation_level(
     console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
 ) -> None:
     await _create(live_bootstrap, unique_topic)
@@ -205,7 +205,7 @@ async def _record(client: httpx.AsyncClient, topic: str, offset: int, **more: An
     return answer.json()
 
 
-async def test_a_record_tells_its_batch_its_formats_and_why_others_failed(
+async def test_a_record_has_its_batch_its_formats_and_failed_formats(
     console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
 ) -> None:
     await _create(live_bootstrap, unique_topic)
@@ -232,7 +232,7 @@ async def test_a_record_tells_its_batch_its_formats_and_why_others_failed(
     assert "ends before offset 2" in answer.json()["error"]["detail"]
 
 
-async def test_long_values_come_by_their_beginning_and_as_files(
+async def test_long_values_are_shown_in_part_and_downloaded_as_files(
     console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
 ) -> None:
     value = ("ä" * 2_500_000).encode()
@@ -289,7 +289,7 @@ async def test_records_that_are_deleted_while_they_are_read_are_told(
     assert "were deleted" in answer.json()["error"]["detail"]
 
 
-async def test_a_topic_that_is_deleted_during_a_scan_ends_it(
+async def test_a_scan_ends_when_its_topic_is_deleted(
     console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
 ) -> None:
     await _create(live_bootstrap, unique_topic)
@@ -304,7 +304,7 @@ async def test_a_topic_that_is_deleted_during_a_scan_ends_it(
     assert "topic" in answer.json()["error"]["title"]
 
 
-async def test_a_step_ends_with_its_budget_and_the_next_one_goes_on(
+async def test_a_step_of_a_scan_ends_at_its_byte_limit_and_the_next_continues(
     console_client: httpx.AsyncClient,
     live_bootstrap: str,
     unique_topic: str,
@@ -327,7 +327,7 @@ async def test_a_step_ends_with_its_budget_and_the_next_one_goes_on(
     assert 3 <= steps <= 20
 
 
-async def test_there_is_a_limit_to_scans(
+async def test_the_number_of_scans_is_limited(
     console_client: httpx.AsyncClient, unique_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "_SCANS_MAX", 0)

@@ -28,17 +28,17 @@ def _drained(scan: Scan) -> dict[int, list[tuple[int, int]]]:
     return found
 
 
-def test_newest_first_goes_back_in_windows() -> None:
+def test_a_backward_scan_reads_windows_from_the_end() -> None:
     scan = Scan.backward({0: (5, 12), 1: (0, 2), 2: (7, 7)}, 3)
     assert scan.left == 9
     assert _drained(scan) == {0: [(9, 12), (6, 9), (5, 6)], 1: [(0, 2)]}
 
 
-def test_oldest_first_goes_forward() -> None:
+def test_a_forward_scan_reads_from_the_start() -> None:
     assert _drained(Scan.forward({0: (5, 12), 1: (3, 3)})) == {0: [(5, 12)]}
 
 
-def test_a_scan_goes_on_from_its_cursor_in_the_middle_of_a_window() -> None:
+def test_a_scan_resumes_at_its_cursor_inside_a_window() -> None:
     scan = Scan.backward({0: (0, 100), 1: (0, 10)}, 10)
     scan.took(0, 95)
     again = Scan.resume(scan.cursor())
@@ -48,7 +48,7 @@ def test_a_scan_goes_on_from_its_cursor_in_the_middle_of_a_window() -> None:
     assert again.wanted()[0] == (80, 90)
 
 
-def test_the_partition_that_was_read_comes_last() -> None:
+def test_the_partition_read_last_is_scanned_last() -> None:
     scan = Scan.forward({0: (0, 10), 1: (0, 10)})
     scan.took(0, 5)
     assert list(scan.wanted()) == [1, 0]
@@ -92,12 +92,12 @@ def _packed(text: bytes) -> str:
         _packed(b"[1,[" + b" " * 1_000_000 + b"]]"),
     ],
 )
-def test_a_text_that_is_no_cursor_is_refused(text: str) -> None:
+def test_an_invalid_cursor_is_refused(text: str) -> None:
     with pytest.raises(CursorError):
         Scan.resume(text)
 
 
-def test_the_last_records_are_shared_out_among_partitions() -> None:
+def test_the_last_records_are_divided_among_partitions() -> None:
     ranges = {0: (0, 1000), 1: (0, 1000), 2: (50, 60), 3: (4, 4)}
     found = last_records(ranges, 500)
     assert sum(end - first for first, end in found.values()) == 500
@@ -105,7 +105,7 @@ def test_the_last_records_are_shared_out_among_partitions() -> None:
     assert last_records({0: (0, 3)}, 500) == {0: (0, 3)}
 
 
-def test_ranges_are_merged() -> None:
+def test_overlapping_offset_ranges_are_merged() -> None:
     assert merged([(5, 9), (0, 3), (3, 5), (20, 30), (22, 25)]) == [(0, 9), (20, 30)]
 
 
@@ -143,7 +143,7 @@ def _data(*batches: bytes, aborted: list[AbortedTransaction] | None = None) -> P
     )
 
 
-def test_a_piece_says_what_was_at_each_offset() -> None:
+def test_a_piece_has_records_markers_and_hidden_and_missing_offsets() -> None:
     data = _data(
         _batch(10, b"a", b"b"),
         # Offset 12 to 14 were removed by compaction.
@@ -166,7 +166,7 @@ def test_a_piece_says_what_was_at_each_offset() -> None:
     assert (everything.hidden, everything.missing) == ([], 3)
 
 
-def test_a_piece_ends_where_it_was_asked_to_end() -> None:
+def test_a_piece_ends_at_the_requested_offset() -> None:
     data = _data(_batch(10, b"a", b"b", b"c"), _batch(20, b"d"))
     piece = read_piece(_TP, 10, 12, data, read_committed=False)
     assert ([record.offset for record in piece.records], piece.next_offset) == ([10, 11], 12)
@@ -184,6 +184,6 @@ def test_a_damaged_batch_ends_a_piece_with_the_reason() -> None:
     assert piece.damage is not None and "checksum" in piece.damage
 
 
-def test_nothing_was_fetched() -> None:
+def test_a_piece_without_fetched_data_is_empty() -> None:
     piece = read_piece(_TP, 10, 50, _data(), read_committed=False)
     assert (piece.next_offset, piece.missing, piece.records) == (10, 0, [])

@@ -1,4 +1,4 @@
-"""Answers of the console's server: who may ask, what every answer carries, errors."""
+"""Answers of the console's server: access, headers of every answer, and errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from odradek.console.sessions import Session
 from odradek_client.errors import ClusterAuthorizationFailed
 
 
-async def test_every_answer_keeps_others_out(console_client: httpx.AsyncClient) -> None:
+async def test_every_answer_has_security_headers(console_client: httpx.AsyncClient) -> None:
     for path in ("/", "/topics?zone=local", "/static/app.mjs", "/api/console", "/api/nothing"):
         answer = await console_client.get(path)
         assert "script-src 'self'" in answer.headers["content-security-policy"]
@@ -23,7 +23,7 @@ async def test_every_answer_keeps_others_out(console_client: httpx.AsyncClient) 
         assert "server" not in answer.headers
 
 
-async def test_any_address_of_a_page_is_the_page(console_client: httpx.AsyncClient) -> None:
+async def test_every_page_address_serves_the_same_html(console_client: httpx.AsyncClient) -> None:
     answer = await console_client.get("/group?name=..")
     assert answer.headers["content-type"].startswith("text/html")
     assert "<script>" not in answer.text
@@ -48,7 +48,7 @@ async def test_any_address_of_a_page_is_the_page(console_client: httpx.AsyncClie
         ("a@127.0.0.1", 400),
     ],
 )
-async def test_names_of_other_sites_are_refused(
+async def test_unknown_host_headers_are_refused(
     console_client: httpx.AsyncClient, host: str, status: int
 ) -> None:
     answer = await console_client.get("/api/console", headers={"host": host})
@@ -69,7 +69,7 @@ async def test_names_of_other_sites_are_refused(
         ({"origin": "http://127.0.0.1:8080", WRITE_HEADER: "1"}, 405),
     ],
 )
-async def test_changes_come_from_pages_of_the_console_only(
+async def test_changes_are_accepted_from_pages_of_the_console_only(
     console_client: httpx.AsyncClient, headers: dict[str, str], status: int
 ) -> None:
     answer = await console_client.post("/api/topics", headers=headers)
@@ -88,7 +88,7 @@ async def test_changes_come_from_pages_of_the_console_only(
         ("anything", 403),
     ],
 )
-async def test_pages_of_other_sites_get_no_data_but_may_have_links(
+async def test_other_sites_get_no_data_but_may_link_to_pages(
     console_client: httpx.AsyncClient, site: str, status: int
 ) -> None:
     headers = {"sec-fetch-site": site}
@@ -107,7 +107,7 @@ async def test_a_view_that_does_not_exist_is_an_error_in_json(
     assert answer.json()["error"]["detail"] == "/api/nothing"
 
 
-async def test_no_file_outside_of_the_folder_is_given_out(
+async def test_files_outside_of_the_static_folder_are_not_served(
     console_client: httpx.AsyncClient,
 ) -> None:
     answer = await console_client.get("/static/..%2fserver.py")
@@ -121,7 +121,7 @@ async def test_no_file_outside_of_the_folder_is_given_out(
         (ZeroDivisionError("a value from a record"), 500, "ZeroDivisionError"),
     ],
 )
-async def test_a_view_that_fails_says_so_in_json(
+async def test_a_failed_view_is_an_error_in_json(
     console_client: httpx.AsyncClient,
     monkeypatch: pytest.MonkeyPatch,
     error: Exception,
@@ -138,7 +138,7 @@ async def test_a_view_that_fails_says_so_in_json(
     assert "a value" not in answer.text
 
 
-async def test_feeds_are_checked_before_the_stream_begins(
+async def test_unknown_feeds_are_refused_before_the_stream_begins(
     console_client: httpx.AsyncClient,
 ) -> None:
     answer = await console_client.get("/api/live?feed=nothing")

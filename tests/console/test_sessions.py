@@ -37,7 +37,7 @@ def _session() -> Session:
     return Session({}, _admin=cast(Any, object()))
 
 
-async def test_a_question_that_is_being_asked_is_not_asked_twice() -> None:
+async def test_concurrent_equal_requests_share_one_answer() -> None:
     session, asked = _session(), _Asked()
     first = asyncio.create_task(session.cached("key", 0, asked))
     second = asyncio.create_task(session.cached("key", 0, asked))
@@ -46,7 +46,7 @@ async def test_a_question_that_is_being_asked_is_not_asked_twice() -> None:
     assert (await first, await second) == (1, 1)
 
 
-async def test_a_closed_page_takes_the_answer_from_nobody() -> None:
+async def test_a_closed_page_does_not_cancel_a_shared_request() -> None:
     session, asked = _session(), _Asked()
     first = asyncio.create_task(session.cached("key", 0, asked))
     second = asyncio.create_task(session.cached("key", 0, asked))
@@ -56,7 +56,7 @@ async def test_a_closed_page_takes_the_answer_from_nobody() -> None:
     assert await second == 1
 
 
-async def test_an_answer_is_kept_and_can_be_forgotten() -> None:
+async def test_an_answer_is_cached_until_it_is_forgotten() -> None:
     session, asked = _session(), _Asked()
     asked.answer.set()
     assert await session.cached("key", _LONG_MS, asked) == 1
@@ -68,7 +68,7 @@ async def test_an_answer_is_kept_and_can_be_forgotten() -> None:
     assert await session.cached("other", _LONG_MS, asked) == 4
 
 
-async def test_an_error_is_not_kept() -> None:
+async def test_an_error_is_not_cached() -> None:
     session, asked = _session(), _Asked()
     asked.answer.set()
     asked.error = Refused("no")
@@ -78,7 +78,7 @@ async def test_an_error_is_not_kept() -> None:
     assert await session.cached("key", _LONG_MS, asked) == 2
 
 
-async def test_few_answers_are_kept() -> None:
+async def test_the_number_of_cached_answers_is_limited() -> None:
     session, asked = _session(), _Asked()
     asked.answer.set()
     for number in range(300):
@@ -103,7 +103,7 @@ class _SlowAdmin:
         self.closed = True
 
 
-async def test_a_session_that_is_closed_starts_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_closed_session_starts_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "Admin", _SlowAdmin)
     session = Session({"admin": {}})
     starting = asyncio.create_task(session.admin())
@@ -116,7 +116,7 @@ async def test_a_session_that_is_closed_starts_no_client(monkeypatch: pytest.Mon
     assert [admin.closed for admin in _SlowAdmin.made] == [True]
 
 
-def test_an_answer_that_took_minutes_is_not_kept_for_hours() -> None:
+def test_a_slow_answer_is_cached_for_seconds_only() -> None:
     async def wait() -> None:
         kept = sessions._Kept(asyncio.create_task(asyncio.sleep(0)), began_s=0.0)
         await kept.task

@@ -82,7 +82,7 @@ async def _console(bootstrap: str, *proxies: str, **more: Any) -> AsyncIterator[
         yield client
 
 
-async def test_without_signing_in_nothing_is_shown(sasl_bootstrap: str) -> None:
+async def test_no_data_is_shown_before_signing_in(sasl_bootstrap: str) -> None:
     async with _console(sasl_bootstrap) as client:
         about = (await client.get("/api/console")).json()
         assert (about["open"], about["user"]) == (False, None)
@@ -109,7 +109,7 @@ async def test_a_user_sees_what_the_acls_allow_until_the_session_ends(
         assert (await client.get("/api/topics")).status_code == 401
 
 
-async def test_a_wrong_password_is_refused_and_few_can_be_tried(sasl_bootstrap: str) -> None:
+async def test_wrong_passwords_are_refused_and_limited(sasl_bootstrap: str) -> None:
     async with _console(sasl_bootstrap) as client:
         for _ in range(sign_in.FAILURES_OF_HOST):
             answer = await client.post("/api/sign-in", json={**_ALICE, "password": "wrong"})
@@ -119,7 +119,9 @@ async def test_a_wrong_password_is_refused_and_few_can_be_tried(sasl_bootstrap: 
         assert (await client.get("/api/topics")).status_code == 401
 
 
-async def test_a_proxy_is_believed_if_it_is_named(sasl_bootstrap: str, users: None) -> None:
+async def test_forwarded_addresses_are_accepted_from_named_proxies_only(
+    sasl_bootstrap: str, users: None
+) -> None:
     wrong = {"mechanism": "none"}
 
     async def tried(client: httpx.AsyncClient, given: Any, address: str) -> httpx.Response:
@@ -144,7 +146,7 @@ async def test_a_proxy_is_believed_if_it_is_named(sasl_bootstrap: str, users: No
 
 
 @pytest.mark.parametrize("address", ["x" * 5_000, "\x7f", "fe80::1%" + "z" * 500, ""])
-async def test_an_address_that_is_none_is_no_text_of_the_log(
+async def test_invalid_forwarded_addresses_are_not_logged(
     sasl_bootstrap: str, address: str
 ) -> None:
     async with _console(sasl_bootstrap, "127.0.0.1") as client:
@@ -178,7 +180,7 @@ async def test_an_address_that_is_none_is_no_text_of_the_log(
         {"mechanism": "OAUTHBEARER", "token": "a" * 100_000},
     ],
 )
-async def test_what_is_no_sign_in_is_refused_before_the_broker_is_asked_and_counts(
+async def test_malformed_sign_ins_are_refused_and_counted_without_asking_the_broker(
     given: dict[str, Any],
 ) -> None:
     visits = _visits(_Clock())
@@ -200,7 +202,7 @@ async def test_what_is_no_sign_in_is_refused_before_the_broker_is_asked_and_coun
         ({"security_protocol": "SASL_SSL", "sasl_jaas_config": "x"}, False),
     ],
 )
-def test_people_sign_in_where_the_listener_asks_and_the_console_has_no_user(
+def test_sign_in_is_needed_at_sasl_listeners_without_a_console_user(
     settings: dict[str, Any], wanted: bool
 ) -> None:
     assert wants_sign_in(settings) is wanted
@@ -245,7 +247,7 @@ def anybody(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("anybody")
-async def test_a_session_ends_when_nobody_uses_it_and_after_its_lifetime() -> None:
+async def test_a_session_ends_when_it_is_idle_and_after_its_lifetime() -> None:
     clock = _Clock()
     visits = _visits(clock)
     token = await visits.sign_in(_ALICE, "host")
@@ -277,7 +279,7 @@ async def test_a_session_ends_when_nobody_uses_it_and_after_its_lifetime() -> No
 
 
 @pytest.mark.usefixtures("anybody")
-async def test_failed_tries_are_forgotten_after_a_while_and_counted_by_host() -> None:
+async def test_failed_sign_ins_are_counted_by_host_for_a_while() -> None:
     clock = _Clock()
     visits = _visits(clock)
     wrong = {**_ALICE, "password": "wrong"}
@@ -293,7 +295,7 @@ async def test_failed_tries_are_forgotten_after_a_while_and_counted_by_host() ->
 
 
 @pytest.mark.usefixtures("anybody")
-async def test_failed_tries_are_counted_by_user_too() -> None:
+async def test_failed_sign_ins_are_counted_by_user_too() -> None:
     """Failures for one user count together, whatever their addresses are."""
     clock = _Clock()
     visits = _visits(clock)
@@ -309,7 +311,7 @@ async def test_failed_tries_are_counted_by_user_too() -> None:
 
 
 @pytest.mark.parametrize("error", [ConnectionLost("gone"), ValueError("odd")])
-async def test_a_try_that_fails_for_any_reason_counts(
+async def test_a_sign_in_that_fails_for_any_reason_is_counted(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class _Failing(_Admin):
@@ -326,7 +328,7 @@ async def test_a_try_that_fails_for_any_reason_counts(
 
 
 @pytest.mark.usefixtures("anybody")
-async def test_the_audit_log_has_a_short_name_without_control_characters() -> None:
+async def test_the_audit_log_has_shortened_user_names_without_control_characters() -> None:
     visits = _visits(_Clock())
     odd = {**_ALICE, "user": "a\n\x1b[31m\u202e" + "b" * 200}
     with capture_logs() as lines:
@@ -360,7 +362,7 @@ def _jwt(claims: Any) -> str:
         ("opaque", "token"),
     ],
 )
-async def test_the_user_of_a_token_is_its_subject(token: str, user: str) -> None:
+async def test_the_user_of_a_signed_in_token_is_its_subject(token: str, user: str) -> None:
     visits = _visits(_Clock())
     with capture_logs() as lines:
         session = await visits.sign_in({"mechanism": "OAUTHBEARER", "token": token}, "host")
@@ -370,7 +372,7 @@ async def test_the_user_of_a_token_is_its_subject(token: str, user: str) -> None
 
 
 @pytest.mark.usefixtures("anybody")
-async def test_sessions_are_closed_beside_requests_and_a_failure_stops_none(
+async def test_sessions_are_closed_in_the_background_though_one_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = _Clock()
@@ -400,7 +402,7 @@ async def test_sessions_are_closed_beside_requests_and_a_failure_stops_none(
 
 
 @pytest.mark.usefixtures("anybody")
-async def test_few_sessions_are_open_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_open_sessions_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sign_in, "SESSIONS_MAX", 2)
     visits = _visits(_Clock())
     first = await visits.sign_in(_ALICE, "host")

@@ -1,4 +1,4 @@
-"""Consoles of brokers with TLS and with tokens: who is let in, and what is said to others."""
+"""Consoles of brokers with TLS and with tokens: sign-ins, and the errors of refused ones."""
 
 from __future__ import annotations
 
@@ -100,9 +100,7 @@ def _token(lasts_s: float = 3_600, audience: str = "kafka", key: Any = _KEY) -> 
     return jwt.encode(claims, key, "ES256", {"kid": "k"})
 
 
-async def test_a_token_that_the_broker_accepts_signs_its_subject_in(
-    with_users: str, folder: Path
-) -> None:
+async def test_an_accepted_token_signs_in_its_subject(with_users: str, folder: Path) -> None:
     async with _console(with_users, "SASL_SSL", folder / "ca.pem") as client:
         with capture_logs() as lines:
             given = {"mechanism": "OAUTHBEARER", "token": f" {_token()}\n"}
@@ -114,7 +112,7 @@ async def test_a_token_that_the_broker_accepts_signs_its_subject_in(
         assert (line["user"], line["mechanism"]) == ("carol", "OAUTHBEARER")
 
 
-async def test_a_token_that_the_broker_refuses_is_refused_and_not_told(
+async def test_a_refused_token_does_not_sign_in_and_is_not_shown(
     with_users: str, folder: Path
 ) -> None:
     tokens = (
@@ -145,7 +143,7 @@ async def test_a_password_signs_in_over_tls(with_users: str, folder: Path) -> No
 
 
 @pytest.mark.parametrize("authority", ["other.pem", None])
-async def test_nobody_signs_in_over_tls_that_is_not_trusted(
+async def test_sign_in_over_untrusted_tls_fails(
     with_users: str, folder: Path, authority: str | None
 ) -> None:
     path = None if authority is None else folder / authority
@@ -155,7 +153,9 @@ async def test_nobody_signs_in_over_tls_that_is_not_trusted(
         assert "certificate" in answer.json()["error"]["detail"]
 
 
-async def test_a_listener_with_tls_alone_needs_its_authority(encrypted: str, folder: Path) -> None:
+async def test_a_tls_listener_without_users_needs_a_trusted_authority(
+    encrypted: str, folder: Path
+) -> None:
     async with _console(encrypted, "SSL", folder / "ca.pem") as client:
         assert (await client.get("/api/topics")).status_code == 200
     async with _console(encrypted, "SSL", folder / "other.pem") as client:

@@ -14,7 +14,7 @@ VENDOR = STATIC / "vendor"
 _SENT_BYTES_MAX = 100_000
 
 
-def test_libraries_of_others_are_as_their_checksums_say() -> None:
+def test_third_party_libraries_match_their_checksums() -> None:
     rows = json.loads((VENDOR / "checksums.json").read_text())
     files = {path.name for path in VENDOR.iterdir() if path.suffix in (".mjs", ".css", ".js")}
     assert files == rows.keys()
@@ -25,7 +25,7 @@ def test_libraries_of_others_are_as_their_checksums_say() -> None:
         assert (VENDOR / f"LICENSE.{licence}").read_text()
 
 
-async def test_all_script_together_is_small_as_it_is_sent(
+async def test_compressed_scripts_are_small_in_total(
     console_client: httpx.AsyncClient,
 ) -> None:
     sent = 0
@@ -37,7 +37,7 @@ async def test_all_script_together_is_small_as_it_is_sent(
     assert sent < _SENT_BYTES_MAX
 
 
-def test_scripts_import_by_path_and_use_nothing_that_makes_markup_of_text() -> None:
+def test_scripts_import_by_path_and_never_parse_text_as_markup() -> None:
     for path in STATIC.rglob("*.mjs"):
         text = path.read_text()
         for name in re.findall(r"""\bfrom\s*["']([^"']+)["']|\bimport\(["']([^"']+)""", text):

@@ -52,7 +52,7 @@ def app(download: _Download) -> ASGIApp:
     ).app()
 
 
-async def test_a_stream_with_a_name_is_a_file(app: ASGIApp, download: _Download) -> None:
+async def test_a_named_stream_is_downloaded_as_a_file(app: ASGIApp, download: _Download) -> None:
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app), base_url="http://127.0.0.1"
     ) as client:

@@ -52,7 +52,7 @@ async def _create(bootstrap: str, topic: str, partitions: int = 1) -> None:
         await admin.create_topics(NewTopic(topic, partitions=partitions))
 
 
-async def test_a_tail_shows_what_comes_after_it_began(
+async def test_a_tail_shows_records_written_after_its_start(
     live_bootstrap: str, unique_topic: str
 ) -> None:
     await _create(live_bootstrap, unique_topic, 2)
@@ -77,9 +77,7 @@ async def test_a_tail_shows_what_comes_after_it_began(
             assert [row["value"]["text"] for row in told["rows"]] == ["new: meanwhile"]
 
 
-async def test_a_burst_is_sampled_and_the_counts_say_so(
-    live_bootstrap: str, unique_topic: str
-) -> None:
+async def test_a_burst_is_sampled_and_counted(live_bootstrap: str, unique_topic: str) -> None:
     await _create(live_bootstrap, unique_topic)
     async with (
         Producer(bootstrap_servers=live_bootstrap) as producer,
@@ -101,7 +99,7 @@ async def test_a_burst_is_sampled_and_the_counts_say_so(
 
 
 @pytest.mark.full
-async def test_a_tail_that_is_far_behind_goes_on_at_the_end_and_says_so(
+async def test_a_tail_far_behind_jumps_to_the_end_and_tells(
     live_bootstrap: str, unique_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tail, "_BEHIND_MAX", 50)
@@ -153,7 +151,7 @@ async def test_a_tail_ends_with_the_session_of_its_user(
 
 
 @pytest.mark.full
-async def test_a_browser_that_leaves_takes_the_tails_connections_with_it(
+async def test_connections_of_a_tail_end_when_its_browser_leaves(
     odradek_broker: SubprocessBroker, unique_topic: str
 ) -> None:
     bootstrap = odradek_broker.bootstrap
@@ -179,7 +177,7 @@ async def test_a_browser_that_leaves_takes_the_tails_connections_with_it(
             await wait_for(False)
 
 
-async def test_there_is_a_limit_to_tails(
+async def test_the_number_of_tails_is_limited(
     live_bootstrap: str, unique_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tail, "_TAILS_MAX", 1)
@@ -192,7 +190,7 @@ async def test_there_is_a_limit_to_tails(
                 await anext(refused)
 
 
-async def test_a_topic_that_does_not_exist_or_goes_away_is_told(
+async def test_a_tail_of_a_missing_or_deleted_topic_tells_an_error(
     live_bootstrap: str, unique_topic: str
 ) -> None:
     async with _tail(live_bootstrap, unique_topic) as events:
@@ -208,7 +206,7 @@ async def test_a_topic_that_does_not_exist_or_goes_away_is_told(
 
 
 @pytest.mark.full
-async def test_a_tail_outlives_its_broker(
+async def test_a_tail_survives_a_restart_of_its_broker(
     odradek_broker: SubprocessBroker, unique_topic: str
 ) -> None:
     bootstrap = odradek_broker.bootstrap
@@ -226,12 +224,12 @@ async def test_a_tail_outlives_its_broker(
         assert [row["value"]["text"] for row in told["rows"]] == ["after"]
 
 
-def test_samples_are_spread_evenly_and_have_the_last() -> None:
+def test_samples_are_spread_evenly_and_include_the_last_record() -> None:
     assert tail.sample([1, 2, 3], 3) == [1, 2, 3]
     assert tail.sample(range(1, 101), 4) == [25, 50, 75, 100]
 
 
-async def test_rows_of_several_partitions_are_in_the_order_of_their_times(
+async def test_rows_of_several_partitions_are_ordered_by_time(
     live_bootstrap: str, unique_topic: str
 ) -> None:
     await _create(live_bootstrap, unique_topic, 3)

@@ -68,7 +68,7 @@ async def test_a_transaction_has_its_states_and_the_connections_of_its_client(
     assert body["states"][0].startswith("CompleteCommit")
 
 
-async def test_subjects_to_choose_from_are_those_of_recent_events(
+async def test_timeline_subjects_are_those_of_recent_events(
     console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
 ) -> None:
     await commit(live_bootstrap, unique_topic, f"client-of-{unique_topic}")
@@ -78,7 +78,7 @@ async def test_subjects_to_choose_from_are_those_of_recent_events(
     assert body["missing"] == []
 
 
-async def test_a_subject_that_nothing_is_known_of_says_so(
+async def test_an_unknown_subject_of_a_timeline_is_told(
     console_client: httpx.AsyncClient,
 ) -> None:
     body = (await console_client.get("/api/timeline", params={"subject": "group:none"})).json()
@@ -87,7 +87,7 @@ async def test_a_subject_that_nothing_is_known_of_says_so(
 
 
 @pytest.mark.parametrize("subject", ["", "group", "group:", "planet:mars", ":x"])
-async def test_a_subject_has_a_type_and_a_name(
+async def test_a_timeline_subject_without_type_and_name_is_refused(
     console_client: httpx.AsyncClient, subject: str
 ) -> None:
     answer = await console_client.get("/api/timeline", params={"subject": subject})
@@ -100,7 +100,7 @@ async def histories_asked(admin: Admin) -> int:
     return sum(each.requests for each in described.requests if each.name == "DescribeHistory")
 
 
-async def test_an_unchanged_history_is_not_asked_for_again(
+async def test_an_unchanged_history_is_not_requested_again(
     session: Session, live_bootstrap: str, unique_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("odradek.console.timeline._KEEP_MS", 0)
@@ -143,7 +143,7 @@ async def test_a_broker_that_was_killed_shows_its_new_history(tmp_path: Path) ->
         process.stop()
 
 
-async def test_two_subjects_stand_under_each_other_on_one_axis(
+async def test_two_subjects_share_one_time_axis(
     live_bootstrap: str, console_address: str, browser_page: Page, unique_topic: str
 ) -> None:
     from playwright.async_api import expect
@@ -182,7 +182,7 @@ async def test_two_subjects_stand_under_each_other_on_one_axis(
 
 
 @pytest.mark.full
-async def test_names_are_shown_as_text_whatever_they_contain(
+async def test_hostile_names_on_a_timeline_are_shown_as_text(
     live_bootstrap: str, console_address: str, browser_page: Page
 ) -> None:
     from playwright.async_api import expect

@@ -24,7 +24,7 @@ def bands(lanes: Lanes, key: str) -> list[tuple[int, int | None, str]]:
     return [(band.start_ms, band.end_ms, band.state) for band in lanes.lanes[key].bands]
 
 
-def test_a_transaction_goes_from_state_to_state() -> None:
+def test_a_transaction_has_a_band_for_each_state() -> None:
     lanes = lanes_of(
         Subject.TRANSACTIONAL_ID,
         [
@@ -115,13 +115,13 @@ def test_a_replaced_static_member_ends_where_the_next_begins() -> None:
     assert bands(lanes, "member a-2") == [(7, None, "joins")]
 
 
-def test_members_that_the_broker_found_at_its_start_are_there() -> None:
+def test_members_restored_at_a_broker_start_have_lanes() -> None:
     lanes = lanes_of(Subject.GROUP, [event(3, "group_restored", state="Stable", members="a, b")])
     assert bands(lanes, "member b") == [(3, None, "found at the start")]
     assert bands(lanes, "state") == [(3, None, "Stable")]
 
 
-def test_a_client_has_its_number_of_connections() -> None:
+def test_a_client_lane_shows_its_number_of_connections() -> None:
     lanes = lanes_of(
         Subject.CLIENT,
         [
@@ -142,7 +142,7 @@ def test_a_client_has_its_number_of_connections() -> None:
     ]
 
 
-def test_a_record_of_a_share_group_has_its_holders() -> None:
+def test_a_share_record_lane_shows_the_members_that_acquired_it() -> None:
     lanes = lanes_of(
         Subject.SHARE_RECORD,
         [
@@ -161,7 +161,7 @@ def test_a_record_of_a_share_group_has_its_holders() -> None:
     ]
 
 
-def test_a_producer_has_an_epoch_in_each_partition() -> None:
+def test_a_producer_has_a_lane_with_its_epochs_for_each_partition() -> None:
     lanes = lanes_of(
         Subject.PRODUCER_ID,
         [
@@ -176,7 +176,7 @@ def test_a_producer_has_an_epoch_in_each_partition() -> None:
     assert bands(lanes, "t-1") == [(1, 3, "epoch 0")]
 
 
-def test_a_partition_that_is_not_compacted_any_more_is_wrong() -> None:
+def test_a_partition_whose_compaction_stopped_is_an_error() -> None:
     lanes = lanes_of(
         Subject.PARTITION,
         [event(0, "log_cleaned", offset="7"), event(1, "cleaning_stopped")],
@@ -201,7 +201,7 @@ def test_d11_lanes_and_bands_have_limits() -> None:
     assert state.bands[-1].start_ms == BANDS_MAX + 49
 
 
-def test_a_clock_that_was_set_back_makes_no_band_end_before_it_begins() -> None:
+def test_no_band_ends_before_it_begins_after_a_clock_was_set_back() -> None:
     lanes = lanes_of(
         Subject.TRANSACTIONAL_ID,
         [
@@ -229,7 +229,7 @@ def test_an_event_is_drawn_on_the_lane_of_its_subject(
     assert lane_key(event(0, name, 1, **details)) == key
 
 
-def test_a_connection_that_the_client_closes_is_nothing_to_note() -> None:
+def test_a_connection_closed_by_its_client_is_no_warning() -> None:
     assert event_tone(event(0, "client_disconnected", reason="the client closed it")) == "none"
     assert event_tone(event(0, "client_disconnected", reason="it was lost")) == "warning"
     assert event_tone(event(0, "of a later broker")) == "none"

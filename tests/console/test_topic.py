@@ -16,7 +16,7 @@ async def _get(client: httpx.AsyncClient, path: str, **params: Any) -> Any:
     return answer.json()
 
 
-async def test_a_topic_with_an_open_transaction(
+async def test_a_topic_page_shows_partitions_and_an_open_transaction(
     console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
 ) -> None:
     async with Admin(bootstrap_servers=live_bootstrap) as admin:
@@ -43,7 +43,7 @@ async def test_a_topic_with_an_open_transaction(
         await producer.abort_transaction()
 
 
-async def test_settings_of_the_topic_itself_come_first(
+async def test_settings_set_for_the_topic_come_first(
     console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
 ) -> None:
     async with Admin(bootstrap_servers=live_bootstrap) as admin:
@@ -62,7 +62,7 @@ async def test_settings_of_the_topic_itself_come_first(
     assert len(rows) > 20
 
 
-async def test_groups_with_their_lag(
+async def test_a_topic_page_lists_its_groups_with_their_lag(
     console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
 ) -> None:
     async with Admin(bootstrap_servers=live_bootstrap) as admin:

@@ -25,7 +25,7 @@ async def made(live_bootstrap: str, unique_topic: str) -> str:
     return unique_topic
 
 
-async def test_topics_come_in_pages_with_their_figures(
+async def test_topics_are_listed_in_pages_with_partitions_offsets_and_size(
     console_client: httpx.AsyncClient, made: str
 ) -> None:
     answer = await console_client.get(
@@ -41,7 +41,7 @@ async def test_topics_come_in_pages_with_their_figures(
     assert body["rows"][0]["size_bytes"] > body["rows"][1]["size_bytes"] == 0
 
 
-async def test_internal_topics_are_shown_if_wanted(
+async def test_internal_topics_are_listed_on_request(
     console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
 ) -> None:
     async with Admin(bootstrap_servers=live_bootstrap) as admin:
@@ -55,7 +55,7 @@ async def test_internal_topics_are_shown_if_wanted(
         assert names.count("__consumer_offsets") == count
 
 
-async def test_the_overview_counts_what_is_there(
+async def test_the_overview_counts_topics_and_partitions(
     console_client: httpx.AsyncClient, made: str
 ) -> None:
     body = (await console_client.get("/api/overview")).json()
@@ -67,7 +67,7 @@ async def test_the_overview_counts_what_is_there(
     assert body["missing"] == []
 
 
-async def test_what_a_broker_does_not_say_is_named_and_the_rest_is_shown(
+async def test_topics_are_listed_without_sizes_if_the_broker_refuses_them(
     live_bootstrap: str, made: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refused(_self: Admin, **_: object) -> None:

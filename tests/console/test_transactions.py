@@ -40,7 +40,7 @@ async def _asked(client: httpx.AsyncClient, view: str, **params: Any) -> dict[st
     return body
 
 
-async def test_an_open_transaction_comes_first_with_what_it_holds_back(
+async def test_an_open_transaction_is_listed_first_with_its_hidden_records(
     console_client: httpx.AsyncClient, live_bootstrap: str, open_one: str
 ) -> None:
     done_id = f"{open_one}-a-done"
@@ -59,7 +59,7 @@ async def test_an_open_transaction_comes_first_with_what_it_holds_back(
     assert only["total"] == 1
 
 
-async def test_one_transaction_with_its_partitions_and_events(
+async def test_a_transaction_has_its_partitions_and_events(
     console_client: httpx.AsyncClient, open_one: str
 ) -> None:
     body = await _asked(console_client, "/transaction", id=open_one)
@@ -71,7 +71,7 @@ async def test_one_transaction_with_its_partitions_and_events(
     assert "Ongoing" in body["history"]["states"][0]["text"]
 
 
-async def test_producers_of_a_partition_and_one_of_them(
+async def test_producers_of_a_partition_are_listed_and_shown(
     console_client: httpx.AsyncClient, live_bootstrap: str, open_one: str
 ) -> None:
     body = await _asked(console_client, "/producers", topic=open_one, partition=0)
@@ -102,7 +102,7 @@ async def test_producers_of_a_partition_and_one_of_them(
         ("/producers", {"partition": "0"}, 400),
     ],
 )
-async def test_what_is_not_there_is_told(
+async def test_missing_transactions_and_producers_are_errors(
     console_client: httpx.AsyncClient, view: str, params: dict[str, str], status: int
 ) -> None:
     answer = await console_client.get(f"/api{view}", params=params)

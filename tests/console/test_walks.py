@@ -119,7 +119,7 @@ async def test_the_reason_for_a_rebalance_is_three_clicks_away(
             assert walk.clicks <= 3
 
 
-async def test_the_transaction_that_holds_a_reader_back_is_four_clicks_away(
+async def test_the_transaction_that_holds_back_a_consumer_is_four_clicks_away(
     odradek_broker: SubprocessBroker, console_of_one_broker: str, browser_page: Page
 ) -> None:
     from playwright.async_api import expect

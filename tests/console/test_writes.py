@@ -1,4 +1,4 @@
-"""Changes from pages: their plans, what they do, what refuses them, and their lines in the log."""
+"""Changes from pages: their plans, effects and refusals, and their lines in the log."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def _records(bootstrap: str, topic: str) -> list[Any]:
         return found
 
 
-async def test_a_console_that_may_not_write_has_no_changes(
+async def test_a_read_only_console_accepts_no_changes(
     console_client: httpx.AsyncClient,
 ) -> None:
     for what in ("record", "deletion", "offsets", "settings"):
@@ -123,7 +123,7 @@ async def test_a_record_is_planned_then_written_and_logged_without_its_content(
     assert "secret-header" not in str(line)
 
 
-async def test_records_before_a_place_are_deleted(
+async def test_records_before_an_offset_or_a_time_are_deleted(
     page: _Page, live_bootstrap: str, topic: str
 ) -> None:
     planned = await page.plan("deletion", {"topic": topic, "to": "time", "value": 1_003})
@@ -160,7 +160,7 @@ async def test_the_offsets_of_a_stopped_group_are_moved(
         assert (status, answer["error"]["what_to_do"]) == (409, "Look at the new plan.")
 
 
-async def test_a_group_with_members_is_left_alone(
+async def test_offsets_of_a_group_with_members_are_not_moved(
     page: _Page, live_bootstrap: str, topic: str
 ) -> None:
     group = f"group-{topic}"
@@ -194,7 +194,7 @@ async def test_a_group_with_members_is_left_alone(
         ("offsets", {"group": "g", "to": "offset", "value": 2**70}, 400),
     ],
 )
-async def test_a_wrong_order_is_refused(
+async def test_a_wrong_change_is_refused(
     page: _Page, topic: str, what: str, body: dict[str, Any], status: int
 ) -> None:
     given = {"topic": topic, **body} if "value" not in body or what != "record" else body

@@ -145,7 +145,7 @@ async def secured(tmp_path: Path) -> AsyncIterator[str]:
         yield broker.bootstrap
 
 
-async def test_our_clients_do_what_they_may_and_no_more(secured: str) -> None:
+async def test_our_clients_are_limited_to_their_acls(secured: str) -> None:
     async with Producer(**ours(secured, "loader")) as producer:
         await producer.send_and_wait("in-1", b"x")
         with pytest.raises(TopicAuthorizationFailed, match="'other'"):
@@ -163,7 +163,7 @@ async def test_our_clients_do_what_they_may_and_no_more(secured: str) -> None:
             await consumer.poll(timeout_ms=30_000)
 
 
-def test_librdkafka_does_what_it_may_and_no_more(secured: str) -> None:
+def test_librdkafka_is_limited_to_its_acls(secured: str) -> None:
     import confluent_kafka
 
     def settings(user: str, **more: Any) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def test_librdkafka_does_what_it_may_and_no_more(secured: str) -> None:
     assert refused == confluent_kafka.KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
-async def test_aiokafka_does_what_it_may_and_no_more(secured: str) -> None:
+async def test_aiokafka_is_limited_to_its_acls(secured: str) -> None:
     import aiokafka
     import aiokafka.errors
 

@@ -42,7 +42,7 @@ def _config(admin: Any, topic: str, name: str) -> str:
     return value
 
 
-def test_confluent_kafka_creates_describes_alters_and_deletes(admin: Any) -> None:
+def test_confluent_kafka_creates_describes_alters_and_deletes_topics(admin: Any) -> None:
     new = NewTopic("by-confluent", 2, 1, config={"retention.ms": "3600000"})
     admin.create_topics([new])["by-confluent"].result(DEADLINE_S)
     assert _partitions(admin, "by-confluent") == 2
@@ -83,7 +83,9 @@ def test_confluent_kafka_creates_describes_alters_and_deletes(admin: Any) -> Non
     ],
     ids=lambda value: getattr(value, "topic", None),
 )
-def test_what_cannot_be_created(admin: Any, topic: Any, code: int) -> None:
+def test_confluent_kafka_gets_an_error_for_a_topic_that_cannot_be_created(
+    admin: Any, topic: Any, code: int
+) -> None:
     with pytest.raises(confluent_kafka.KafkaException) as error:
         admin.create_topics([topic])[topic.topic].result(DEADLINE_S)
     assert error.value.args[0].code() == code
@@ -108,7 +110,9 @@ def kafka_python(address: str) -> Iterator[Any]:
     client.close()
 
 
-def test_kafka_python_creates_describes_alters_and_deletes(kafka_python: Any, admin: Any) -> None:
+def test_kafka_python_creates_describes_alters_and_deletes_topics(
+    kafka_python: Any, admin: Any
+) -> None:
     kafka_python.create_topics({"by-kafka-python": {"num_partitions": 2, "replication_factor": 1}})
     assert _partitions(admin, "by-kafka-python") == 2
     with pytest.raises(kafka.errors.TopicAlreadyExistsError):
@@ -130,7 +134,7 @@ def test_kafka_python_creates_describes_alters_and_deletes(kafka_python: Any, ad
     assert "by-kafka-python" not in kafka_python.list_topics()
 
 
-def test_aiokafka_creates_describes_and_deletes(address: str, admin: Any) -> None:
+def test_aiokafka_creates_describes_and_deletes_topics(address: str, admin: Any) -> None:
     async def run() -> None:
         client = aiokafka.admin.AIOKafkaAdminClient(bootstrap_servers=address)
         await client.start()
@@ -169,7 +173,7 @@ def test_a_topic_is_created_by_producing_to_it(client: Any, address: str, admin:
     assert client.consume(address, topic, 1) == [Record(b"k", b"v")]
 
 
-def test_f_a_parked_fetch_is_answered_when_a_record_comes(
+def test_f_a_parked_fetch_is_answered_when_a_record_is_written(
     address: str, new_topic: Callable[..., str]
 ) -> None:
     """The fetch would wait for a minute; the test does not."""

@@ -77,7 +77,9 @@ def comparable(printed: str, address: str) -> list[str]:
     return text.splitlines()
 
 
-def test_kafkas_command_line_tools(brokers: Mapping[str, str], tmp_path: Path) -> None:
+def test_kafkas_command_line_tools_print_the_same_at_both_brokers(
+    brokers: Mapping[str, str], tmp_path: Path
+) -> None:
     """kafka-topics, -leader-election, -reassign-partitions, -client-metrics, -configs, -cluster,
     -metadata-quorum, -features."""
     printed = {
@@ -133,7 +135,9 @@ async def _share_groups(address: str) -> None:
         client.close()
 
 
-def test_kafkas_tool_for_share_groups(brokers: Mapping[str, str], tmp_path: Path) -> None:
+def test_kafkas_share_groups_tool_prints_the_same_at_both_brokers(
+    brokers: Mapping[str, str], tmp_path: Path
+) -> None:
     """kafka-share-groups: list, describe, reset and delete offsets, delete."""
     printed = {}
     for name, address in brokers.items():
@@ -194,7 +198,9 @@ async def _with_streams_groups(address: str, tool: Callable[[], str]) -> str:
         client.close()
 
 
-def test_kafkas_tool_for_streams_groups(brokers: Mapping[str, str], tmp_path: Path) -> None:
+def test_kafkas_streams_groups_tool_prints_the_same_at_both_brokers(
+    brokers: Mapping[str, str], tmp_path: Path
+) -> None:
     """kafka-streams-groups: list, describe, reset and delete offsets, delete."""
     printed = {}
     for name, address in brokers.items():

@@ -143,7 +143,7 @@ def produce(address: str, topic: str, first: int, count: int) -> set[bytes]:
 
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
-def test_g121_three_members_share_and_leave(
+def test_g121_three_members_share_partitions_and_leave(
     group: Group, new_topic: NewTopic, assignor: str
 ) -> None:
     topic = new_topic(PARTITIONS)
@@ -159,7 +159,7 @@ def test_g121_three_members_share_and_leave(
     assert not any(member.errors for member in group.members)
 
 
-def test_g146_an_expression_finds_topics_that_come_later(
+def test_g146_a_pattern_subscription_includes_later_topics(
     group: Group, new_topic: NewTopic, address: str, admin: confluent_kafka.admin.AdminClient
 ) -> None:
     topic = new_topic(2)
@@ -172,7 +172,9 @@ def test_g146_an_expression_finds_topics_that_come_later(
 
 
 @pytest.mark.full
-def test_g124_a_member_that_is_killed_is_missed(group: Group, new_topic: NewTopic) -> None:
+def test_g124_partitions_of_a_killed_member_are_reassigned(
+    group: Group, new_topic: NewTopic
+) -> None:
     topic = new_topic(PARTITIONS)
     command = [sys.executable, "-c", _MEMBER, group.address, group.name, topic]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim:
@@ -184,7 +186,7 @@ def test_g124_a_member_that_is_killed_is_missed(group: Group, new_topic: NewTopi
     group.settle(all_of(topic))
 
 
-def test_g131_a_static_member_comes_back_to_what_it_had(group: Group, new_topic: NewTopic) -> None:
+def test_g131_a_static_member_gets_back_its_partitions(group: Group, new_topic: NewTopic) -> None:
     topic = new_topic(PARTITIONS)
     group.join(topic, group_instance_id="one")
     group.join(topic, group_instance_id="two")
@@ -198,7 +200,7 @@ def test_g131_a_static_member_comes_back_to_what_it_had(group: Group, new_topic:
     assert second.owned == kept
 
 
-def test_o20_positions_are_committed_and_found_again(
+def test_o20_a_new_member_continues_at_committed_offsets(
     group: Group, new_topic: NewTopic, admin: confluent_kafka.admin.AdminClient
 ) -> None:
     topic = new_topic(PARTITIONS)

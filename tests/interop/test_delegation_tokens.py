@@ -90,7 +90,7 @@ def test_tokens_of_kafkas_tool_authenticate_kafkas_clients(bootstrap: str, tmp_p
     assert found == [b"of SCRAM-SHA-256", b"of SCRAM-SHA-512"]
 
 
-def test_tokens_of_franz_go(bootstrap: str, tmp_path: Path) -> None:
+def test_franz_go_creates_uses_renews_and_expires_tokens(bootstrap: str, tmp_path: Path) -> None:
     go = shutil.which("go")
     if go is None:
         pytest.skip("there is no go")

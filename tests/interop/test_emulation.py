@@ -50,7 +50,7 @@ def emulated(
 @pytest.mark.parametrize(
     "client", budget.of_which(CLIENTS, CLIENTS[:3]), ids=lambda client: client.name
 )
-def test_clients_negotiate_and_work(client: Client, emulated: tuple[str, str]) -> None:
+def test_clients_work_with_every_emulated_broker(client: Client, emulated: tuple[str, str]) -> None:
     name, address = emulated
     if (name, client.name) == ("event-hubs", "kafka-python"):
         pytest.skip("kafka-python 3 begins with a version at which Event Hubs closes")
@@ -63,7 +63,7 @@ def test_clients_negotiate_and_work(client: Client, emulated: tuple[str, str]) -
     assert len(read) == 7
 
 
-def test_our_own_client_negotiates_and_works(emulated: tuple[str, str]) -> None:
+def test_our_client_works_with_every_emulated_broker(emulated: tuple[str, str]) -> None:
     _, address = emulated
 
     async def run() -> list[bytes | None]:
@@ -84,7 +84,7 @@ def test_our_own_client_negotiates_and_works(emulated: tuple[str, str]) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("client", TRANSACTIONAL, ids=lambda client: client.name)
-def test_transactions_work_where_the_broker_has_them(
+def test_transactions_work_with_emulated_brokers_that_have_them(
     client: TransactionalClient, emulated: tuple[str, str]
 ) -> None:
     name, address = emulated
@@ -101,7 +101,7 @@ def test_transactions_work_where_the_broker_has_them(
     assert client.read(address, topic, b"committed") == [b"committed"]
 
 
-def test_our_admin_says_what_the_broker_cannot_do(emulated: tuple[str, str]) -> None:
+def test_our_admin_names_apis_that_the_emulated_broker_lacks(emulated: tuple[str, str]) -> None:
     name, address = emulated
 
     async def refused(call: str, *arguments: Any) -> str:
@@ -178,7 +178,9 @@ async def _created(address: str, *topics: NewTopic) -> list[str]:
         ("event-hubs", NewTopic("a", 32, 1), NewTopic("b", 33, 1), "32 of an event hub"),
     ],
 )
-async def test_limits_of_topics(name: str, good: NewTopic, bad: NewTopic, words: str) -> None:
+async def test_emulated_brokers_have_limits_of_topics(
+    name: str, good: NewTopic, bad: NewTopic, words: str
+) -> None:
     async with Broker(emulate=name) as broker:
         created, refused = await _created(broker.bootstrap, good, bad)
         assert created == ""
@@ -212,7 +214,7 @@ def _described(address: str, topic: str) -> Any:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
-async def test_event_hubs_takes_no_compression(codec: str) -> None:
+async def test_event_hubs_refuses_compressed_batches(codec: str) -> None:
     async with Broker(emulate="event-hubs") as broker:
         (error,) = await asyncio.to_thread(_deliver, broker.bootstrap, codec)
         if codec == "none":
@@ -232,7 +234,9 @@ def _deliver(address: str, codec: str) -> Sequence[Any]:
 
 
 @pytest.mark.simulated(seeds=1, settings={"odradek.emulate": "kafka-3.9"})
-async def test_a_simulated_cluster_emulates_as_well(simulated_cluster: SimulatedCluster) -> None:
+async def test_a_simulated_cluster_emulates_another_broker(
+    simulated_cluster: SimulatedCluster,
+) -> None:
     async with Admin(bootstrap_servers=simulated_cluster.bootstrap) as admin:
         (node,) = (await admin.describe_cluster()).brokers
         broker = await admin.describe_broker(node.node_id)

@@ -77,13 +77,13 @@ def check(
     assert done.returncode != 0, said(done)
 
 
-def test_java(tmp_path: Path) -> None:
+def test_the_java_example_passes_and_fails_without_its_fault(tmp_path: Path) -> None:
     example = Example("java", tmp_path)
     never = ("src/test/java/OrdersTest.java", 'api\\": \\"Produce', 'api\\": \\"DeleteTopics')
     check(example, ["mvn", "-B", "test"], "Tests run: 3, Failures: 0, Errors: 0, Skipped: 0", never)
 
 
-def test_go(tmp_path: Path) -> None:
+def test_the_go_example_passes_and_fails_without_its_fault(tmp_path: Path) -> None:
     example = Example("go", tmp_path)
     tidied = example.run("go", "mod", "tidy")
     assert tidied.returncode == 0, said(tidied)
@@ -91,14 +91,14 @@ def test_go(tmp_path: Path) -> None:
     check(example, ["go", "test", "./..."], "ok", never)
 
 
-def test_node(tmp_path: Path) -> None:
+def test_the_node_example_passes_and_fails_without_its_fault(tmp_path: Path) -> None:
     example = Example("node", tmp_path)
     installed = example.run("npm", "install", "--no-package-lock")
     assert installed.returncode == 0, said(installed)
     check(example, ["npm", "test"], "pass 3", ("orders.test.js", '"Produce"', '"DeleteTopics"'))
 
 
-def test_rust(tmp_path: Path) -> None:
+def test_the_rust_example_passes_and_fails_without_its_fault(tmp_path: Path) -> None:
     """The build of librdkafka stays in the cache for the next run."""
     example = Example("rust", tmp_path)
     never = ("tests/orders.rs", '"Produce"', '"DeleteTopics"')
@@ -106,6 +106,6 @@ def test_rust(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("language", sorted(HELPERS))
-def test_the_file_to_copy_is_short(language: str) -> None:
+def test_the_helper_file_of_an_example_is_short(language: str) -> None:
     lines = (EXAMPLES / language / HELPERS[language]).read_text("utf-8").splitlines()
     assert len(lines) <= HELPER_LINES_MAX

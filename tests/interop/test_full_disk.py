@@ -78,7 +78,7 @@ def test_o03_a_commit_on_a_full_disk_keeps_the_membership(
     consumer.close()
 
 
-async def test_h159_an_acknowledgement_on_a_full_disk_is_carried_out_when_there_is_room(
+async def test_h159_an_acknowledgement_on_a_full_disk_succeeds_when_there_is_room(
     broker: SubprocessBroker, faults: Faults
 ) -> None:
     # With "latest" a record would be passed over that is produced before the group's first fetch.
@@ -106,7 +106,7 @@ async def test_h159_an_acknowledgement_on_a_full_disk_is_carried_out_when_there_
         assert [record.state for record in records] == [RecordState.DONE]
 
 
-def test_admin_requests_that_are_sent_again_fill_no_log(
+def test_repeated_admin_requests_do_not_fill_the_log(
     broker: SubprocessBroker, faults: Faults
 ) -> None:
     with sync.Admin(

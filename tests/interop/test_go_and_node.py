@@ -44,7 +44,7 @@ def program(name: str) -> str:
     return found
 
 
-def test_a43_kafkajs(bootstrap: str, tmp_path: Path) -> None:
+def test_a43_kafkajs_authenticates_by_every_mechanism(bootstrap: str, tmp_path: Path) -> None:
     npm, node = program("npm"), program("node")
     run(npm, "install", "--no-save", "--prefix", str(tmp_path), "kafkajs@2.2.4", folder=tmp_path)
     shutil.copy(OTHERS / "sasl.js", tmp_path)
@@ -54,7 +54,7 @@ def test_a43_kafkajs(bootstrap: str, tmp_path: Path) -> None:
     assert set(lines) == told
 
 
-def test_a43_franz_go(bootstrap: str, tmp_path: Path) -> None:
+def test_a43_franz_go_authenticates_by_every_mechanism(bootstrap: str, tmp_path: Path) -> None:
     go = program("go")
     shutil.copytree(OTHERS / "go", tmp_path / "go")
     run(go, "get", "github.com/twmb/franz-go@v1.19.5", folder=tmp_path / "go")

@@ -80,7 +80,9 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_share_consumers_accept_release_reject_and_renew(broker: Killable, module: Path) -> None:
+def test_franz_go_accepts_releases_rejects_and_renews_records(
+    broker: Killable, module: Path
+) -> None:
     """Two members, a lock that is renewed, and a broker that is killed halfway, too."""
     asked: list[str] = []
 
@@ -93,7 +95,7 @@ def test_share_consumers_accept_release_reject_and_renew(broker: Killable, modul
     assert printed == OUTCOMES
 
 
-def test_franz_gos_own_tests_of_share_groups(broker: Killable, module: Path) -> None:
+def test_franz_gos_own_tests_of_share_groups_pass(broker: Killable, module: Path) -> None:
     run("go", "test", "-c", "-o", "own", "github.com/twmb/franz-go/pkg/kgo", folder=module)
     seeds = {"KGO_SEEDS": broker.address, "KGO_TEST_RF": "1", "KGO_TEST_RECORDS": "10000"}
     done = subprocess.run(

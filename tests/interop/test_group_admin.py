@@ -64,7 +64,7 @@ def _commit(admin: Any, group: str, topic: str, *offsets: int) -> None:
     assert all(each.error is None for each in done.topic_partitions)
 
 
-def test_every_admin_sees_every_librarys_group(
+def test_every_admin_client_describes_groups_of_every_library(
     member: Member, librdkafka: Any, kafka_python: Any, address: str
 ) -> None:
     group, topic = member.group, member.topic
@@ -102,7 +102,7 @@ def test_every_admin_sees_every_librarys_group(
     asyncio.run(asyncio.wait_for(with_aiokafka(), DEADLINE_S))
 
 
-def test_o14_a_group_in_use_is_neither_deleted_nor_moved(
+def test_o14_a_group_with_members_is_neither_deleted_nor_reset(
     member: Member, librdkafka: Any, kafka_python: Any
 ) -> None:
     group, topic = member.group, member.topic
@@ -118,7 +118,9 @@ def test_o14_a_group_in_use_is_neither_deleted_nor_moved(
     }
 
 
-def test_confluent_kafka_moves_and_deletes_a_group(librdkafka: Any, new_topic: NewTopic) -> None:
+def test_confluent_kafka_alters_offsets_and_deletes_a_group(
+    librdkafka: Any, new_topic: NewTopic
+) -> None:
     topic = new_topic(2)
     group = f"moved-{topic}"
     _commit(librdkafka, group, topic, 5, 7)
@@ -132,7 +134,9 @@ def test_confluent_kafka_moves_and_deletes_a_group(librdkafka: Any, new_topic: N
     assert caught.value.args[0].code() == confluent_kafka.KafkaError.GROUP_ID_NOT_FOUND
 
 
-def test_kafka_python_moves_and_deletes_a_group(kafka_python: Any, new_topic: NewTopic) -> None:
+def test_kafka_python_alters_offsets_and_deletes_a_group(
+    kafka_python: Any, new_topic: NewTopic
+) -> None:
     topic = new_topic(2)
     group = f"by-kafka-python-{topic}"
     first, second = kafka.TopicPartition(topic, 0), kafka.TopicPartition(topic, 1)
@@ -149,7 +153,7 @@ def test_kafka_python_moves_and_deletes_a_group(kafka_python: Any, new_topic: Ne
     assert (name, error) == (group, "OK")
 
 
-def test_aiokafka_reads_where_a_group_stands(
+def test_aiokafka_lists_the_offsets_of_a_group(
     librdkafka: Any, address: str, new_topic: NewTopic
 ) -> None:
     topic = new_topic(2)

@@ -34,7 +34,7 @@ def churn(
 
 @EVERY_STRATEGY
 @pytest.mark.full
-def test_k52_k53_some_members_come_leave_and_are_killed(
+def test_k52_k53_no_record_is_lost_while_some_members_join_leave_and_die(
     address: str, new_topic: Callable[..., str], strategy: str
 ) -> None:
     """Every record is processed, and no partition has two owners at one time."""
@@ -44,7 +44,7 @@ def test_k52_k53_some_members_come_leave_and_are_killed(
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @EVERY_STRATEGY
-def test_k52_k53_a_thousand_members_come_leave_and_are_killed(
+def test_k52_k53_no_record_is_lost_while_a_thousand_members_join_and_die(
     address: str, new_topic: Callable[..., str], strategy: str
 ) -> None:
     """The same test a thousand times: pytest -m slow tests/interop/test_group_churn.py. Takes some

@@ -85,7 +85,7 @@ def group(address: str, new_topic: NewTopic, request: pytest.FixtureRequest) -> 
     [*(pytest.param(group, marks=pytest.mark.full) for group in GROUPS[:-1]), GROUPS[-1]],
     ids=lambda clients: "-".join(sorted({client.name for client in clients})),
 )
-def test_g_three_members_share_and_one_leaves_and_one_joins(
+def test_g_members_share_partitions_while_one_leaves_and_one_joins(
     clients: Sequence[Client], group: Group
 ) -> None:
     for client in clients:
@@ -104,7 +104,7 @@ def test_g_three_members_share_and_one_leaves_and_one_joins(
 
 @pytest.mark.parametrize("first", CLIENTS, ids=lambda client: f"committed-by-{client.name}")
 @pytest.mark.parametrize("second", CLIENTS, ids=lambda client: f"resumed-by-{client.name}")
-def test_o_a_group_resumes_where_it_committed(
+def test_o_a_group_resumes_at_its_committed_offsets(
     first: Client, second: Client, address: str, new_topic: NewTopic
 ) -> None:
     topic = new_topic()

@@ -54,13 +54,15 @@ def run(class_path: str, program: str, *arguments: str) -> list[str]:
 
 
 @pytest.mark.parametrize("how", ["commit", "abort", "both"])
-def test_t65_transactions_right_behind_each_other(address: str, how: str) -> None:
+def test_t65_java_runs_consecutive_transactions_without_being_fenced(
+    address: str, how: str
+) -> None:
     """No producer is fenced by the markers of its own last transaction."""
     printed = run(kafka_cluster.class_path(), "Transactions", address, "100", how)
     assert printed[-1] == "100 of 100 rounds"
 
 
-def test_share_groups_deliver_each_record_until_it_is_finished(address: str) -> None:
+def test_java_share_groups_deliver_each_record_until_it_is_finished(address: str) -> None:
     """Accepted, released, rejected and renewed records, and those of a member that closes."""
     printed = run(kafka_cluster.class_path(), "Shares", address, "shares", "500")
     assert printed[-1] == "7 of 7 checks", printed
@@ -77,29 +79,29 @@ def test_share_groups_deliver_each_record_until_it_is_finished(address: str) -> 
         ("zstd", "consumer"),
     ],
 )
-def test_groups_read_everything_once(address: str, codec: str, protocol: str) -> None:
+def test_java_groups_read_every_record_once(address: str, codec: str, protocol: str) -> None:
     printed = run(kafka_cluster.class_path(), "Groups", address, "2000", codec, protocol)
     assert printed[-1] == "2000 of 2000 records"
 
 
 @pytest.mark.parametrize("mode", ["implicit", "explicit"])
-def test_share_consumers_work_through_a_queue(address: str, mode: str) -> None:
+def test_java_share_consumers_work_through_a_queue(address: str, mode: str) -> None:
     printed = run(kafka_cluster.class_path(), "Share", address, "1000", "3", mode)
     assert printed[-1] == "1000 of 1000 records"
 
 
-def test_q03_q07_quotas_are_set_and_throttle(address: str) -> None:
+def test_q03_q07_java_sets_quotas_and_is_throttled(address: str) -> None:
     printed = run(kafka_cluster.class_path(), "Quotas", address)
     assert printed[-1] == "3 of 3 steps", printed
 
 
 @pytest.mark.parametrize("protocol", ["classic", "streams"])
-def test_streams_count_exactly_once(address: str, protocol: str) -> None:
+def test_kafka_streams_counts_exactly_once(address: str, protocol: str) -> None:
     printed = run(kafka_cluster.streams_class_path(), "Streams", address, "2000", protocol)
     assert printed[-1] == "2000 of 2000 records"
 
 
-def test_connect_copies_a_file(address: str, tmp_path: Path) -> None:
+def test_kafka_connect_copies_a_file(address: str, tmp_path: Path) -> None:
     """Connect's standalone worker: a file into a topic, and the topic into a file."""
     given, copied = tmp_path / "given", tmp_path / "copied"
     given.write_text("".join(f"line {number}\n" for number in range(LINES)))

@@ -19,7 +19,7 @@ DEADLINE_S = 170
 OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
 
-def test_a43_n28_java_authenticates_again_and_again(tmp_path: Path) -> None:
+def test_a43_n28_java_authenticates_and_re_authenticates(tmp_path: Path) -> None:
     (tmp_path / "users").write_text(f"alice:{hash_password(PASSWORD, bytes(range(16)))}\n")
     (tmp_path / "password").write_text(PASSWORD)
     settings = {

@@ -13,7 +13,9 @@ from odradek.assertions import Assertions
 pytestmark = pytest.mark.kafka
 
 
-def test_assertions_about_kafka(kafka: KafkaCluster, unique_topic: str, tmp_path: Path) -> None:
+def test_assertions_work_with_apache_kafka(
+    kafka: KafkaCluster, unique_topic: str, tmp_path: Path
+) -> None:
     check, topic, group = Assertions(kafka.bootstrap), unique_topic, f"{unique_topic}-group"
     check.assert_nothing_produced(topic, 0.1)
     with (

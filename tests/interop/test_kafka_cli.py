@@ -30,7 +30,7 @@ def topic(kafka: KafkaCluster, odradek: Commands, unique_topic: str) -> str:
     return unique_topic
 
 
-def test_topics(odradek: Commands, topic: str) -> None:
+def test_topic_commands_work_with_apache_kafka(odradek: Commands, topic: str) -> None:
     assert [topic, "2", "1"] in odradek.table("topic", "list")
     (row,) = odradek.rows("topic", "describe", topic)
     assert [each["log_end_offset"] for each in row["partitions"]] == [3, 0]
@@ -44,7 +44,7 @@ def test_topics(odradek: Commands, topic: str) -> None:
     odradek.run("topic", "delete", topic, code=1)
 
 
-def test_the_cluster_and_its_settings(odradek: Commands, topic: str) -> None:
+def test_cluster_and_config_commands_work_with_apache_kafka(odradek: Commands, topic: str) -> None:
     (found,) = odradek.rows("cluster")
     assert found["features"]["transaction.version"]["level"] == 2
     (node,) = found["nodes"]
@@ -66,7 +66,9 @@ def test_the_cluster_and_its_settings(odradek: Commands, topic: str) -> None:
     assert (row["value"], row["source"]) == ("50000", "group")
 
 
-def test_groups(odradek: Commands, topic: str, tmp_path: Path) -> None:
+def test_group_commands_work_with_apache_kafka(
+    odradek: Commands, topic: str, tmp_path: Path
+) -> None:
     assert topic in odradek.run("group", "list").split()
     (row,) = odradek.rows("group", "describe", topic)
     assert row["verdict"] is None, "Kafka keeps no history of a group"
@@ -78,7 +80,7 @@ def test_groups(odradek: Commands, topic: str, tmp_path: Path) -> None:
     assert "no such group" in odradek.stderr
 
 
-def test_what_kafka_does_not_have_is_said(odradek: Commands, topic: str) -> None:
+def test_features_that_apache_kafka_lacks_are_named(odradek: Commands, topic: str) -> None:
     for words in (("txn", "x"), ("producer", "7"), ("group", topic)):
         odradek.run("explain", *words, code=1)
         assert "Apache Kafka has nothing like it" in odradek.stderr

@@ -55,7 +55,7 @@ async def read(bootstrap: str, topic: str, count: int, **settings: Any) -> list[
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-async def test_every_codec_is_read_as_it_was_written(
+async def test_records_of_every_codec_are_read_as_written(
     nodes: KafkaCluster, topic: str, codec: str
 ) -> None:
     async with Producer(bootstrap_servers=nodes.bootstrap, compression_type=codec) as producer:
@@ -80,7 +80,9 @@ async def test_every_codec_is_read_as_it_was_written(
 
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
-async def test_every_acks(nodes: KafkaCluster, topic: str, acks: Any) -> None:
+async def test_records_are_written_with_every_acks(
+    nodes: KafkaCluster, topic: str, acks: Any
+) -> None:
     settings: dict[str, Any] = {"acks": acks}
     if acks != "all":
         settings["enable_idempotence"] = False
@@ -97,7 +99,9 @@ async def test_every_acks(nodes: KafkaCluster, topic: str, acks: Any) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_a_group_shares_and_resumes(nodes: KafkaCluster, topic: str, protocol: str) -> None:
+async def test_a_group_shares_partitions_and_resumes_at_its_commits(
+    nodes: KafkaCluster, topic: str, protocol: str
+) -> None:
     """Two members read everything once; a later member begins behind their commits."""
     bootstrap = nodes.bootstrap
     settings: dict[str, Any] = {
@@ -132,7 +136,7 @@ async def test_a_group_shares_and_resumes(nodes: KafkaCluster, topic: str, proto
         assert sorted(later) == list(range(300, 310))
 
 
-async def test_transactions(nodes: KafkaCluster, topic: str) -> None:
+async def test_our_transactions_work_with_apache_kafka(nodes: KafkaCluster, topic: str) -> None:
     """Version 2 (KIP-890): committed records are read once, aborted ones never; offsets are part of
     it."""
     bootstrap, group = nodes.bootstrap, f"g-{topic}"

@@ -65,7 +65,7 @@ async def hanging(kafka_cluster: KafkaCluster) -> AsyncIterator[list[Any]]:
                 await asyncio.sleep(0.2)
 
 
-async def test_records_for_a_node_that_hangs_are_written_once_by_the_next_leader(
+async def test_records_for_a_hung_node_are_written_once_by_the_next_leader(
     kafka_cluster: KafkaCluster, hanging: list[Any]
 ) -> None:
     """Long before the request timeout, which is ten minutes here."""
@@ -107,7 +107,7 @@ class Committing(RebalanceListener):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_what_listeners_commit_is_read_by_nobody_again(
+async def test_records_committed_by_listeners_are_not_read_again(
     kafka: KafkaCluster, protocol: str
 ) -> None:
     """Members join and leave; each commits only when its partitions are revoked, also at its

@@ -79,7 +79,7 @@ def _answers(port: int) -> Any:
     return answers
 
 
-def test_n53_levels_change_as_in_kafka(tmp_path: Path) -> None:
+def test_n53_feature_levels_change_as_in_kafka(tmp_path: Path) -> None:
     folder = tmp_path / "ours"
     folder.mkdir()
     broker = BrokerProcess(folder, OUR_SETTINGS)

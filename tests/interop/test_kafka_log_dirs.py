@@ -107,7 +107,9 @@ async def _until(condition: Any, what: str) -> None:
     raise TimeoutError(what)
 
 
-async def test_l41_l42_l44_a_directory_goes_away(port: int, tmp_path: Path) -> None:
+async def test_l41_l42_l44_a_removed_data_directory_is_handled_as_in_kafka(
+    port: int, tmp_path: Path
+) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     client = RawClient(*await asyncio.open_connection("127.0.0.1", port))
 

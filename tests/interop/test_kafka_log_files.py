@@ -79,7 +79,7 @@ def data(request: pytest.FixtureRequest, written_data: WrittenData) -> Path:
 # --- Kafka's tool ---------------------------------------------------------------------------------
 
 
-def test_kafkas_tool_reads_every_segment(data: Path) -> None:
+def test_kafkas_tool_reads_our_segments(data: Path) -> None:
     dumped = _dump(_files(data, "*.log"), "--deep-iteration")
     for path in _files(data, "*.log"):
         lines = iter(dumped[path][1:])
@@ -117,7 +117,7 @@ def _compare_batch(shown: dict[str, str], batch: own.Batch) -> None:
     assert shown == {name: str(value) for name, value in expected.items()}
 
 
-def test_kafkas_tool_finds_nothing_wrong_with_the_indexes(written_data: WrittenData) -> None:
+def test_kafkas_tool_finds_our_indexes_valid(written_data: WrittenData) -> None:
     data = written_data.stopped
     indexes = _files(data, "*.index")
     for path, lines in _dump(indexes, "--index-sanity-check").items():
@@ -134,7 +134,7 @@ def test_kafkas_tool_finds_nothing_wrong_with_the_indexes(written_data: WrittenD
         assert lines == found
 
 
-def test_kafkas_tool_reads_transaction_indexes_and_snapshots(data: Path) -> None:
+def test_kafkas_tool_reads_our_transaction_indexes_and_snapshots(data: Path) -> None:
     paths = [*_files(data, "*.txnindex"), *_files(data, "*.snapshot")]
     dumped = _dump(paths)
     for path in paths:
@@ -172,7 +172,7 @@ def test_kafkas_tool_reads_transaction_indexes_and_snapshots(data: Path) -> None
         ("__cluster_metadata-0/*.log", "--cluster-metadata-decoder"),
     ],
 )
-def test_kafkas_tool_decodes_the_brokers_own_topics(data: Path, pattern: str, option: str) -> None:
+def test_kafkas_tool_decodes_our_internal_topics(data: Path, pattern: str, option: str) -> None:
     for path, lines in _dump(_files(data, pattern), option).items():
         records = [line for line in lines if line.startswith("| ")]
         assert len(records) == sum(len(batch.records) for batch in own.read_segment(path))
@@ -373,7 +373,7 @@ def _take_over_checkpoints(source: Path, target: Path, names: Iterable[str]) -> 
         (target / checkpoint).write_text("\n".join(["0", str(len(lines)), *lines]) + "\n")
 
 
-def test_a_whole_directory_of_kafkas_is_dumped_and_refused(tmp_path: Path) -> None:
+def test_a_data_directory_of_kafka_is_dumped_but_not_served(tmp_path: Path) -> None:
     with KafkaCluster(tmp_path / "kafka", 1) as kafka:
         (node,) = kafka.nodes
         _create(kafka.bootstrap, (f"{FRUIT}-0",))

@@ -124,7 +124,7 @@ def read(bootstrap: str, topic: str, isolation: str) -> list[list[tuple[object, 
     return [[(*row(each), each.timestamp()[0]) for each in part] for part in found]
 
 
-def test_everything_of_kafka_is_at_the_same_offsets_and_promote_ends_it(
+def test_kafkas_records_are_mirrored_at_the_same_offsets_until_promotion(
     kafka: KafkaCluster, ours: SubprocessBroker, unique_topic: str
 ) -> None:
     theirs, topic = kafka.bootstrap, unique_topic
@@ -166,7 +166,7 @@ async def own_settings(bootstrap: str, group: str) -> dict[str, str | None]:
     return {each.name: each.value for each in found.values() if each.source is ConfigSource.GROUP}
 
 
-async def test_i43_settings_of_groups_go_to_kafka_and_come_from_there(
+async def test_i43_group_settings_are_mirrored_to_kafka_and_from_kafka(
     kafka: KafkaCluster, ours: SubprocessBroker, unique_topic: str
 ) -> None:
     known = {"consumer.heartbeat.interval.ms": "6000", "consumer.session.timeout.ms": "60000"}
@@ -189,7 +189,7 @@ async def test_i43_settings_of_groups_go_to_kafka_and_come_from_there(
 
 
 def wait_for(is_so: Callable[[], bool], follower: subprocess.Popen[bytes]) -> None:
-    """Wait until something is so, while the mirror lives."""
+    """Wait until the condition holds, while the mirror lives."""
     end_s = time.monotonic() + DEADLINE_S
     while not is_so():
         assert follower.poll() is None, f"the mirror ended with {follower.returncode}"
@@ -205,7 +205,7 @@ def has_copied(source: str, target: str, topic: str, count: int = PARTITIONS) ->
         return False
 
 
-def test_a_mirror_that_follows_outlives_kills_and_picks_up_topics(
+def test_a_following_mirror_survives_kills_and_copies_new_topics(
     kafka: KafkaCluster,
     ours: SubprocessBroker,
     unique_topic: str,
@@ -267,7 +267,7 @@ def test_a_mirror_that_follows_outlives_kills_and_picks_up_topics(
     assert compared.returncode == 0, compared.stderr
 
 
-def test_both_sides_with_sasl_and_the_target_with_tls(
+def test_a_mirror_copies_from_sasl_to_sasl_with_tls(
     tmp_path_factory: pytest.TempPathFactory, unique_topic: str
 ) -> None:
     topic = unique_topic

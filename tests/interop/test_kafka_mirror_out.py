@@ -148,7 +148,7 @@ async def compacted(bootstrap: str, topic: str) -> list[list[Row]]:
     return found
 
 
-async def test_everything_arrives_once_and_others_read_it(
+async def test_every_record_arrives_once_and_is_read_by_other_clients(
     source: str, nodes: KafkaCluster, unique_topic: str
 ) -> None:
     await make_topic(source, unique_topic, PARTITIONS)
@@ -167,7 +167,7 @@ async def test_everything_arrives_once_and_others_read_it(
 
 
 @pytest.mark.parametrize("step", list(Step))
-async def test_a_mirror_that_is_killed_goes_on_where_it_was(
+async def test_a_killed_mirror_continues_without_loss_or_duplicates(
     source: str, nodes: KafkaCluster, unique_topic: str, step: Step
 ) -> None:
     await make_topic(source, unique_topic, PARTITIONS)
@@ -202,7 +202,7 @@ async def test_a_second_instance_ends_the_first(
         await other.check(PARTITIONS)
 
 
-async def test_an_instance_whose_transaction_was_aborted_goes_on(
+async def test_a_mirror_continues_after_its_transaction_was_aborted(
     source: str, nodes: KafkaCluster, unique_topic: str
 ) -> None:
     """Abort as the timeout of the target does: the epoch is raised, no instance takes over."""
@@ -220,7 +220,7 @@ async def test_an_instance_whose_transaction_was_aborted_goes_on(
         await made.check(PARTITIONS)
 
 
-async def test_leaders_that_go_while_it_copies(
+async def test_a_mirror_survives_the_loss_of_leaders(
     source: str, kafka_cluster: KafkaCluster, unique_topic: str
 ) -> None:
     await make_topic(source, unique_topic, PARTITIONS)
@@ -244,7 +244,9 @@ async def test_leaders_that_go_while_it_copies(
         await made.check(PARTITIONS)
 
 
-async def test_kafka_is_the_source(source: str, kafka: KafkaCluster, unique_topic: str) -> None:
+async def test_records_of_apache_kafka_are_copied_exactly_once(
+    source: str, kafka: KafkaCluster, unique_topic: str
+) -> None:
     """Transactions, aborts and append times of Kafka, copied to Odradek."""
     append_time = "LogAppendTime"
     await make_topic(kafka.bootstrap, unique_topic, PARTITIONS, message_timestamp_type=append_time)
@@ -271,7 +273,7 @@ async def test_a_compacted_topic_keeps_its_records(
     assert code == 0, told
 
 
-async def test_a_topic_that_kafka_has_compacted_keeps_its_records(
+async def test_a_topic_compacted_by_kafka_keeps_its_records(
     source: str, kafka: KafkaCluster, unique_topic: str
 ) -> None:
     """From Kafka to us. Kafka's cleaner keeps empty batches for the sequences of producers."""
@@ -311,7 +313,7 @@ async def test_a_record_that_is_too_large_ends_its_partition_only(
         await made.check(PARTITIONS)
 
 
-async def test_the_check_names_what_differs(
+async def test_mirror_check_names_the_differences(
     source: str, nodes: KafkaCluster, unique_topic: str
 ) -> None:
     await make_topic(source, unique_topic, PARTITIONS)
@@ -334,7 +336,7 @@ async def test_the_check_names_what_differs(
     assert (found[0][0]["target_offset"], found[1][0]["source_offset"]) == (foreign, late)
 
 
-async def test_both_sides_with_sasl_and_tls(
+async def test_a_mirror_copies_between_clusters_with_sasl_and_tls(
     tmp_path_factory: pytest.TempPathFactory, unique_topic: str
 ) -> None:
     folder = tmp_path_factory.mktemp("sasl")

@@ -229,7 +229,9 @@ async def assert_mirrored(kafka: str, ours: str, topic: str, *, few: int = 1 << 
 
 
 @pytest.mark.parametrize("few", [1, 1 << 30])
-async def test_i03_i05_transactions_of_kafka(kafka: KafkaCluster, address: str, few: int) -> None:
+async def test_i03_i05_transactions_of_kafka_are_mirrored_byte_by_byte(
+    kafka: KafkaCluster, address: str, few: int
+) -> None:
     topic = f"transactions-{few}"
     create(kafka.bootstrap, topic)
     opened = await asyncio.to_thread(transactions, kafka.bootstrap, topic)
@@ -248,7 +250,9 @@ async def test_i03_i05_transactions_of_kafka(kafka: KafkaCluster, address: str, 
 
 
 @pytest.mark.parametrize("codec", CODECS)
-async def test_i03_every_codec_of_kafka(kafka: KafkaCluster, address: str, codec: str) -> None:
+async def test_i03_batches_of_every_codec_of_kafka_are_mirrored(
+    kafka: KafkaCluster, address: str, codec: str
+) -> None:
     topic = f"codec-{codec}"
     append_time = "LogAppendTime" if codec in ("none", "zstd") else "CreateTime"
     create(kafka.bootstrap, topic, message_timestamp_type=append_time)
@@ -257,7 +261,9 @@ async def test_i03_every_codec_of_kafka(kafka: KafkaCluster, address: str, codec
     await assert_mirrored(kafka.bootstrap, address, topic)
 
 
-async def test_i08_a_log_of_kafka_that_begins_later(kafka: KafkaCluster, address: str) -> None:
+async def test_i08_a_log_of_kafka_that_begins_later_is_mirrored(
+    kafka: KafkaCluster, address: str
+) -> None:
     topic = "trimmed"
     create(kafka.bootstrap, topic)
     await asyncio.to_thread(produce, kafka.bootstrap, topic)
@@ -269,7 +275,7 @@ async def test_i08_a_log_of_kafka_that_begins_later(kafka: KafkaCluster, address
     await assert_mirrored(kafka.bootstrap, address, topic)
 
 
-async def test_i03_what_compaction_of_kafka_leaves(kafka: KafkaCluster, address: str) -> None:
+async def test_i03_compacted_logs_of_kafka_are_mirrored(kafka: KafkaCluster, address: str) -> None:
     """Gaps, batches without records, markers of transactions whose records are gone."""
     topic = "compacted"
     create(kafka.bootstrap, topic, **{k.replace(".", "_"): v for k, v in _COMPACTED.items()})

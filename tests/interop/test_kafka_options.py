@@ -27,7 +27,7 @@ def run_pytest(
 
 
 @pytest.mark.full
-def test_tests_of_kafka_run_only_if_asked_for(repository: Path) -> None:
+def test_tests_of_kafka_run_only_with_the_option_kafka(repository: Path) -> None:
     without = run_pytest(repository, "--collect-only", KAFKA_TESTS)
     assert without.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, without.stdout
     assert "skipped" not in without.stdout
@@ -40,7 +40,7 @@ def test_kafka_without_java_or_maven_is_a_failure(repository: Path, tmp_path: Pa
     ran = run_pytest(
         repository,
         "--kafka",
-        f"{KAFKA_TESTS}::test_every_acks",
+        f"{KAFKA_TESTS}::test_records_are_written_with_every_acks",
         "--maxfail=1",
         PATH="",
         JAVA_HOME="",
@@ -53,7 +53,7 @@ def test_kafka_without_java_or_maven_is_a_failure(repository: Path, tmp_path: Pa
 
 
 @pytest.mark.full
-def test_bootstrap_leaves_out_what_wants_a_broker_of_ours(repository: Path) -> None:
+def test_bootstrap_leaves_out_tests_that_start_their_own_broker(repository: Path) -> None:
     files = [
         "tests/client/consumer/test_restart.py",
         "tests/client/producer/test_transactions_live.py",

@@ -233,7 +233,7 @@ def rights(address: str) -> list[str]:
     return sorted(json.dumps(row, sort_keys=True) for row in rows)
 
 
-def test_from_odradek_to_three_nodes_and_back_into_an_empty_odradek(tmp_path: Path) -> None:
+def test_programs_move_from_odradek_to_three_nodes_and_back(tmp_path: Path) -> None:
     with (
         an_odradek() as old,
         three_nodes(tmp_path / "kafka") as new,
@@ -252,7 +252,7 @@ def test_from_odradek_to_three_nodes_and_back_into_an_empty_odradek(tmp_path: Pa
         programs.check()
 
 
-def test_from_three_nodes_to_odradek_and_back_out_to_them(tmp_path: Path) -> None:
+def test_programs_move_from_three_nodes_to_odradek_and_back(tmp_path: Path) -> None:
     with (
         three_nodes(tmp_path / "kafka") as old,
         an_odradek() as new,
@@ -277,7 +277,7 @@ def delete_topics(address: str) -> None:
     odradek("topic", "delete", "--bootstrap", address, *topics)
 
 
-def test_a_switch_that_was_given_up_is_tried_again(tmp_path: Path) -> None:
+def test_a_move_that_was_given_up_can_be_repeated(tmp_path: Path) -> None:
     """A consumer and a writer have been at the new cluster; everything there is deleted."""
     orders, invoices = Orders(), Invoices()
     with an_odradek() as old, three_nodes(tmp_path / "kafka") as new:

@@ -70,11 +70,13 @@ async def in_and_out(settings: dict[str, Any], topic: str) -> None:
     assert read == values
 
 
-async def test_c71_plain(kafka_with_sasl: tuple[str, str]) -> None:
+async def test_c71_our_client_logs_in_with_plain_at_kafka(kafka_with_sasl: tuple[str, str]) -> None:
     await in_and_out(settings_of(kafka_with_sasl[1], "PLAIN"), "plain")
 
 
-async def test_c72_c78_scram_by_credentials_that_we_store(kafka_with_sasl: tuple[str, str]) -> None:
+async def test_c72_c78_our_client_stores_scram_credentials_in_kafka_and_logs_in(
+    kafka_with_sasl: tuple[str, str],
+) -> None:
     plaintext, sasl = kafka_with_sasl
     async with Admin(bootstrap_servers=plaintext) as admin:
         assert await admin.describe_user_scram_credentials() == {}
@@ -105,7 +107,9 @@ async def test_c72_c78_scram_by_credentials_that_we_store(kafka_with_sasl: tuple
             )
 
 
-async def test_c74_oauthbearer(kafka_with_sasl: tuple[str, str]) -> None:
+async def test_c74_our_client_logs_in_with_tokens_at_kafka(
+    kafka_with_sasl: tuple[str, str],
+) -> None:
     tokens = 0
 
     async def token() -> tuple[str, float]:
@@ -154,7 +158,7 @@ def expired() -> tuple[str, float]:
         ({"security_protocol": "SSL"}, "that is a PLAINTEXT listener"),
     ],
 )
-async def test_c75_c76_what_is_wrong_is_said_at_once(
+async def test_c75_c76_wrong_sasl_settings_are_named_at_once(
     kafka_with_sasl: tuple[str, str], change: dict[str, Any], words: str
 ) -> None:
     settings = settings_of(kafka_with_sasl[1], "PLAIN") | change
@@ -167,7 +171,9 @@ async def test_c75_c76_what_is_wrong_is_said_at_once(
     await fails_with(settings, words)
 
 
-async def test_c76_sasl_to_a_listener_without(kafka_with_sasl: tuple[str, str]) -> None:
+async def test_c76_a_sasl_client_at_a_listener_without_sasl_names_the_setting(
+    kafka_with_sasl: tuple[str, str],
+) -> None:
     await fails_with(settings_of(kafka_with_sasl[0], "PLAIN"), "set security.protocol=PLAINTEXT")
 
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.kafka
 TOPIC_ID = bytes(range(16))
 
 
-def test_l39_kafka_reads_a_snapshot(tmp_path: Path) -> None:
+def test_l39_kafkas_tool_reads_our_metadata_snapshot(tmp_path: Path) -> None:
     records = [
         TopicRecord(name="orders", topic_id=TOPIC_ID),
         PartitionRecord(topic_id=TOPIC_ID, partition_id=0, replicas=[1], isr=[1], leader=1),

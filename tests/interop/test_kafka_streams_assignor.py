@@ -17,7 +17,7 @@ DEADLINE_S = 120
 
 
 @pytest.mark.parametrize("seed", [1_000, 2_000])
-def test_j40_every_task_goes_where_kafkas_assignor_gives_it(seed: int) -> None:
+def test_j40_our_streams_assignor_assigns_every_task_like_kafkas(seed: int) -> None:
     cases = list(histories(seed, 500))
     done = subprocess.run(
         [kafka_cluster.java(), "-cp", kafka_cluster.class_path(), str(PROGRAM)],

@@ -59,7 +59,7 @@ def run_suite(repository: Path, bootstrap: str, *files: str) -> None:
     ],
     ids=["records and topics", "groups and transactions", "transactions and admin", "consumers"],
 )
-def test_suites_pass_against_kafka(
+def test_our_test_suites_pass_against_kafka(
     repository: Path, two_phase_kafka: KafkaCluster, files: list[str]
 ) -> None:
     run_suite(repository, two_phase_kafka.bootstrap, *files)

@@ -27,7 +27,7 @@ def _copy_out(files: MemoryFiles, place: Path) -> None:
             (place / path.rpartition("/")[2]).write_bytes(files.content(path))
 
 
-def test_l46_kafka_finishes_what_we_finish(tmp_path: Path) -> None:
+def test_l46_both_brokers_finish_an_interrupted_compaction_alike(tmp_path: Path) -> None:
     ours: dict[Path, tuple[dict[str, bytes], int, int]] = {}
     what: dict[Path, str] = {}
     for first_source in (0, 1):

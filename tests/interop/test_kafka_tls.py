@@ -71,7 +71,7 @@ def kafka_with_tls(
         yield cluster.bootstrap, f"127.0.0.1:{port}"
 
 
-async def test_n19_our_client_at_kafkas_broker(
+async def test_n19_our_client_connects_to_kafka_over_tls(
     folder: Path, kafka_with_tls: tuple[str, str]
 ) -> None:
     settings: dict[str, Any] = {"bootstrap_servers": kafka_with_tls[1], **client_settings(folder)}
@@ -91,7 +91,7 @@ async def test_n19_our_client_at_kafkas_broker(
     assert read == values
 
 
-async def test_n22_our_client_says_what_is_wrong_with_kafkas_broker(
+async def test_n22_our_client_names_the_cause_of_a_tls_failure_at_kafka(
     folder: Path, kafka_with_tls: tuple[str, str]
 ) -> None:
     plaintext, tls = kafka_with_tls
@@ -110,7 +110,7 @@ async def test_n22_our_client_says_what_is_wrong_with_kafkas_broker(
         assert words in str(caught.value)
 
 
-def test_n19_kafkas_tools_at_our_broker(folder: Path, tmp_path: Path) -> None:
+def test_n19_kafkas_tools_connect_to_our_broker_over_tls(folder: Path, tmp_path: Path) -> None:
     config = tmp_path / "client.properties"
     lines = [f"{key}={value}\n" for key, value in client_settings(folder).items()]
     config.write_text("".join(lines), "utf-8")
@@ -131,7 +131,7 @@ def test_n19_kafkas_tools_at_our_broker(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("keytool") is None, reason="no keytool")
-def test_n19_stores_that_keytool_makes(folder: Path, tmp_path: Path) -> None:
+def test_n19_keystores_made_by_keytool_are_read_or_refused(folder: Path, tmp_path: Path) -> None:
     """PKCS12 is read whatever the file is called; for JKS the error has the command to convert
     it."""
 

@@ -27,7 +27,7 @@ def _join(address: str, group_id: str) -> None:
 
 
 @pytest.mark.full
-def test_a79_a_level_holds_for_the_next_line_and_until_the_broker_stops(tmp_path: Path) -> None:
+def test_a79_a_logger_level_holds_at_once_and_until_the_broker_stops(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path, SETTINGS)
     broker.start()
     loggers = ConfigResource.broker_logger(1)

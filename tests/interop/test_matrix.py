@@ -1,4 +1,4 @@
-"""Programs and tools of others pass at our broker what they pass at an Apache Kafka."""
+"""Programs and tools of others pass the same checks at our broker as at an Apache Kafka."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Kill
 @pytest.mark.own_broker
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.key)
-def test_a_tool_passes_what_it_passes_at_kafka(
+def test_a_tool_passes_the_same_checks_as_at_kafka(
     row: Row, both: Mapping[str, Killable], tmp_path: Path
 ) -> None:
     found = run(row, both, tmp_path)
@@ -44,12 +44,12 @@ def test_every_row_has_a_result_of_its_version() -> None:
     }, "run: python -m tests.interop.matrix ROW"
 
 
-def test_a_difference_has_a_reason() -> None:
+def test_every_difference_from_kafka_has_a_reason() -> None:
     kept = results.load()
     assert {row.key for row in ROWS if kept[row.key].differ and not row.differs} == set()
 
 
-def test_a_reason_has_a_difference() -> None:
+def test_every_reason_belongs_to_a_difference() -> None:
     kept = results.load()
     same = {row.key for row in ROWS if row.differs and not kept[row.key].differ}
     assert {key for key in same if not kept[key].skipped} == set()
@@ -60,7 +60,7 @@ _some_jar = release_jar("some", "1.2.0", _VARIABLE, "https://example.com/release
 
 
 @pytest.mark.parametrize("named", [None, "/nowhere/some-1.2.0.jar"])
-def test_a_row_whose_jar_is_missing_says_what_to_download(
+def test_a_row_whose_jar_is_missing_names_the_download(
     named: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if named is None:

@@ -100,7 +100,7 @@ def values_in(broker: SubprocessBroker, topic: str, last: bytes) -> list[bytes]:
         pytest.param(lambda f, t: f.lose_leader(t, 0), id="lose_leader"),
     ],
 )
-def test_a_producer_gets_over_what_passes_and_writes_each_record_once(
+def test_a_producer_survives_passing_faults_and_writes_each_record_once(
     broker: SubprocessBroker,
     faults: Faults,
     unique_topic: str,
@@ -117,7 +117,7 @@ def test_a_producer_gets_over_what_passes_and_writes_each_record_once(
 
 @pytest.mark.parametrize("order", ["fail", "cut"])
 @pytest.mark.parametrize("library", budget.of_which(["odradek", "confluent"], ["confluent"]))
-def test_p05_of_five_in_flight_the_second_fails_and_the_order_holds(
+def test_p05_order_is_kept_when_the_second_of_five_in_flight_fails(
     broker: SubprocessBroker, faults: Faults, unique_topic: str, library: str, order: str
 ) -> None:
     """Answers are slow, so that all five are in flight when the second is refused or lost."""
@@ -151,7 +151,7 @@ def test_p05_of_five_in_flight_the_second_fails_and_the_order_holds(
     assert values_in(broker, unique_topic, values[-1]) == [b"before", *values]
 
 
-def test_a_producer_hears_of_an_error_that_does_not_pass(
+def test_a_producer_gets_an_error_that_is_not_retriable(
     faults: Faults, unique_topic: str, send: Send
 ) -> None:
     send(unique_topic, b"before")
@@ -161,7 +161,7 @@ def test_a_producer_hears_of_an_error_that_does_not_pass(
 
 
 @pytest.mark.parametrize("order", ["full_disk", "slow_disk"])
-def test_a_producer_waits_for_the_disk(
+def test_a_producer_waits_for_a_slow_or_full_disk(
     broker: SubprocessBroker, faults: Faults, unique_topic: str, send: Send, order: str
 ) -> None:
     send(unique_topic, b"before")
@@ -170,7 +170,7 @@ def test_a_producer_waits_for_the_disk(
     assert values_in(broker, unique_topic, b"during") == [b"before", b"during"]
 
 
-def test_a_consumer_gets_over_a_lost_leader(
+def test_a_consumer_survives_a_lost_leader(
     broker: SubprocessBroker, faults: Faults, unique_topic: str, send: Send
 ) -> None:
     send(unique_topic, b"one")
@@ -194,7 +194,7 @@ def confluent_member(bootstrap: str, group: str, topic: str) -> confluent_kafka.
     return consumer
 
 
-def test_a_moved_coordinator_and_an_expired_session_as_confluent_meets_them(
+def test_confluent_kafka_survives_a_moved_coordinator_and_an_expired_session(
     broker: SubprocessBroker, faults: Faults, unique_topic: str
 ) -> None:
     with sync.Producer(bootstrap_servers=broker.bootstrap) as producer:
@@ -220,7 +220,7 @@ def test_a_moved_coordinator_and_an_expired_session_as_confluent_meets_them(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_moved_coordinator_and_an_expired_session_as_our_client_meets_them(
+def test_our_client_survives_a_moved_coordinator_and_an_expired_session(
     broker: SubprocessBroker, faults: Faults, unique_topic: str, protocol: str
 ) -> None:
     with sync.Producer(bootstrap_servers=broker.bootstrap) as producer:
@@ -283,7 +283,7 @@ def test_an_aborted_transaction_fences_its_producer(
         assert [record.value for record in consumer.poll(timeout_ms=10_000)] == [b"two"]
 
 
-def test_a_broker_that_is_not_under_test_says_so(
+def test_a_broker_that_is_not_under_test_refuses_orders(
     odradek_broker_session: SubprocessBroker,
 ) -> None:
     with pytest.raises(IllegalState, match="testing=True"):

@@ -50,7 +50,7 @@ def member(broker: SubprocessBroker, topic: str, **settings: Any) -> ShareConsum
 
 
 @pytest.mark.full
-async def test_a_lock_that_is_ended_at_once(
+async def test_an_ordered_lock_expiry_gives_the_records_to_another_member(
     broker: SubprocessBroker, faults: Faults, unique_topic: str
 ) -> None:
     async with member(broker, unique_topic) as first, member(broker, unique_topic) as second:
@@ -83,7 +83,7 @@ async def taken(consumer: ShareConsumer) -> list[Any]:
 
 @pytest.mark.parametrize("handled", [True, False])
 @pytest.mark.full
-async def test_a_lost_acknowledgement_may_have_taken_effect(
+async def test_a_lost_acknowledgement_of_our_consumer_may_have_taken_effect(
     broker: SubprocessBroker, faults: Faults, unique_topic: str, handled: bool
 ) -> None:
     lost = faults.lose_acknowledgement(unique_topic, unique_topic, handled=handled)
@@ -104,7 +104,7 @@ async def test_a_lost_acknowledgement_may_have_taken_effect(
 
 
 @pytest.mark.full
-async def test_the_command_line_orders_the_same(
+async def test_odradek_faults_orders_the_faults_of_share_groups(
     broker: SubprocessBroker, faults: Faults, unique_topic: str
 ) -> None:
     orders: Any = faults._send

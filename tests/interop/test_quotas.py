@@ -42,7 +42,7 @@ def test_n11_q07_librdkafka_is_told_that_it_is_throttled(
 
 
 @pytest.mark.full
-def test_q08_librdkafka_reads_everything_though_it_is_throttled(
+def test_q08_a_throttled_librdkafka_reads_every_record(
     address: str, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic()
@@ -73,7 +73,7 @@ def test_q08_librdkafka_reads_everything_though_it_is_throttled(
 
 
 @pytest.mark.full
-def test_n11_our_own_client_waits_and_loses_nothing(
+def test_n11_our_throttled_client_waits_and_loses_no_record(
     address: str, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic()
@@ -83,7 +83,7 @@ def test_n11_our_own_client_waits_and_loses_nothing(
     assert offsets == [0, 1, 2]
 
 
-def test_q10_our_admin_tries_topics_again_that_a_quota_refuses(
+def test_q10_our_admin_retries_topics_refused_by_a_quota(
     address: str, new_topic: Callable[..., str]
 ) -> None:
     name = new_topic()

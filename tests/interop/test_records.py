@@ -50,7 +50,7 @@ def produced(address: str, new_topic: NewTopic) -> Callable[[Client], tuple[str,
 
 @pytest.mark.parametrize("reader", CLIENTS, ids=lambda client: f"read-by-{client.name}")
 @EVERY_CLIENT
-def test_every_client_reads_what_every_client_wrote(
+def test_every_client_reads_records_of_every_client(
     client: Client,
     reader: Client,
     address: str,
@@ -62,7 +62,9 @@ def test_every_client_reads_what_every_client_wrote(
 
 @pytest.mark.full
 @EVERY_CLIENT
-def test_large_records(client: Client, address: str, new_topic: NewTopic) -> None:
+def test_every_client_writes_and_reads_large_records(
+    client: Client, address: str, new_topic: NewTopic
+) -> None:
     topic = new_topic()
     dice = random.Random(900)
     records = [Record(b"%d" % number, dice.randbytes(900_000)) for number in range(4)]
@@ -99,7 +101,9 @@ def test_p04_many_batches_in_flight_stay_in_order(
 
 @pytest.mark.full
 @EVERY_CLIENT
-def test_many_partitions(client: Client, address: str, new_topic: NewTopic) -> None:
+def test_every_client_writes_and_reads_many_partitions(
+    client: Client, address: str, new_topic: NewTopic
+) -> None:
     topic = new_topic(60)
     records = [Record(b"%d" % n, b"v%d" % n, partition=n % 60) for n in range(180)]
     client.produce(address, topic, records, Settings())
@@ -110,7 +114,9 @@ def test_many_partitions(client: Client, address: str, new_topic: NewTopic) -> N
 
 @pytest.mark.full
 @EVERY_CLIENT
-def test_l15_offsets_for_a_time(client: Client, address: str, new_topic: NewTopic) -> None:
+def test_l15_clients_find_offsets_for_times(
+    client: Client, address: str, new_topic: NewTopic
+) -> None:
     topic = new_topic(2)
     records = [Record(None, b"x", timestamp_ms=START_MS + 1000 * n, partition=1) for n in range(50)]
     client.produce(address, topic, records[:25], Settings("gzip"))
@@ -128,7 +134,9 @@ def test_l15_offsets_for_a_time(client: Client, address: str, new_topic: NewTopi
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_p23_every_kind_of_acknowledgement(acks: str, address: str, new_topic: NewTopic) -> None:
+def test_p23_records_are_written_with_every_acks(
+    acks: str, address: str, new_topic: NewTopic
+) -> None:
     topic = new_topic()
     records = [Record(None, b"%d" % number) for number in range(20)]
     settings = Settings(idempotent=False, extra={"acks": acks})

@@ -80,7 +80,7 @@ def directories(broker: SubprocessBroker) -> list[str]:
 
 
 @pytest.mark.full
-async def test_l38_a_topic_is_made_again_while_producers_write(
+async def test_l38_a_topic_recreated_while_producers_write_has_only_new_records(
     odradek_broker: SubprocessBroker,
 ) -> None:
     """Records acknowledged after the creation are in the new topic, once and at their offset; no

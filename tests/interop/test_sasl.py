@@ -175,7 +175,7 @@ def hears(heard: list[str], poll: Callable[[float], object], words: str) -> None
 
 @pytest.mark.full
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_n26_confluent_hears_that_its_password_is_wrong(
+def test_n26_confluent_kafka_is_told_that_its_password_is_wrong(
     broker: tuple[str, str, Path], mechanism: str
 ) -> None:
     heard: list[str] = []
@@ -186,7 +186,7 @@ def test_n26_confluent_hears_that_its_password_is_wrong(
 
 @pytest.mark.full
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_n26_aiokafka_hears_that_its_password_is_wrong(
+def test_n26_aiokafka_is_told_that_its_password_is_wrong(
     broker: tuple[str, str, Path], mechanism: str
 ) -> None:
     async def main() -> None:
@@ -206,7 +206,7 @@ def test_n26_aiokafka_hears_that_its_password_is_wrong(
 
 
 @pytest.mark.full
-def test_n25_confluent_hears_that_it_wants_an_unknown_mechanism(
+def test_n25_confluent_kafka_is_told_the_mechanisms_of_the_broker(
     broker: tuple[str, str, Path],
 ) -> None:
     heard: list[str] = []
@@ -217,7 +217,7 @@ def test_n25_confluent_hears_that_it_wants_an_unknown_mechanism(
     hears(heard, producer.poll, "PLAIN")
 
 
-def test_a40_a41_confluent_manages_users(broker: tuple[str, str, Path]) -> None:
+def test_a40_a41_confluent_kafka_manages_scram_users(broker: tuple[str, str, Path]) -> None:
     admin = _admin.AdminClient(confluent_settings((*broker, "PLAIN", PASSWORD)))
 
     def alter(*changes: Any) -> None:
@@ -242,7 +242,7 @@ def test_a40_a41_confluent_manages_users(broker: tuple[str, str, Path]) -> None:
 
 
 @pytest.mark.full
-async def test_n28_confluent_authenticates_again(tmp_path: Path) -> None:
+async def test_n28_confluent_kafka_re_authenticates(tmp_path: Path) -> None:
     write_files(tmp_path)
     given = broker_settings(tmp_path, "SASL_PLAINTEXT") | {
         "connections.max.reauth.ms": 1500,

@@ -270,7 +270,7 @@ REFUSALS = [
     budget.of_which(REFUSALS, REFUSALS[-2:]),
     ids=[f"{k.name}-{e.name}" for k, _, e in REFUSALS],
 )
-def test_t23_t24_what_was_refused_for_a_moment_is_asked_again(
+def test_t23_t24_a_request_refused_once_is_repeated(
     setup: Setup,
     once: Once,
     key: ApiKey,
@@ -294,7 +294,7 @@ def test_t23_t24_what_was_refused_for_a_moment_is_asked_again(
     ids=lambda key: key.name,
 )
 @pytest.mark.full
-def test_t23_t24_what_was_answered_too_late_is_answered_again(
+def test_t23_t24_a_request_answered_too_late_is_repeated(
     setup: Setup, once: Once, key: ApiKey
 ) -> None:
     """The client closes the connection after its `socket.timeout.ms` and repeats the request."""
@@ -316,7 +316,7 @@ def cut(_: Exchange) -> Any:
     "key", budget.of_which(STEPS, [ApiKey.ADD_OFFSETS_TO_TXN]), ids=lambda key: key.name
 )
 @pytest.mark.parametrize("lost", budget.of_which(["request", "answer"], ["answer"]))
-def test_t23_t24_a_connection_that_is_lost_harms_nothing(
+def test_t23_t24_a_lost_connection_leaves_the_offsets_committed_once(
     setup: Setup, once: Once, key: ApiKey, lost: str
 ) -> None:
     job = new_job(setup)
@@ -329,7 +329,7 @@ def test_t23_t24_a_connection_that_is_lost_harms_nothing(
 @pytest.mark.parametrize(
     "key", budget.of_which(STEPS, [ApiKey.TXN_OFFSET_COMMIT]), ids=lambda key: key.name
 )
-def test_t23_t24_a_broker_that_dies_before_its_answer_is_known_keeps_what_it_did(
+def test_t23_t24_a_broker_killed_before_its_answer_keeps_its_state(
     setup: Setup, once: Once, key: ApiKey
 ) -> None:
     job = new_job(setup)

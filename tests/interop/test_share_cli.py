@@ -10,7 +10,7 @@ from odradek import sync
 pytestmark = pytest.mark.full
 
 
-def test_the_life_of_a_share_group(either: str, unique_topic: str) -> None:
+def test_share_commands_work_with_both_brokers(either: str, unique_topic: str) -> None:
     odradek = Commands(either)
     name = unique_topic
     odradek.run("topic", "create", name, "-n", "2")
@@ -46,7 +46,9 @@ def test_the_life_of_a_share_group(either: str, unique_topic: str) -> None:
     assert name in odradek.stderr
 
 
-def test_a_group_with_members_is_left_alone(either: str, unique_topic: str) -> None:
+def test_offsets_of_a_share_group_with_members_cannot_be_reset(
+    either: str, unique_topic: str
+) -> None:
     odradek = Commands(either)
     odradek.run("topic", "create", unique_topic)
     with sync.ShareConsumer(

@@ -49,9 +49,7 @@ def member(either: str, topic: str, **settings: Any) -> ShareConsumer:
     return ShareConsumer(topic, bootstrap_servers=either, group_id=topic, **given)
 
 
-async def test_every_record_is_accepted_once_released_again_or_rejected(
-    either: str, topic: str
-) -> None:
+async def test_every_record_is_accepted_released_or_rejected(either: str, topic: str) -> None:
     await produce(either, topic, 300)
     deliveries = dict[int, list[int]]()
     ended = set[int]()
@@ -90,7 +88,7 @@ async def test_members_share_the_records(either: str, topic: str, mode: str) -> 
     assert sorted(seen) == list(range(400))
 
 
-async def test_closing_returns_records_at_once(either: str, topic: str) -> None:
+async def test_closing_a_member_releases_its_records_at_once(either: str, topic: str) -> None:
     await produce(either, topic, 5, partition=0)
     async with member(either, topic) as first:
         held = await first.poll(10_000)
@@ -126,7 +124,7 @@ async def test_a_lock_expires_or_is_renewed(either: str, topic: str) -> None:
         assert await consumer.poll(1_000) == []
 
 
-async def test_a_refused_renewal_leaves_the_lock_and_is_said(
+async def test_a_refused_renewal_keeps_the_lock_and_is_logged(
     either: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await produce(either, topic, 1)
@@ -190,7 +188,7 @@ async def test_aborted_and_compacted_records_are_gaps(either: str, topic: str) -
     assert sorted(seen) == [b"0", b"2", b"4"]
 
 
-async def test_a_lost_connection_costs_only_the_locks(either: str, topic: str) -> None:
+async def test_a_lost_connection_loses_locks_but_no_records(either: str, topic: str) -> None:
     await produce(either, topic, 10)
     seen = set[bytes]()
     async with member(either, topic) as consumer:
@@ -229,7 +227,7 @@ async def test_an_unreadable_record_reaches_its_delivery_limit(either: str, topi
     assert sorted(seen) == [0, 2]
 
 
-async def test_a_group_of_consumers_is_no_share_group(either: str, topic: str) -> None:
+async def test_a_share_consumer_in_a_consumer_group_is_an_error(either: str, topic: str) -> None:
     name = make_unique_topic()
     async with (
         odradek.Consumer(topic, bootstrap_servers=either, group_id=name) as other,
@@ -241,7 +239,7 @@ async def test_a_group_of_consumers_is_no_share_group(either: str, topic: str) -
                 await consumer.poll(1_000)
 
 
-async def test_blocking_programs_share_too(either: str, topic: str) -> None:
+async def test_the_blocking_share_consumer_reads_every_record(either: str, topic: str) -> None:
     await produce(either, topic, 50)
 
     def work() -> list[int]:
@@ -262,7 +260,7 @@ async def test_blocking_programs_share_too(either: str, topic: str) -> None:
 
 
 @pytest.mark.kafka
-async def test_nothing_is_lost_when_a_leader_dies(tmp_path: Path) -> None:
+async def test_no_record_is_lost_when_a_leader_dies(tmp_path: Path) -> None:
     settings = {
         "share.coordinator.state.topic.replication.factor": "3",
         "share.coordinator.state.topic.min.isr": "2",

@@ -98,7 +98,7 @@ async def _lag(address: str) -> int:
     return sum(RECORDS if lag is None else lag for lag in lags) if lags else RECORDS
 
 
-async def test_h206_each_rejected_record_has_one_dead_letter_though_the_broker_is_killed(
+async def test_h206_each_rejected_record_has_one_dead_letter_though_brokers_die(
     broker: Killable,
 ) -> None:
     rng = random.Random(1)

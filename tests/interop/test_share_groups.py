@@ -192,7 +192,7 @@ def test_members_share_the_records_of_a_partition(server: Server) -> None:
     assert {count for member in members for _, _, count in member.seen} == {1}
 
 
-def test_released_records_come_back_and_rejected_ones_do_not(server: Server) -> None:
+def test_released_records_are_delivered_again_and_rejected_ones_are_not(server: Server) -> None:
     topic, group = server.topic(30), server.group()
 
     def decide(delivery: Delivery) -> AcknowledgeType:
@@ -252,7 +252,7 @@ def test_the_records_of_a_killed_member_go_to_another(server: Server) -> None:
 
 
 @pytest.mark.full
-def test_a_lock_that_ends_frees_its_records(server: Server) -> None:
+def test_records_of_an_expired_lock_go_to_another_member(server: Server) -> None:
     """The member lives and keeps its heartbeats, and acknowledges nothing."""
     topic, group = server.topic(5), server.group()
     holder = _holder(server, group, topic)
@@ -294,7 +294,7 @@ def _survives_kills(server: Server, restart: Callable[[], None], kills: int, mem
         member.close()
 
 
-def test_a_killed_broker_forgets_no_acknowledgement(server: Server) -> None:
+def test_a_killed_broker_loses_no_acknowledgement(server: Server) -> None:
     if server.restart is None:
         pytest.skip("this broker is not restarted here")
     _survives_kills(server, server.restart, kills=3, members=2)
@@ -302,7 +302,7 @@ def test_a_killed_broker_forgets_no_acknowledgement(server: Server) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_hundred_kills_lose_no_record(server: Server) -> None:
+def test_a_hundred_kills_of_the_broker_lose_no_record(server: Server) -> None:
     if server.restart is None:
         pytest.skip("this broker is not restarted here")
     _survives_kills(server, server.restart, kills=100, members=8)

@@ -41,7 +41,7 @@ def test_an_idempotent_producer_of_aiokafka_stores_each_record_once() -> None:
 
 
 @pytest.mark.full
-def test_the_simulated_tests_of_the_page_pass(tmp_path: Path) -> None:
+def test_the_simulated_tests_of_the_documentation_pass(tmp_path: Path) -> None:
     blocks = [
         each.code
         for each in snippets(PAGE.read_text("utf-8"), PAGE.name)

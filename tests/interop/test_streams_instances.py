@@ -32,7 +32,9 @@ def broker(
         yield running
 
 
-def test_two_instances_and_a_restart_of_the_application(broker: Killable, tmp_path: Path) -> None:
+def test_two_streams_instances_and_a_restart_count_exactly_once(
+    broker: Killable, tmp_path: Path
+) -> None:
     application = Application(broker.address, "restarted", tmp_path)
     for _ in range(2):
         application.send(300)
@@ -45,7 +47,7 @@ def test_two_instances_and_a_restart_of_the_application(broker: Killable, tmp_pa
     assert application.describe("--state")[-1][-2:] == ["Empty", "0"]
 
 
-def test_three_instances_with_standbys_of_which_one_is_killed(
+def test_three_streams_instances_with_standbys_survive_kills(
     broker: Killable, tmp_path: Path
 ) -> None:
     """An instance is killed and comes back, then the broker is killed and comes back."""

@@ -75,7 +75,7 @@ def world() -> Iterator[World]:
 
 @pytest.mark.full
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_m20_librdkafka(world: World, codec: str) -> None:
+def test_m20_librdkafka_pushes_its_metrics(world: World, codec: str) -> None:
     """A producer and a consumer of librdkafka. It compresses metrics as records."""
     common = {"bootstrap.servers": world.bootstrap, "client.id": "librdkafka-client"}
     producer = confluent_kafka.Producer({**common, "compression.type": codec})
@@ -103,7 +103,7 @@ def test_m20_librdkafka(world: World, codec: str) -> None:
 
 
 @pytest.mark.kafka
-def test_m20_m21_java(world: World) -> None:
+def test_m20_m21_java_pushes_its_metrics(world: World) -> None:
     """Kafka's own producer and consumer; the last push of each makes its counters exact."""
     program = str(HERE / "java" / "Telemetry.java")
     done = subprocess.run(
@@ -137,7 +137,7 @@ def test_m20_m21_java(world: World) -> None:
 
 
 @pytest.mark.kafka
-def test_m20_franz_go(world: World, tmp_path: Path) -> None:
+def test_m20_franz_go_pushes_its_metrics(world: World, tmp_path: Path) -> None:
     go = shutil.which("go")
     if go is None:
         pytest.skip("there is no go")

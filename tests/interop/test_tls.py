@@ -87,7 +87,7 @@ def test_n19_librdkafka_produces_and_consumes_over_mutual_tls(folder: Path, addr
     assert read == values
 
 
-def test_n22_librdkafka_hears_at_once_why_it_does_not_come_through(
+def test_n22_librdkafka_is_told_that_the_certificate_is_not_trusted(
     folder: Path, address: str
 ) -> None:
     settings = client_settings(folder, address, ssl_ca_location=str(folder / "other-ca.pem"))

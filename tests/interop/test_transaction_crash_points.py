@@ -236,7 +236,7 @@ async def batches(broker: CrashingBroker) -> list[tuple[int, bool]]:
 
 @pytest.mark.full
 @BOTH_CLIENTS
-def test_t50a_the_retry_of_a_producers_first_request_raises_the_epoch_again(
+def test_t50a_a_retried_init_producer_id_raises_the_epoch_again(
     client: TransactionalClient, tmp_path: Path
 ) -> None:
     def also(broker: CrashingBroker) -> None:
@@ -248,7 +248,7 @@ def test_t50a_the_retry_of_a_producers_first_request_raises_the_epoch_again(
 
 
 @pytest.mark.full
-async def test_t50a_a_recovery_whose_answer_was_lost_is_answered_with_the_same_epoch(
+async def test_t50a_a_recovery_without_answer_is_answered_with_the_same_epoch(
     tmp_path: Path,
 ) -> None:
     async with dying(tmp_path, P.INIT_PRODUCER_ID_DURABLE, nth=2) as broker:
@@ -265,7 +265,7 @@ async def test_t50a_a_recovery_whose_answer_was_lost_is_answered_with_the_same_e
 
 @BOTH_CLIENTS
 @pytest.mark.full
-def test_t50b_the_ids_of_a_block_that_was_not_used_are_skipped(
+def test_t50b_unused_producer_ids_of_a_block_are_skipped(
     client: TransactionalClient, tmp_path: Path
 ) -> None:
     def also(broker: CrashingBroker) -> None:
@@ -286,7 +286,7 @@ def test_t50c_partitions_whose_answer_was_lost_are_added_again(
 
 
 @pytest.mark.full
-async def test_t50c_without_a_producer_it_is_aborted_and_the_partition_without_data_gets_a_marker(
+async def test_t50c_an_abandoned_transaction_is_aborted_with_markers(
     tmp_path: Path,
 ) -> None:
     async with dying(tmp_path, P.PARTITIONS_ADDED_DURABLE) as broker:
@@ -306,7 +306,7 @@ def test_t50d_the_retry_of_a_batch_that_was_written_is_a_duplicate(
 
 @BOTH_CLIENTS
 @pytest.mark.full
-def test_t50d_readers_of_committed_records_wait_before_it(
+def test_t50d_read_committed_waits_before_an_open_transaction(
     client: TransactionalClient, tmp_path: Path
 ) -> None:
     broker = CrashingBroker(tmp_path, P.TRANSACTIONAL_BATCH_WRITTEN, SETTINGS, nth=2)
@@ -330,16 +330,14 @@ def test_t50d_readers_of_committed_records_wait_before_it(
 
 
 @EVERY_CLIENT
-def test_t50e_a_commit_that_was_decided_is_carried_out(
-    client: TransactionalClient, tmp_path: Path
-) -> None:
+def test_t50e_a_decided_commit_is_completed(client: TransactionalClient, tmp_path: Path) -> None:
     carried_out(client, tmp_path, P.PREPARE_COMMIT_DURABLE)
 
 
 @pytest.mark.full
 @RESULTS
 @pytest.mark.parametrize("version", budget.of_which([1, 2], [2]))
-async def test_t50e_t50f_the_retry_of_the_end_is_answered_as_the_end_would_have_been(
+async def test_t50e_t50f_a_retried_end_txn_is_answered_like_the_first(
     tmp_path: Path, version: int, commit: bool
 ) -> None:
     """CONCURRENT_TRANSACTIONS until the markers are written, then NONE; in version 2 with the
@@ -369,16 +367,14 @@ async def test_t50e_t50f_the_retry_of_the_end_is_answered_as_the_end_would_have_
 
 @pytest.mark.full
 @EVERY_CLIENT
-def test_t50f_an_abort_that_was_decided_is_carried_out(
-    client: TransactionalClient, tmp_path: Path
-) -> None:
+def test_t50f_a_decided_abort_is_completed(client: TransactionalClient, tmp_path: Path) -> None:
     carried_out(client, tmp_path, P.PREPARE_ABORT_DURABLE, commit=False)
 
 
 @pytest.mark.full
 @BOTH_CLIENTS
 @RESULTS
-def test_t50e_t50f_with_some_markers_written(
+def test_t50e_t50f_a_transaction_with_some_markers_is_completed(
     client: TransactionalClient, tmp_path: Path, commit: bool
 ) -> None:
     """One of two markers: those of `target` and of the group's offsets."""
@@ -388,7 +384,7 @@ def test_t50e_t50f_with_some_markers_written(
 @pytest.mark.full
 @EVERY_CLIENT
 @RESULTS
-def test_t50g_with_all_markers_written(
+def test_t50g_a_transaction_with_all_markers_is_completed(
     client: TransactionalClient, tmp_path: Path, commit: bool
 ) -> None:
     carried_out(client, tmp_path, P.ALL_MARKERS_DURABLE, commit=commit)
@@ -400,7 +396,7 @@ def test_t50g_with_all_markers_written(
 @pytest.mark.full
 @BOTH_CLIENTS
 @RESULTS
-def test_t50h_what_was_not_written_down_is_decided_by_the_retry(
+def test_t50h_an_unwritten_decision_is_made_by_the_retry(
     client: TransactionalClient, tmp_path: Path, commit: bool
 ) -> None:
     carried_out(client, tmp_path, P.PREPARE_DECIDED, commit=commit)
@@ -408,7 +404,7 @@ def test_t50h_what_was_not_written_down_is_decided_by_the_retry(
 
 @pytest.mark.full
 @EACH_ITS_RESULT
-def test_t50i_a_torn_decision_was_none(
+def test_t50i_a_torn_decision_does_not_count(
     client: TransactionalClient, tmp_path: Path, commit: bool
 ) -> None:
     def also(broker: CrashingBroker) -> None:
@@ -425,7 +421,7 @@ def test_t50i_a_torn_decision_was_none(
 )
 @pytest.mark.parametrize("version", budget.of_which([1, 2], [2]))
 @pytest.mark.full
-async def test_t50h_t50i_without_a_retry_it_is_never_committed(
+async def test_t50h_t50i_an_unwritten_commit_without_a_retry_is_aborted(
     tmp_path: Path, point: FaultPoint, version: int
 ) -> None:
     async with dying(tmp_path, point) as broker:

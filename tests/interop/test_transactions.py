@@ -22,7 +22,7 @@ END = b"end"
 
 
 @EVERY_CLIENT
-def test_t30_what_is_committed_is_read_and_what_is_aborted_is_not(
+def test_t30_committed_records_are_read_and_aborted_ones_are_not(
     client: TransactionalClient, address: str, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
@@ -47,7 +47,7 @@ def test_t30_what_is_committed_is_read_and_what_is_aborted_is_not(
 
 
 @EVERY_CLIENT
-def test_t40_a_transaction_over_several_partitions_and_topics(
+def test_t40_a_transaction_commits_several_partitions_and_topics(
     client: TransactionalClient, address: str, new_topic: NewTopic
 ) -> None:
     topics = [new_topic(3), new_topic()]
@@ -63,7 +63,7 @@ def test_t40_a_transaction_over_several_partitions_and_topics(
 
 
 @EVERY_CLIENT
-def test_t45_readers_of_committed_records_wait_for_an_open_transaction(
+def test_t45_read_committed_waits_for_an_open_transaction(
     client: TransactionalClient, address: str, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
@@ -84,7 +84,7 @@ def test_t45_readers_of_committed_records_wait_for_an_open_transaction(
 
 @EVERY_CLIENT
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_o17_t24_positions_move_with_the_records_or_not_at_all(
+def test_o17_t24_offsets_are_committed_with_the_records_or_not_at_all(
     client: TransactionalClient, address: str, new_topic: NewTopic, commit: bool
 ) -> None:
     source, target = new_topic(), new_topic()
@@ -144,7 +144,7 @@ def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 @pytest.mark.full
 @EVERY_CLIENT
-def test_t55_a_transaction_that_takes_too_long_is_aborted(
+def test_t55_a_transaction_of_a_client_is_aborted_after_its_timeout(
     client: TransactionalClient, own_broker: BrokerProcess
 ) -> None:
     address = own_broker.address

@@ -170,9 +170,7 @@ def test_each_record_is_acknowledged_once(broker: Killable, tmp_path: Path, mode
     wait_until(lambda: lag(broker, name) == 0, "all have ended", DEADLINE_S)
 
 
-def test_a_killed_member_and_a_killed_broker_lose_no_record(
-    broker: Killable, tmp_path: Path
-) -> None:
+def test_killing_a_member_and_the_broker_loses_no_record(broker: Killable, tmp_path: Path) -> None:
     """Three members read while a producer writes; one of them is killed, then the broker is."""
     name, records = "verified-kills", 2_000
     create_topic(broker.address, name, PARTITIONS)
