@@ -56,7 +56,9 @@ def _judge(result: Result) -> None:
 
 @pytest.mark.timeout(TIMEOUT_S)
 @pytest.mark.parametrize("library", budget.of_which(["confluent-kafka", "odradek"], []))
-def test_every_record_arrives_once_and_in_order_whoever_dies(library: str, tmp_path: Path) -> None:
+def test_every_record_arrives_once_and_in_order_while_processes_are_killed(
+    library: str, tmp_path: Path
+) -> None:
     plan = Plan(
         library,
         RECORDS_EACH,
@@ -84,7 +86,7 @@ def test_every_record_arrives_once_and_in_order_whoever_dies(library: str, tmp_p
         pytest.param("confluent-kafka", "next", marks=pytest.mark.slow),
     ],
 )
-def test_a_group_that_rebalances_loses_and_doubles_nothing_whoever_dies(
+def test_a_rebalancing_group_copies_exactly_once_while_processes_are_killed(
     library: str, protocol: str, tmp_path: Path
 ) -> None:
     plan = Plan(

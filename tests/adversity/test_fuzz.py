@@ -48,7 +48,7 @@ def target(request: pytest.FixtureRequest) -> Target:
     [pytest.param(name, path, id=path.stem) for name in TARGETS for path in found(name)],
     indirect=["target"],
 )
-def test_what_was_found_once_is_answered_or_refused(
+def test_earlier_findings_are_answered_or_refused(
     target: Target, path: Path, memory_counted: None
 ) -> None:
     _check(target, path.read_bytes(), str(path))
@@ -63,7 +63,7 @@ def test_seeds_and_mutations_are_answered_or_refused(target: Target, memory_coun
         _check(target, data, data.hex())
 
 
-def test_a_target_that_holds_too_much_is_found_out(memory_counted: None) -> None:
+def test_a_target_that_uses_too_much_memory_is_found(memory_counted: None) -> None:
     def hold(data: bytes) -> None:
         assert len(bytes(100 * len(data))) == 100 * len(data)
 

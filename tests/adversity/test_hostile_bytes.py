@@ -197,7 +197,7 @@ def _golden_requests(variant: str = "full") -> list[tuple[Api, int, bytes]]:
 
 
 @pytest.mark.parametrize("size", [REQUEST_BYTES_MAX + 1, 2**31 - 1, -1, -(2**31)])
-def test_n01_a_length_that_cannot_be_closes_the_connection(
+def test_n01_an_impossible_frame_length_closes_the_connection(
     size: int, broker: BrokerProcess, bystander: Peer, hung_up_on: Callable[[int], None]
 ) -> None:
     with Peer(broker) as peer:
@@ -230,7 +230,7 @@ def test_n06_a_frame_without_a_header_closes_the_connection(
 
 
 @pytest.mark.parametrize("text", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00" + bytes(60)])
-def test_n01_another_protocol_is_a_length_that_cannot_be(
+def test_n01_bytes_of_another_protocol_close_the_connection(
     text: bytes, broker: BrokerProcess, bystander: Peer, hung_up_on: Callable[[int], None]
 ) -> None:
     with Peer(broker) as peer:
@@ -352,7 +352,7 @@ def test_n06_mutated_requests_are_answered_or_closed(
     assert "failed unexpectedly" not in broker.log
 
 
-def test_n10_mutated_requests_that_may_wait_are_left_unread(
+def test_n10_mutated_waiting_requests_without_a_reader_do_no_harm(
     broker: BrokerProcess, bystander: Peer
 ) -> None:
     """Fetches, joins and appends with changed meaning, from peers that leave."""
@@ -376,7 +376,7 @@ def test_n10_mutated_requests_that_may_wait_are_left_unread(
 
 @pytest.mark.full
 @pytest.mark.parametrize("variant", ["full", "sparse", "long"])
-def test_strange_but_well_formed_requests_break_nothing(
+def test_well_formed_requests_with_extreme_values_get_error_codes(
     variant: str, broker: BrokerProcess, bystander: Peer
 ) -> None:
     """Negative counts of partitions, unknown topics, extreme numbers: codes, not exceptions."""
@@ -392,7 +392,7 @@ def test_strange_but_well_formed_requests_break_nothing(
     assert "failed unexpectedly" not in broker.log
 
 
-def test_n06_random_bytes(broker: BrokerProcess, bystander: Peer) -> None:
+def test_n06_random_bytes_are_answered_or_closed(broker: BrokerProcess, bystander: Peer) -> None:
     dice = random.Random(30)
     for _ in range(150):
         with Peer(broker) as peer:
@@ -494,7 +494,7 @@ def test_p06_zstd_in_an_old_version_is_an_unsupported_compression(
 
 
 @pytest.mark.parametrize("acks", [2, -2, 32767])
-def test_p22_impossible_acks(acks: int, broker: BrokerProcess, bystander: Peer) -> None:
+def test_p22_impossible_acks_are_refused(acks: int, broker: BrokerProcess, bystander: Peer) -> None:
     data = PartitionProduceData(index=0, records=_good())
     topics = [TopicProduceData(name=TOPIC, partition_data=[data])]
     with Peer(broker) as peer:
@@ -521,7 +521,9 @@ def test_p23_an_error_without_acks_closes_the_connection(
 
 
 @linux_only
-def test_d11_unfinished_frames_cost_what_was_sent(broker: BrokerProcess, bystander: Peer) -> None:
+def test_d11_unfinished_frames_take_no_more_memory_than_was_sent(
+    broker: BrokerProcess, bystander: Peer
+) -> None:
     """Three hundred peers promise 90 MB each, send a little of it, and say nothing more."""
     before = broker.memory_bytes()
     peers = [Peer(broker) for _ in range(300)]
@@ -535,7 +537,7 @@ def test_d11_unfinished_frames_cost_what_was_sent(broker: BrokerProcess, bystand
             peer.__exit__()
 
 
-def test_slow_peers_hold_up_nobody(broker: BrokerProcess, bystander: Peer) -> None:
+def test_slow_peers_do_not_delay_others(broker: BrokerProcess, bystander: Peer) -> None:
     request = b"".join(frames.encode_request(MetadataRequest(topics=[]), 9, 5, "slow"))
     peers = [Peer(broker) for _ in range(20)]
     try:
@@ -581,7 +583,7 @@ def test_n06_claimed_counts_take_no_memory(
 
 
 @linux_only
-def test_d11_a_crowd_of_tiny_elements_takes_neither_time_nor_memory(
+def test_d11_millions_of_tiny_elements_take_neither_time_nor_memory(
     broker: BrokerProcess, bystander: Peer, hung_up_on: Callable[[int], None]
 ) -> None:
     """18 MB that would become three million objects."""
@@ -598,7 +600,7 @@ def test_d11_a_crowd_of_tiny_elements_takes_neither_time_nor_memory(
 
 
 @linux_only
-def test_d11_an_idle_connection_costs_little(broker: BrokerProcess, bystander: Peer) -> None:
+def test_d11_an_idle_connection_takes_little_memory(broker: BrokerProcess, bystander: Peer) -> None:
     """The connection has been used, and keeps no memory for that."""
     peers = [Peer(broker) for _ in range(20)]
     before = broker.memory_bytes()
@@ -642,9 +644,7 @@ def test_d11_a_group_that_is_named_thousands_of_times_is_described_once(
 
 @pytest.mark.full
 @linux_only
-def test_n14_answers_that_nobody_reads_do_not_pile_up(
-    broker: BrokerProcess, bystander: Peer
-) -> None:
+def test_n14_unread_answers_do_not_fill_the_memory(broker: BrokerProcess, bystander: Peer) -> None:
     """A peer sends requests without reading: the broker stops reading from it, instead of keeping
     answers in memory."""
     before = broker.memory_bytes()
@@ -660,7 +660,7 @@ def test_n14_answers_that_nobody_reads_do_not_pile_up(
         assert broker.memory_bytes() - before < 50 * MEGABYTE
 
 
-def test_connections_that_vanish_are_forgotten(broker: BrokerProcess, bystander: Peer) -> None:
+def test_reset_connections_do_not_disturb_others(broker: BrokerProcess, bystander: Peer) -> None:
     """Closed in the middle of a length, of a frame, and before the answer."""
     request = b"".join(frames.encode_request(MetadataRequest(topics=None), 9, 5, "gone"))
     for cut in (0, 2, 10, len(request)):
@@ -676,7 +676,7 @@ def test_connections_that_vanish_are_forgotten(broker: BrokerProcess, bystander:
 
 @linux_only
 @pytest.mark.full
-def test_n14_what_arrives_from_many_is_bounded_together(tmp_path: Path) -> None:
+def test_n14_unfinished_frames_of_all_connections_share_one_limit(tmp_path: Path) -> None:
     """Forty peers send 20 MB each of 90, and then nothing: others are served, and memory stays."""
     process = BrokerProcess(
         tmp_path, ["log.durability=page-cache", "queued.max.request.bytes=50000000"]

@@ -164,7 +164,7 @@ def not_once_in_order(
     return problems
 
 
-def test_the_checkers_find_what_they_are_for() -> None:
+def test_the_checkers_find_lost_moved_and_duplicate_records() -> None:
     sent = [[b"a", b"b", b"c"]]
     good = [[(0, b"a"), (1, b"b"), (2, b"c")]]
     acknowledged = {(0, 0): b"a", (0, 2): b"c"}
@@ -243,7 +243,7 @@ def kill_loop(broker: BrokerProcess, seed: int, kills: int) -> None:
 
 @pytest.mark.budgeted
 @pytest.mark.parametrize("durability", budget.of_which(["fsync", "page-cache"], ["fsync"]))
-def test_d5_killed_broker_keeps_what_it_acknowledged(
+def test_d5_a_killed_broker_keeps_acknowledged_records(
     brokers: Callable[[str], BrokerProcess], durability: str
 ) -> None:
     kill_loop(brokers(durability), seed=1, kills=3 if budget.is_short() else 5)
@@ -253,14 +253,14 @@ def test_d5_killed_broker_keeps_what_it_acknowledged(
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("durability", ["fsync", "page-cache"])
 @pytest.mark.parametrize("seed", range(2, 8))
-def test_d5_killed_broker_keeps_what_it_acknowledged_many_times(
+def test_d5_a_broker_killed_many_times_keeps_acknowledged_records(
     brokers: Callable[[str], BrokerProcess], durability: str, seed: int
 ) -> None:
     kill_loop(brokers(durability), seed=seed, kills=30)
 
 
 @pytest.mark.full
-def test_p29_no_producer_id_is_given_twice_across_kills(
+def test_p29_no_producer_id_is_assigned_twice_across_kills(
     brokers: Callable[[str], BrokerProcess],
 ) -> None:
     broker = brokers("fsync")

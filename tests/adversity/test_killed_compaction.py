@@ -139,7 +139,7 @@ class KillLoop:
 
 @pytest.mark.full
 @pytest.mark.timeout(120)
-def test_l27_a_broker_killed_while_it_compacts_keeps_the_newest_of_each_key(
+def test_l27_a_broker_killed_during_compaction_keeps_the_newest_of_each_key(
     broker: BrokerProcess,
 ) -> None:
     # A busy machine may begin the first cleaning late.
@@ -151,7 +151,7 @@ def test_l27_a_broker_killed_while_it_compacts_keeps_the_newest_of_each_key(
 @pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
-def test_l27_a_broker_killed_200_times_while_it_compacts_keeps_the_newest_of_each_key(
+def test_l27_a_broker_killed_200_times_keeps_the_newest_of_each_key(
     broker: BrokerProcess,
 ) -> None:
     loop = KillLoop(broker, seed=2)

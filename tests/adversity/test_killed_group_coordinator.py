@@ -127,9 +127,7 @@ def _kill_loop(folder: Path, durability: str, seed: int, kills: int) -> None:
 
 
 @pytest.mark.parametrize("durability", budget.of_which(["fsync", "page-cache"], ["page-cache"]))
-def test_d5_o03_killed_broker_keeps_the_offsets_it_acknowledged(
-    tmp_path: Path, durability: str
-) -> None:
+def test_d5_o03_a_killed_broker_keeps_acknowledged_offsets(tmp_path: Path, durability: str) -> None:
     _kill_loop(tmp_path, durability, seed=1, kills=3)
 
 
@@ -137,14 +135,14 @@ def test_d5_o03_killed_broker_keeps_the_offsets_it_acknowledged(
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("durability", ["fsync", "page-cache"])
 @pytest.mark.parametrize("seed", [2, 3])
-def test_d5_o03_killed_broker_keeps_the_offsets_it_acknowledged_many_times(
+def test_d5_o03_a_broker_killed_many_times_keeps_acknowledged_offsets(
     tmp_path: Path, durability: str, seed: int
 ) -> None:
     _kill_loop(tmp_path, durability, seed=seed, kills=25)
 
 
 @pytest.mark.full
-def test_g90_a_member_goes_on_where_it_was_when_the_broker_is_back(tmp_path: Path) -> None:
+def test_g90_a_member_keeps_its_generation_when_the_broker_restarts(tmp_path: Path) -> None:
     """The coordinator of a stable group is killed: same member id, same generation, no
     rebalance."""
     broker = BrokerProcess(tmp_path, ["group.initial.rebalance.delay.ms=0"])

@@ -41,16 +41,16 @@ def verdict(tmp_path_factory: pytest.TempPathFactory) -> Verdict:
 
 
 @pytest.mark.budgeted
-def test_the_broker_answers_as_kafka_did(verdict: Verdict) -> None:
+def test_the_broker_gives_the_recorded_answers_of_kafka(verdict: Verdict) -> None:
     assert not verdict.lines, "\n".join(verdict.lines)
 
 
 @pytest.mark.budgeted
-def test_few_runs_differ_for_a_reason(verdict: Verdict) -> None:
+def test_the_number_of_runs_with_explained_differences_is_limited(verdict: Verdict) -> None:
     assert verdict.explained_runs <= MOST_RUNS
 
 
-def test_every_version_that_is_served_is_played() -> None:
+def test_every_served_version_is_played() -> None:
     played = {(scenario.api, version) for _, scenario in chosen("*") for version in scenario.runs()}
     served = {
         (api.name, version)
@@ -61,7 +61,7 @@ def test_every_version_that_is_served_is_played() -> None:
     assert not served - played
 
 
-def test_nothing_is_recorded_that_no_scenario_plays() -> None:
+def test_every_recorded_answer_has_a_scenario() -> None:
     known = {
         recordings.path_of(module, scenario.name)
         for module, group in all_scenarios().items()
@@ -70,7 +70,7 @@ def test_nothing_is_recorded_that_no_scenario_plays() -> None:
     assert set(recordings.FOLDER.rglob("*.json")) == known
 
 
-def test_the_page_tells_what_is_served_left_out_and_different() -> None:
+def test_the_compatibility_page_is_up_to_date() -> None:
     text = PAGE.read_text("utf-8")
     assert text == page(text), "run: python -m tests.oracle page"
 

@@ -31,7 +31,7 @@ def read(client: str, *records: tuple[str, int, bytes], sought: bool = False) ->
 A, B, C = ("p", 0, b"a"), ("p", 1, b"b"), ("p", 2, b"c")
 
 
-def test_a_history_without_anomalies() -> None:
+def test_a_history_without_anomalies_has_no_violation() -> None:
     history = [
         sent("w", Send("p", b"a", 0), Send("p", b"b", 1)),
         sent("w", Send("p", b"x"), outcome=Outcome.FAILED),
@@ -72,13 +72,13 @@ def test_a_history_without_anomalies() -> None:
         ),
     ],
 )
-def test_each_anomaly_is_told(history: list[Operation], anomaly: str) -> None:
+def test_each_anomaly_is_a_violation(history: list[Operation], anomaly: str) -> None:
     problems = list(check_anomalies(history))
     assert len(problems) == 1
     assert problems[0].startswith(anomaly)
 
 
-def test_what_nobody_has_asked_to_commit_is_not_read() -> None:
+def test_a_record_read_before_its_commit_was_requested_is_a_violation() -> None:
     """The time of the read counts, whatever happens to the record later."""
 
     def history(read_at: int, commit_at: int | None) -> list[Operation]:
@@ -93,7 +93,7 @@ def test_what_nobody_has_asked_to_commit_is_not_read() -> None:
     assert problem == "aborted read: r b'a' of w at p 0"
 
 
-def test_a_sent_record_has_its_time_until_somebody_has_read_further() -> None:
+def test_an_unread_record_is_unseen_or_lost_after_later_reads() -> None:
     """Unseen and lost records differ in the later reads; below the log start neither is
     reported."""
     history = [sent("w", Send("p", b"b", 1)), read("r", A)]
@@ -104,7 +104,7 @@ def test_a_sent_record_has_its_time_until_somebody_has_read_further() -> None:
     assert problem.startswith("lost write")
 
 
-def test_sends_of_one_operation_are_in_their_order() -> None:
+def test_sends_of_one_operation_out_of_order_are_a_violation() -> None:
     good = [sent("w", Send("p", b"a", 0), Send("q", b"x", 0), Send("p", b"b", 1)), read("r", A, B)]
     good.append(read("r", ("q", 0, b"x")))
     assert list(check_anomalies(good)) == []
@@ -114,7 +114,7 @@ def test_sends_of_one_operation_are_in_their_order() -> None:
     assert problem.startswith("internal send inversion")
 
 
-def test_below_the_log_start_records_may_be_missing() -> None:
+def test_records_below_the_log_start_may_be_missing() -> None:
     history = [
         sent("w", Send("p", b"a", 0), Send("p", b"b", 1)),
         read("r", A),
@@ -125,7 +125,7 @@ def test_below_the_log_start_records_may_be_missing() -> None:
     assert not any(check_anomalies(history, {"p": 2}))
 
 
-def test_deleted_records_do_not_come_back() -> None:
+def test_a_deleted_record_that_is_read_again_is_a_violation() -> None:
     deletions = Deletions()
     early = deletions.acknowledged()
     deletions.deleted("p", 2)
@@ -138,7 +138,7 @@ def test_deleted_records_do_not_come_back() -> None:
     assert deletions.highest_starts == {"p": 2}
 
 
-def test_a_hole_in_a_log_that_nothing_has_compacted_is_told() -> None:
+def test_a_hole_in_an_uncompacted_log_is_a_violation() -> None:
     """Later writes of the key hide the hole from a check of the last one only."""
     written = {"k": Writes("p")}
     for number in range(3):
@@ -161,7 +161,7 @@ def acknowledged(place: str, *offsets: int) -> Writes:
     return writes
 
 
-def test_below_the_log_start_the_last_write_of_a_key_may_be_gone_but_no_older_one_counts() -> None:
+def test_the_last_write_of_a_key_may_be_missing_below_the_log_start() -> None:
     written = {"k": acknowledged("p", 0, 2)}
     lost = "k: write 1 was acknowledged, but the last that is there is"
     assert list(check_latest(written, {}, {"p": 3}, whole=True)) == []
@@ -172,7 +172,7 @@ def test_below_the_log_start_the_last_write_of_a_key_may_be_gone_but_no_older_on
     assert list(check_latest(written, old, {"p": 3}, whole=True)) == [f"{lost} 0"]
 
 
-def test_the_records_of_a_deleted_topic_do_not_come_back_and_its_offsets_are_given_again() -> None:
+def test_records_of_a_deleted_topic_are_a_violation_in_the_new_one() -> None:
     written = {"k": acknowledged("p", 0), "l": acknowledged("p", 0)}
     (gone,) = written["k"].writes
     gone.fate, gone.deletion = Fate.DELETED, 1
@@ -188,7 +188,7 @@ def test_the_records_of_a_deleted_topic_do_not_come_back_and_its_offsets_are_giv
     assert list(check_offsets_given_once(written)) == []
 
 
-def test_what_a_replay_does_not_give_back() -> None:
+def test_differences_between_memory_and_a_replay_are_told() -> None:
     assert not list(check_replayed({"topic t": 1}, {"topic t": 1}))
     assert list(check_replayed({"a": 1, "b": 1}, {"a": 2, "c": 1})) == [
         "a: 1 in memory, 2 after a replay of the logs",
@@ -197,7 +197,7 @@ def test_what_a_replay_does_not_give_back() -> None:
     ]
 
 
-def test_a_running_broker_is_compared_and_its_queues_are_looked_at(
+def test_a_run_compares_the_broker_with_its_disk_and_checks_its_queues(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """At the end of a run: state that the disk does not have, and requests without an answer."""
@@ -222,7 +222,7 @@ def test_a_running_broker_is_compared_and_its_queues_are_looked_at(
     assert len(worlds) == 1
 
 
-def test_checkers_of_a_broker_have_something_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkers_find_the_state_of_a_running_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
     heal = World.heal
 

@@ -44,7 +44,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         ("--seed 1 --seeds 2", "not allowed with argument --seed"),
     ],
 )
-def test_arguments_that_make_no_sense(
+def test_contradictory_arguments_are_refused(
     arguments: str,
     message: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -57,7 +57,7 @@ def test_arguments_that_make_no_sense(
 
 
 @pytest.mark.full
-def test_a_failing_seed_is_made_small_told_and_kept(
+def test_a_failing_seed_is_minimised_told_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mutant = MUTANTS["sequences and duplicates that nobody checks"]
@@ -108,7 +108,7 @@ def workers_of(running: subprocess.Popen[bytes]) -> list[int]:
 
 
 @pytest.mark.full
-def test_ctrl_c_ends_quietly_with_what_was_run(endless: subprocess.Popen[bytes]) -> None:
+def test_ctrl_c_ends_quietly_with_the_number_of_runs(endless: subprocess.Popen[bytes]) -> None:
     workers_of(endless)
     os.killpg(endless.pid, signal.SIGINT)
     out, err = endless.communicate(timeout=60)
@@ -118,7 +118,7 @@ def test_ctrl_c_ends_quietly_with_what_was_run(endless: subprocess.Popen[bytes])
 
 
 @pytest.mark.full
-def test_a_worker_that_is_killed_ends_the_run_with_an_error(
+def test_a_killed_worker_ends_the_run_with_an_error(
     endless: subprocess.Popen[bytes],
 ) -> None:
     os.kill(workers_of(endless)[0], signal.SIGKILL)
@@ -149,7 +149,7 @@ sys.exit(main())
 
 
 @pytest.mark.full
-def test_a_worker_that_is_killed_while_it_answers_ends_the_run_with_an_error(
+def test_a_worker_killed_during_its_answer_ends_the_run_with_an_error(
     repository: Path,
 ) -> None:
     done = subprocess.run(
@@ -168,7 +168,7 @@ def slow_at_first(number: int) -> int:
     return -number
 
 
-def test_a_slow_task_holds_back_what_is_behind_it_and_loses_nothing(
+def test_a_slow_task_delays_later_results_and_loses_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(workers, "worker_count", lambda: 2)
@@ -193,7 +193,7 @@ def test_the_table_of_mutants_is_written_into_a_document(tmp_path: Path) -> None
         write_table(document, catches)
 
 
-def test_only_what_its_checker_says_counts_for_a_mutant() -> None:
+def test_only_a_message_of_its_checker_catches_a_mutant() -> None:
     mutant = MUTANTS["commits of an older generation taken"]
     assert mutant.is_caught_by("committed: orders-0: 3 is committed, after 7 was observed")
     assert not mutant.is_caught_by("liveness: 60000 ms after the faults: nothing was asked")

@@ -60,7 +60,9 @@ HALF_SEEN = [
         (HALF_SEEN, (Edge.WR, Edge.RW)),
     ],
 )
-def test_cycles_that_kafka_allows(history: list[Operation], kinds: tuple[Edge, ...]) -> None:
+def test_dependency_cycles_that_kafka_allows_are_no_violation(
+    history: list[Operation], kinds: tuple[Edge, ...]
+) -> None:
     """The cycles exist, by exactly these edges, and are no anomalies."""
     assert len(find_cycles(history, kinds)) == 1
     for kind in kinds if len(kinds) > 1 else ():
@@ -68,7 +70,7 @@ def test_cycles_that_kafka_allows(history: list[Operation], kinds: tuple[Edge, .
     assert list(check_anomalies(history)) == []
 
 
-def test_two_transactions_that_have_read_each_other() -> None:
+def test_two_transactions_that_read_each_other_are_a_violation() -> None:
     history = [
         transaction("a", [("q", 0, b"qb")], [Send("p", b"pa", 0)]),
         transaction("b", [("p", 0, b"pa")], [Send("q", b"qb", 0)]),
@@ -81,7 +83,7 @@ def test_two_transactions_that_have_read_each_other() -> None:
     )
 
 
-def test_somebody_who_has_read_what_began_after_it_ended() -> None:
+def test_a_reader_of_an_operation_that_began_later_is_a_violation() -> None:
     def history(ended: int) -> list[Operation]:
         early = reader(P_A)
         early.began, early.ended = 1, ended
@@ -93,7 +95,7 @@ def test_somebody_who_has_read_what_began_after_it_ended() -> None:
     assert problem.startswith("dependency cycle")
 
 
-def test_a_chain_is_no_cycle() -> None:
+def test_a_chain_of_dependencies_is_no_cycle() -> None:
     history = [
         transaction("a", [], [Send("p", b"pa", 0)]),
         transaction("b", [P_A], [Send("p", b"pb", 1)]),
@@ -103,6 +105,6 @@ def test_a_chain_is_no_cycle() -> None:
     assert list(check_anomalies(history)) == []
 
 
-def test_components_of_a_graph() -> None:
+def test_strongly_connected_components_are_found() -> None:
     graph = {0: [1], 1: [2], 2: [0, 3], 3: [4], 4: [3], 5: [0]}
     assert sorted(sorted(found) for found in components(graph)) == [[0, 1, 2], [3, 4], [5]]

@@ -55,7 +55,7 @@ def test_both_outcomes_of_an_unsynced_rename_occur() -> None:
     assert outcomes == {True, False}
 
 
-def test_a_synced_rename_is_there() -> None:
+def test_a_synced_rename_survives_a_power_cut() -> None:
     files = _replaced_directory()
     files.sync_dir("data")
     files.crash()
@@ -73,7 +73,7 @@ def _outcomes(make: Callable[[], MemoryFiles], seeds: int = 300) -> set[tuple[st
     return found
 
 
-def test_a_removed_directory_comes_back_until_its_parent_is_synced() -> None:
+def test_a_removed_directory_may_return_until_its_parent_is_synced() -> None:
     def removed() -> MemoryFiles:
         files = _replaced_directory()
         files.sync_dir("data")
@@ -92,7 +92,7 @@ def test_a_removed_directory_comes_back_until_its_parent_is_synced() -> None:
         assert not files.exists("data/t")
 
 
-def test_a_new_file_has_content_and_name_or_neither() -> None:
+def test_an_unsynced_new_file_may_keep_its_name_and_part_of_its_content() -> None:
     """Both are synced separately: an unsynced cache may exist without its bytes."""
 
     def written() -> MemoryFiles:
@@ -106,7 +106,7 @@ def test_a_new_file_has_content_and_name_or_neither() -> None:
     assert ("d/index=\0\0",) in _outcomes(written)
 
 
-def test_an_unsynced_truncation_is_lost_kept_or_half_written_over() -> None:
+def test_an_unsynced_truncation_may_be_lost_kept_or_partly_overwritten() -> None:
     def cut() -> MemoryFiles:
         files = MemoryFiles()
         files.make_dirs("d")
@@ -142,7 +142,7 @@ def test_a_power_cut_may_take_every_unsynced_name_at_once() -> None:
     assert len(sizes) > 2
 
 
-def test_a_kernel_may_write_one_file_back_before_a_power_cut_and_nothing_of_another() -> None:
+def test_one_file_may_be_written_back_before_a_power_cut_without_another() -> None:
     files = MemoryFiles()
     files.make_dirs("t")
     files.sync_dir("")
@@ -180,7 +180,7 @@ def _refused(operation: Callable[[], object]) -> bool:
     return False
 
 
-def test_a_disk_with_some_bytes_left_takes_the_part_of_a_write_that_fits() -> None:
+def test_a_nearly_full_disk_writes_the_part_that_fits() -> None:
     files = _prepared()
     files.shortage = LastBytes(files.used_bytes, 5)
     log = files.open("d/log")
@@ -199,7 +199,7 @@ def test_a_disk_with_some_bytes_left_takes_the_part_of_a_write_that_fits() -> No
     assert not _refused(lambda: files.open("d/new", create=True))
 
 
-def test_every_change_may_find_no_room_on_a_disk_that_copies_blocks() -> None:
+def test_every_change_may_fail_on_a_full_copy_on_write_disk() -> None:
     files = _prepared()
     files.shortage = ScarceRoom(Random(1), 1.0)
     log = files.open("d/log")
@@ -221,7 +221,7 @@ def test_every_change_may_find_no_room_on_a_disk_that_copies_blocks() -> None:
     assert log.read_at(0, 3) == b"old"
 
 
-def test_scarce_room_refuses_its_share_and_tears_some_writes() -> None:
+def test_scarce_room_refuses_a_share_of_writes_and_tears_some() -> None:
     files = _prepared()
     files.shortage = ScarceRoom(Random(1), 0.3)
     log = files.open("d/log")
@@ -235,7 +235,7 @@ def test_scarce_room_refuses_its_share_and_tears_some_writes() -> None:
     assert sizes == {0, 1, 2, 3}
 
 
-def test_a_write_of_blocks_that_finds_no_room_leaves_whole_sectors() -> None:
+def test_a_refused_block_write_leaves_whole_sectors() -> None:
     left = set()
     for seed in range(40):
         files = _prepared()
@@ -247,7 +247,7 @@ def test_a_write_of_blocks_that_finds_no_room_leaves_whole_sectors() -> None:
     assert all(each % 512 == 0 and each < 4_096 for each in left)
 
 
-def test_a_disk_stays_full_when_the_machine_crashes_until_there_is_room() -> None:
+def test_a_full_disk_stays_full_after_a_crash() -> None:
     files = _prepared()
     files.shortage = LastBytes(files.used_bytes, 0)
     files.crash(Random(1))

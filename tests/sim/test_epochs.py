@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.sim.checkers.epochs import EpochChecker
 
 
-def test_d10_two_transactions_in_one_epoch() -> None:
+def test_d10_two_transactions_in_one_epoch_are_a_violation() -> None:
     checker = EpochChecker()
     assert list(checker.commits("a", (1, 0))) == []
     assert list(checker.commits("a", (1, 1))) == []

@@ -16,7 +16,7 @@ def no(_: str) -> bool:
     return False
 
 
-def test_a_partition_of_two_members_in_one_generation() -> None:
+def test_a_partition_with_two_members_in_one_generation_is_a_violation() -> None:
     checker = OwnershipChecker()
     assert list(checker.assigned("a", "id-a", 3, ["t-0", "t-1"], yes)) == []
     checker.released("a", ["t-0", "t-1"])
@@ -28,7 +28,7 @@ def test_a_partition_of_two_members_in_one_generation() -> None:
     ]
 
 
-def test_a_partition_that_a_member_has_while_another_gets_it() -> None:
+def test_a_partition_assigned_while_another_member_has_it_is_a_violation() -> None:
     checker = OwnershipChecker()
     assert list(checker.assigned("a", "id-a", 3, ["t-0"], yes)) == []
     assert list(checker.assigned("a", "id-a", 4, ["t-0"], yes)) == []
@@ -38,7 +38,7 @@ def test_a_partition_that_a_member_has_while_another_gets_it() -> None:
     assert list(checker.assigned("c", "id-c", 6, ["t-0"], no)) == [], "the others were dropped"
 
 
-def test_a_member_that_was_removed_and_is_back_before_it_hears_of_it() -> None:
+def test_a_removed_member_that_rejoins_has_no_claim_to_its_partitions() -> None:
     checker = OwnershipChecker()
     assert list(checker.assigned("a", "id-a", 3, ["t-0", "t-1"], yes)) == []
     checker.dropped("a")
@@ -50,7 +50,7 @@ def test_a_member_that_was_removed_and_is_back_before_it_hears_of_it() -> None:
     ]
 
 
-def test_a_static_member_that_missed_a_rebalance_and_is_back_before_it_hears_of_it() -> None:
+def test_a_static_member_that_missed_a_rebalance_has_no_old_claim() -> None:
     """Partitions of a member that is kept in the group are reassigned, and stay so when it joins
     again."""
     checker = OwnershipChecker()
@@ -64,21 +64,21 @@ def test_a_static_member_that_missed_a_rebalance_and_is_back_before_it_hears_of_
     ]
 
 
-def test_a_static_member_that_comes_back_is_the_same() -> None:
+def test_a_static_member_that_restarts_may_keep_its_partitions() -> None:
     checker = OwnershipChecker()
     assert list(checker.assigned("one", "static", 3, ["t-0"], yes)) == []
     checker.released("one", ["t-0"])
     assert list(checker.assigned("one, again", "static", 3, ["t-0"], yes)) == []
 
 
-def test_a_coordinator_that_gives_a_partition_to_two_members() -> None:
+def test_a_coordinator_with_two_owners_of_a_partition_is_a_violation() -> None:
     assert list(check_assignment("g", {"a": [("t", 0)], "b": [("t", 1)]})) == []
     assert list(check_assignment("g", {"a": [("t", 0)], "b": [("t", 1), ("t", 0)]})) == [
         "group g: ('t', 0) is given to a and b"
     ]
 
 
-def test_committed_offsets_that_go_back() -> None:
+def test_committed_offsets_that_go_back_are_a_violation() -> None:
     checker = CommittedChecker()
     assert list(checker.observed({"t-0": 5}, checker.begin())) == []
     checker.acknowledged("t-0", 7, "a")
@@ -91,14 +91,14 @@ def test_committed_offsets_that_go_back() -> None:
     ]
 
 
-def test_an_observation_need_not_show_what_was_acknowledged_meanwhile() -> None:
+def test_an_observation_may_miss_commits_acknowledged_meanwhile() -> None:
     checker = CommittedChecker()
     beginning = checker.begin()
     checker.acknowledged("t-0", 7, "a")
     assert list(checker.observed({"t-0": 5}, beginning)) == []
 
 
-def test_only_an_administrator_sets_offsets_back() -> None:
+def test_only_an_administrator_may_reset_offsets() -> None:
     checker = CommittedChecker()
     checker.acknowledged("t-0", 7, "a")
     checker.reset_may_come("t-0")
@@ -111,7 +111,7 @@ def test_only_an_administrator_sets_offsets_back() -> None:
     ]
 
 
-def test_an_observation_that_a_reset_has_overtaken_says_nothing() -> None:
+def test_an_observation_during_a_reset_is_not_checked() -> None:
     checker = CommittedChecker()
     checker.acknowledged("t-0", 16, "a")
     early = checker.begin()
@@ -127,7 +127,7 @@ def test_an_observation_that_a_reset_has_overtaken_says_nothing() -> None:
     ]
 
 
-def test_records_below_a_committed_offset_that_nobody_read() -> None:
+def test_unread_records_below_a_committed_offset_are_a_violation() -> None:
     checker = ProcessedChecker()
     for offset in (0, 1, 3):
         checker.read("t-0", offset)

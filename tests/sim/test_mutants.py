@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.sim.mutants import MUTANTS
 
 
-def test_d10_what_mutants_replace_exists() -> None:
+def test_d10_every_attribute_that_a_mutant_replaces_exists() -> None:
     missing = [
         (mutant.name, home.__name__, name)
         for mutant in MUTANTS.values()

@@ -73,7 +73,7 @@ async def connected(
     return client, accepted[0], transport
 
 
-def test_bytes_arrive_whole_and_in_order_however_they_travel() -> None:
+def test_bytes_arrive_whole_and_in_order() -> None:
     network = SimulatedNetwork(Random(7), Weather(delay_ms=(1, 50), piece_bytes_max=9))
     sent = [bytes([number]) * (number % 40) for number in range(200)]
 
@@ -109,7 +109,7 @@ def test_the_same_seed_gives_the_same_pieces_at_the_same_times() -> None:
     assert trace(1) != trace(2)
 
 
-def test_time_passes_at_once() -> None:
+def test_virtual_time_passes_at_once() -> None:
     async def story() -> float:
         await asyncio.sleep(86_400)
         return asyncio.get_running_loop().time()
@@ -117,7 +117,7 @@ def test_time_passes_at_once() -> None:
     assert run(story) >= 86_400
 
 
-def test_nobody_listens_or_nobody_can_be_reached() -> None:
+def test_connections_without_a_listener_or_to_a_dead_host_are_refused() -> None:
     network = SimulatedNetwork()
 
     async def story() -> None:
@@ -184,7 +184,7 @@ def test_close_delivers_what_was_written_and_abort_does_not() -> None:
     assert isinstance(aborted.problem, ConnectionResetError)
 
 
-def test_cut_connections_end_for_both_and_silent_ones_for_nobody() -> None:
+def test_cut_connections_end_for_both_sides_and_silent_ones_for_neither() -> None:
     network = SimulatedNetwork()
 
     async def story() -> None:
@@ -202,7 +202,7 @@ def test_cut_connections_end_for_both_and_silent_ones_for_nobody() -> None:
     run(story, network)
 
 
-def test_a_clock_does_not_go_back_but_its_wall_clock_jumps() -> None:
+def test_a_monotonic_clock_never_goes_back_while_its_wall_clock_jumps() -> None:
     clock = SimulatedClock(5)
     clock.advance(10)
     clock.jump(-60_000)
@@ -238,7 +238,7 @@ class Client:
 
 
 @pytest.mark.parametrize("piece_bytes_max", [0, 1, 7])
-def test_the_shipped_client_and_the_shipped_broker_talk_over_it(piece_bytes_max: int) -> None:
+def test_the_shipped_client_and_broker_use_the_simulated_network(piece_bytes_max: int) -> None:
     """Session and transport are the shipped ones; only the event loop differs."""
     network = SimulatedNetwork(Random(3), Weather((0.1, 2), piece_bytes_max))
 

@@ -45,7 +45,7 @@ def problems_with(
     return before, after
 
 
-def test_a_deadline_that_nobody_acts_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_overdue_deadline_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     def spoil(node: Node) -> None:
         shard = node.groups.shards.cores[0]
         now_ms = node.clock.monotonic_ms()
@@ -57,7 +57,7 @@ def test_a_deadline_that_nobody_acts_on(monkeypatch: pytest.MonkeyPatch) -> None
     assert "for 5000 ms" in problem
 
 
-def test_a_heap_of_deadlines_that_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_cancelled_deadlines_are_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     def spoil(node: Node) -> None:
         timers = node.groups.shards.cores[0].timers
         timers._heap += [(10**9, 0, TimerName(Deadline.SESSION, "g", str(n))) for n in range(500)]
@@ -67,7 +67,7 @@ def test_a_heap_of_deadlines_that_do_not_count(monkeypatch: pytest.MonkeyPatch) 
     assert "deadlines in its heap" in problem
 
 
-def test_effects_markers_and_calls_that_nobody_carries_out(
+def test_forgotten_effects_markers_and_calls_are_violations(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def spoil(node: Node) -> None:
@@ -126,7 +126,7 @@ def producer_with(*, available: int, reserved: list[int], in_flight: int = 0) ->
     )
 
 
-def test_what_a_producer_holds() -> None:
+def test_memory_and_requests_of_a_producer_beyond_its_limits_are_violations() -> None:
     assert list(check_producer(producer_with(available=40, reserved=[50, 10]))) == []
     (problem,) = check_producer(producer_with(available=30, reserved=[50, 10]))
     assert problem == "p has 30 bytes left, and batches hold 60 of 100"
@@ -156,7 +156,7 @@ def network_with(
     )
 
 
-def test_what_waits_in_the_network_of_a_client() -> None:
+def test_requests_of_a_client_beyond_its_limits_are_violations() -> None:
     assert list(check_network(network_with(unanswered=5, queued=15, nodes=8, waiters=20))) == []
     assert list(check_network(network_with(unanswered=6))) == [
         "n has 6 requests unanswered by 0 (main), of 5"
@@ -184,7 +184,7 @@ def consumer_with(
     )
 
 
-def test_what_a_consumer_waits_for() -> None:
+def test_fetches_and_commits_of_a_consumer_beyond_limits_are_violations() -> None:
     good = consumer_with(fetches=2, in_flight=1, pending=5, commits=3)
     assert list(check_consumer(good)) == []
     assert list(check_consumer(consumer_with(in_flight=1))) == [
@@ -196,7 +196,7 @@ def test_what_a_consumer_waits_for() -> None:
     ]
 
 
-def test_clients_that_live_are_looked_at() -> None:
+def test_live_clients_are_checked() -> None:
     """Clients of dead processes, and closed ones, are not checked."""
     seen: list[tuple[list[str], int]] = []
 

@@ -24,11 +24,11 @@ KEPT = list(read_regressions(FILE))
 @pytest.mark.parametrize(
     "kept", budget.of_which(KEPT, KEPT[::12]), ids=lambda kept: f"{kept.workload}-{kept.seed}"
 )
-def test_d10_what_once_failed_does_not_fail_again(kept: Regression) -> None:
+def test_d10_kept_failing_seeds_pass(kept: Regression) -> None:
     assert kept.run().violations == [], kept.violated
 
 
-def test_what_was_found_with_a_known_bug_names_one_that_there_is() -> None:
+def test_kept_seeds_of_mutants_name_existing_mutants() -> None:
     assert {kept.mutant for kept in KEPT} - {""} <= set(MUTANTS)
 
 
@@ -44,7 +44,7 @@ def test_what_was_found_with_a_known_bug_names_one_that_there_is() -> None:
         (_LINE, "no fault 'earthquake'"),
     ],
 )
-def test_a_line_that_is_no_regression_is_told_with_its_number(
+def test_a_malformed_regression_line_is_told_with_its_number(
     tmp_path: Path, line: str, problem: str
 ) -> None:
     file = tmp_path / "kept.jsonl"

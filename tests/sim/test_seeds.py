@@ -23,7 +23,7 @@ _CLEAN_SEEDS = SEEDS[:1] if budget.is_short() else SEEDS[1:] if budget.is_rest()
 
 @pytest.mark.parametrize("workload", WORKLOADS)
 @pytest.mark.budgeted
-def test_d10_nothing_is_violated(workload: str) -> None:
+def test_d10_clean_seeds_of_every_workload_have_no_violation(workload: str) -> None:
     # The workload with everything takes as long as four others.
     for seed in _CLEAN_SEEDS:
         if workload == "everything" and seed > 2:
@@ -34,7 +34,7 @@ def test_d10_nothing_is_violated(workload: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.budgeted
-def test_d10_a_seed_gives_the_same_trace_whatever_the_hashes() -> None:
+def test_d10_a_seed_gives_the_same_trace_with_any_hash_seed() -> None:
     """Two processes with different hash seeds print the same trace: of every workload, or of one in
     the short run."""
     workloads = ["transactional-copy"] if budget.is_short() else list(WORKLOADS)
@@ -57,16 +57,14 @@ def test_d10_a_seed_gives_the_same_trace_whatever_the_hashes() -> None:
 
 
 @pytest.mark.slow
-def test_d10_nothing_is_violated_when_everything_happens_at_once() -> None:
+def test_d10_seeds_of_the_workload_everything_have_no_violation() -> None:
     for seed in range(3, 41):
         result = run_seed("everything", seed)
         assert result.violations == [], (seed, result.faults)
 
 
 @pytest.mark.full
-def test_d10_a_start_with_page_cache_that_syncs_nothing_is_caught_where_durabilities_switch() -> (
-    None
-):
+def test_d10_an_unsynced_start_with_page_cache_is_caught() -> None:
     mutant = MUTANTS["a start with page-cache that leaves unsynced what fsync had acknowledged"]
     faults = [Fault(at_ms, "cut-power-at-start", 5, 1) for at_ms in (1_200, 2_000, 2_800)]
     for seed in SEEDS:
@@ -77,7 +75,7 @@ def test_d10_a_start_with_page_cache_that_syncs_nothing_is_caught_where_durabili
 
 
 @pytest.mark.full
-def test_d10_records_are_deleted_under_open_transactions_where_everything_happens_at_once() -> None:
+def test_d10_a_deletion_under_an_open_transaction_is_reached_and_caught() -> None:
     """Without any fault, in one of a few seeds."""
     mutant = MUTANTS[
         "a last stable offset that stays behind when the records of its transaction are deleted"
@@ -95,7 +93,7 @@ def test_d10_a_full_disk_tears_writes_that_have_to_be_cut_off() -> None:
         assert run_seed(mutant.workload, mutant.seed).violations
 
 
-def test_d10_a_mutant_is_caught_and_its_run_made_small() -> None:
+def test_d10_a_mutant_is_caught_and_its_run_minimised() -> None:
     mutant = MUTANTS["sequences and duplicates that nobody checks"]
     with mutant.patched():
         result = run_seed(mutant.workload, mutant.seed)

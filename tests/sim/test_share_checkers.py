@@ -52,7 +52,7 @@ def group() -> Group:
     return Group()
 
 
-def test_a_record_that_is_released_and_accepted_is_all_right(group: Group) -> None:
+def test_a_released_and_then_accepted_record_is_no_violation(group: Group) -> None:
     assert group.lend("a") == []
     assert group.answer("a", RELEASE) == []
     assert group.lend("b", 2) == []
@@ -60,7 +60,7 @@ def test_a_record_that_is_released_and_accepted_is_all_right(group: Group) -> No
     assert group.end() == []
 
 
-def test_a_record_belongs_to_one_member_while_its_lock_runs(group: Group) -> None:
+def test_a_delivery_during_the_lock_of_another_member_is_a_violation(group: Group) -> None:
     group.lend("a")
     group.now_ms = 999
     (problem,) = group.lend("b", 2)
@@ -71,7 +71,7 @@ def test_a_record_belongs_to_one_member_while_its_lock_runs(group: Group) -> Non
     assert other.lend("b", 2) == []
 
 
-def test_a_renewed_lock_runs_anew(group: Group) -> None:
+def test_a_renewed_lock_lasts_for_another_period(group: Group) -> None:
     group.lend("a")
     group.now_ms = 900
     assert group.answer("a", RENEW) == []
@@ -79,7 +79,7 @@ def test_a_renewed_lock_runs_anew(group: Group) -> None:
     assert "has it until 1900 ms" in group.lend("b", 2)[0]
 
 
-def test_a_session_that_is_over_and_a_restart_give_records_back(group: Group) -> None:
+def test_an_ended_session_and_a_restart_release_records(group: Group) -> None:
     group.lend("a")
     group.checker.left("a", [PLACE], group.now_ms)
     group.now_ms += 1
@@ -88,7 +88,7 @@ def test_a_session_that_is_over_and_a_restart_give_records_back(group: Group) ->
     assert group.lend("c", 2) == []
 
 
-def test_a_session_may_end_before_the_answer_that_lends(group: Group) -> None:
+def test_a_session_may_end_before_the_answer_with_its_records(group: Group) -> None:
     """The answer waits for the acknowledgements of its request."""
     group.now_ms = 50
     group.checker.left("a", [PLACE], group.now_ms)
@@ -97,7 +97,9 @@ def test_a_session_may_end_before_the_answer_that_lends(group: Group) -> None:
 
 
 @pytest.mark.parametrize("kind", [ACCEPT, REJECT])
-def test_nothing_comes_after_a_confirmed_answer(group: Group, kind: int) -> None:
+def test_a_delivery_after_a_confirmed_acknowledgement_is_a_violation(
+    group: Group, kind: int
+) -> None:
     group.lend("a")
     group.answer("a", kind)
     group.checker.restarted()
@@ -113,7 +115,9 @@ def test_nothing_comes_after_a_confirmed_answer(group: Group, kind: int) -> None
         ((1, 1), "it was stored that there were 1"),
     ],
 )
-def test_deliveries_are_counted(group: Group, counts: tuple[int, ...], says: str) -> None:
+def test_wrong_delivery_counts_are_a_violation(
+    group: Group, counts: tuple[int, ...], says: str
+) -> None:
     found: list[str] = []
     for count in counts:
         found += group.lend("a", count)
@@ -121,7 +125,7 @@ def test_deliveries_are_counted(group: Group, counts: tuple[int, ...], says: str
     assert says in found[0]
 
 
-def test_a_delivery_may_follow_one_whose_answer_is_late_or_never_comes() -> None:
+def test_a_delivery_may_follow_one_with_a_late_or_lost_answer() -> None:
     group = Group(limit=5)
     group.checker.acquiring(PLACE, [7], 1)
     assert group.lend("b", 2) == []
@@ -129,7 +133,7 @@ def test_a_delivery_may_follow_one_whose_answer_is_late_or_never_comes() -> None
     assert "follows delivery 2" in group.lend("a", 4)[0]
 
 
-def test_an_answer_for_the_record_of_somebody_else_is_refused(group: Group) -> None:
+def test_an_acknowledgement_of_another_members_record_is_a_violation(group: Group) -> None:
     group.lend("a")
     assert "is taken, and a has the record" in group.answer("b", ACCEPT)[0]
     # Anybody may answer records that are finished or deleted, without effect.
@@ -137,7 +141,7 @@ def test_an_answer_for_the_record_of_somebody_else_is_refused(group: Group) -> N
     assert group.answer("b", REJECT) == []
 
 
-def test_every_record_is_finished_for_a_reason() -> None:
+def test_a_record_finished_without_a_reason_is_a_violation() -> None:
     assert "was never delivered" in Group().end()[0]
     group = Group()
     group.lend("a")
@@ -150,7 +154,7 @@ def test_every_record_is_finished_for_a_reason() -> None:
     assert given_up.end() == []
 
 
-def test_what_is_stored_is_what_was_confirmed(group: Group) -> None:
+def test_a_stored_state_against_a_confirmed_acknowledgement_is_a_violation(group: Group) -> None:
     group.lend("a")
     group.answer("a", ACCEPT)
     assert list(group.checker.check_stored(PLACE, 7, accepted=True)) == []
@@ -161,7 +165,7 @@ def test_what_is_stored_is_what_was_confirmed(group: Group) -> None:
 # --- Pauses ---
 
 
-def test_a_record_is_not_delivered_before_its_pause_is_over() -> None:
+def test_a_delivery_before_the_end_of_its_pause_is_a_violation() -> None:
     group = Group(pause_ms=lambda count: 100 * count)
     group.lend("a")
     group.answer("a", RELEASE)
@@ -171,7 +175,7 @@ def test_a_record_is_not_delivered_before_its_pause_is_over() -> None:
     assert "its pause ends at 1299 ms" in group.lend("a", 3)[0]
 
 
-def test_the_pause_behind_a_lock_begins_when_the_lock_ends() -> None:
+def test_the_pause_after_a_lock_begins_when_the_lock_expires() -> None:
     group = Group(pause_ms=lambda count: 100 * count)
     group.lend("a")
     # The member has the record no more, so that its answer begins no pause.
@@ -184,7 +188,7 @@ def test_the_pause_behind_a_lock_begins_when_the_lock_ends() -> None:
 
 
 @pytest.mark.parametrize("how", ["restarted", "forgotten"])
-def test_whoever_loads_a_state_knows_no_pause(how: str) -> None:
+def test_a_loaded_share_state_has_no_pauses(how: str) -> None:
     group = Group(pause_ms=lambda count: 100)
     group.lend("a")
     group.answer("a", RELEASE)
@@ -205,7 +209,7 @@ def begin_anew(group: Group, start_offset: int = 0, *, sure: bool = True) -> Non
     group.now_ms += 1
 
 
-def test_nothing_of_an_earlier_state_shows(group: Group) -> None:
+def test_traces_of_a_reset_share_state_are_a_violation(group: Group) -> None:
     group.lend("a")
     group.answer("a", RELEASE)
     begin_anew(group)
@@ -220,13 +224,13 @@ def test_nothing_of_an_earlier_state_shows(group: Group) -> None:
     assert other.end() == []
 
 
-def test_a_group_begins_at_the_altered_start_offset(group: Group) -> None:
+def test_a_delivery_before_the_altered_start_offset_is_a_violation(group: Group) -> None:
     begin_anew(group, 8)
     assert group.end() == []
     assert "the group begins at offset 8" in group.lend("a")[0]
 
 
-def test_what_may_be_of_either_state_is_not_judged(group: Group) -> None:
+def test_deliveries_during_a_reset_are_not_checked(group: Group) -> None:
     """Deliveries while the request is on its way, and a request without an answer."""
     group.lend("a")
     group.answer("a", RELEASE)
@@ -243,7 +247,7 @@ def test_what_may_be_of_either_state_is_not_judged(group: Group) -> None:
     assert "follows delivery 1" in group.lend("d", 3)[0]
 
 
-def test_a_refused_request_changes_nothing(group: Group) -> None:
+def test_a_refused_reset_changes_nothing(group: Group) -> None:
     group.lend("a")
     group.checker.reset_asked(PLACE)
     group.checker.reset_refused(PLACE)
@@ -251,7 +255,7 @@ def test_a_refused_request_changes_nothing(group: Group) -> None:
     assert "after a confirmed accept" in group.lend("b", 2)[0]
 
 
-def test_applications_may_still_hear_of_what_was_before(group: Group) -> None:
+def test_applications_may_get_records_and_results_of_before_a_reset(group: Group) -> None:
     group.lend("a")
     group.answer("a", ACCEPT)
     begin_anew(group)
@@ -270,7 +274,7 @@ def readers(group: Group, *, committed: bool = True) -> ShareReaders:
     return found
 
 
-def test_applications_get_what_was_lent(group: Group) -> None:
+def test_records_that_were_not_delivered_to_an_application_are_a_violation(group: Group) -> None:
     reading = readers(group)
     assert "to which it was not lent" in next(reading.handed_out("a", PLACE, 7, b"x", 1))
     group.lend("a")
@@ -281,7 +285,7 @@ def test_applications_get_what_was_lent(group: Group) -> None:
     assert list(reading.check_values(PLACE, {7: b"x", 8: b"new"})) == []
 
 
-def test_applications_get_no_aborted_records(group: Group) -> None:
+def test_aborted_records_at_an_application_are_a_violation(group: Group) -> None:
     group.lend("a")
     for value in (b"y", b"z"):
         (problem,) = readers(group).handed_out("a", PLACE, 7, value, 1)
@@ -290,7 +294,7 @@ def test_applications_get_no_aborted_records(group: Group) -> None:
     assert "which nobody has sent" in next(readers(group).handed_out("a", PLACE, 7, b"?", 1))
 
 
-def test_an_acceptance_that_counts_was_sent(group: Group) -> None:
+def test_a_confirmed_acceptance_that_was_never_sent_is_a_violation(group: Group) -> None:
     group.lend("a")
     assert "was told that it is accepted" in next(readers(group).accepted("a", PLACE, 7))
     group.answer("a", ACCEPT)
@@ -308,7 +312,7 @@ def test_an_acceptance_may_come_after_compaction(group: Group) -> None:
 # --- What is stored ---
 
 
-def test_stored_states_do_not_go_back() -> None:
+def test_a_stored_share_state_that_goes_back_is_a_violation() -> None:
     key = ShareKey("g", bytes(16), 0)
 
     def problems(*states: ShareState) -> list[str]:
@@ -357,7 +361,7 @@ def test_dead_letters_are_compared_with_confirmed_answers(
     assert list(check_dead_letters(named, "t", PLACE, [3], deliveries)) == problems
 
 
-def test_a_group_that_begins_anew_may_give_a_record_up_once_more() -> None:
+def test_a_reset_group_may_have_one_more_dead_letter_of_a_record() -> None:
     deliveries = ShareDeliveries(3, 1_000)
     deliveries.reset_asked(PLACE)
     deliveries.begun_anew(PLACE, 0, 5)

@@ -19,7 +19,9 @@ _SEEDS: list[int] = []
 
 
 @pytest.mark.simulated(seeds=5, faults=True)
-async def test_what_was_acknowledged_is_read(simulated_cluster: SimulatedCluster) -> None:
+async def test_acknowledged_records_are_read_in_a_simulated_test(
+    simulated_cluster: SimulatedCluster,
+) -> None:
     _SEEDS.append(simulated_cluster.seed)
     async with Producer(bootstrap_servers=simulated_cluster.bootstrap) as producer:
         for number in range(5):
@@ -33,14 +35,14 @@ async def test_what_was_acknowledged_is_read(simulated_cluster: SimulatedCluster
     assert read == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_it_was_run_with_each_seed() -> None:
+def test_a_simulated_test_runs_with_each_seed() -> None:
     if _SEEDS:  # pytest may be run with this test alone
         assert _SEEDS == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.simulated(seeds=2)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-async def test_a_dead_member_is_missed_after_its_session_timeout(
+async def test_a_dead_member_is_replaced_after_its_session_timeout(
     simulated_cluster: SimulatedCluster, protocol: str
 ) -> None:
     """45 virtual seconds, for both protocols."""
@@ -74,7 +76,7 @@ async def test_a_dead_member_is_missed_after_its_session_timeout(
     assert 40_000 < simulated_cluster.now_ms - killed_ms < 60_000
 
 
-def test_a_failure_names_its_seed_and_shows_its_trace() -> None:
+def test_a_failed_simulated_test_names_its_seed_and_shows_its_trace() -> None:
     async def test(cluster: SimulatedCluster) -> None:
         cluster.note("about to fail")
         assert cluster.seed < 3
@@ -87,7 +89,7 @@ def test_a_failure_names_its_seed_and_shows_its_trace() -> None:
     assert "is ready" in note
 
 
-def test_a_test_that_does_not_end_ends_after_an_hour_of_virtual_time() -> None:
+def test_a_simulated_test_is_ended_after_an_hour_of_virtual_time() -> None:
     async def test(cluster: SimulatedCluster) -> None:
         async def main() -> None:
             raise LookupError("what the test waits for")
@@ -103,7 +105,7 @@ def test_a_test_that_does_not_end_ends_after_an_hour_of_virtual_time() -> None:
     )
 
 
-def test_a_fault_that_there_is_not_is_named() -> None:
+def test_an_unknown_fault_is_named() -> None:
     async def test(cluster: SimulatedCluster) -> None: ...
 
     with pytest.raises(ValueError, match="no such fault: earthquake; there are kill-broker"):
@@ -111,7 +113,7 @@ def test_a_fault_that_there_is_not_is_named() -> None:
 
 
 @pytest.mark.simulated(seeds=5)
-async def test_k21_a_first_poll_without_a_group_goes_on_when_metadata_come(
+async def test_k21_a_first_poll_without_a_group_continues_when_metadata_arrive(
     simulated_cluster: SimulatedCluster,
 ) -> None:
     """In virtual time: a loop without a wake-up would wait a whole second."""
@@ -159,7 +161,7 @@ _LOGIN: dict[str, Any] = {
         ),
     },
 )
-async def test_a_listener_of_the_settings_asks_for_passwords(
+async def test_a_simulated_sasl_listener_asks_for_passwords(
     simulated_cluster: SimulatedCluster,
 ) -> None:
     servers = simulated_cluster.listeners["SASL_PLAINTEXT"]

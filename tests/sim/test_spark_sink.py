@@ -26,7 +26,7 @@ assert run_seed("spark-sink", 1).violations == []
 """
 
 
-def test_every_row_of_every_committed_batch_is_there_once() -> None:
+def test_missing_and_duplicate_rows_of_a_batch_are_violations() -> None:
     assert list(check_sink_output(BATCHES, (), GOOD)) == []
     (problem,) = check_sink_output(BATCHES, (), {**GOOD, "sink-1": []})
     assert problem == "b'0/1' of batch 0 is nowhere, and nobody was told"
@@ -34,18 +34,18 @@ def test_every_row_of_every_committed_batch_is_there_once() -> None:
     assert problem.startswith("b'1/0' of batch 1 is there more than once")
 
 
-def test_rows_of_other_batches_are_not_there() -> None:
+def test_rows_of_uncommitted_batches_are_a_violation() -> None:
     (problem,) = check_sink_output({0: BATCHES[0]}, (), GOOD)
     assert problem == "b'1/0' at ('sink-0', 3) is of no batch that was committed"
 
 
-def test_rows_that_an_error_has_named_as_lost_may_be_missing_and_not_twice() -> None:
+def test_rows_named_as_lost_may_be_missing_but_not_duplicated() -> None:
     assert list(check_sink_output(BATCHES, {b"0/1"}, {**GOOD, "sink-1": []})) == []
     assert list(check_sink_output(BATCHES, {b"0/1"}, GOOD)) == []
     assert list(check_sink_output(BATCHES, {b"0/1"}, {**GOOD, "sink-2": [(0, b"0/1")]}))
 
 
-def test_the_protocol_runs_where_there_is_no_spark() -> None:
+def test_the_protocol_of_the_sink_runs_without_spark() -> None:
     assert "spark-sink" in WORKLOADS
     done = subprocess.run(
         [sys.executable, "-c", _WITHOUT_SPARK],

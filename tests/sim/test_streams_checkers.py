@@ -7,7 +7,7 @@ from tests.sim.checkers.streams_tasks import TaskOwners, Tasks
 FIRST, SECOND = ("0", 0), ("0", 1)
 
 
-def test_an_active_task_has_one_member() -> None:
+def test_an_active_task_of_two_members_is_a_violation() -> None:
     owners = TaskOwners(lambda _: True)
     assert list(owners.runs("a", "p", Tasks({FIRST}))) == []
     assert list(owners.runs("b", "q", Tasks({SECOND}, {FIRST}))) == []
@@ -16,7 +16,7 @@ def test_an_active_task_has_one_member() -> None:
     assert list(owners.runs("b", "q", Tasks({FIRST, SECOND}))) == []
 
 
-def test_a_member_that_the_coordinator_does_not_have_any_more_does_not_count() -> None:
+def test_a_removed_member_has_no_claim_to_its_tasks() -> None:
     removed: set[str] = set()
     owners = TaskOwners(lambda member: member not in removed)
     list(owners.runs("a", "p", Tasks({FIRST})))
@@ -25,7 +25,7 @@ def test_a_member_that_the_coordinator_does_not_have_any_more_does_not_count() -
     assert list(owners.runs("b", "q", Tasks({FIRST}))) == []
 
 
-def test_a_standby_task_is_in_another_process() -> None:
+def test_a_standby_task_in_the_process_of_the_active_one_is_a_violation() -> None:
     owners = TaskOwners(lambda _: True)
     assert len(list(owners.runs("a", "p", Tasks({FIRST}, {FIRST})))) == 1
     list(owners.runs("a", "p", Tasks({FIRST})))

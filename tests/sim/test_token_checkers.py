@@ -99,13 +99,15 @@ def world() -> World:
         ({"expiry_timestamp_ms": WALL_START_MS + LIFETIME_MS}, "expires at"),
     ],
 )
-def test_a_token_is_created_as_asked(world: World, change: dict[str, Any], said: str) -> None:
+def test_a_token_unlike_its_request_is_a_violation(
+    world: World, change: dict[str, Any], said: str
+) -> None:
     world.checker.creates(ASKED.owner, ASKED.requester)
     problems = world.created(replace(world.token, token_id="other", **change))
     assert said in problems[0]
 
 
-def test_a_renewal_is_within_the_end_and_by_those_who_may(world: World) -> None:
+def test_wrong_and_unauthorized_renewals_are_violations(world: World) -> None:
     soon_ms = WALL_START_MS + 1_000
     assert world.renewed("alice", soon_ms) == []
     assert world.renewed("dora", soon_ms) == []
@@ -114,7 +116,7 @@ def test_a_renewal_is_within_the_end_and_by_those_who_may(world: World) -> None:
     assert "may last until" in world.renewed("alice", WALL_START_MS + LIFETIME_MS + 1)[0]
 
 
-def test_a_login_is_before_the_expiry_by_the_clock_of_the_time(world: World) -> None:
+def test_a_login_after_the_expiry_by_the_wall_clock_is_a_violation(world: World) -> None:
     assert world.logged_in() == []
     assert "cannot log in before it expires" in world.refused()[0]
     world.loop.now_ms = EXPIRY_MS + 1
@@ -126,14 +128,14 @@ def test_a_login_is_before_the_expiry_by_the_clock_of_the_time(world: World) -> 
     assert world.refused() == []
 
 
-def test_a_session_ends_with_its_token(world: World) -> None:
+def test_a_session_that_outlives_its_token_is_a_violation(world: World) -> None:
     world.loop.now_ms = EXPIRY_MS + 1
     assert "has expired" in next(world.checker.logged_in(world.known, EXPIRY_MS + 1, 0))
     assert world.renewed("alice", WALL_START_MS + EXPIRY_MS + 1_001) == []
     assert list(world.checker.logged_in(world.known, EXPIRY_MS + 1, 0)) == []
 
 
-def test_a_removed_token_does_not_come_back(world: World) -> None:
+def test_uses_of_a_removed_token_are_violations(world: World) -> None:
     world.removed()
     assert world.refused() == []
     assert world.logged_in() == ["the token id of User:alice was removed, and logs in"]
@@ -152,7 +154,7 @@ def test_a_change_without_an_answer_may_have_been_made_or_not(world: World) -> N
     assert world.logged_in() != []
 
 
-def test_those_whom_a_token_concerns_see_it_and_who_may_see_it(world: World) -> None:
+def test_tokens_shown_to_or_hidden_from_the_wrong_users_are_violations(world: World) -> None:
     for user in ("alice", "bob", "dora", "carol"):
         assert world.seen_by(user, world.token) == []
     assert world.seen_by("eve", world.token) == ["eve sees the token id of User:alice"]
@@ -162,7 +164,7 @@ def test_those_whom_a_token_concerns_see_it_and_who_may_see_it(world: World) -> 
     assert "has asked for ('carol',)" in world.seen_by("alice", world.token, owners=("carol",))[0]
 
 
-def test_what_is_seen_of_a_token_is_what_was_created(world: World) -> None:
+def test_a_described_token_unlike_the_created_one_is_a_violation(world: World) -> None:
     later = replace(world.token, expiry_timestamp_ms=world.token.expiry_timestamp_ms + 1)
     assert "was to expire at" in world.seen_by("alice", later)[0]
     other = replace(world.token, renewers=())
@@ -173,7 +175,7 @@ def test_what_is_seen_of_a_token_is_what_was_created(world: World) -> None:
     assert world.seen_by("alice", world.token, unknown) == []
 
 
-def test_a_token_that_was_not_there_once_does_not_come_back(world: World) -> None:
+def test_a_token_seen_as_missing_may_not_log_in_again(world: World) -> None:
     world.loop.now_ms = EXPIRY_MS + 1
     assert world.seen_by("alice") == []
     world.clock.set_wrong(-5_000)
@@ -190,7 +192,7 @@ def test_a_token_that_was_not_there_once_does_not_come_back(world: World) -> Non
         ("alice", None, None),
     ],
 )
-def test_refusals_have_a_reason(
+def test_refusals_without_a_reason_are_violations(
     world: World, user: str, code: ErrorCode | None, said: str | None
 ) -> None:
     before = world.known.present

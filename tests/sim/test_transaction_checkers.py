@@ -21,7 +21,7 @@ ATTEMPTS = [DONE, UNKNOWN, ABORTED]
 GOOD = {"sink-0": [(0, b"a"), (3, b"c")], "sink-1": [(0, b"b"), (2, b"d")]}
 
 
-def test_what_is_aborted_or_was_never_sent_is_not_readable() -> None:
+def test_readable_aborted_or_unsent_records_are_violations() -> None:
     assert list(check_isolation(ATTEMPTS, GOOD)) == []
     (problem,) = check_isolation(ATTEMPTS, {"sink-0": [*GOOD["sink-0"], (9, b"e")]})
     assert "transaction aborted, which nobody has committed" in problem
@@ -29,7 +29,7 @@ def test_what_is_aborted_or_was_never_sent_is_not_readable() -> None:
     assert "never sent" in problem
 
 
-def test_transactions_are_all_or_nothing_and_once() -> None:
+def test_partial_and_duplicate_transactions_are_violations() -> None:
     assert list(check_atomicity(ATTEMPTS, GOOD)) == []
     without_unknown = {"sink-0": [(0, b"a")], "sink-1": [(0, b"b")]}
     assert list(check_atomicity(ATTEMPTS, without_unknown)) == []
@@ -41,7 +41,7 @@ def test_transactions_are_all_or_nothing_and_once() -> None:
     assert "more than once" in problem
 
 
-def test_readers_see_what_is_there_in_the_end_and_pass_over_nothing() -> None:
+def test_readers_that_see_or_skip_the_wrong_records_are_violations() -> None:
     assert list(check_committed_reads({"r": {"sink-0": [(0, b"a")]}, "s": GOOD}, GOOD)) == []
     (problem,) = check_committed_reads({"r": {"sink-0": [(0, b"a"), (1, b"e")]}}, GOOD)
     assert "r saw b'e' at sink-0 offset 1" in problem
@@ -51,7 +51,7 @@ def test_readers_see_what_is_there_in_the_end_and_pass_over_nothing() -> None:
     assert "r saw b'e' at sink-0 offset 9" in problem
 
 
-def test_every_record_is_copied_once() -> None:
+def test_missing_and_duplicate_copies_are_violations() -> None:
     source = {"orders-0": [(0, b"0"), (1, b"1")]}
     assert list(check_copied(source, [b"1", b"0"], {"orders-0": 2})) == []
     (problem,) = check_copied(source, [b"0"], {"orders-0": 2})
@@ -79,7 +79,7 @@ def broker_with(state: TransactionState, lso: int, pending: bool, waiting: int) 
     )
 
 
-def test_an_open_transaction_is_seen() -> None:
+def test_an_open_transaction_is_a_violation() -> None:
     idle = broker_with(TransactionState.COMPLETE_COMMIT, 5, False, 0)
     assert list(check_all_ended(idle, ["copiers"])) == []
     assert list(

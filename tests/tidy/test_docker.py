@@ -56,7 +56,7 @@ def patterns(repository: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_an_image_has_what_the_wheel_is_built_from(
+def test_an_image_has_all_sources_of_the_wheel(
     image: str, repository: Path, patterns: list[str]
 ) -> None:
     text = (repository / image).read_text("utf-8")
@@ -72,14 +72,14 @@ def test_an_image_has_what_the_wheel_is_built_from(
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_an_image_insists_on_the_compiled_codec(image: str, repository: Path) -> None:
+def test_an_image_needs_the_compiled_codec(image: str, repository: Path) -> None:
     text = (repository / image).read_text("utf-8")
     build, run = re.split(r"^FROM .*$", text, flags=re.MULTILINE)[1:]
     assert "gcc" in build and "_native.abi3.so" in build
     assert "gcc" not in run and 'grep -q "record codec: compiled"' in run
 
 
-def test_nothing_that_was_made_here_goes_into_an_image(patterns: list[str]) -> None:
+def test_generated_files_do_not_go_into_an_image(patterns: list[str]) -> None:
     for path in _UNWANTED:
         assert is_ignored(path, patterns), path
     assert not is_ignored("protocol/odradek_protocol/records/_native.c", patterns)
@@ -97,7 +97,7 @@ def _arguments(repository: Path) -> list[str]:
     return arguments + [line.strip().removeprefix("- ") for line in command[1].splitlines()]
 
 
-def test_n12_containers_and_the_host_are_told_addresses_that_lead_to_the_broker(
+def test_n12_containers_and_the_host_get_reachable_addresses(
     repository: Path,
 ) -> None:
     options = parse_plain(_arguments(repository), {})

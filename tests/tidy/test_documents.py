@@ -81,7 +81,7 @@ def _broken_links(page: Path) -> Iterator[str]:
             yield f"{name}#{anchor}"
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_of_pages_lead_to_existing_targets() -> None:
     assert [f"{page}: {link}" for page in PAGES for link in _broken_links(page)] == []
 
 
@@ -130,5 +130,5 @@ def test_every_page_is_in_the_index() -> None:
 
 
 @pytest.mark.parametrize("path", files(), ids=lambda path: path.name)
-def test_what_is_drawn_is_what_the_code_says(path: Path) -> None:
+def test_drawings_are_up_to_date(path: Path) -> None:
     assert path.read_text("utf-8") == files()[path], "run: python -m docs.drawings"

@@ -79,7 +79,7 @@ def _cycles() -> list[list[str]]:
 
 
 @pytest.mark.full
-def test_no_modules_import_each_other() -> None:
+def test_imports_have_no_cycles() -> None:
     assert _cycles() == []
 
 
@@ -115,7 +115,7 @@ def test_the_broker_imports_from_lower_floors_only() -> None:
     assert list(_upwards()) == []
 
 
-def test_every_floor_has_its_rooms() -> None:
+def test_every_package_of_the_floors_exists() -> None:
     folder = PACKAGES["odradek_broker"]
     rooms = [folder.joinpath(*room.split(".")) for rooms in FLOORS for room in rooms]
     assert [

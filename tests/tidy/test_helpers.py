@@ -58,7 +58,7 @@ def _is_of_a_program(path: str) -> bool:
     return any(path == program or path.startswith(f"{program}/") for program in PROGRAMS)
 
 
-def test_the_top_of_tests_stays() -> None:
+def test_the_folders_of_tests_are_fixed() -> None:
     folders = {path.relative_to(TESTS).parts[0] for path in _trees() if path.parent != TESTS}
     assert folders == FOLDERS
 
@@ -85,7 +85,7 @@ def test_helpers_are_imported_by_their_names() -> None:
     assert wrong == []
 
 
-def test_nobody_imports_a_test() -> None:
+def test_no_module_imports_a_test() -> None:
     tests = {path.stem for path in _trees() if path.name.startswith("test_")}
     found = [
         f"{path.relative_to(ROOT)}:{line} imports {name}"
@@ -96,7 +96,7 @@ def test_nobody_imports_a_test() -> None:
     assert found == []
 
 
-def test_the_name_of_a_helper_is_its_own() -> None:
+def test_the_name_of_a_helper_is_unique() -> None:
     taken = {*sys.stdlib_module_names, *PACKAGES}
     assert [path.stem for path in SUPPORT.glob("*.py") if path.stem in taken] == []
     assert [

@@ -7,7 +7,7 @@ import pytest
 from many_cases import looped
 
 
-def test_all_cases_are_tried_and_those_that_fail_are_named() -> None:
+def test_all_cases_are_tried_and_failed_ones_are_named() -> None:
     tried = []
 
     @looped("number, text", [(1, "a"), (2, "b"), (3, "c"), (4, "d")])
@@ -27,7 +27,7 @@ def test_all_cases_are_tried_and_those_that_fail_are_named() -> None:
     ]
 
 
-def test_without_a_case_nothing_is_proved() -> None:
+def test_a_looped_test_without_a_case_fails() -> None:
     @looped("number", [])
     def check(number: int) -> None:
         raise AssertionError
@@ -45,11 +45,11 @@ def seen() -> list[tuple[int, int]]:
 
 
 @looped("number", range(4), by=lambda number: "odd" if number % 2 else "even")
-async def test_groups_are_tests_and_fixtures_are_passed(
+async def test_looped_groups_are_separate_tests_with_fixtures(
     number: int, seen: list[tuple[int, int]]
 ) -> None:
     seen.append((number, number % 2))
 
 
-def test_each_case_was_tried_once(seen: list[tuple[int, int]]) -> None:
+def test_each_case_of_the_groups_was_tried_once(seen: list[tuple[int, int]]) -> None:
     assert seen == [(0, 0), (2, 0), (1, 1), (3, 1)]

@@ -58,7 +58,7 @@ def test_every_fault_names_a_test_that_exists() -> None:
     assert missing == []
 
 
-def test_what_is_simulated_is_a_fault_a_workload_and_a_checker() -> None:
+def test_simulated_rows_name_faults_workloads_and_checkers() -> None:
     """In this order: faults (or all of them) `in` workloads; checkers."""
     wrong = []
     for fault, shown in rows():

@@ -107,7 +107,7 @@ def test_the_index_names_the_file_of_each_family() -> None:
             assert index[rule[0]] == path.name, f"{rule} is in {path.name}"
 
 
-def test_what_is_cited_is_written() -> None:
+def test_cited_rules_exist() -> None:
     unknown = [
         f"{path.relative_to(ROOT)}: {cited}"
         for path in _texts()
@@ -118,7 +118,7 @@ def test_what_is_cited_is_written() -> None:
     assert unknown == []
 
 
-def test_what_users_read_names_no_rule() -> None:
+def test_pages_for_users_cite_no_rule() -> None:
     """Also the pages of settings, which are made of their descriptions."""
     pages = [
         ROOT / "README.md",
@@ -136,7 +136,7 @@ def test_what_users_read_names_no_rule() -> None:
     assert named == {}
 
 
-def test_no_test_is_named_after_what_is_not_written() -> None:
+def test_no_test_is_named_after_a_missing_rule() -> None:
     unknown = {
         rule: names
         for rule, names in _named_in_tests().items()
@@ -145,7 +145,7 @@ def test_no_test_is_named_after_what_is_not_written() -> None:
     assert unknown == {}
 
 
-def test_a_rule_has_a_test_with_its_number() -> None:
+def test_every_rule_has_a_test_with_its_number() -> None:
     without = sorted(_written().keys() - _named_in_tests().keys() - WITHOUT_TEST.keys())
     assert without == [], (
         "no test bears their numbers; name one test_p09_... for P-09, or say in WITHOUT_TEST why"
@@ -153,7 +153,7 @@ def test_a_rule_has_a_test_with_its_number() -> None:
     )
 
 
-def test_what_has_no_test_is_a_rule() -> None:
+def test_rules_listed_without_a_test_exist_and_have_none() -> None:
     assert set(WITHOUT_TEST) <= set(_written())
     tested = sorted(WITHOUT_TEST.keys() & _named_in_tests().keys())
     assert tested == [], "they have tests by now: take them from the table"

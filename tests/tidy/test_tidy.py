@@ -197,7 +197,7 @@ def test_d02_packages_import_in_one_direction() -> None:
     assert against_it == []
 
 
-def test_d02_the_broker_comes_into_the_client_inside_of_functions_only() -> None:
+def test_d02_the_client_imports_the_broker_inside_of_functions_only() -> None:
     """A program with only a client does not load the broker; the simulation has both."""
     at_import = [
         f"{module}:{node.lineno}"
@@ -209,7 +209,7 @@ def test_d02_the_broker_comes_into_the_client_inside_of_functions_only() -> None
     assert at_import == []
 
 
-def test_d03_cores_touch_nothing_outside() -> None:
+def test_d03_cores_import_no_module_with_io() -> None:
     impure = [
         f"{module}:{line} imports {name}"
         for module in CORES
@@ -219,7 +219,7 @@ def test_d03_cores_touch_nothing_outside() -> None:
     assert impure == [], "a module that must touch the world is in SHELLS, with its reason"
 
 
-def test_d03_cores_do_not_reach_the_world_through_shells() -> None:
+def test_d03_cores_import_no_shell() -> None:
     through_shells = [
         f"{module}:{line} imports the shell {name}"
         for module in CORES
@@ -229,7 +229,7 @@ def test_d03_cores_do_not_reach_the_world_through_shells() -> None:
     assert through_shells == []
 
 
-def test_the_list_of_shells_names_what_is_there() -> None:
+def test_the_list_of_shells_is_up_to_date() -> None:
     gone = [module for module in SHELLS if module not in MODULES]
     assert gone == []
     cores_by_now = [
@@ -262,12 +262,12 @@ def _missing_of(api: Api) -> Iterator[str]:
     )
 
 
-def test_a_key_has_schema_handler_and_golden_bytes() -> None:
+def test_every_api_has_a_schema_a_handler_and_golden_bytes() -> None:
     missing = [text for api in APIS.values() for text in _missing_of(api)]
     assert missing == []
 
 
-def test_nothing_is_handled_that_is_no_key() -> None:
+def test_every_handler_belongs_to_an_api() -> None:
     dispatch = importlib.import_module("odradek_broker.server.dispatch")
     assert set(dispatch.HANDLERS) == set(APIS)
     folder = PACKAGES["odradek_broker"] / "handlers"
@@ -277,7 +277,7 @@ def test_nothing_is_handled_that_is_no_key() -> None:
     }
 
 
-def test_golden_files_are_those_of_the_keys() -> None:
+def test_every_golden_file_belongs_to_an_api() -> None:
     files = {path.stem for path in golden.FOLDER.glob("*.jsonl")}
     others = {"captured", "kafka_schemas"}
     assert files == {golden.module_name(api) for api in APIS.values()} | others
@@ -316,7 +316,7 @@ _VERSION_CONSTANT = re.compile(r"^\w+_SINCE(: \w+)? = ", re.MULTILINE)
 _VERSION_NUMBER = re.compile(r"\bversion (<|<=|>|>=) [1-9]")
 
 
-def test_what_a_version_brought_is_said_beside_its_schema() -> None:
+def test_version_numbers_are_named_beside_their_schemas() -> None:
     """Other modules take a version number from there, so that it has a name and a reason."""
     said_elsewhere = [
         f"{module}: {found[0]}"
@@ -337,7 +337,7 @@ def test_what_a_version_brought_is_said_beside_its_schema() -> None:
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.AnnAssign)
 
 
-def test_a_module_says_what_it_is() -> None:
+def test_every_module_has_a_docstring() -> None:
     silent = [
         module
         for module in MODULES

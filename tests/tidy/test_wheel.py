@@ -70,11 +70,11 @@ def test_d10_simulated_tests_of_users_run_from_any_folder(installed: Path, tmp_p
     assert "1 passed" in told
 
 
-def test_the_command_line_is_there(installed: Path, tmp_path: Path) -> None:
+def test_the_wheel_has_the_command_line(installed: Path, tmp_path: Path) -> None:
     assert "serve" in run(installed, tmp_path, "-m", "odradek", "--help")
 
 
-def test_nothing_but_the_packages_and_the_licence_is_in_it(installed: Path) -> None:
+def test_the_wheel_has_only_the_packages_and_the_licence(installed: Path) -> None:
     packages = {
         "odradek",
         "odradek_broker",

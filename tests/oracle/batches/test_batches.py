@@ -35,13 +35,13 @@ async def verdict(request: pytest.FixtureRequest, tmp_path: Path) -> Verdict:
             await server.stop()
 
 
-async def test_r08_the_broker_makes_of_batches_what_kafka_did(verdict: Verdict) -> None:
+async def test_r08_malformed_batches_have_the_results_of_kafka(verdict: Verdict) -> None:
     assert not verdict.lines, "\n".join(verdict.lines)
     assert verdict.used == set(DIFFERENCES), "a row that nothing needs"
     assert verdict.explained <= MOST_CASES
 
 
-def test_titles_are_unique_and_all_are_recorded() -> None:
+def test_titles_of_batches_are_unique_and_recorded() -> None:
     titles = Counter(case.title for case in CASES)
     assert not [title for title, times in titles.items() if times > 1]
     assert titles.keys() == recorded.load().keys()

@@ -16,7 +16,7 @@ from broker_process import BrokerProcess
 
 
 @pytest.mark.parametrize("profile", RELEASES)
-def test_the_emulated_release_answers_as_the_real_one_did(profile: str, tmp_path: Path) -> None:
+def test_an_emulated_release_gives_the_recorded_answers(profile: str, tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path, [*OUR_SETTINGS, f"odradek.emulate={profile}"])
     broker.start()
     try:

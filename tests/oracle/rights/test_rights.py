@@ -38,7 +38,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, int],
 
 
 @pytest.mark.parametrize("api", _APIS)
-def test_rights_are_those_of_kafka(
+def test_answers_to_users_are_those_of_kafka(
     api: str, played: Mapping[tuple[str, int], Answers | str]
 ) -> None:
     expected = recorded.load(api)
@@ -82,7 +82,7 @@ def test_every_api_has_a_case() -> None:
     assert served == set(_APIS)
 
 
-def test_nothing_is_recorded_that_no_case_plays() -> None:
+def test_every_recorded_answer_has_a_case() -> None:
     assert {path.stem for path in Path(recorded.FOLDER).glob("*.json")} == set(_APIS)
     known = {(cell.name, version) for cell in _CELLS for version in cell.scenario.runs()}
     assert {turn for api in _APIS for turn in recorded.load(api)} == known

@@ -50,7 +50,7 @@ def _comparable(answers: list[Any]) -> list[Any]:
 
 
 @pytest.mark.own_broker
-async def test_n13_n25_n26_n28_we_authenticate_as_kafka_does(
+async def test_n13_n25_n26_n28_sasl_answers_are_those_of_kafka(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The failures of so many cases would make later connections of this address wait.

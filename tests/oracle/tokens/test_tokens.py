@@ -45,7 +45,7 @@ DIFFERENT: dict[tuple[str, int], tuple[Any, str]] = {
 
 
 @pytest.mark.own_broker
-async def test_a49_a50_a51_a52_a53_we_handle_tokens_as_kafka_does(
+async def test_a49_a50_a51_a52_a53_token_answers_are_those_of_kafka(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The failures of so many cases would make later connections of this address wait.
@@ -61,7 +61,7 @@ async def test_a49_a50_a51_a52_a53_we_handle_tokens_as_kafka_does(
 
 
 @pytest.mark.own_broker
-async def test_a52_without_an_authorizer_every_user_sees_all_tokens(tmp_path: Path) -> None:
+async def test_a52_every_user_sees_all_tokens_without_an_authorizer(tmp_path: Path) -> None:
     told = await _play(tmp_path, OPEN_CASES, authorizer=False)
     assert told.keys() == OPEN_RECORDED.keys()
     for name, answers in OPEN_RECORDED.items():
