@@ -327,7 +327,7 @@ def test_a_killed_broker_is_seen_as_gone_and_starts_again(data: Path) -> None:
     assert run("stop", "--data-dir", str(data)).returncode == 0
 
 
-def test_start_tells_why_it_failed(data: Path) -> None:
+def test_a_failed_start_tells_its_reason(data: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

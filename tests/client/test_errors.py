@@ -11,7 +11,7 @@ from odradek_protocol.errors import ErrorCode
 
 
 @looped("code", [code for code in ErrorCode if code is not ErrorCode.NONE])
-def test_every_error_code_has_a_class_and_is_as_retriable_as_its_error(code: ErrorCode) -> None:
+def test_every_error_code_has_an_exception_of_the_same_retriability(code: ErrorCode) -> None:
     error = error_for(code, "details", about="topic 'x'")
     assert error.code is code
     assert error.retriable == code.retriable

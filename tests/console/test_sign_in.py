@@ -91,7 +91,7 @@ async def test_no_data_is_shown_before_signing_in(sasl_bootstrap: str) -> None:
             assert (await client.get(path)).status_code == 401
 
 
-async def test_a_user_sees_what_the_acls_allow_until_the_session_ends(
+async def test_a_user_sees_topics_allowed_by_acls_until_the_session_ends(
     sasl_bootstrap: str, users: None
 ) -> None:
     async with _console(sasl_bootstrap) as client:

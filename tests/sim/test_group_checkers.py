@@ -38,7 +38,7 @@ def test_a_partition_assigned_while_another_member_has_it_is_a_violation() -> No
     assert list(checker.assigned("c", "id-c", 6, ["t-0"], no)) == [], "the others were dropped"
 
 
-def test_a_removed_member_that_rejoins_has_no_claim_to_its_partitions() -> None:
+def test_a_removed_member_that_rejoins_has_no_old_claim() -> None:
     checker = OwnershipChecker()
     assert list(checker.assigned("a", "id-a", 3, ["t-0", "t-1"], yes)) == []
     checker.dropped("a")

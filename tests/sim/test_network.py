@@ -160,7 +160,7 @@ def test_a_writer_pauses_while_its_peer_does_not_read() -> None:
     run(story, network)
 
 
-def test_close_delivers_what_was_written_and_abort_does_not() -> None:
+def test_close_delivers_written_bytes_and_abort_drops_them() -> None:
     network = SimulatedNetwork(weather=Weather(delay_ms=(5, 5)))
 
     async def story(end: str) -> Recorder:

@@ -179,7 +179,7 @@ def test_k03_k04_each_of_two_polls_returns_one_fetch_response() -> None:
     assert scene.offsets() == [(0, 5)]
 
 
-def test_k05_one_fetch_in_flight_per_node() -> None:
+def test_k05_a_node_has_one_fetch_in_flight() -> None:
     scene = Scene(leaders=(1, 2))
     plans = {plan.node_id: plan for plan in scene.fetches()}
     assert set(plans) == {1, 2}

@@ -96,7 +96,7 @@ async def test_k04_a_late_fetch_response_is_returned_by_the_next_poll(broker: Lo
         assert places(await poll(consumer)) == [(0, 2), (0, 3)]
 
 
-async def test_k05_one_fetch_in_flight_per_node() -> None:
+async def test_k05_a_node_has_one_fetch_in_flight() -> None:
     one, two = LogBroker(node_id=1, topics={"t": 4}), LogBroker(node_id=2, topics={"t": 4})
     async with one, two:
         for broker in (one, two):
@@ -197,7 +197,7 @@ async def test_k26_a_truncated_log_is_read_from_the_diverging_offset(broker: Log
         assert places(await poll(consumer)) == [(0, n) for n in range(6, 15)]
 
 
-async def test_k26_without_a_reset_policy_truncation_is_raised(broker: LogBroker) -> None:
+async def test_k26_a_truncation_without_a_reset_policy_is_raised(broker: LogBroker) -> None:
     broker.add("t", 0, 6, 4)
     async with a_consumer(broker, auto_offset_reset="none") as consumer:
         consumer.seek(("t", 0), 0)

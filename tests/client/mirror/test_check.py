@@ -87,7 +87,7 @@ def test_identical_batches_have_no_differences() -> None:
         ((b"k4", b"", (), 1004), "value, headers"),
     ],
 )
-def test_a_changed_record_is_named_with_its_offsets_and_what_differs(
+def test_a_changed_record_is_named_with_its_offsets_and_differing_fields(
     changed: Content, kind: str
 ) -> None:
     other = [*TEN[:4], changed, *TEN[5:]]

@@ -256,7 +256,7 @@ async def test_i33_a_second_instance_ends_the_first(
 
 
 @pytest.mark.full
-async def test_i35_records_deleted_at_the_source_before_copying_are_skipped(
+async def test_i35_records_deleted_before_copying_are_refused_or_skipped(
     source: str, target: str, unique_topic: str
 ) -> None:
     await make_topic(source, unique_topic, 1)

@@ -93,7 +93,7 @@ async def test_the_highest_common_version_is_used() -> None:
 
 
 @pytest.mark.parametrize("newest", [0, 1, 2, 3])
-async def test_n07_api_versions_falls_back_to_what_the_broker_has(newest: int) -> None:
+async def test_n07_api_versions_falls_back_to_the_newest_version_of_the_broker(newest: int) -> None:
     broker = ScriptedBroker(versions={ApiKey.API_VERSIONS: (0, newest)})
     async with Connected(broker) as network:
         asked = [v for key, v, _ in broker.requests if key is ApiKey.API_VERSIONS]

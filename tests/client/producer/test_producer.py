@@ -132,7 +132,7 @@ async def test_c18_records_without_a_key_fill_a_batch_before_changing_partition(
     assert 10 <= changes <= 60 and len(set(partitions)) == 6
 
 
-async def test_c18_without_a_key_a_partition_without_leader_is_avoided(
+async def test_c18_records_without_a_key_avoid_partitions_without_leader(
     broker: ScriptedBroker,
 ) -> None:
     broker.leaders = {("wide", index): -1 for index in range(5)}

@@ -448,7 +448,7 @@ def test_k53_owned_partitions_and_their_generation_are_sent_when_joining_again()
     assert said.user_data == (4).to_bytes(4, "big")
 
 
-def test_illegal_steps_raise() -> None:
+def test_illegal_steps_of_a_classic_member_raise() -> None:
     member, _ = a_member()
     with pytest.raises(IllegalState, match="SyncGroup while unjoined"):
         member.sync_request(a_cluster())

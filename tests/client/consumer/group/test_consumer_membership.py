@@ -454,7 +454,7 @@ def test_k38_a_commit_with_a_stale_member_epoch_is_retried(code: ErrorCode) -> N
 # --- the table ------------------------------------------------------------------------------------
 
 
-def test_illegal_steps_raise() -> None:
+def test_illegal_steps_of_a_consumer_member_raise() -> None:
     driven = Driven()
     for illegal in (
         driven.ask,
