@@ -321,7 +321,7 @@ def test_d4_an_impossible_metadata_record_fails_the_start(
 
 
 def test_o18_a_damaged_batch_of_groups_fails_their_coordinator_only(world: NodeWorld) -> None:
-    """A clean stop has written it, so that it need not be checked before it is loaded."""
+    """After a clean stop a start checks no batches: the coordinator finds the damage."""
     world.node.ensure_internal_topic(OFFSETS_TOPIC)
     world.flush()
     found = world.node.partition(OFFSETS_TOPIC, 0)

@@ -56,7 +56,7 @@ def expected() -> dict[str, Any]:
 
 
 def broker_on(data: Path, **settings: object) -> SubprocessBroker:
-    """Not started yet."""
+    """A broker on this data directory, which is not started yet."""
     return SubprocessBroker(data_dir=data, settings={**LASTING, **settings})
 
 
@@ -151,7 +151,7 @@ def _groups(admin: sync.Admin) -> dict[str, Any]:
 
 
 def _transactions(admin: sync.Admin) -> dict[str, Any]:
-    """Open ones: others, and producers, are forgotten some weeks after they wrote."""
+    """The open transactions: ended ones, and producers, expire weeks after their last write."""
     listed = admin.list_transactions(states=["Ongoing"])
     names = sorted(each.transactional_id for each in listed)
     found = {}

@@ -206,7 +206,7 @@ _FLOATS = [1.5, 1048576.0, -0.25, 1e300, 0.1]
 
 
 class Values:
-    """Interesting values for the fields of one message, in one variant; no dice."""
+    """Interesting values for the fields of one message, in one variant; none is random."""
 
     def __init__(self, version: int, variant: str) -> None:
         self.version, self.variant, self.count = version, variant, 0
@@ -423,7 +423,7 @@ def kio_lines_of(name: str) -> list[str]:
 
 
 def judged_lines_of(name: str) -> tuple[list[str], list[str]]:
-    """The lines of an API that kafka-python encodes and kio judges, and where they disagree."""
+    """The lines of an API that kafka-python encodes and kio checks, and where they disagree."""
     lines, troubles = [], []
     for direction in ("request", "response"):
         cls = kafka_python_class(name + direction.capitalize())

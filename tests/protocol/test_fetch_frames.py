@@ -74,7 +74,7 @@ def test_d7_the_second_codec_reads_common_fetch_requests(
 
 @looped("version", VERSIONS)
 def test_d7_bytes_after_the_fetch_request_are_ignored(version: int) -> None:
-    """N-08"""
+    """Rule N-08."""
     assert check_one_fetch(memoryview(frame_of(usual(version), version) + b"more")) is not None
 
 
@@ -108,8 +108,8 @@ def uncommon(version: int) -> Iterator[FetchRequest]:
 
 @looped("version", VERSIONS)
 def test_d7_the_second_codec_leaves_other_fetch_requests_alone(version: int) -> None:
-    """Or both codecs read the request: long names have one form in some versions and another in
-    others."""
+    """It reads none of the first three, and others only with the same result: a long name, for
+    example, is encoded differently in some versions."""
     for number, request in enumerate(uncommon(version)):
         read = check_one_fetch(memoryview(frame_of(request, version)))
         if number < 3:

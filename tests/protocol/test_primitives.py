@@ -148,7 +148,7 @@ def test_unsigned_varints_have_kafkas_bytes(value: int, encoded: str) -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_unsigned_varints_survive(value: int) -> None:
+def test_unsigned_varints_survive_a_round_trip(value: int) -> None:
     data = encode_uvarint(value)
     assert len(data) <= 5
     assert decode_uvarint(data, 0) == (value, len(data))

@@ -96,7 +96,7 @@ def stream(spark: SparkSession, spark_broker: str, tmp_path: Path) -> Callable[.
 
 
 @pytest.fixture
-def make_anew(spark_broker: str) -> Callable[[str], None]:
+def recreate_topic(spark_broker: str) -> Callable[[str], None]:
     """Deletes a topic, and creates another with one partition under its name."""
 
     def replace(topic: str) -> None:
@@ -108,7 +108,7 @@ def make_anew(spark_broker: str) -> Callable[[str], None]:
 
 @pytest.fixture(params=["odradek", "kafka"])
 def either_broker(request: pytest.FixtureRequest) -> str:
-    """The address of ours, and of Apache Kafka. For tests marked `kafka`."""
+    """The address of our broker, and of Apache Kafka. For tests marked `kafka`."""
     if request.param == "odradek":
         address: str = request.getfixturevalue("spark_broker")
         return address

@@ -169,7 +169,7 @@ def test_only_the_save_mode_append_is_accepted(
 
 @pytest.mark.full
 def test_librdkafkas_mock_cluster_is_written_and_read(spark: SparkSession) -> None:
-    """librdkafka's mock cluster of three nodes: leaders differ by partition, nothing is ours."""
+    """The mock cluster has three nodes, which lead different partitions, and no code of Odradek."""
     mock = confluent_kafka.Producer({"test.mock.num.brokers": 3, "log_level": 0})
     brokers = mock.list_topics(timeout=20).brokers.values()
     address = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)

@@ -42,13 +42,13 @@ def test_read_committed_waits_for_open_transactions_already_read(
 
 @pytest.mark.full
 def test_a_truncated_log_is_data_loss_with_read_committed_too(
-    stream: NewStream, new_topic: NewTopic, produce: Produce, make_anew: Callable[[str], None]
+    stream: NewStream, new_topic: NewTopic, produce: Produce, recreate_topic: Callable[[str], None]
 ) -> None:
     topic = new_topic()
     produce(topic, numbered(0, 5))
     query = stream({"kafka.isolation.level": "read_committed"}, subscribe=topic)
     query.run()
-    make_anew(topic)
+    recreate_topic(topic)
     produce(topic, numbered(0, 3))
     with pytest.raises(StreamingQueryException, match="read up to 5 already, and now ends at 3"):
         query.run()

@@ -115,7 +115,7 @@ def stream(spark: SparkSession, spark_broker: str, new_topic: NewTopic, tmp_path
 
 
 def test_a_restarted_stream_writes_every_batch_once(stream: Stream) -> None:
-    """S-01 by Spark itself, too: tasks know query, run and batch."""
+    """Spark tells the tasks query, run and batch, which name the transactions (S-01)."""
     stream.put(["a", "b", "c"], [], ["d"])
     first = stream.run()
     assert stream.visible() == ["a", "b", "c", "d"]
@@ -133,7 +133,7 @@ def test_a_restarted_stream_writes_every_batch_once(stream: Stream) -> None:
 
 @pytest.mark.full
 def test_a_replay_with_other_rows_is_refused(stream: Stream) -> None:
-    """S-07."""
+    """Rule S-07."""
     stream.put(["a"])
     stream.run()
     stream.forget_commit(0)
@@ -145,7 +145,7 @@ def test_a_replay_with_other_rows_is_refused(stream: Stream) -> None:
 
 @pytest.mark.full
 def test_an_outdated_copy_of_a_checkpoint_is_refused(stream: Stream, tmp_path: Path) -> None:
-    """S-07."""
+    """Rule S-07."""
     stream.put(["a"])
     stream.run()
     shutil.copytree(stream.checkpoint, tmp_path / "copy")

@@ -112,5 +112,5 @@ def test_a_topic_that_is_unknown_for_a_moment_is_read_on() -> None:
     assert state.position == 10
 
 
-def test_an_empty_range_is_done() -> None:
+def test_a_read_of_an_empty_range_is_complete_at_once() -> None:
     assert reader(5, 5).done

@@ -28,7 +28,7 @@ ALL_QUERIES = QUERIES | {"kafka-files": "kafka", "kafka-counts": "kafka"}
 
 
 def _write(bootstrap: str, topic: str, numbers: range) -> None:
-    """A transaction for every three records: its markers take offsets."""
+    """Write the numbers with a transaction for every three: its markers take offsets."""
     with Producer(bootstrap_servers=bootstrap, transactional_id=f"{topic}-writer") as producer:
         producer.init_transactions()
         for first in numbers[::3]:

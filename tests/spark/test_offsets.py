@@ -138,7 +138,7 @@ def test_a_range_is_cut_to_the_log_without_fail_on_data_loss() -> None:
     assert ranges(case(end=AtOffsets({A0: 5}), fail_on_data_loss=False)) == [(10, 10)]
 
 
-def test_a_start_after_its_end_is_refused() -> None:
+def test_a_starting_offset_after_the_ending_offset_is_refused() -> None:
     with pytest.raises(OptionsError, match="behind its end"):
         resolve(case(start=AtOffsets({A0: 30}), end=AtOffsets({A0: 20})))
     late, early = AtTime(time_ms=9), AtTime(time_ms=5)
@@ -146,7 +146,7 @@ def test_a_start_after_its_end_is_refused() -> None:
         resolve(case(start=late, end=early, start_found={A0: 30}, end_found={A0: 20}))
 
 
-def test_a_start_after_the_newest_record_is_not_after_its_end() -> None:
+def test_a_starting_time_after_all_records_may_be_after_the_ending_offset() -> None:
     found = case(start=AtTime(time_ms=9), end=AtOffsets({A0: 20}), latest_if_no_record=True)
     assert ranges(found) == [(50, 50)]
 
@@ -158,7 +158,7 @@ def test_times_are_resolved_to_the_found_offsets() -> None:
     assert ranges(found) == [(20, 40)]
 
 
-def test_a_start_after_the_newest_record_is_refused_unless_allowed() -> None:
+def test_a_starting_time_after_all_records_is_refused_by_default() -> None:
     late = {"start": AtTime(time_ms=5), "start_found": {A0: None}}
     with pytest.raises(OptionsError, match="startingOffsetsByTimestampStrategy"):
         resolve(case(**late))

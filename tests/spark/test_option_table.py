@@ -45,7 +45,7 @@ TESTS = {
     ],
     "startingOffsetsByTimestampStrategy": [
         "test_the_strategy_for_timestamps_is_error_or_latest",
-        "test_a_start_after_the_newest_record_is_refused_unless_allowed",
+        "test_a_starting_time_after_all_records_is_refused_by_default",
     ],
     "endingOffsets": [
         "test_offsets_are_read_exactly_from_start_to_end",

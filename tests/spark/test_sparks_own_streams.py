@@ -54,7 +54,7 @@ class Trial:
     def read_or_refuse(self) -> Any:
         return outcome(self.read)
 
-    def make_anew(self) -> None:
+    def recreate_topic(self) -> None:
         delete_topic(self.bootstrap, self.topic)
         make_topic(self.bootstrap, self.topic)
 
@@ -161,7 +161,7 @@ def test_both_formats_handle_a_topic_recreated_between_runs_alike(
         one = trial(kind, 1, failOnDataLoss=fails)
         one.send(numbered(0, 10))
         one.read()
-        one.make_anew()
+        one.recreate_topic()
         one.send(numbered(0, count))
         found = one.read_or_refuse()
         one.send(numbered(0, 3, start=count))
@@ -187,7 +187,7 @@ def test_only_our_format_detects_a_topic_recreated_during_a_query(
         query = one.query.start(processingTime="0 seconds")
         try:
             until(lambda: one.query.sizes == [10], query)
-            one.make_anew()
+            one.recreate_topic()
             one.send(numbered(0, 15))
             until(lambda: len(one.query.sizes) > 1 and one.query.places[-1] == (0, 14), query)
             return len(one.query.places) - 10

@@ -32,7 +32,7 @@ def make(broker: str, topic: str) -> None:
         admin.create_topics(NewTopic(topic, partitions=1))
 
 
-def make_anew(broker: str, topic: str) -> None:
+def recreate_topic(broker: str, topic: str) -> None:
     with sync.Admin(bootstrap_servers=broker) as admin:
         admin.delete_topics(topic)
     make(broker, topic)
@@ -60,7 +60,7 @@ def test_available_now_detects_a_topic_recreated_before_its_end_is_known(
     put(produce, topic, 5)
     stream = reader(spark_broker, topic, startingOffsets="latest")
     assert stream.initialOffset() == at(topic, 5)
-    make_anew(spark_broker, topic)
+    recreate_topic(spark_broker, topic)
     put(produce, topic, left)
     stream.prepareForTriggerAvailableNow()
     with pytest.raises(DataLoss, match="was deleted and made anew"):
@@ -75,7 +75,7 @@ def test_available_now_detects_a_topic_recreated_after_its_begin(
     stream = reader(spark_broker, topic, startingOffsets="earliest")
     stream.prepareForTriggerAvailableNow()
     assert stream.initialOffset() == at(topic, 0)
-    make_anew(spark_broker, topic)
+    recreate_topic(spark_broker, topic)
     put(produce, topic, left)
     with pytest.raises(DataLoss, match="was deleted and made anew"):
         stream.latestOffset(at(topic, 0), ALL)
@@ -87,7 +87,7 @@ def test_a_topic_recreated_before_a_query_begins_is_no_data_loss(
     put(produce, topic, 5)
     stream = reader(spark_broker, topic, startingOffsets="earliest")
     stream.prepareForTriggerAvailableNow()
-    make_anew(spark_broker, topic)
+    recreate_topic(spark_broker, topic)
     put(produce, topic, 3)
     assert stream.initialOffset() == at(topic, 0)
     assert stream.latestOffset(at(topic, 0), ALL) == at(topic, 3)

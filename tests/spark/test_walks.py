@@ -51,7 +51,9 @@ class Tracer:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_row(odradek_broker: SubprocessBroker, unique_topic: str, stream: bool) -> None:
+def test_a_task_that_reads_a_range_enters_the_files_of_its_walk_only(
+    odradek_broker: SubprocessBroker, unique_topic: str, stream: bool
+) -> None:
     address = odradek_broker.bootstrap
     with sync.Producer(bootstrap_servers=address) as producer:
         producer.send(unique_topic, b"record").result(20_000)

@@ -70,7 +70,7 @@ def world() -> World:
 
 def run(world: World, samples: int, consumed: int, produced: int, every: int = 1) -> list[Verdict]:
     """The verdicts of some samples: between two of them `produced` records come, and the group
-    commits `consumed` more with every so many of them."""
+    commits `consumed` more at every `every`-th sample."""
     found = []
     for number in range(samples):
         world.ends[T0] = world.ends.get(T0, 0) + produced
@@ -182,7 +182,7 @@ def test_a_group_that_was_reset_begins_anew(world: World) -> None:
     assert [world.sample() for _ in range(WINDOW - 1)] == [Verdict.OK] * (WINDOW - 1)
 
 
-def test_the_worst_partition_decides(world: World) -> None:
+def test_the_worst_partition_decides_the_verdict(world: World) -> None:
     world.ends[T1] = 500
     world.commit(0, T1)
     world.members = 0

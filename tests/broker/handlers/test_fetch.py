@@ -526,7 +526,7 @@ def after(epoch: int, offset: int, **fields: Any) -> FetchRequest:
 async def test_f12_a_diverging_log_is_answered_at_once_with_the_diverging_epoch(
     client: RawClient, topic: str
 ) -> None:
-    """At once, although nothing can be read."""
+    """The fetch does not wait, although nothing can be read."""
     answer = partitions(await client.call(after(0, 9), 12))[topic, 0]
     assert (answer.error_code, bytes(answer.records)) == (ErrorCode.NONE, b"")
     assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (0, 5)

@@ -385,7 +385,7 @@ def test_f24_a_fetch_of_a_session_reads_changed_partitions_only() -> None:
 
 
 def test_f20_a_session_has_at_most_one_parked_fetch() -> None:
-    """The client has continued, so the request before is answered, and first: its session is
+    """The client has sent another request, so the parked one is answered before it; its session is
     unchanged."""
     world = FetchWorld(short_cuts=True)
     world.create("t", 1)

@@ -83,12 +83,12 @@ def replayed(node: FakeNode) -> ClusterMetadata:
 # --- Records --------------------------------------------------------------------------------------
 
 
-def test_a_topic_record_in_kafkas_bytes() -> None:
+def test_a_topic_record_is_encoded_in_kafkas_bytes() -> None:
     """Frame version 1, type 2, version 0, compact name, id, no tags."""
     assert encode_record(RECORDS[0]) == b"\x01\x02\x00\x02t" + bytes(range(16)) + b"\x00"
 
 
-def test_a_producer_ids_record_in_kafkas_bytes() -> None:
+def test_a_producer_ids_record_is_encoded_in_kafkas_bytes() -> None:
     expected = "010f00" + "00000001" + "ffffffffffffffff" + "00000000000003e8" + "00"
     assert encode_record(RECORDS[5]).hex() == expected
 
@@ -210,12 +210,12 @@ def test_p29_a_restart_skips_the_rest_of_a_producer_id_block() -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "...", "x" * 249])
-def test_legal_topic_names(name: str) -> None:
+def test_legal_topic_names_are_accepted(name: str) -> None:
     check_topic_name(name)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a b", "a/b", "ä", "a\n", "a\0"])
-def test_illegal_topic_names(name: str) -> None:
+def test_illegal_topic_names_are_refused(name: str) -> None:
     with pytest.raises(AdminError) as caught:
         check_topic_name(name)
     assert caught.value.error is ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -292,7 +292,7 @@ def test_a_value_that_is_too_long_is_refused() -> None:
         assert message is None or len(message) < 1000
 
 
-def test_the_replication_factor_is_looked_at_before_the_partitions() -> None:
+def test_the_replication_factor_is_checked_before_the_partition_count() -> None:
     node = FakeNode()
     errors = create(node, NewTopic("a", 0, 0), NewTopic("b", 0, 1), NewTopic("c", -2, -1))
     assert errors == [

@@ -310,7 +310,7 @@ def test_d4_a_slow_read_of_an_image_ignores_later_changes(seed: int) -> None:
     assert state_of(again) == state_of(metadata)
 
 
-def test_l39_a_snapshot_begins_without_a_copy() -> None:
+def test_l39_a_snapshot_begins_without_copying_the_metadata() -> None:
     """A copy of many records would delay all requests."""
     metadata = ClusterMetadata(default_config(), RealRandomness())
     image = MetadataImage()

@@ -287,7 +287,7 @@ def test_i04_an_incomplete_last_batch_is_refused(world: MirrorWorld) -> None:
 def test_i04_batches_fetched_at_another_offset_than_the_log_end_are_refused(
     world: MirrorWorld, source: SourceLog
 ) -> None:
-    """They are what follows batches whose append failed: there would be a gap."""
+    """Such batches follow others whose append failed: appending them would leave a gap."""
     source.data(5)
     source.skip(4)
     source.data(2)
@@ -403,7 +403,8 @@ def test_i06_a_producer_id_block_being_recorded_skips_mirrored_ids(world: Mirror
 def test_i06_i07_producer_ids_and_epochs_of_a_request_never_decrease(
     world: MirrorWorld, ids: tuple[int, int]
 ) -> None:
-    """Two partitions with new producers, and one of them named twice with a lower epoch."""
+    """The request has two partitions with new producers, and names one of them again with a lower
+    epoch."""
     world.mirror_topic("u", 2)
     request = [
         world.wanted(batch(0, producer_id=producer_id), topic="u", index=index, epoch=9)
@@ -421,7 +422,7 @@ def test_i06_i07_producer_ids_and_epochs_of_a_request_never_decrease(
 
 
 def test_i07_the_epoch_of_a_partition_named_often_is_raised_once(world: MirrorWorld) -> None:
-    """Among topics and partitions that do not exist; the highest of the epochs counts."""
+    """The request also names topics and partitions that do not exist. The highest epoch counts."""
     epochs = random.Random(1).sample(range(1, 50_000), 5_000)
     request = [
         world.wanted(batch(0, leader_epoch=-1, producer_id=epoch), epoch=epoch) for epoch in epochs
@@ -664,7 +665,7 @@ def test_i09_an_offline_log_is_answered_without_its_end_offset(
 def test_i09_a_mirror_continues_after_a_power_cut_before_the_answer(
     world: MirrorWorld, source: SourceLog
 ) -> None:
-    """The mirror asks, and goes on at the end that is left."""
+    """The mirror asks for the log end, and continues there."""
     for seed in range(20):
         source.data(2, producer_id=3, sequence=2 * seed, transactional=True)
         world.send(source.read(world.log_of().log_end_offset))

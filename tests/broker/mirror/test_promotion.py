@@ -144,7 +144,7 @@ def test_i11_all_partitions_of_a_mirror_are_promoted_together() -> None:
 
 
 def steps(world: MirrorWorld) -> Callable[[], bool]:
-    """Flush one log after the other; False if none asks for it."""
+    """Each call flushes one log; False if no log has asked for a flush."""
 
     def step() -> bool:
         if not world.asked:

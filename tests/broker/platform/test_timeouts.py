@@ -115,7 +115,7 @@ def test_d11_durations_without_a_waiting_request_are_dropped() -> None:
     )
 )
 def test_p23_all_waiters_time_out_or_end(steps: list[tuple[int, int, int]]) -> None:
-    """Compared with a list of all deadlines."""
+    """The time-outs are compared with a list of all deadlines."""
     world = World()
     open_: list[tuple[Waiting, int, int]] = []
     for kind, wait_ms, number in steps:

@@ -84,7 +84,7 @@ async def test_the_metrics_page_has_prometheus_text(endpoint: Endpoint) -> None:
 async def test_other_requests_are_answered_while_the_metrics_are_rendered(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All who ask meanwhile get the same metrics."""
+    """Clients that request the metrics meanwhile get the same ones."""
     made: list[int] = []
     begun, answered = asyncio.Event(), asyncio.Event()
 

@@ -324,7 +324,7 @@ async def test_a_session_refuses_an_illegal_change_of_state(
 
 
 @pytest.mark.parametrize("open_files", [64, 256, 1024, 10_240])
-def test_d11_connections_leave_files_for_the_logs(open_files: int) -> None:
+def test_d11_connections_leave_file_descriptors_for_the_logs(open_files: int) -> None:
     budget = divide_files(open_files)
     assert budget.segments >= open_files // 8 or budget.segments == 512
     assert budget.connections >= open_files // 4

@@ -164,7 +164,7 @@ def test_a_build_without_python_headers_names_the_package(
 
 
 @pytest.mark.parametrize("setting", [("platform", "win32"), ("implementation", "pypy")])
-def test_other_platforms_and_pythons_stay_pure(
+def test_other_platforms_and_pythons_use_the_pure_codec(
     hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: tuple[str, str]
 ) -> None:
     monkeypatch.delenv("ODRADEK_PURE", raising=False)

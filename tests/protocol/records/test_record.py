@@ -118,14 +118,14 @@ def bulk_parse(data: bytes, count: int) -> list[tuple[Any, ...]] | None:
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
-def test_varlong_round_trip(number: int) -> None:
+def test_varlongs_survive_a_round_trip(number: int) -> None:
     encoded = zigzag_encode(number)
     assert len(encoded) == zigzag_size(number) <= 10
     assert read_varlong(b"~" + encoded + b"~", 1) == (number, 1 + len(encoded))
 
 
 @given(st.integers(-(2**31), 2**31 - 1))
-def test_varint_round_trip(number: int) -> None:
+def test_varints_survive_a_round_trip(number: int) -> None:
     encoded = zigzag_encode(number)
     assert len(encoded) <= 5
     assert read_varint(encoded, 0) == (number, len(encoded))
@@ -313,7 +313,7 @@ SHAPES: dict[str, Callable[[int], Any]] = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_bulk_reading_equals_plain_reading_for_changed_records_of_any_shape(shape: str) -> None:
-    """A record among those with one byte of offset delta, and one among those with two."""
+    """The changed record has an offset delta of one byte, or of two."""
     rows = [SHAPES[shape](n) for n in range(120)]
     body = bytearray(build(rows)[61:])
     boundaries = [0]
@@ -413,7 +413,7 @@ def test_an_impossible_record_is_refused(record: str, message: str) -> None:
     ],
 )
 def test_r08_any_negative_length_is_null(record: str, found: Any) -> None:
-    """The same as in Kafka's readers, also in the last record behind others of one shape."""
+    """Kafka's readers do the same. The last record behind others of one shape is tested too."""
     data = bytes.fromhex(record)
     if found is None:
         with pytest.raises(CorruptBatch):
@@ -438,7 +438,7 @@ def test_r08_any_negative_length_is_null(record: str, found: Any) -> None:
     ],
 )
 def test_an_impossible_record_of_ordinary_length_is_refused(record: str, message: str) -> None:
-    """The same with a record long enough for the fast path."""
+    """The records are long enough for the fast path."""
     sound = simple_batch([(None, bytes(20))], NOW)[61:]
     with pytest.raises(CorruptBatch, match=message):
         parse_records(bytes(sound) + bytes.fromhex(record), 2)

@@ -79,7 +79,7 @@ TESTS = {
 
 
 def rows() -> list[str]:
-    """The first cells, without markup."""
+    """The first cell of each row of the table, without markup."""
     section = DOCUMENT.read_text().partition("## When something goes wrong")[2]
     table = section.partition("| What you see |")[2].partition("\n\n")[0].splitlines()[2:]
     return [line.strip("|").split(" |")[0].strip().replace("`", "") for line in table]

@@ -81,7 +81,7 @@ def offset_7(code: ErrorCode = ErrorCode.NONE) -> Any:
 
 
 def first(times: int, then: Any, now: Any) -> Any:
-    """Answers with `now` so many times, and with `then` afterwards."""
+    """Answers with `now` the first `times` times, and with `then` afterwards."""
     left = [times]
 
     def answer(request: Any, version: int) -> Any:
