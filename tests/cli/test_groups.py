@@ -94,7 +94,7 @@ def test_group_describe_shows_the_verdict_of_the_broker(shell: Shell, topic: str
 def test_group_describe_shows_no_verdict_of_other_brokers(
     shell: Shell, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Apache Kafka, which does not know the request."""
+    """Apache Kafka does not know the request."""
 
     async def refuse(*_: Any, **__: Any) -> None:
         raise UnsupportedByBroker("this broker keeps no history for people")

@@ -1,4 +1,4 @@
-"""Records that `odradek produce` reads from its input, in whatever pieces the input arrives."""
+"""Records that `odradek produce` reads from its input, which arrives in pieces of any size."""
 
 from __future__ import annotations
 

@@ -276,7 +276,8 @@ async def test_a_compacted_topic_keeps_its_records(
 async def test_a_topic_compacted_by_kafka_keeps_its_records(
     source: str, kafka: KafkaCluster, unique_topic: str
 ) -> None:
-    """From Kafka to us. Kafka's cleaner keeps empty batches for the sequences of producers."""
+    """The mirror runs from Kafka to Odradek. Kafka's cleaner keeps empty batches for the sequences
+    of producers."""
     every_node = ConfigResource.broker(None)
     async with Admin(bootstrap_servers=kafka.bootstrap) as admin:
         await admin.alter_configs({every_node: {"log.cleaner.backoff.ms": "200"}})

@@ -132,8 +132,7 @@ def test_n19_kafkas_tools_connect_to_our_broker_over_tls(folder: Path, tmp_path:
 
 @pytest.mark.skipif(shutil.which("keytool") is None, reason="no keytool")
 def test_n19_keystores_made_by_keytool_are_read_or_refused(folder: Path, tmp_path: Path) -> None:
-    """PKCS12 is read whatever the file is called; for JKS the error has the command to convert
-    it."""
+    """PKCS12 is read under any file name; for JKS the error has the command that converts it."""
 
     def make(name: str, kind: str) -> str:
         command = ["keytool", "-genkeypair", "-alias", "broker", "-keyalg", "EC"]

@@ -105,7 +105,7 @@ def by_confluent(given: Settings, topic: str, values: list[bytes]) -> list[bytes
 
 
 def python_settings(given: Settings) -> dict[str, Any]:
-    """Of aiokafka and kafka-python."""
+    """The settings of aiokafka and kafka-python."""
     address, protocol, _, mechanism, password = given
     return {
         "bootstrap_servers": address,

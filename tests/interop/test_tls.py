@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[str]:
-    """Of a broker with mutual TLS."""
+    """The address of a broker with mutual TLS."""
     settings = {
         "listeners": "SSL://127.0.0.1:0",
         "ssl.keystore.type": "PEM",

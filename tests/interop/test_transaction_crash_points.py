@@ -377,7 +377,7 @@ def test_t50f_a_decided_abort_is_completed(client: TransactionalClient, tmp_path
 def test_t50e_t50f_a_transaction_with_some_markers_is_completed(
     client: TransactionalClient, tmp_path: Path, commit: bool
 ) -> None:
-    """One of two markers: those of `target` and of the group's offsets."""
+    """The broker has written one of two markers: of `target` and of the group's offsets."""
     carried_out(client, tmp_path, P.MARKER_WRITTEN, commit=commit)
 
 

@@ -79,7 +79,7 @@ def test_each_anomaly_is_a_violation(history: list[Operation], anomaly: str) -> 
 
 
 def test_a_record_read_before_its_commit_was_requested_is_a_violation() -> None:
-    """The time of the read counts, whatever happens to the record later."""
+    """The time of the read counts, and not the later fate of the record."""
 
     def history(read_at: int, commit_at: int | None) -> list[Operation]:
         written = sent("w", Send("p", b"a"), outcome=Outcome.UNKNOWN)

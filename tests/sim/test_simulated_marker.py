@@ -116,7 +116,7 @@ def test_an_unknown_fault_is_named() -> None:
 async def test_k21_a_first_poll_without_a_group_continues_when_metadata_arrive(
     simulated_cluster: SimulatedCluster,
 ) -> None:
-    """In virtual time: a loop without a wake-up would wait a whole second."""
+    """A loop without a wake-up would wait a whole second of virtual time."""
     async with Producer(bootstrap_servers=simulated_cluster.bootstrap) as producer:
         await producer.send_and_wait("orders", b"1")
     async with Consumer(

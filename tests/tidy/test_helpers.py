@@ -105,7 +105,7 @@ def test_the_name_of_a_helper_is_unique() -> None:
 
 
 def test_every_helper_has_users() -> None:
-    """By an import, or as a program that another helper starts."""
+    """Users import a helper, or start it as a program."""
     used = {name.split(".")[0] for tree in _trees().values() for _, name in _imported(tree)}
     started = {
         node.value.removesuffix(".py")

@@ -59,7 +59,7 @@ def test_every_fault_names_a_test_that_exists() -> None:
 
 
 def test_simulated_rows_name_faults_workloads_and_checkers() -> None:
-    """In this order: faults (or all of them) `in` workloads; checkers."""
+    """A row has, in this order: faults (or all of them) `in` workloads; checkers."""
     wrong = []
     for fault, shown in rows():
         _, simulated, told = shown.partition("*Simulated:* ")

@@ -68,18 +68,18 @@ async def polled(consumer: Consumer) -> list[Any]:
     return [record.value for record in await consumer.poll(1_000)]
 
 
-async def poured(consumer: Consumer) -> list[Any]:
+async def polled_as_arrow(consumer: Consumer) -> list[Any]:
     rows = await consumer.poll_arrow(1_000)
     return list(rows.column("value").to_pylist())
 
 
-async def looped(consumer: Consumer) -> list[Any]:
+async def iterated(consumer: Consumer) -> list[Any]:
     async for record in consumer:
         return [record.value]
     raise AssertionError("a loop over a consumer does not end")
 
 
-@pytest.mark.parametrize("read", [polled, poured, looped])
+@pytest.mark.parametrize("read", [polled, polled_as_arrow, iterated])
 async def test_k16_the_error_of_an_unreadable_batch_has_the_next_offset(
     broker: SubprocessBroker, topic: str, read: Callable[[Consumer], Any]
 ) -> None:

@@ -451,7 +451,7 @@ def test_r14_a_partial_batch_at_the_end_is_ignored() -> None:
 
 @pytest.mark.parametrize("size", [12, 16, 17, 60])
 def test_r14_zeros_at_the_end_of_a_fetch_do_not_block_the_partition(size: int) -> None:
-    """Too few bytes for a batch, whatever its length: they are requested again."""
+    """Bytes that are too few for any batch are requested again."""
     scene = Scene()
     scene.answer(scene.fetch(), p0=records(0, 2) + bytes(size))
     assert scene.offsets() == [(0, 0), (0, 1)]

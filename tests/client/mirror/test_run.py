@@ -145,7 +145,7 @@ class FakeCopier:
     async def close(self) -> None: ...
 
 
-class GroupsThat:
+class ScriptedGroups:
     """Copies of groups that leave these groups, or raise this error."""
 
     def __init__(self, left: dict[str, str] | OdradekError | None = None) -> None:
@@ -165,13 +165,13 @@ class World:
     """A run between two fake clusters. `plan` is what the next look at both sides gives."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, *, follow: bool, groups: GroupsThat | None = None
+        self, monkeypatch: pytest.MonkeyPatch, *, follow: bool, groups: ScriptedGroups | None = None
     ) -> None:
         self.source, self.target = Cluster(described("orders")), Cluster()
         self.copier = FakeCopier()
         self.told: list[str] = []
         self.shown: list[Snapshot] = []
-        self.groups = groups or GroupsThat()
+        self.groups = groups or ScriptedGroups()
         self.plan = Plan(Mode.SAME_OFFSETS, "A", "B", (topic("orders"),), ("billing",), (), ())
         self.looks = 0
         self.options = MirrorOptions(follow=follow, refresh_s=0.0, timeout_s=0.0)
@@ -222,7 +222,7 @@ def topic(
 async def test_a_drain_that_leaves_a_group_fails_and_names_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    groups = GroupsThat({"billing": "it has members at the target (Stable): stop them"})
+    groups = ScriptedGroups({"billing": "it has members at the target (Stable): stop them"})
     with pytest.raises(MirrorFailed, match=r"group 'billing': it has members .* stop them"):
         await World(monkeypatch, follow=False, groups=groups).run()
     assert (await World(monkeypatch, follow=False).run()).groups == 1
@@ -231,7 +231,7 @@ async def test_a_drain_that_leaves_a_group_fails_and_names_it(
 async def test_groups_that_are_refused_do_not_end_a_mirror_that_follows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    groups = GroupsThat(GroupAuthorizationFailed("no right"))
+    groups = ScriptedGroups(GroupAuthorizationFailed("no right"))
     world = World(monkeypatch, follow=True, groups=groups)
     await world.follow_until(lambda: groups.copies > 3)
     assert [line for line in world.told if "no right" in line] == [
@@ -240,7 +240,7 @@ async def test_groups_that_are_refused_do_not_end_a_mirror_that_follows(
 
 
 async def test_a_refused_login_ends_a_mirror_that_follows(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch, follow=True, groups=GroupsThat(AuthenticationFailed("who?")))
+    world = World(monkeypatch, follow=True, groups=ScriptedGroups(AuthenticationFailed("who?")))
     with pytest.raises(AuthenticationFailed):
         await world.run()
 

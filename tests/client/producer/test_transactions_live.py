@@ -228,7 +228,7 @@ async def test_kip447_a_group_consumes_transforms_and_produces_exactly_once(
 
 
 async def test_kip447_a_removed_member_keeps_its_identity(ours: str, unique_topic: str) -> None:
-    """Without an identity its offsets would count as those of a client outside of the group
+    """Offsets without an identity would count as those of a client outside of the group
     (O-05)."""
     group = f"g-{unique_topic}"
     async with Admin(bootstrap_servers=ours) as admin:
@@ -429,7 +429,7 @@ async def test_t50_transactions_survive_a_killed_broker(
 
 
 async def test_t77_an_admin_ends_prepared_transactions(ours: str, unique_topic: str) -> None:
-    """Without a producer, again if the answer was lost, and always in the same way."""
+    """The call needs no producer, and may be repeated, always with the same decision."""
     two_phase: dict[str, Any] = {"transaction_two_phase_commit_enable": True}
     prepared = []
     for name in ("committed", "aborted"):

@@ -1,4 +1,4 @@
-"""In the coordinator's own state no partition of a group has two members."""
+"""No partition of a group has two members in the coordinator's own state."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ class TokenChecker:
             yield f"{known.name} expires at {token.expiry_timestamp_ms} instead of {expiry_ms}"
 
     def changes(self, known: KnownToken, *, removes: bool) -> None:
-        """Note that somebody who may is about to change the expiry of a token, or to remove it."""
+        """Note that an authorized user is about to change the expiry of a token or to remove it."""
         known.changing = True
         bounds = replace(known.present, from_ms=self._now_ms())
         if removes:

@@ -1,4 +1,4 @@
-"""Where transactions have version 2, no two of one producer have the same epoch (KIP-890)."""
+"""No two transactions of version 2 of one producer have the same epoch (KIP-890)."""
 
 from __future__ import annotations
 

@@ -17,12 +17,14 @@ def _memory_is_kept(self: Accumulator, batch: ProducerBatch) -> None:
     self.incomplete.pop(batch, None)
 
 
-def _commit_stays(self: CommitQueue, commit: Commit, outcome: BaseException | None) -> None:
+def _commit_stays_in_the_queue(
+    self: CommitQueue, commit: Commit, outcome: BaseException | None
+) -> None:
     if not commit.outcome.done():
         commit.outcome.set_result(outcome)
 
 
-def _still_in_flight(self: Fetcher, plan: FetchPlan, now_ms: int) -> None:
+def _fetch_stays_in_flight(self: Fetcher, plan: FetchPlan, now_ms: int) -> None:
     _on_failure(self, plan, now_ms)
     self._in_flight.add(plan.node_id)
 
@@ -46,14 +48,14 @@ CLIENTS = (
         "commits that stay in the consumer's queue",
         "groups",
         1,
-        {(CommitQueue, "end"): _commit_stays},
+        {(CommitQueue, "end"): _commit_stays_in_the_queue},
         ("queues: ",),
     ),
     Mutant(
         "a fetch that failed, and is waited for all the same",
         "groups",
         17,
-        {(Fetcher, "on_failure"): _still_in_flight},
+        {(Fetcher, "on_failure"): _fetch_stays_in_flight},
         ("queues: ",),
     ),
     Mutant(

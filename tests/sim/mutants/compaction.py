@@ -20,28 +20,28 @@ def _never_aborted(self: CleanedTransactions, header: BatchHeader) -> bool:
     return False
 
 
-def _first_letters(keys: Iterable[bytes]) -> list[bytes]:
+def _first_bytes_of_keys(keys: Iterable[bytes]) -> list[bytes]:
     return [key[:1] for key in keys]
 
 
 _restore_end = LogLoader._restore_end
 
 
-def _only_the_last_segment(self: LogLoader, segment: Segment) -> int:
+def _restored_in_the_last_segment_only(self: LogLoader, segment: Segment) -> int:
     last = max(name for name in self.files.list(self.directory) if name.endswith(".log"))
     if self.compacted and last != f"{segment_name(segment.base_offset)}.log":
         return 0
     return _restore_end(self, segment)
 
 
-def _whatever_indexes_there_are(self: PartitionLog) -> None:
+def _loaded_without_transaction_indexes(self: PartitionLog) -> None:
     self.ensure_loaded()
 
 
 _begin = AbortedTransactions.begin
 
 
-def _not_begun_by_a_start(self: AbortedTransactions, segment: Segment) -> None:
+def _not_begun_by_recovery(self: AbortedTransactions, segment: Segment) -> None:
     if sys._getframe(1).f_code.co_name != "_recover":
         _begin(self, segment)
 
@@ -51,7 +51,7 @@ COMPACTION = (
         "the lost end of a rolled segment taken for what compaction removed",
         "compaction",
         16,
-        {(LogLoader, "_restore_end"): _only_the_last_segment},
+        {(LogLoader, "_restore_end"): _restored_in_the_last_segment_only},
         ("readers were shown records", "though nothing was compacted"),
     ),
     Mutant(
@@ -64,7 +64,7 @@ COMPACTION = (
         "keys that are not told apart",
         "compaction",
         1,
-        {(offset_map, "_digests"): _first_letters},
+        {(offset_map, "_digests"): _first_bytes_of_keys},
     ),
     Mutant(
         "what was compacted taken for what retention removed",
@@ -77,8 +77,8 @@ COMPACTION = (
         "compaction",
         15,
         {
-            (PartitionLog, "require_transaction_indexes"): _whatever_indexes_there_are,
-            (AbortedTransactions, "begin"): _not_begun_by_a_start,
+            (PartitionLog, "require_transaction_indexes"): _loaded_without_transaction_indexes,
+            (AbortedTransactions, "begin"): _not_begun_by_recovery,
         },
     ),
 )

@@ -38,12 +38,12 @@ def _valid_until_removed(self: ScramTokens, token_id: str) -> DelegationToken | 
     return self._tokens().get(token_id)
 
 
-def _expiring_at_any_time(token: DelegationToken, expires_ms: int) -> TokenChange:
+def _expiring_beyond_its_end(token: DelegationToken, expires_ms: int) -> TokenChange:
     record = delegation_tokens._record(token, expires_ms)
     return TokenChange(records=[record], expires_ms=expires_ms)
 
 
-def _of_the_requester(self: DelegationToken) -> str:
+def _name_of_the_requester(self: DelegationToken) -> str:
     return self.requester.partition(":")[2]
 
 
@@ -87,14 +87,14 @@ DELEGATION_TOKENS = (
         "a delegation token that is renewed beyond its end",
         "delegation-tokens",
         3,
-        {(delegation_tokens, "_expiring"): _expiring_at_any_time},
+        {(delegation_tokens, "_expiring"): _expiring_beyond_its_end},
         ("delegation-tokens: ",),
     ),
     Mutant(
         "a delegation token that stands for its requester",
         "delegation-tokens",
         1,
-        {(DelegationToken, "owner_name"): property(_of_the_requester)},
+        {(DelegationToken, "owner_name"): property(_name_of_the_requester)},
         ("delegation-tokens: ",),
     ),
     Mutant(

@@ -32,12 +32,12 @@ _upgraded = conversion.upgraded
 _downgraded = conversion.downgraded
 
 
-def _any_generation(*args: Any, **kwargs: Any) -> ErrorCode:
+def _commit_of_any_generation(*args: Any, **kwargs: Any) -> ErrorCode:
     error = check_commit(*args, **kwargs)
     return ErrorCode.NONE if error in _OLD_GENERATION else error
 
 
-def _any_epoch(*args: Any, **kwargs: Any) -> ErrorCode:
+def _commit_of_any_epoch(*args: Any, **kwargs: Any) -> ErrorCode:
     error = check_consumer_commit(*args, **kwargs)
     return ErrorCode.NONE if error in _OLD_GENERATION else error
 
@@ -47,7 +47,7 @@ def _resets_are_not_written(call: Any, *rest: Any) -> Any:
     return (records if call.generation >= 0 or call.member_id else []), errors
 
 
-def _answer_at_once(self: Runtime[Any], outcome: Any, written: Any) -> None:
+def _answered_before_it_is_durable(self: Runtime[Any], outcome: Any, written: Any) -> None:
     self._run_after_append(outcome, ErrorCode.NONE)
     self._release(outcome.replies, ErrorCode.NONE)
 
@@ -57,7 +57,7 @@ def _offline_is_empty(self: Partition, first_offset: int = 0) -> Iterator[Any]:
         yield from _read_stored(self, first_offset)
 
 
-def _last_first(self: Partition, first_offset: int = 0) -> Iterator[Any]:
+def _read_in_reverse_order(self: Partition, first_offset: int = 0) -> Iterator[Any]:
     stored = list(_read_stored(self, first_offset))
     yield from reversed(stored) if self.log.name.startswith(OFFSETS_TOPIC) else stored
 
@@ -68,7 +68,9 @@ def _rename_but_not_the_leader(self: ClassicGroup, member: Member, member_id: st
     self.leader_id = leader_id
 
 
-def _any_instance(group: ClassicGroup, member_id: str, instance_id: str | None) -> ErrorCode:
+def _member_of_any_instance(
+    group: ClassicGroup, member_id: str, instance_id: str | None
+) -> ErrorCode:
     error = _check_member(group, member_id, instance_id)
     return ErrorCode.NONE if error is ErrorCode.FENCED_INSTANCE_ID else error
 
@@ -114,7 +116,10 @@ GROUPS = (
         "commits of an older generation taken",
         "late-commits",
         10,
-        {(shard, "check_commit"): _any_generation, (shard, "check_consumer_commit"): _any_epoch},
+        {
+            (shard, "check_commit"): _commit_of_any_generation,
+            (shard, "check_consumer_commit"): _commit_of_any_epoch,
+        },
         ("committed: ",),
     ),
     Mutant(
@@ -127,14 +132,14 @@ GROUPS = (
         "a commit acknowledged before it is durable",
         "late-commits",
         14,
-        {(Runtime, "_await_disk"): _answer_at_once},
+        {(Runtime, "_await_disk"): _answered_before_it_is_durable},
         ("committed: ",),
     ),
     Mutant(
         "commits that a restart replays in another order",
         "groups",
         1,
-        {(Partition, "read_stored"): _last_first},
+        {(Partition, "read_stored"): _read_in_reverse_order},
         ("committed: ",),
     ),
     Mutant(
@@ -160,7 +165,7 @@ GROUPS = (
         "a static member that was replaced and is not fenced",
         "late-commits",
         20,
-        {(ClassicGroup, "check_member"): _any_instance},
+        {(ClassicGroup, "check_member"): _member_of_any_instance},
         ("committed: ",),
     ),
     Mutant(

@@ -31,27 +31,27 @@ def _nothing(*_: Any, **__: Any) -> None:
     pass
 
 
-def _also_if_somebody_has_it(self: Run) -> bool:
+def _acquirable_while_acquired(self: Run) -> bool:
     return self.state in (_S.AVAILABLE, _S.ACQUIRED) and self.change is None
 
 
-def _from_anybody(self: Run, member_id: str, deadline_ms: int) -> None:
+def _acquired_from_another_member(self: Run, member_id: str, deadline_ms: int) -> None:
     self.state = _S.AVAILABLE
     _acquire(self, member_id, deadline_ms)
 
 
-def _uncounted(self: Run, member_id: str, deadline_ms: int) -> None:
+def _acquired_without_counting(self: Run, member_id: str, deadline_ms: int) -> None:
     count = self.count
     _acquire(self, member_id, deadline_ms)
     self.count = max(count, 1)
 
 
-def _again_and_again(self: Run, *given: Any) -> None:
+def _given_back_without_a_limit(self: Run, *given: Any) -> None:
     self.step(_S.AVAILABLE)
     self.member_id = NOBODY
 
 
-def _one_delivery_less(stored: Any, run: Run) -> None:
+def _stored_with_one_delivery_less(stored: Any, run: Run) -> None:
     run.count -= 1
     try:
         _add_stored(stored, run)
@@ -63,19 +63,19 @@ def _no_records(*_: Any, **__: Any) -> Any:
     return iter(())
 
 
-def _whatever_nobody_has(self: Run) -> bool:
+def _finished_or_available(self: Run) -> bool:
     return self.state in (*FINISHED, _S.AVAILABLE) and self.change is None
 
 
-def _without_batches(key: Any, state: Any) -> Any:
+def _snapshot_without_batches(key: Any, state: Any) -> Any:
     return _snapshot_record(key, state._replace(batches=()))
 
 
-def _all_transactions(*given: Any, **how: Any) -> Any:
+def _read_uncommitted(*given: Any, **how: Any) -> Any:
     return _read(*given, **{**how, "committed": False})
 
 
-def _although_its_pause_is_not_over(self: Run) -> bool:
+def _acquirable_during_its_pause(self: Run) -> bool:
     return self.state is _S.AVAILABLE and self.change is None
 
 
@@ -83,7 +83,7 @@ def _pause_of_the_first_delivery(self: ShareSettings, delivery_count: int) -> in
     return self.redelivery_delay_ms
 
 
-def _with_earlier_batches(
+def _initialized_with_earlier_batches(
     self: ShareShard, key: ShareKey, state_epoch: int, start_offset: int, *rest: Any
 ) -> Outcome:
     outcome = _initialize(self, key, state_epoch, start_offset, *rest)
@@ -98,20 +98,20 @@ def _delete_nothing(self: ShareShard, key: ShareKey, deferred: Any) -> Outcome:
     return replace(_delete(self, key, deferred), records=[])
 
 
-def _no_letters(*_: Any) -> Any:
+def _no_open_letters(*_: Any) -> Any:
     return Deferred.of({})
 
 
-def _without_memory_of_its_letters(self: _Job, result: StateResult) -> None:
+def _stored_without_its_letters(self: _Job, result: StateResult) -> None:
     decided = result.error is ErrorCode.NONE or self._any_durable
     self._done.resolve(Written(result, decided))
 
 
-def _undone_with_its_state(self: _Job, result: StateResult) -> None:
+def _undone_if_its_state_is_not_written(self: _Job, result: StateResult) -> None:
     self._done.resolve(Written(result, result.error is ErrorCode.NONE))
 
 
-def _answer_at_once(self: Runtime[Any], outcome: Any, written: Any) -> None:
+def _answered_before_it_is_durable(self: Runtime[Any], outcome: Any, written: Any) -> None:
     self._run_after_append(outcome, ErrorCode.NONE)
     self._release(outcome.replies, ErrorCode.NONE)
 
@@ -121,7 +121,10 @@ SHARE = (
         "a record lent to a second member while the first has it",
         "share-groups",
         2,
-        {(Run, "acquirable"): property(_also_if_somebody_has_it), (Run, "acquire"): _from_anybody},
+        {
+            (Run, "acquirable"): property(_acquirable_while_acquired),
+            (Run, "acquire"): _acquired_from_another_member,
+        },
         ("deliveries: ",),
     ),
     Mutant(
@@ -137,7 +140,7 @@ SHARE = (
         "a share acknowledgement answered before it is durable",
         "share-groups",
         22,
-        {(Runtime, "_await_disk"): _answer_at_once},
+        {(Runtime, "_await_disk"): _answered_before_it_is_durable},
         ("deliveries: ",),
     ),
     Mutant(
@@ -151,14 +154,14 @@ SHARE = (
         "deliveries behind the first that are not counted",
         "share-groups",
         1,
-        {(Run, "acquire"): _uncounted},
+        {(Run, "acquire"): _acquired_without_counting},
         ("deliveries: ",),
     ),
     Mutant(
         "records that are delivered without a limit",
         "share-groups",
         2,
-        {(Run, "give_back"): _again_and_again},
+        {(Run, "give_back"): _given_back_without_a_limit},
         ("deliveries: ",),
     ),
     Mutant(
@@ -166,8 +169,8 @@ SHARE = (
         "share-groups",
         3,
         {
-            (in_flight, "add_stored"): _one_delivery_less,
-            (share_partition, "add_stored"): _one_delivery_less,
+            (in_flight, "add_stored"): _stored_with_one_delivery_less,
+            (share_partition, "add_stored"): _stored_with_one_delivery_less,
         },
         ("deliveries: ",),
     ),
@@ -175,21 +178,21 @@ SHARE = (
         "a start offset that passes records that were given back",
         "share-groups",
         1,
-        {(Run, "finished"): property(_whatever_nobody_has)},
+        {(Run, "finished"): property(_finished_or_available)},
         ("share-groups: ",),
     ),
     Mutant(
         "a snapshot of a share partition without its batches",
         "share-groups",
         1,
-        {(shard, "snapshot_record"): _without_batches},
+        {(shard, "snapshot_record"): _snapshot_without_batches},
         ("stored: ",),
     ),
     Mutant(
         "aborted records lent to a group that reads committed ones",
         "share-groups",
         1,
-        {(fetching, "read"): _all_transactions},
+        {(fetching, "read"): _read_uncommitted},
         ("readers: ",),
     ),
     Mutant(
@@ -203,7 +206,7 @@ SHARE = (
         "records that are redelivered during their pause",
         "share-groups",
         6,
-        {(Run, "acquirable"): property(_although_its_pause_is_not_over)},
+        {(Run, "acquirable"): property(_acquirable_during_its_pause)},
         ("deliveries: ",),
     ),
     Mutant(
@@ -217,7 +220,7 @@ SHARE = (
         "altered start offsets that leave the records in flight as they were",
         "share-groups",
         2,
-        {(ShareShard, "initialize"): _with_earlier_batches},
+        {(ShareShard, "initialize"): _initialized_with_earlier_batches},
         ("resets: ", "deliveries: ", "share-groups: "),
     ),
     Mutant(
@@ -238,21 +241,21 @@ SHARE = (
         "a load that ignores the dead letters which its state does not show",
         "share-groups",
         34,
-        {(DeadLetterWriter, "open_letters"): _no_letters},
+        {(DeadLetterWriter, "open_letters"): _no_open_letters},
         ("dead letter",),
     ),
     Mutant(
         "a dead letter that is forgotten when its state is not written",
         "share-groups",
         13,
-        {(_Job, "_stored"): _without_memory_of_its_letters},
+        {(_Job, "_stored"): _stored_without_its_letters},
         ("dead letter",),
     ),
     Mutant(
         "a record that is not given up when its dead letter is written and its state is not",
         "share-groups",
         13,
-        {(_Job, "_stored"): _undone_with_its_state},
+        {(_Job, "_stored"): _undone_if_its_state_is_not_written},
         ("dead letter",),
     ),
 )

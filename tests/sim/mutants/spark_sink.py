@@ -18,7 +18,7 @@ async def _refused_is_ended(self: Brokers, query: str, action: protocol.End) -> 
     return tuple(True for _ in await _end(self, query, action))
 
 
-def _last_record(entries: Iterable[Entry]) -> Found:
+def _last_decision(entries: Iterable[Entry]) -> Found:
     held = list(entries)
     if not held:
         return Found()
@@ -36,7 +36,7 @@ def _abort_without_resigning(terms: protocol.Terms) -> Any:
     return True
 
 
-def _the_id_alone(commit_id: str, topic: str | None) -> str:
+def _commit_id_alone(commit_id: str, topic: str | None) -> str:
     return f"commit:{commit_id}"
 
 
@@ -45,7 +45,7 @@ SPARK_SINK = (
         "a write that is known by its commitId alone",
         "spark-sink",
         4,
-        {(identity, "commit_query"): _the_id_alone},
+        {(identity, "commit_query"): _commit_id_alone},
         ("is nowhere, and nobody was told",),
     ),
     Mutant(
@@ -58,7 +58,7 @@ SPARK_SINK = (
         "the last record of the decision log taken for the one that counts",
         "spark-sink",
         37,
-        {(ledger, "newest"): _last_record},
+        {(ledger, "newest"): _last_decision},
     ),
     Mutant(
         "a failed batch that is aborted before its run has resigned",

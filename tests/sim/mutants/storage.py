@@ -38,11 +38,11 @@ def _failed_write_is_a_write(self: LogDurability, ticket: Any, error: OSError | 
     _finish_journaled(self, ticket, None)
 
 
-def _not_looked_at(*_: Any) -> Iterator[bytes]:
+def _no_journal_bytes(*_: Any) -> Iterator[bytes]:
     return iter(())
 
 
-def _all_of_it(
+def _all_journal_bytes(
     self: JournalReplay, topic_id: bytes, partition: int, segment: int, *_: int
 ) -> Iterator[bytes]:
     file = self._files.open(self._path)
@@ -54,7 +54,7 @@ def _all_of_it(
 _next_part = CommitJournal._next_part
 
 
-def _used_again_at_once(self: CommitJournal) -> bool:
+def _next_part_without_a_sync(self: CommitJournal) -> bool:
     for part in self._full:
         part.logs.clear()
     self._free.extend(self._full)
@@ -138,19 +138,19 @@ STORAGE = (
         "a start that puts nothing back from the commit journal",
         "produce",
         5,
-        {(JournalReplay, "behind"): _not_looked_at},
+        {(JournalReplay, "behind"): _no_journal_bytes},
     ),
     Mutant(
         "a start that puts back what is not missing",
         "produce",
         5,
-        {(JournalReplay, "behind"): _all_of_it},
+        {(JournalReplay, "behind"): _all_journal_bytes},
     ),
     Mutant(
         "parts of the commit journal used again before the files are synced",
         "produce",
         5,
-        {(CommitJournal, "_next_part"): _used_again_at_once},
+        {(CommitJournal, "_next_part"): _next_part_without_a_sync},
     ),
     Mutant("an fsync that does nothing", "produce", 5, {(FlushTicket, "sync"): _nothing}),
     Mutant(

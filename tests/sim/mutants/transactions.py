@@ -44,16 +44,14 @@ def _loaded_without_resuming(self: TransactionShard, now: Instant) -> Outcome:
     return Outcome()
 
 
-def _end_whatever_the_epoch(held: Transaction | None, call: EndCall, *rest: Any) -> Decision:
+def _end_in_any_epoch(held: Transaction | None, call: EndCall, *rest: Any) -> Decision:
     if held is not None:
         producer_id, epoch = held.identity
         call = call._replace(producer_id=producer_id, epoch=epoch)
     return decide_end(held, call, *rest)
 
 
-def _judged_before_what_is_under_way(
-    held: Transaction | None, call: EndCall, *rest: Any
-) -> Decision:
+def _fenced_before_the_running_end(held: Transaction | None, call: EndCall, *rest: Any) -> Decision:
     under_way = held is not None and held.state.is_prepared and call.version >= VERSION_2
     if held is not None and under_way and call.epoch != held.last_epoch:
         return Decision(ErrorCode.PRODUCER_FENCED)
@@ -91,7 +89,7 @@ def _time_out_at_once(self: TransactionShard, name: str, now: Instant) -> bool:
     )
 
 
-def _write_but_to_partition_1(
+def _write_except_to_partition_1(
     self: MarkerWriter, where: TopicPartition, marker: MarkerRequest
 ) -> Deferred[ErrorCode]:
     if where[1] == 1:
@@ -109,7 +107,7 @@ def _drop_offsets(self: OffsetStore, producer_id: int, commit: bool) -> None:
     _end_transaction(self, producer_id, False)
 
 
-def _one_too_far(self: ProducerStateManager) -> int | None:
+def _one_behind_the_first_unstable_offset(self: ProducerStateManager) -> int | None:
     first = _first_unstable_offset(self)
     return None if first is None else min(first + 1, self.map_end_offset)
 
@@ -151,20 +149,20 @@ TRANSACTIONS = (
         "markers that one partition never gets",
         "transactional-copy",
         1,
-        {(MarkerWriter, "_write_to"): _write_but_to_partition_1},
+        {(MarkerWriter, "_write_to"): _write_except_to_partition_1},
     ),
     Mutant(
         "an EndTxn that is not fenced",
         "transactional-copy",
         30,
-        {(shard, "decide_end"): _end_whatever_the_epoch},
+        {(shard, "decide_end"): _end_in_any_epoch},
     ),
     Mutant(
         "an EndTxn that is judged before what is under way",
         "lone-producers",
         1,
         {
-            (shard, "decide_end"): _judged_before_what_is_under_way,
+            (shard, "decide_end"): _fenced_before_the_running_end,
             # The broker does not wait for the end in progress either, and our client does not
             # retry: other clients do not.
             (TransactionShard, "_park"): lambda *_: False,
@@ -212,7 +210,11 @@ TRANSACTIONS = (
         "a last stable offset that is one too far",
         "transactional-copy",
         1,
-        {(ProducerStateManager, "first_unstable_offset"): property(_one_too_far)},
+        {
+            (ProducerStateManager, "first_unstable_offset"): property(
+                _one_behind_the_first_unstable_offset
+            )
+        },
         ("not committed", "nobody has committed"),
     ),
     Mutant(

@@ -114,7 +114,7 @@ def _read(log: PartitionLog, *, sound: bool) -> None:
 
 
 def _check_whole(log: PartitionLog) -> None:
-    """Check that all batches are found from every offset on, whatever an index says."""
+    """Check that all batches are found from every offset on, also with wrong indexes."""
     wanted = [header.base_offset for header in headers(read_all(_WHOLE))]
     for offset in (each for each in wanted if each >= log.log_start_offset):
         found = headers(log.read_at_once(offset, 1))

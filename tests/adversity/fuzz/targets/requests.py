@@ -156,7 +156,7 @@ def _plausible(cls: Any, version: int) -> Any:
 
 
 def _static_members(say: Conversation) -> None:
-    """In a hurry: their rebalances may take no time."""
+    """Static members whose rebalances may take no time."""
     protocols = [JoinGroupRequestProtocol(name="range", metadata=_MEANINGFUL["metadata"])]
     ids: dict[str, str] = {}
     for instance in ("one", "two", "one"):

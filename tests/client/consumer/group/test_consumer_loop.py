@@ -123,7 +123,7 @@ async def test_a_fenced_member_loses_its_partitions_and_joins_again(
 async def test_kip447_a_fenced_member_keeps_its_identity_until_it_polls(
     topic: str, consumers: Any
 ) -> None:
-    """Without an identity its offsets would count as those of a client outside of the group
+    """Offsets without an identity would count as those of a client outside of the group
     (O-05)."""
     consumer = await consumers(topic, group_id=topic, **NEXT)
     assert consumer.group_metadata() == ConsumerGroupMetadata(topic)
@@ -160,7 +160,7 @@ async def test_a_pattern_is_matched_by_the_broker_or_the_client(
 async def test_the_broker_assigns_later_topics_that_match_a_pattern(
     broker: SubprocessBroker, consumers: Any
 ) -> None:
-    """Without another request for metadata, which is made only every five minutes."""
+    """The client makes no other request for metadata: its next one comes after five minutes."""
     name = make_unique_topic()
     consumer = await consumers(group_id=name, **NEXT)
     consumer.subscribe(pattern=f"{name}.*")

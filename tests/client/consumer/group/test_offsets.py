@@ -292,8 +292,7 @@ def test_k38_offsets_of_partitions_never_assigned_may_be_committed() -> None:
 
 
 def test_a_classic_commit_of_an_older_generation_is_not_retried() -> None:
-    """In the classic protocol; the application commits kept partitions again after the
-    rebalance."""
+    """The application commits kept partitions again after the rebalance."""
 
     async def story() -> None:
         world = World()
@@ -324,8 +323,8 @@ def test_k38_a_commit_of_kept_partitions_is_retried_with_the_new_epoch() -> None
 
 
 def test_a_newer_commit_replaces_a_waiting_one() -> None:
-    """Of the commits that begin while one is in flight only the last is sent; all have its
-    result."""
+    """Commits that begin while another one is in flight have the result of the last one, which
+    alone is sent."""
 
     async def story() -> None:
         world = World()
