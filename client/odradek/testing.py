@@ -251,7 +251,7 @@ def odradek_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSes
     Skips, with the reason, without PySpark or Java. You may override this fixture in your own
     conftest.py.
     """
-    from odradek.spark import JavaNotFound, SparkNotFound, session, shut_down
+    from odradek.spark import SHORT_JOB_OPTIONS, JavaNotFound, SparkNotFound, session, shut_down
 
     folder = tmp_path_factory.mktemp("spark")
     try:
@@ -264,8 +264,7 @@ def odradek_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSes
             log_file=folder / "spark.log",
             spark_local_dir=str(folder),
             spark_sql_warehouse_dir=str(folder / "warehouse"),
-            # Jobs are short, so Java's second compiler would cost more than it saves.
-            spark_driver_extraJavaOptions=f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={folder}",
+            spark_driver_extraJavaOptions=f"{SHORT_JOB_OPTIONS} -Djava.io.tmpdir={folder}",
             spark_sql_shuffle_partitions="2",
             spark_sql_session_timeZone="UTC",
         )

@@ -24,7 +24,7 @@ import pytest
 import budget
 from odradek import NewTopic, sync
 from odradek.broker import SubprocessBroker
-from odradek.spark import JavaNotFound, session, shut_down
+from odradek.spark import SHORT_JOB_OPTIONS, JavaNotFound, session, shut_down
 from odradek_broker.config.broker import parse_config, parse_properties
 from snippets import Snippet, snippets
 
@@ -180,7 +180,7 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             log_file=folder / "spark.log",
             spark_local_dir=str(folder),
             spark_sql_warehouse_dir=str(folder / "warehouse"),
-            spark_driver_extraJavaOptions=f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={folder}",
+            spark_driver_extraJavaOptions=f"{SHORT_JOB_OPTIONS} -Djava.io.tmpdir={folder}",
             spark_sql_shuffle_partitions="2",
         )
     except JavaNotFound as error:

@@ -12,7 +12,7 @@ import pytest
 from foreign_topics import create_topic, delete_topic, send_records, topic_maker
 from kafka_cluster import KafkaCluster, KafkaUnavailable, spark_format_jars, spark_jars
 from live_brokers import live_broker
-from odradek.spark import JavaNotFound, session, shut_down
+from odradek.spark import SHORT_JOB_OPTIONS, JavaNotFound, session, shut_down
 from spark_stream import Stream
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ def spark(
             log_file=folder / "spark.log",
             spark_local_dir=str(folder),
             spark_sql_warehouse_dir=str(folder / "warehouse"),
-            # Short jobs: the second compiler would cost more than it saves.
-            spark_driver_extraJavaOptions=f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={folder}",
+            spark_driver_extraJavaOptions=f"{SHORT_JOB_OPTIONS} -Djava.io.tmpdir={folder}",
             # A worker that starts late on a busy machine is not a failure.
             spark_python_authenticate_socketTimeout="120s",
             spark_sql_shuffle_partitions="2",

@@ -1,13 +1,16 @@
-"""odradek.spark: the choice of Java, and the error without one."""
+"""odradek.spark: the choice of Java, the error without one, and the packages of its workers."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
 from odradek import spark
 
@@ -151,3 +154,49 @@ def test_importing_the_connector_needs_no_pyarrow() -> None:
     code = "import sys; sys.modules['pyarrow'] = None; import pyspark_odradek"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=env)
+
+
+# --- Spark's home ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def same_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment in which Spark's home is not set, and workers run this interpreter."""
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+
+
+@pytest.mark.usefixtures("same_interpreter")
+def test_the_home_without_the_archive_has_what_starts_java() -> None:
+    home = spark.home_without_archive()
+    assert home is not None
+    assert {each.name for each in home.iterdir()} == {"bin", "jars"}
+    assert (home / "bin" / "spark-submit").is_file()
+    assert list((home / "jars").glob("spark-core_*.jar"))
+
+
+@pytest.mark.usefixtures("same_interpreter")
+@pytest.mark.parametrize("reason", ["home", "interpreter", "elsewhere", "no py4j"])
+def test_the_archive_stays_if_workers_may_need_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reason: str
+) -> None:
+    match reason:
+        case "home":
+            monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+        case "interpreter":
+            monkeypatch.setenv("PYSPARK_PYTHON", str(tmp_path / "python3"))
+        case "elsewhere":
+            monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path)])
+        case "no py4j":
+            find = importlib.util.find_spec
+            monkeypatch.setattr(
+                "importlib.util.find_spec", lambda name: None if name == "py4j" else find(name)
+            )
+    assert spark.home_without_archive() is None
+
+
+@pytest.mark.spark
+def test_workers_import_the_installed_pyspark(spark: SparkSession) -> None:
+    found = spark.sparkContext.parallelize([0], 1).map(lambda _: pyspark.__file__).collect()
+    assert found == [pyspark.__file__]
+    assert "SPARK_HOME" not in os.environ

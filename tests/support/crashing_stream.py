@@ -18,7 +18,7 @@ TASKS = 2
 
 def main(folder: Path, broker: str, topic: str, semantics: str) -> None:
     """Write all files of `in/` and `later/`."""
-    from odradek.spark import session
+    from odradek.spark import SHORT_JOB_OPTIONS, session
 
     # A task may fail twice; a batch may not.
     spark = session(
@@ -27,7 +27,7 @@ def main(folder: Path, broker: str, topic: str, semantics: str) -> None:
         log_file=folder / "spark.log",
         spark_sql_shuffle_partitions=str(TASKS),
         spark_ui_enabled="false",
-        spark_driver_extraJavaOptions="-XX:TieredStopAtLevel=1",
+        spark_driver_extraJavaOptions=SHORT_JOB_OPTIONS,
     )
     gateway = spark.sparkContext._gateway
     assert gateway is not None

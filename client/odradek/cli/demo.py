@@ -275,7 +275,7 @@ def _tail(folder: Path) -> str:
 @contextlib.contextmanager
 def _spark(story: Console, folder: Path) -> Iterator[SparkSession]:
     """A session that keeps all its files in `folder` and says nothing; its Java ends with it."""
-    from odradek.spark import session, shut_down
+    from odradek.spark import SHORT_JOB_OPTIONS, session, shut_down
 
     _step(story, 4, 'A Spark job reads them with format("odradek"), and writes its result so')
     scratch = folder / "spark"
@@ -287,8 +287,7 @@ def _spark(story: Console, folder: Path) -> Iterator[SparkSession]:
             log_file=_log_file(folder),
             spark_local_dir=str(scratch),
             spark_sql_warehouse_dir=str(scratch / "warehouse"),
-            # In one short job Java's second compiler would cost more than it saves.
-            spark_driver_extraJavaOptions=f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={scratch}",
+            spark_driver_extraJavaOptions=f"{SHORT_JOB_OPTIONS} -Djava.io.tmpdir={scratch}",
             spark_sql_shuffle_partitions="4",
         )
     # Ctrl+C ends the demo; PySpark's own handler first talks to Java, which may be answering.
