@@ -104,6 +104,11 @@ class BrokerProxy:
         for connection in list(self._connections):
             connection.end("proxy")
 
+    def cut(self, key: ApiKey) -> None:
+        """Cut the connections by which requests of an API have come."""
+        for connection in {each.connection for each in self.of(key)}:
+            connection.end("proxy")
+
     def resume(self) -> None:
         """Accept connections again."""
         self._refusing = False

@@ -13,9 +13,9 @@ import org.apache.kafka.common.TopicIdPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 /**
- * A share consumer that meets a fault: BOOTSTRAP TOPIC GROUP RECORDS FAULT. FAULT is expire or lose. The topic has
- * so many records, in one partition. Prints "wanted: ..." when the fault is to be ordered, and then what the
- * application sees.
+ * A share consumer that meets a fault: BOOTSTRAP TOPIC GROUP RECORDS FAULT. FAULT is expire, finish or lose. The
+ * topic has so many records, in one partition. Prints "wanted: ..." when the fault is to be ordered, and then what
+ * the application sees.
  */
 public class ShareFaults {
     private static final Duration POLL = Duration.ofMillis(500);
@@ -26,10 +26,11 @@ public class ShareFaults {
 
     public static void main(String[] arguments) throws Exception {
         int records = Integer.parseInt(arguments[3]);
-        if (arguments[4].equals("expire")) {
-            expire(arguments, records);
-        } else {
-            lose(arguments, records);
+        switch (arguments[4]) {
+            case "expire" -> expire(arguments, records);
+            case "finish" -> finish(arguments, records);
+            case "lose" -> lose(arguments, records);
+            default -> throw new IllegalArgumentException(arguments[4]);
         }
         System.exit(0);
     }
@@ -49,6 +50,23 @@ public class ShareFaults {
             System.out.println("the first is told: " + outcome(first));
             again.forEach(record -> second.acknowledge(record, AcknowledgeType.ACCEPT));
             System.out.println("the second is told: " + outcome(second));
+        }
+    }
+
+    /** One member has all records when its locks end; another one gets and rejects them before the first accepts. */
+    private static void finish(String[] arguments, int records) throws Exception {
+        try (KafkaShareConsumer<String, String> first = member(arguments);
+                 KafkaShareConsumer<String, String> second = member(arguments)) {
+            List<ConsumerRecord<String, String>> held = taken(first, records);
+            System.out.println("the first has: " + deliveries(held));
+            Thread.sleep(20 * FETCH_MS);
+            want("end the locks");
+            List<ConsumerRecord<String, String>> again = taken(second, records);
+            System.out.println("the second has: " + deliveries(again));
+            again.forEach(record -> second.acknowledge(record, AcknowledgeType.REJECT));
+            System.out.println("the second is told: " + outcome(second));
+            held.forEach(record -> first.acknowledge(record, AcknowledgeType.ACCEPT));
+            System.out.println("the first is told: " + outcome(first));
         }
     }
 
