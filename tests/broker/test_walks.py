@@ -18,6 +18,18 @@ from odradek import Producer
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek_protocol.schemas.find_coordinator import FindCoordinatorRequest
 from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek_protocol.schemas.share_acknowledge import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+)
+from odradek_protocol.schemas.share_fetch import (
+    ShareFetchPartition,
+    ShareFetchRequest,
+    ShareFetchTopic,
+)
+from odradek_protocol.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
 from raw_client import RawClient
 from waiting import until
 from walks import EVERY_REQUEST, left_out, named
@@ -58,14 +70,14 @@ class Tracer:
             sys.setprofile(None)
             self._on = False
 
-    def check(self, walk: str, *, appends: bool = False) -> None:
-        """Check that the walk names the entered files, and that they are not too many. `appends`:
-        the request writes a record, which goes the way of Produce."""
+    def check(self, walk: str, *, then: str = "", files_max: int = FILES_MAX) -> None:
+        """Check that the walk names the entered files, and that they are not too many. `then`: the
+        walk on which the request goes on, of which files are not counted."""
         decided = {each for each in self.entered if not left_out(each)}
-        if appends:
-            decided -= named("Produce") - named(walk)
+        if then:
+            decided -= named(then) - named(walk)
         assert decided - named(walk) - named(EVERY_REQUEST) == set()
-        assert len(decided) <= FILES_MAX
+        assert len(decided) <= files_max
 
 
 @pytest.fixture
@@ -121,7 +133,7 @@ async def test_end_txn(tracer: Tracer, broker: RunningBroker, client: RawClient)
             with tracer.on():
                 await producer.commit_transaction()
                 await _all_readable(broker)
-    tracer.check("EndTxn", appends=True)
+    tracer.check("EndTxn", then="Produce")
     assert "coordinator/transactions/completion.py" in tracer.entered
 
 
@@ -142,5 +154,60 @@ async def test_join_group(tracer: Tracer, broker: RunningBroker, client: RawClie
     request.protocols[0].metadata = b"another"
     with tracer.on():
         assert (await client.call(request)).error_code == 0
-    tracer.check("JoinGroup (classic protocol)", appends=True)
+    tracer.check("JoinGroup (classic protocol)", then="Produce")
     assert "coordinator/groups/classic/join_phase.py" in tracer.entered
+
+
+async def test_share_fetch_and_share_acknowledge(
+    tracer: Tracer, broker: RunningBroker, client: RawClient
+) -> None:
+    await client.create_topic("t")
+    topic_id = broker.node.metadata.topic_id("t")
+    heartbeat = ShareGroupHeartbeatRequest(
+        group_id="g", member_id="m" * 22, member_epoch=0, subscribed_topic_names=["t"]
+    )
+    await client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
+    answer = await client.call(heartbeat)
+    while answer.error_code or not answer.assignment.topic_partitions:
+        await asyncio.sleep(0.01)
+        if answer.error_code == 0:
+            heartbeat.member_epoch = answer.member_epoch
+        answer = await client.call(heartbeat)
+
+    partition = ShareFetchPartition(partition_index=0)
+    fetch = ShareFetchRequest(
+        group_id="g",
+        member_id="m" * 22,
+        max_bytes=1 << 20,
+        max_records=1,
+        batch_size=1,
+        topics=[ShareFetchTopic(topic_id=topic_id, partitions=[partition])],
+    )
+    assert (await client.call(fetch)).error_code == 0
+    fetch.topics, fetch.max_wait_ms, fetch.min_bytes = [], 500, 1
+    async with Producer(bootstrap_servers=f"{broker.host}:{broker.port}") as producer:
+        for offset in range(2):
+            await producer.send_and_wait("t", b"record")
+            await _all_readable(broker)
+            fetch.share_session_epoch = 2 * offset + 1
+            with tracer.on():
+                answer = await client.call(fetch)
+            assert len(answer.responses[0].partitions[0].acquired_records) == 1
+            tracer.check("ShareFetch", then="Fetch")
+            assert "share/acquisition.py" in tracer.entered
+
+            batch = AcknowledgementBatch(
+                first_offset=offset, last_offset=offset, acknowledge_types=[1]
+            )
+            ended = AcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])
+            acknowledge = ShareAcknowledgeRequest(
+                group_id="g",
+                member_id="m" * 22,
+                share_session_epoch=2 * offset + 2,
+                topics=[AcknowledgeTopic(topic_id=topic_id, partitions=[ended])],
+            )
+            with tracer.on():
+                answer = await client.call(acknowledge)
+            assert answer.responses[0].partitions[0].error_code == 0
+            tracer.check("ShareAcknowledge", then="Produce", files_max=FILES_MAX + 1)
+            assert "share/led_partition.py" in tracer.entered
