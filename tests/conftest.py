@@ -52,8 +52,8 @@ _SPARK_UNIT = "tests/spark"
 _DOCUMENTS = "tests/cli/test_snippets.py"
 _TIDY = "tests/tidy"
 
-#: The folders whose tests mostly wait for processes, longest first.
-_SLOWEST_FOLDERS = ("cli", "interop", "adversity", "sim", "spark")
+#: The folders with the slowest modules, in the order in which they begin.
+_SLOWEST_FOLDERS = ("cli", "interop", "adversity", "sim", "spark", "protocol")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -16,9 +16,11 @@ import budget
 from odradek.simulation.faults import Fault
 
 SEEDS = range(1, 6)
+#: The seed whose traces are compared; a violation fails that test too.
+TRACED_SEED = 2
 #: Seeds of every workload, without violations. The short run tries the first one, and the rest
-#: behind it the others.
-_CLEAN_SEEDS = SEEDS[:1] if budget.is_short() else SEEDS[1:] if budget.is_rest() else SEEDS
+#: behind it the others but the traced one.
+_CLEAN_SEEDS = SEEDS[:1] if budget.is_short() else SEEDS[2:] if budget.is_rest() else SEEDS
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
@@ -41,7 +43,7 @@ def test_d10_a_seed_gives_the_same_trace_with_any_hash_seed() -> None:
     chosen = ["--workload", *workloads] if budget.is_short() else []
     running = [
         subprocess.Popen(
-            [sys.executable, *["-m", "tests.sim", "--seed", "2", "--trace", *chosen]],
+            [sys.executable, *["-m", "tests.sim", "--seed", str(TRACED_SEED), "--trace", *chosen]],
             env=os.environ | {"PYTHONHASHSEED": hash_seed},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -52,7 +54,7 @@ def test_d10_a_seed_gives_the_same_trace_with_any_hash_seed() -> None:
     assert [process.returncode for process in running] == [0, 0]
     assert len(traces) == 1
     out, _ = traces.pop()
-    assert all(f"== {workload}, seed 2".encode() in out for workload in workloads)
+    assert all(f"== {workload}, seed {TRACED_SEED}".encode() in out for workload in workloads)
     assert b"FAULT" in out
 
 
