@@ -189,8 +189,10 @@ def home_without_archive() -> Path | None:
         return None
     home = Path(tempfile.mkdtemp(prefix="odradek-spark-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
-    for folder in ("bin", "jars"):
-        (home / folder).symlink_to(spark / folder)
+    # `conf` too, in which users may have settings.
+    for entry in spark.iterdir():
+        if entry.name != "python":
+            (home / entry.name).symlink_to(entry)
     return home
 
 

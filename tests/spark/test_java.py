@@ -170,9 +170,28 @@ def same_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_home_without_the_archive_has_what_starts_java() -> None:
     home = spark.home_without_archive()
     assert home is not None
-    assert {each.name for each in home.iterdir()} == {"bin", "jars"}
     assert (home / "bin" / "spark-submit").is_file()
     assert list((home / "jars").glob("spark-core_*.jar"))
+    assert not list(home.glob("python/lib/*.zip"))
+
+
+@pytest.mark.usefixtures("same_interpreter")
+def test_the_home_without_the_archive_keeps_the_settings_of_users(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("pyspark", "py4j"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    for name in ("jars", "conf", "python"):
+        (tmp_path / "pyspark" / name).mkdir()
+    (tmp_path / "pyspark" / "conf" / "spark-defaults.conf").write_text("spark.ui.enabled true\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path)])
+    home = spark.home_without_archive()
+    assert home is not None
+    assert (home / "conf" / "spark-defaults.conf").read_text() == "spark.ui.enabled true\n"
+    assert not (home / "python").exists()
 
 
 @pytest.mark.usefixtures("same_interpreter")
