@@ -96,14 +96,26 @@ class RequestSender(Protocol):
 class NodeConnection:
     """The connection to one broker over one channel, and its last failure."""
 
-    __slots__ = ("connection", "failure", "failures", "refusal", "retry_at")
+    __slots__ = (
+        "begun_at",
+        "connection",
+        "failure",
+        "failures",
+        "refusal",
+        "requested",
+        "retry_at",
+    )
 
     def __init__(self) -> None:
         self.connection: BrokerConnection | None = None
         self.failures = 0
         self.failure = ""
         self.retry_at = 0.0
-        #: The last failed authentication, until the next try.
+        #: The time at which the last try began.
+        self.begun_at = 0.0
+        #: True while a try that `connect_soon` began has not succeeded.
+        self.requested = False
+        #: The failed authentication of such a try, until the next one.
         self.refusal: AuthenticationFailed | None = None
 
 
@@ -280,17 +292,12 @@ class Connections:
         """A ready connection, after the backoff if needed. Raises ConnectionLost, RequestTimedOut,
         AuthenticationFailed."""
         node = self._node(node_id, channel)
+        called_at = self._loop().time()
+        connection: BrokerConnection | None = None
         try:
             async with asyncio.timeout(max(timeout_ms, 0) / 1000):
-                while node.connection is None:
-                    wait = node.retry_at - self._loop().time()
-                    if wait <= 0:
-                        self._open(node_id, channel, node)
-                        break
-                    await asyncio.sleep(wait)
-                connection = node.connection
-                assert connection is not None
-                await asyncio.shield(connection.ready)
+                while connection is None:
+                    connection = await self._ready_or_refused(node_id, channel, node, called_at)
         except TimeoutError:
             raise RequestTimedOut(
                 f"no connection to {self._name(node_id)} within {timeout_ms:.0f} ms"
@@ -300,6 +307,27 @@ class Connections:
             raise type(error)(str(error), code=error.code) from None
         return connection
 
+    async def _ready_or_refused(
+        self, node_id: int, channel: Channel, node: NodeConnection, called_at: float
+    ) -> BrokerConnection | None:
+        """The connection when it is ready; None if a try was refused that began before the call."""
+        while node.connection is None:
+            wait = node.retry_at - self._loop().time()
+            if wait <= 0:
+                self._open(node_id, channel, node)
+                break
+            await asyncio.sleep(wait)
+        connection, begun_at = node.connection, node.begun_at
+        assert connection is not None
+        try:
+            await asyncio.shield(connection.ready)
+        except AuthenticationFailed:
+            if begun_at >= called_at:
+                raise
+            # That try has read the credentials before the call; they may have been replaced.
+            return None
+        return connection
+
     def connect_soon(
         self, node_id: int, on_ready: Callable[[], None], channel: Channel = "main"
     ) -> float | None:
@@ -307,8 +335,8 @@ class Connections:
         failed.
 
         Returns the seconds to wait if the backoff does not allow a connection yet: then nothing is
-        begun, and `on_ready` is not called. Raises the AuthenticationFailed of the last try, at
-        least once (C-75).
+        begun, and `on_ready` is not called. Raises the AuthenticationFailed of the last try that
+        this method began, at least once (C-75).
         """
         node = self._node(node_id, channel)
         connection = node.connection
@@ -322,6 +350,7 @@ class Connections:
             if wait > 0:
                 return wait
             connection = self._open(node_id, channel, node)
+            node.requested = True
         if not connection.ready.done():
             connection.ready.add_done_callback(lambda _: on_ready())
         elif not connection.is_ready:
@@ -347,14 +376,15 @@ class Connections:
             self._settings, self, self._loop(), (node_id, channel), address.host, address.port
         )
         node.connection = connection
-        node.refusal = None
+        node.begun_at = self._loop().time()
+        node.requested, node.refusal = False, None
         self.spawn(self._opening(node, connection))
         return connection
 
     async def _opening(self, node: NodeConnection, connection: BrokerConnection) -> None:
         await connection.open()
         if node.connection is connection and connection.state is ConnectionState.READY:
-            node.failures = 0
+            node.failures, node.requested = 0, False
         if connection.features_epoch >= max(self._features_epoch, 0):
             self.features, self._features_epoch = connection.features, connection.features_epoch
 
@@ -379,7 +409,7 @@ class Connections:
         node.connection = None
         node.failures += 1
         node.failure = reason
-        node.refusal = connection.refusal
+        node.refusal = connection.refusal if node.requested else None
         if connection.refusal is not None and self._login is not None:
             self._login.refused()
         node.retry_at = self._loop().time() + self._reconnect.delay_ms(node.failures) / 1000

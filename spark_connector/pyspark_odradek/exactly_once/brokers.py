@@ -172,12 +172,12 @@ class Brokers:
             log.warning("odradek: the broker cannot tell whether transactions are still open")
             return (Fate.OPEN,) * len(ids)
         for error in found.errors.values():
-            if error.retriable:
-                raise SinkError(
-                    f"odradek: it cannot be told what became of transactions: {error}"
-                ) from error
             if isinstance(error, UnsupportedByBroker):
                 return (Fate.OPEN,) * len(ids)
+            if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                raise SinkError(
+                    f"odradek: the outcome of transactions could not be looked up: {error}"
+                ) from error
         return tuple(
             fate_of(part, found.get(name))
             for part, name in zip(action.participants, ids, strict=True)

@@ -4,7 +4,9 @@ waiting for their timeout."""
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from odradek import Admin, Broker, Consumer, NewTopic, Producer
 from odradek_client.admin import UserScramCredentialUpsertion
 from odradek_client.errors import AuthenticationFailed, OdradekError
 from sasl_brokers import LISTENER, as_admin, as_user
+from waiting import until
 
 FOREVER_MS = 2**31 - 1
 MECHANISM = "SCRAM-SHA-256"
@@ -109,3 +112,33 @@ async def test_c75_calls_of_an_admin_fail_at_once(alice: Alice) -> None:
                     await admin.describe_topics("t")
                     await admin.list_offsets({("t", 0): -1})
                     await admin.describe_groups("g", raise_errors=False)
+
+
+async def test_c75_c77_calls_after_a_password_is_replaced_get_no_refusal_of_the_earlier_one(
+    alice: Alice, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The earlier password is refused while no call waits."""
+    caplog.set_level(logging.INFO, "odradek.client")
+    file = tmp_path / "secrets"
+    file.write_text("password=first\n")
+    settings = alice.settings | {"sasl_password": f"${{file:{file}:password}}"}
+    async with (
+        asyncio.timeout(60),
+        Admin(**settings) as admin,
+        Producer(**settings) as producer,
+    ):
+        await producer.send_and_wait("t", b"one")
+        await admin.describe_topics("t")
+        await alice.gets_another_password()
+        clients = (producer._network, admin._network)
+        await until(
+            lambda: all(
+                node.failures >= 2
+                for network in clients
+                for key, node in network._nodes.items()
+                if key[0] > 0
+            )
+        )
+        file.write_text("password=second\n")
+        await producer.send_and_wait("t", b"two")
+        await admin.describe_topics("t")
