@@ -31,8 +31,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from odradek_client.admin import Admin
+    from odradek_client.admin.results import Results
+    from odradek_client.errors import OdradekError
     from odradek_client.network.client import NetworkClient
     from odradek_client.structs import OffsetAndTimestamp
+    from odradek_protocol.errors import ErrorCode
 
 __all__ = [
     "DEFAULT_BOOTSTRAP",
@@ -51,6 +54,7 @@ __all__ = [
     "console",
     "end_plan",
     "end_with",
+    "errors_but",
     "offset_of",
     "open_admin",
     "print_rows",
@@ -269,6 +273,11 @@ def offset_of(found: OffsetAndTimestamp | None) -> int:
 def tell(text: str) -> None:
     """A line for people, on stderr."""
     typer.echo(text, err=True)
+
+
+def errors_but(code: ErrorCode, results: Results[Any, Any]) -> list[OdradekError]:
+    """The errors of results, without those of one code: of items deleted after they were listed."""
+    return [error for error in results.errors.values() if error.code is not code]
 
 
 def end_with(errors: Iterable[object]) -> None:

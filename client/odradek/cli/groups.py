@@ -17,6 +17,7 @@ from odradek.cli.common import (
     ClientSettings,
     cell,
     end_with,
+    errors_but,
     open_admin,
     print_table,
     run,
@@ -152,11 +153,13 @@ async def group_rows(
 ) -> tuple[list[dict[str, Any]], list[OdradekError]]:
     """A row for each group, with positions, lag and members; and the errors of the others."""
     from odradek_client.admin import LATEST
+    from odradek_protocol.errors import ErrorCode
 
     names = groups or [each.group_id for each in await admin.list_groups()]
     described = await admin.describe_groups(names, raise_errors=False)
-    # If all groups are described, one that was deleted meanwhile is no error.
-    errors = list(described.errors.values()) if groups else []
+    errors = list(described.errors.values())
+    if not groups:
+        errors = errors_but(ErrorCode.GROUP_ID_NOT_FOUND, described)
     found = [described[name] for name in dict.fromkeys(names) if name in described]
     committed = {each.group_id: await admin.list_group_offsets(each.group_id) for each in found}
     partitions = {tp for offsets in committed.values() for tp in offsets}

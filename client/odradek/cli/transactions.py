@@ -15,6 +15,7 @@ from odradek.cli.common import (
     Bootstrap,
     ClientSettings,
     end_with,
+    errors_but,
     open_admin,
     print_table,
     run,
@@ -81,26 +82,29 @@ def list_(
 ) -> None:
     """List all transactional ids, and how long their transactions have been open."""
 
-    async def main() -> list[dict[str, Any]]:
+    from odradek_protocol.errors import ErrorCode
+
+    async def main() -> tuple[list[dict[str, Any]], list[OdradekError]]:
         async with open_admin(bootstrap, setting) as admin:
             listed = await admin.list_transactions(
                 states=state or (), longer_than_ms=longer_than_ms
             )
-            # A transactional id that expired meanwhile is left out.
             ids = [each.transactional_id for each in listed]
             found = await admin.describe_transactions(ids, raise_errors=False)
-            return [_row(found[name]) for name in ids if name in found]
+            rows = [_row(found[name]) for name in ids if name in found]
+            return rows, errors_but(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, found)
 
-    rows = run(main())
+    rows, errors = run(main())
     if as_json:
         for row in rows:
             typer.echo(json.dumps(row))
-        return
-    names = ("transactional_id", "coordinator", "producer_id", "epoch", "state", "age_ms")
-    print_table(
-        ["TRANSACTIONAL-ID", "COORDINATOR", "PRODUCER-ID", "EPOCH", "STATE", "AGE-MS"],
-        [_cells(row, *names) for row in rows],
-    )
+    else:
+        names = ("transactional_id", "coordinator", "producer_id", "epoch", "state", "age_ms")
+        print_table(
+            ["TRANSACTIONAL-ID", "COORDINATOR", "PRODUCER-ID", "EPOCH", "STATE", "AGE-MS"],
+            [_cells(row, *names) for row in rows],
+        )
+    end_with(errors)
 
 
 @app.command()

@@ -94,6 +94,8 @@ async def find_state(
             state.add_problem(name, f"the source has no topic {name!r}{why}")
         elif copy in here:
             pairs |= _pairs(state, there[name], here[copy], given_up, planned=planned)
+        elif why := _reason(here.errors.get(copy)):
+            state.add_problem(name, f"the target does not describe topic {copy!r}{why}")
         elif copied:
             state.add_problem(
                 name,
@@ -101,8 +103,7 @@ async def find_state(
                 " deleted. Copy it with another --name",
             )
         elif not planned:
-            why = _reason(here.errors.get(copy))
-            state.add_problem(name, f"the target has no topic {copy!r}{why}")
+            state.add_problem(name, f"the target has no topic {copy!r}")
     await _compare_offsets(
         source, target, state, pairs, skip_deleted=skip_deleted, planned=planned, seen=seen
     )
