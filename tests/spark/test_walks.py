@@ -4,6 +4,7 @@ and no others."""
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -50,6 +51,18 @@ class Tracer:
             thread.run(self.on_loop(False))
 
 
+@pytest.fixture
+def no_other_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Clients of this test alone: those of other tests may ask brokers that are gone."""
+    monkeypatch.setattr(blocking, "_shared", None)
+    made = blocking.shared()
+    yield
+    for settings in list(made.networks._clients):
+        made.networks.discard(made.thread, settings)
+    made.thread.loop.call_soon_threadsafe(made.thread.loop.stop)
+
+
+@pytest.mark.usefixtures("no_other_clients")
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_task_that_reads_a_range_enters_the_files_of_its_walk_only(
     odradek_broker: SubprocessBroker, unique_topic: str, stream: bool
