@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 import budget
+import compiled_sources
 import live_brokers
 import record_codecs
 import written_directory
@@ -112,6 +113,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
     # The longest units first, so that the processes end together.
     items[:] = sorted(wanted, key=_rank)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile all sources once, if several processes will run the tests."""
+    if session.config.getoption("numprocesses", None):
+        compiled_sources.compile_all()
 
 
 @pytest.hookimpl(wrapper=True)
