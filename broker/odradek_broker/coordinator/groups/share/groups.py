@@ -198,11 +198,16 @@ class ShareGroups(ShareProtocol):
         topics = {topic_id: self._topics.topic_name(topic_id) or "" for topic_id in found}
         return StatesDecision(records, partitions, topics=topics, codes=codes)
 
+    def has_members(self, group_id: str) -> bool:
+        """True if this is a share group with members."""
+        group = self.groups.get(group_id)
+        return group is not None and bool(group.members)
+
     def deletion_of_states(self, group_id: str) -> StatesDecision:
         """The note that all states of a group without members are being deleted (H-28); empty if
-        there is no such share group, it has members, or no states."""
+        there is no such share group, or it has no states."""
         group = self.groups.get(group_id)
-        if group is None or group.members or group.states is None:
+        if group is None or group.states is None:
             return StatesDecision()
         note, doomed = states.deleting_all(group.states, self._topics)
         partitions = {

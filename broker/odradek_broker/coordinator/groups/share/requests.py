@@ -273,7 +273,12 @@ class ShareRequests:
         runtime, error = self._shards.find(group_id)
         if runtime is None or error is not _E.NONE:
             return Deferred.of(error)
-        decision = runtime.core.share.deletion_of_states(group_id)
+        share = runtime.core.share
+        if share.has_members(group_id):
+            # The members may leave before the group is looked at again; then it must not be
+            # deleted, for its states still exist.
+            return Deferred.of(_E.NON_EMPTY_GROUP)
+        decision = share.deletion_of_states(group_id)
         return self._delete_states(runtime, group_id, decision).map(
             lambda done: done if isinstance(done, ErrorCode) else _first_error(done)
         )

@@ -278,6 +278,23 @@ def test_h28_a_group_stays_while_its_states_cannot_be_deleted(world: ShareGroupW
     assert (world.listed(), stored(world)) == ([], set())
 
 
+def test_h28_a_member_that_leaves_during_a_deletion_leaves_no_states_behind(
+    world: ShareGroupWorld,
+) -> None:
+    world.share_join("m", ["topic"])
+    world.log.hold = True
+    world.ask("m", world.epoch("m"), topics=["topic", "other"])
+    deletion = world.groups.delete_group(GROUP)
+    world.ask("m", -1)
+    for _ in range(3):
+        world.log.flush()
+    world.log.hold = False
+    assert deletion.result() is E.NON_EMPTY_GROUP
+    assert [each.group_id for each in world.listed()] == [GROUP]
+    assert world.groups.delete_group(GROUP).result() is E.NONE
+    assert (world.listed(), stored(world)) == ([], set())
+
+
 def test_h29_an_empty_share_group_never_expires(world: ShareGroupWorld) -> None:
     world.share_join("m", ["topic"])
     world.beat("m", -1)
