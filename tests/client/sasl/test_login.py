@@ -140,7 +140,7 @@ async def test_c74_an_overloaded_token_endpoint_is_retried(endpoint: Endpoint) -
     assert await token(login(token_endpoint_url=endpoint.url, login_retry_backoff_ms=1)) == "one"
     endpoint.answers += [busy] * 100
     impatient = login(
-        token_endpoint_url=endpoint.url, login_retry_backoff_ms=1, login_retry_backoff_max_ms=20
+        token_endpoint_url=endpoint.url, login_retry_backoff_ms=1, login_retry_backoff_max_ms=500
     )
     with pytest.raises(AuthenticationFailed, match="answers 503 Service Unavailable"):
         await token(impatient)
