@@ -108,8 +108,8 @@ def uncommon(version: int) -> Iterator[FetchRequest]:
 
 @looped("version", VERSIONS)
 def test_d7_the_second_codec_leaves_other_fetch_requests_alone(version: int) -> None:
-    """It reads none of the first three, and others only with the same result: a long name, for
-    example, is encoded differently in some versions."""
+    """The second codec reads none of the first three requests, and others with the same result: a
+    long name, for example, is encoded differently in some versions."""
     for number, request in enumerate(uncommon(version)):
         read = check_one_fetch(memoryview(frame_of(request, version)))
         if number < 3:

@@ -78,7 +78,7 @@ def test_d10_an_unsynced_start_with_page_cache_is_caught() -> None:
 
 @pytest.mark.full
 def test_d10_a_deletion_under_an_open_transaction_is_reached_and_caught() -> None:
-    """One of a few seeds reaches it without any fault."""
+    """The deletion needs no fault: a few seeds are enough to reach it."""
     mutant = MUTANTS[
         "a last stable offset that stays behind when the records of its transaction are deleted"
     ]

@@ -310,7 +310,8 @@ class Connections:
     async def _ready_or_refused(
         self, node_id: int, channel: Channel, node: NodeConnection, called_at: float
     ) -> BrokerConnection | None:
-        """The connection when it is ready; None if a try was refused that began before the call."""
+        """The connection when it is ready; None if the broker refused a try that began before the
+        call."""
         while node.connection is None:
             wait = node.retry_at - self._loop().time()
             if wait <= 0:
@@ -324,7 +325,7 @@ class Connections:
         except AuthenticationFailed:
             if begun_at >= called_at:
                 raise
-            # That try has read the credentials before the call; they may have been replaced.
+            # The refused credentials were read before the call, and may have been replaced.
             return None
         return connection
 

@@ -631,7 +631,7 @@ def test_describe_configs_yields_to_other_requests_between_slices(
 def test_d11_describe_configs_stops_when_its_answer_is_too_large(
     monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
-    """It stops when the slices together exceed the limit, and not before."""
+    """The description stops when the slices together exceed the limit, and not before."""
     one = describe_configs.handle(FakeNode(), context(version), groups("g00000"))  # type: ignore[arg-type]
     assert isinstance(one, DescribeConfigsResponse)
     one_bytes = len(codec.encode_bytes(one, version))

@@ -275,8 +275,8 @@ class ShareRequests:
             return Deferred.of(error)
         share = runtime.core.share
         if share.has_members(group_id):
-            # The members may leave before the group is looked at again; then it must not be
-            # deleted, for its states still exist.
+            # If its members left before the next step, the group would be deleted, and its states
+            # would stay.
             return Deferred.of(_E.NON_EMPTY_GROUP)
         decision = share.deletion_of_states(group_id)
         return self._delete_states(runtime, group_id, decision).map(
