@@ -22,7 +22,13 @@ def restore_logging() -> Iterator[None]:
     handlers, level = list(root.handlers), root.level
     for handler in handlers:
         root.removeHandler(handler)
+    # A client that an earlier test left in a thread still logs failed connections.
+    client, ignore = logging.getLogger("odradek.client"), logging.NullHandler()
+    client.addHandler(ignore)
+    client.propagate = False
     yield
+    client.propagate = True
+    client.removeHandler(ignore)
     for handler in list(root.handlers):
         root.removeHandler(handler)
         handler.close()
