@@ -1,25 +1,59 @@
-"""ShareAcknowledge (key 79): acknowledge acquired records of a share group (rules H-185, H-188)."""
+"""ShareAcknowledge (key 79): acknowledge acquired records of a share group (rules H-185, H-188).
+
+A ShareFetch (`share_fetch.py`) is checked here too, has its acknowledgements carried out here, and
+names leaders in its answer as ShareAcknowledge does.
+"""
 
 from __future__ import annotations
 
-from odradek_broker.deferred import Deferred
-from odradek_broker.handlers.share_fetch import (
-    Outcomes,
-    ShareParts,
-    acknowledge,
-    name_leader,
-    refusal,
-)
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from odradek_broker.deferred import Deferred, gather
+from odradek_broker.handlers._parts import PartitionAndMetadataParts
 from odradek_broker.request import RequestContext
-from odradek_broker.share.sessions import FINAL_EPOCH, AskedPartition
+from odradek_broker.security.authorizer import Operation, denied_topics, group
+from odradek_broker.share.manager import Outcome, SharePartitions
+from odradek_broker.share.sessions import FINAL_EPOCH, AskedPartition, ShareSessions
+from odradek_broker.share.share_partition import Acknowledgement, AcknowledgeType
+from odradek_broker.share_state import ShareKey
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.share_acknowledge import (
+    RENEW_SINCE,
     AcknowledgedPartition,
     NodeEndpoint,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
 )
+
+_E = ErrorCode
+_MEMBER_ID_MAX = 36
+#: The errors with which the answer names the leader.
+_NAMES_LEADER = frozenset({_E.NOT_LEADER_OR_FOLLOWER, _E.FENCED_LEADER_EPOCH})
+
+
+class ShareParts(PartitionAndMetadataParts, Protocol):
+    """The share partitions, the share sessions, and the parts that both use."""
+
+    @property
+    def share_partitions(self) -> SharePartitions: ...
+    @property
+    def share_sessions(self) -> ShareSessions: ...
+    def advertised(self, listener: str = "") -> tuple[str, int]: ...
+
+
+class AcknowledgedRange(Protocol):
+    """A range of offsets with its acknowledgement, in either request."""
+
+    first_offset: int
+    last_offset: int
+    acknowledge_types: list[int]
+
+
+#: The acknowledgements of a request, by partition.
+Acknowledged = Mapping[AskedPartition, Sequence[AcknowledgedRange]]
+Outcomes = dict[AskedPartition, Outcome]
 
 
 def handle(
@@ -29,9 +63,9 @@ def handle(
     group_id, member_id = request.group_id or "", request.member_id or ""
     epoch = request.share_session_epoch
     error = refusal(node, context, request.group_id, request.member_id)
-    if error is ErrorCode.NONE:
+    if error is _E.NONE:
         error = node.share_sessions.acknowledging(group_id, member_id, epoch)
-    if error is not ErrorCode.NONE:
+    if error is not _E.NONE:
         return ShareAcknowledgeResponse(error_code=error)
     acknowledged = {
         AskedPartition(topic.topic_id, each.partition_index): each.acknowledgement_batches
@@ -70,3 +104,117 @@ def handle(
     return acknowledge(
         node, context, group_id, member_id, acknowledged, renews=request.is_renew_ack
     ).map(answer)
+
+
+def refusal(
+    node: ShareParts, context: RequestContext, group_id: str | None, member_id: str | None
+) -> ErrorCode:
+    """The error that answers the whole request, or NONE (H-187)."""
+    if node.metadata.share_groups_off:
+        node.share_sessions.clear()
+        return _E.UNSUPPORTED_VERSION
+    if group_id is None:
+        return _E.INVALID_REQUEST
+    if not node.authorizer.allows(context, Operation.READ, group(group_id)):
+        return _E.GROUP_AUTHORIZATION_FAILED
+    if not member_id or len(member_id) > _MEMBER_ID_MAX:
+        return _E.INVALID_REQUEST
+    return _E.NONE
+
+
+def unreadable_topics(
+    node: ShareParts, context: RequestContext, names: Iterable[str | None]
+) -> Collection[str]:
+    """The topics that the client may not read."""
+    known = dict.fromkeys(name for name in names if name is not None)
+    return denied_topics(node.authorizer, context, Operation.READ, known)
+
+
+def acknowledge(
+    node: ShareParts,
+    context: RequestContext,
+    group_id: str,
+    member_id: str,
+    acknowledged: Acknowledged,
+    *,
+    renews: bool,
+) -> Deferred[Outcomes]:
+    """Carry out the acknowledgements of a request, each partition for itself (H-188)."""
+    metadata = node.metadata
+    names = {each: metadata.topic_name(each.topic_id) for each in acknowledged}
+    denied = unreadable_topics(node, context, names.values())
+    outcomes: Outcomes = {}
+    without: Outcomes = {}
+    begun: dict[AskedPartition, Deferred[Outcome]] = {}
+    for each, ranges in acknowledged.items():
+        name = names[each]
+        if name is None:
+            outcomes[each] = Outcome(_E.UNKNOWN_TOPIC_ID)
+        elif not _sound(ranges, context.api_version, renews=renews):
+            outcomes[each] = Outcome(_E.INVALID_REQUEST)
+        elif name in denied:
+            outcomes[each] = Outcome(_E.TOPIC_AUTHORIZATION_FAILED)
+        elif metadata.leader_of(name, each.partition) is None:
+            outcomes[each] = Outcome(_E.UNKNOWN_TOPIC_OR_PARTITION)
+        elif not ranges:
+            without[each] = Outcome()
+        else:
+            begun[each] = node.share_partitions.acknowledge(
+                ShareKey(group_id, *each),
+                member_id,
+                [
+                    Acknowledgement(own.first_offset, own.last_offset, own.acknowledge_types)
+                    for own in ranges
+                ],
+            )
+    if not begun:
+        # Partitions without acknowledgements appear only beside others, as in Kafka.
+        return Deferred.of(outcomes)
+
+    def ended(found: list[Outcome]) -> Outcomes:
+        results = dict(zip(begun, found, strict=True))
+        failed = [each for each, result in results.items() if result.error is not _E.NONE]
+        node.share_partitions.statistics.acknowledgements_answered(
+            [names[each] or "" for each in results], [names[each] or "" for each in failed]
+        )
+        return {**results, **outcomes, **without}
+
+    return gather(list(begun.values())).map(ended)
+
+
+def _sound(ranges: Sequence[AcknowledgedRange], version: int, *, renews: bool) -> bool:
+    """True if the acknowledgements of a partition are in order and of known types."""
+    highest = AcknowledgeType.RENEW if version >= RENEW_SINCE else AcknowledgeType.REJECT
+    end = -1
+    for each in ranges:
+        types = each.acknowledge_types
+        length = each.last_offset - each.first_offset + 1
+        if length <= 0 or each.first_offset < end or len(types) not in (1, length):
+            return False
+        if min(types) < AcknowledgeType.GAP or max(types) > highest:
+            return False
+        if AcknowledgeType.RENEW in types and not renews:
+            return False
+        end = each.last_offset
+    return True
+
+
+class Leader(Protocol):
+    """The leader in an answer."""
+
+    leader_id: int
+    leader_epoch: int
+
+
+def name_leader(node: ShareParts, leader: Leader, error: int, each: AskedPartition) -> bool:
+    """Name the leader of a partition after an error that means that this broker does not lead it.
+    True if the answer needs the leader's address (H-191)."""
+    if error not in _NAMES_LEADER:
+        return False
+    name = node.metadata.topic_name(each.topic_id) or ""
+    leader_id = node.metadata.leader_of(name, each.partition)
+    if leader_id is None:
+        return False
+    leader.leader_id = leader_id
+    leader.leader_epoch = node.metadata.leader_epoch_of(name, each.partition)
+    return True

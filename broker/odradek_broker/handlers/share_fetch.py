@@ -2,41 +2,42 @@
 
 The partitions come from the share session (`share/sessions.py`), the fetch itself is in
 `share/fetching.py`, and its wait in `fetch/parked.py`. Acknowledgements in the same request are
-carried out first, and have errors of their own. ShareAcknowledge (`share_acknowledge.py`) has the
-checks, the acknowledgements and the leaders in its answer from here.
+carried out first, and have errors of their own. They are in `share_acknowledge.py`, with what the
+two requests have in common: the checks, and the leaders in the answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 from odradek_broker.config.broker import BrokerConfig
-from odradek_broker.deferred import Deferred, gather
+from odradek_broker.deferred import Deferred
 from odradek_broker.fetch.parked import ParkedFetches
-from odradek_broker.handlers._parts import PartitionAndMetadataParts
+from odradek_broker.handlers.share_acknowledge import (
+    Outcomes,
+    ShareParts,
+    acknowledge,
+    name_leader,
+    refusal,
+    unreadable_topics,
+)
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.platform.seams import Scheduler
 from odradek_broker.quotas.managers import QuotaManagers
 from odradek_broker.request import RequestContext
-from odradek_broker.security.authorizer import Operation, denied_topics, group
 from odradek_broker.share.acquisition import Limits
 from odradek_broker.share.events import SessionBegan
 from odradek_broker.share.fetching import Answers, ShareFetch, ShareFetched
-from odradek_broker.share.manager import Outcome, SharePartitions
 from odradek_broker.share.sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     AskedPartition,
     SessionPartition,
     SharePlan,
-    ShareSessions,
 )
-from odradek_broker.share.share_partition import Acknowledgement, AcknowledgeType
-from odradek_broker.share_state import ShareKey
 from odradek_protocol import codec
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.schemas.share_acknowledge import RENEW_SINCE
 from odradek_protocol.schemas.share_fetch import (
     AcquiredRecords,
     NodeEndpoint,
@@ -49,32 +50,7 @@ from odradek_protocol.schemas.share_fetch import (
 _E = ErrorCode
 #: ShareAcquireMode: MaxRecords is exact (KIP-1206).
 _RECORD_LIMIT = 1
-_MEMBER_ID_MAX = 36
-#: The errors with which the answer names the leader.
-_NAMES_LEADER = frozenset({_E.NOT_LEADER_OR_FOLLOWER, _E.FENCED_LEADER_EPOCH})
-
-
-class ShareParts(PartitionAndMetadataParts, Protocol):
-    """The share partitions, the share sessions, and the parts that both use."""
-
-    @property
-    def share_partitions(self) -> SharePartitions: ...
-    @property
-    def share_sessions(self) -> ShareSessions: ...
-    def advertised(self, listener: str = "") -> tuple[str, int]: ...
-
-
-class AcknowledgedRange(Protocol):
-    """A range of offsets with its acknowledgement, in either request."""
-
-    first_offset: int
-    last_offset: int
-    acknowledge_types: list[int]
-
-
-#: The acknowledgements of a request, by partition.
-Acknowledged = Mapping[AskedPartition, Sequence[AcknowledgedRange]]
-Outcomes = dict[AskedPartition, Outcome]
+#: Makes the response from the records and the outcomes.
 _Make = Callable[[Answers, Outcomes], ShareFetchResponse]
 
 
@@ -307,120 +283,3 @@ def _group(
         ShareFetchableTopicResponse(topic_id=topic_id, partitions=own)
         for topic_id, own in topics.items()
     ]
-
-
-# --- Of both requests ---
-
-
-def refusal(
-    node: ShareParts, context: RequestContext, group_id: str | None, member_id: str | None
-) -> ErrorCode:
-    """The error that answers the whole request, or NONE (H-187)."""
-    if node.metadata.share_groups_off:
-        node.share_sessions.clear()
-        return _E.UNSUPPORTED_VERSION
-    if group_id is None:
-        return _E.INVALID_REQUEST
-    if not node.authorizer.allows(context, Operation.READ, group(group_id)):
-        return _E.GROUP_AUTHORIZATION_FAILED
-    if not member_id or len(member_id) > _MEMBER_ID_MAX:
-        return _E.INVALID_REQUEST
-    return _E.NONE
-
-
-def unreadable_topics(
-    node: ShareParts, context: RequestContext, names: Iterable[str | None]
-) -> Collection[str]:
-    """The topics that the client may not read."""
-    known = dict.fromkeys(name for name in names if name is not None)
-    return denied_topics(node.authorizer, context, Operation.READ, known)
-
-
-def acknowledge(
-    node: ShareParts,
-    context: RequestContext,
-    group_id: str,
-    member_id: str,
-    acknowledged: Acknowledged,
-    *,
-    renews: bool,
-) -> Deferred[Outcomes]:
-    """Carry out the acknowledgements of a request, each partition for itself (H-188)."""
-    metadata = node.metadata
-    names = {each: metadata.topic_name(each.topic_id) for each in acknowledged}
-    denied = unreadable_topics(node, context, names.values())
-    outcomes: Outcomes = {}
-    without: Outcomes = {}
-    begun: dict[AskedPartition, Deferred[Outcome]] = {}
-    for each, ranges in acknowledged.items():
-        name = names[each]
-        if name is None:
-            outcomes[each] = Outcome(_E.UNKNOWN_TOPIC_ID)
-        elif not _sound(ranges, context.api_version, renews=renews):
-            outcomes[each] = Outcome(_E.INVALID_REQUEST)
-        elif name in denied:
-            outcomes[each] = Outcome(_E.TOPIC_AUTHORIZATION_FAILED)
-        elif metadata.leader_of(name, each.partition) is None:
-            outcomes[each] = Outcome(_E.UNKNOWN_TOPIC_OR_PARTITION)
-        elif not ranges:
-            without[each] = Outcome()
-        else:
-            begun[each] = node.share_partitions.acknowledge(
-                ShareKey(group_id, *each),
-                member_id,
-                [
-                    Acknowledgement(own.first_offset, own.last_offset, own.acknowledge_types)
-                    for own in ranges
-                ],
-            )
-    if not begun:
-        # Partitions without acknowledgements appear only beside others, as in Kafka.
-        return Deferred.of(outcomes)
-
-    def ended(found: list[Outcome]) -> Outcomes:
-        results = dict(zip(begun, found, strict=True))
-        failed = [each for each, result in results.items() if result.error is not _E.NONE]
-        node.share_partitions.statistics.acknowledgements_answered(
-            [names[each] or "" for each in results], [names[each] or "" for each in failed]
-        )
-        return {**results, **outcomes, **without}
-
-    return gather(list(begun.values())).map(ended)
-
-
-def _sound(ranges: Sequence[AcknowledgedRange], version: int, *, renews: bool) -> bool:
-    """True if the acknowledgements of a partition are in order and of known types."""
-    highest = AcknowledgeType.RENEW if version >= RENEW_SINCE else AcknowledgeType.REJECT
-    end = -1
-    for each in ranges:
-        types = each.acknowledge_types
-        length = each.last_offset - each.first_offset + 1
-        if length <= 0 or each.first_offset < end or len(types) not in (1, length):
-            return False
-        if min(types) < AcknowledgeType.GAP or max(types) > highest:
-            return False
-        if AcknowledgeType.RENEW in types and not renews:
-            return False
-        end = each.last_offset
-    return True
-
-
-class Leader(Protocol):
-    """The leader in an answer."""
-
-    leader_id: int
-    leader_epoch: int
-
-
-def name_leader(node: ShareParts, leader: Leader, error: int, each: AskedPartition) -> bool:
-    """Name the leader of a partition after an error that means that this broker does not lead it.
-    True if the answer needs the leader's address (H-191)."""
-    if error not in _NAMES_LEADER:
-        return False
-    name = node.metadata.topic_name(each.topic_id) or ""
-    leader_id = node.metadata.leader_of(name, each.partition)
-    if leader_id is None:
-        return False
-    leader.leader_id = leader_id
-    leader.leader_epoch = node.metadata.leader_epoch_of(name, each.partition)
-    return True
