@@ -69,8 +69,9 @@ class ShareStatesInMemory:
             self.flush()
         return deferred
 
-    def flush(self) -> None:
-        """Carry out and answer the calls that wait."""
-        waiting, self.waiting = self.waiting, []
+    def flush(self, calls: int | None = None) -> None:
+        """Carry out and answer the calls that wait, or the oldest of them."""
+        waiting = self.waiting[:calls]
+        del self.waiting[:calls]
         for run in waiting:
             run()

@@ -120,6 +120,9 @@ class ShareGroup(ModernGroup[ShareMember, Partitions]):
     states_changed_ms: int = 0
     #: The number of records that were applied.
     changes: int = 0
+    #: `changes` when the note of the topic's deletion was applied, for topics in `states`: an
+    #: answer to what was requested before says nothing any more.
+    deleted_at: dict[bytes, int] = field(default_factory=dict)
     #: `changes`, and the version of the cluster's topics, when nothing was left to be done for the
     #: group: while both are the same, heartbeats of members need not look.
     steady_at: tuple[int, int] | None = None
@@ -151,12 +154,28 @@ class ShareGroup(ModernGroup[ShareMember, Partitions]):
         """Apply the share partitions that have a state; None: there are none any more."""
         if value is None:
             self.states = None
-        else:
-            self.states = StatePartitions(
-                _state_topics(value.initializing_topics),
-                _state_topics(value.initialized_topics),
-                {topic.topic_id: topic.topic_name for topic in value.deleting_topics},
-            )
+            self.deleted_at.clear()
+            return
+        before = self.states or StatePartitions()
+        self.states = StatePartitions(
+            _state_topics(value.initializing_topics),
+            _state_topics(value.initialized_topics),
+            {topic.topic_id: topic.topic_name for topic in value.deleting_topics},
+        )
+        begun = self.states.deleting.keys() - before.deleting.keys()
+        marks = {**self.deleted_at, **dict.fromkeys(begun, self.changes)}
+        known = self.states.topic_ids
+        self.deleted_at = {each: mark for each, mark in marks.items() if each in known}
+
+    def is_without_states(self, noted_at: int) -> bool:
+        """True if all states are gone when those are whose deletion was noted up to then, in
+        `changes`."""
+        noted = self.states or StatePartitions()
+        return (
+            not noted.initializing
+            and not noted.initialized
+            and all(self.deleted_at[each] <= noted_at for each in noted.deleting)
+        )
 
 
 def _state_topics(infos: list[StatePartitionsInfo]) -> StateTopics:

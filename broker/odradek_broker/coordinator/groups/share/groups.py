@@ -18,7 +18,6 @@ from odradek_broker.coordinator.groups.share.assignor import ASSIGNOR_NAME
 from odradek_broker.coordinator.groups.share.group import (
     ShareGroup,
     ShareMember,
-    StatePartitions,
     StateTopic,
 )
 from odradek_broker.coordinator.groups.share.heartbeat import (
@@ -43,7 +42,8 @@ class StatesDecision:
     the states are to be deleted.
 
     `topics`: the names of the topics whose states are to be deleted. `codes`: the errors of topics
-    that the request names in vain, by name.
+    that the request names in vain, by name. `asked_at`, `noted_at`: the group's `changes` before
+    and after the records.
     """
 
     records: list[Record] = field(default_factory=list)
@@ -51,6 +51,11 @@ class StatesDecision:
     state_epoch: int = 0
     topics: Mapping[bytes, str] = field(default_factory=dict)
     codes: Mapping[str, ErrorCode] = field(default_factory=dict)
+    asked_at: int = 0
+
+    @property
+    def noted_at(self) -> int:
+        return self.asked_at + len(self.records)
 
 
 class ShareGroups(ShareProtocol):
@@ -72,17 +77,30 @@ class ShareGroups(ShareProtocol):
     # --- States ---
 
     def initialized(
-        self, group_id: str, partitions: Partitions, failed: Partitions, now: Instant
+        self,
+        asked: states.Initialization,
+        partitions: Partitions,
+        failed: Partitions,
+        now: Instant,
     ) -> list[Record]:
         """The note that states exist, and that those of `failed` could not be made (H-23); nothing
-        if the group is gone."""
+        if the group is gone, or about states whose deletion was noted since they were asked
+        for."""
         self._monotonic_ms = now.monotonic_ms
-        group = self.groups.get(group_id)
-        if group is None:
+        group = self.groups.get(asked.group_id)
+        if group is None or group.states is None:
             return []
-        note = states.initialized(group.states or StatePartitions(), partitions, self._topics)
-        note = states.not_initialized(note, failed)
-        return [make.states_record(group_id, note)] if note != group.states else []
+        made, unmade = (
+            {
+                topic_id: indexes
+                for topic_id, indexes in answered.items()
+                if group.deleted_at.get(topic_id, 0) <= asked.asked_at
+            }
+            for answered in (partitions, failed)
+        )
+        note = states.initialized(group.states, made, self._topics)
+        note = states.not_initialized(note, unmade)
+        return [make.states_record(asked.group_id, note)] if note != group.states else []
 
     def deleted(self, group_id: str, topic_ids: Collection[bytes], now: Instant) -> list[Record]:
         """The note that the states of topics are gone (H-26)."""
@@ -169,7 +187,7 @@ class ShareGroups(ShareProtocol):
         if not noted:
             return StatesDecision()
         record = make.states_record(group_id, states.initializing(group.states, noted))
-        return StatesDecision([record], partitions, group.epoch)
+        return StatesDecision([record], partitions, group.epoch, asked_at=group.changes)
 
     def offset_deletion(self, group_id: str, names: Collection[str]) -> StatesDecision:
         """The note that the states of topics are being deleted (H-26); empty if the group never
@@ -207,15 +225,26 @@ class ShareGroups(ShareProtocol):
         """The note that all states of a group without members are being deleted (H-28); empty if
         there is no such share group, or it has no states."""
         group = self.groups.get(group_id)
-        if group is None or group.states is None:
+        if group is None:
             return StatesDecision()
+        if group.states is None:
+            return StatesDecision(asked_at=group.changes)
         note, doomed = states.deleting_all(group.states, self._topics)
         partitions = {
             (topic_id, index): 0
             for topic_id, topic in doomed.items()
             for index in sorted(topic.partitions)
         }
-        return StatesDecision([make.states_record(group_id, note)], partitions)
+        record = make.states_record(group_id, note)
+        return StatesDecision([record], partitions, asked_at=group.changes)
+
+    def deletion_error(self, group_id: str, deletion: StatesDecision) -> ErrorCode:
+        """The error that forbids the deletion of a group whose states were deleted: others may have
+        been requested meanwhile, by a member that has left again or by an administrator (H-28)."""
+        group = self.groups.get(group_id)
+        if group is None or group.is_without_states(deletion.noted_at):
+            return ErrorCode.NONE
+        return ErrorCode.NON_EMPTY_GROUP
 
 
 def _check_empty(group: ShareGroup) -> None:

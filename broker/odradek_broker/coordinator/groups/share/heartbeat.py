@@ -234,6 +234,7 @@ class ShareProtocol(
         records.append(make.states_record(group.group_id, initializing(group.states, missing)))
         return Initialization(
             group.group_id,
+            group.changes,
             epoch,
             {
                 (topic_id, index): NO_OFFSET

@@ -144,7 +144,7 @@ class ShareRequests:
                     error=error.name,
                 )
             made = results if error is _E.NONE else {}
-            self._note_initialized(wanted.group_id, made, results)
+            self._note_initialized(wanted, made, results)
 
         self._make_states(wanted).then(initialized)
 
@@ -156,14 +156,14 @@ class ShareRequests:
         return self._states.initialize_all(wanted.state_epoch, offsets).map(_by_partition)
 
     def _note_initialized(
-        self, group_id: str, made: Collection[Partition], asked: Collection[Partition]
+        self, asked: Initialization, made: Collection[Partition], answered: Collection[Partition]
     ) -> Deferred[ErrorCode]:
         """Note which of the states that were asked for exist (H-23)."""
-        failed = [partition for partition in asked if partition not in made]
+        failed = [partition for partition in answered if partition not in made]
         return self._note(
-            group_id,
+            asked.group_id,
             lambda shard, now: shard.share.initialized(
-                group_id, _by_topic(made), _by_topic(failed), now
+                asked, _by_topic(made), _by_topic(failed), now
             ),
         )
 
@@ -223,14 +223,16 @@ class ShareRequests:
             decision = runtime.core.share.alteration(group_id, offsets)
         except Refusal as refusal:
             return Deferred.of(AlteredOffsets(refusal.error, refusal.message))
-        wanted = Initialization(group_id, decision.state_epoch, decision.partitions)
+        wanted = Initialization(
+            group_id, decision.asked_at, decision.state_epoch, decision.partitions
+        )
 
         def noted(results: Results) -> Deferred[AlteredOffsets]:
             altered = AlteredOffsets(results=results)
             if not results:
                 return Deferred.of(altered)
             made = {partition for partition, result in results.items() if not result.error}
-            note = self._note_initialized(group_id, made, results)
+            note = self._note_initialized(wanted, made, results)
             return note.map(lambda error: AlteredOffsets(error) if error else altered)
 
         return runtime.write(decision.records, _E.NONE, _identity).bind(
@@ -269,7 +271,7 @@ class ShareRequests:
 
     def delete_all_states(self, group_id: str) -> Deferred[ErrorCode]:
         """Delete all states of a group without members, before the group itself is deleted
-        (H-28); nothing is done for another group."""
+        (H-28); nothing is done for another group. An error if the group must not be deleted."""
         runtime, error = self._shards.find(group_id)
         if runtime is None or error is not _E.NONE:
             return Deferred.of(error)
@@ -279,9 +281,16 @@ class ShareRequests:
             # would stay.
             return Deferred.of(_E.NON_EMPTY_GROUP)
         decision = share.deletion_of_states(group_id)
-        return self._delete_states(runtime, group_id, decision).map(
-            lambda done: done if isinstance(done, ErrorCode) else _first_error(done)
-        )
+
+        def deleted(done: Results | ErrorCode) -> ErrorCode:
+            error = done if isinstance(done, ErrorCode) else _first_error(done)
+            if error:
+                return error
+            # The shard may have been loaded again.
+            now, error = self._shards.find(group_id)
+            return error if now is None else now.core.share.deletion_error(group_id, decision)
+
+        return self._delete_states(runtime, group_id, decision).map(deleted)
 
     def forget_missing_topics(self) -> Deferred[None]:
         """Delete the notes about topics that do not exist any more (H-27), as far as the disk

@@ -28,9 +28,11 @@ INITIALIZE_RETRY_MS = 30_000
 
 class Initialization(NamedTuple):
     """States that the share coordinator is to make: (topic id, index) to the start offset, which is
-    -1 for one that the leader of the partition shall find out."""
+    -1 for one that the leader of the partition shall find out. `asked_at`: the group's `changes`
+    before the note."""
 
     group_id: str
+    asked_at: int
     state_epoch: int
     offsets: Mapping[tuple[bytes, int], int]
 
@@ -106,11 +108,12 @@ def initializing(before: StatePartitions | None, added: StateTopics) -> StatePar
 
 
 def initialized(before: StatePartitions, partitions: Partitions, topics: Topics) -> StatePartitions:
-    """The note that states exist (H-23), except those of topics that were deleted meanwhile."""
+    """The note that states exist (H-23), except those that are not noted as initializing any more,
+    and those of topics that were deleted meanwhile."""
     made = {
-        topic_id: StateTopic(name, indexes)
+        topic_id: StateTopic(name, indexes & before.initializing[topic_id].partitions)
         for topic_id, indexes in partitions.items()
-        if (name := topics.topic_name(topic_id)) is not None
+        if topic_id in before.initializing and (name := topics.topic_name(topic_id)) is not None
     }
     return replace(
         before,

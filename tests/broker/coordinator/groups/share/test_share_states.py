@@ -113,6 +113,39 @@ def test_h23_states_of_a_deleted_group_are_not_recorded(world: ShareGroupWorld) 
     world.share_states.hold = False
     assert world.groups.delete_group(GROUP).result() is E.NONE
     assert world.groups.share_group(GROUP) is None
+    assert stored(world) == set()
+
+
+def test_h23_states_that_are_already_being_deleted_are_not_recorded(
+    world: ShareGroupWorld,
+) -> None:
+    world.share_states.hold = True
+    world.beat("m", 0, topics=["topic"])
+    world.beat("m", -1)
+    deletion = world.groups.delete_group(GROUP)
+    world.share_states.flush(10)
+    assert states(world) == StatePartitions(deleting={T: "topic"})
+    world.share_states.flush()
+    assert deletion.result() is E.NONE
+
+
+@pytest.mark.parametrize("refuse", [E.NONE, E.COORDINATOR_NOT_AVAILABLE])
+def test_h23_an_answer_from_before_a_deletion_says_nothing_about_states_requested_since(
+    world: ShareGroupWorld, refuse: E
+) -> None:
+    world.share_states.hold = True
+    world.beat("m", 0, topics=["topic"])
+    world.beat("m", -1)
+    deletion = world.groups.delete_group(GROUP)
+    world.beat("m", 0, topics=["topic"])
+    world.share_states.refuse = refuse
+    world.share_states.flush(10)
+    assert states(world) == StatePartitions(initializing={T: StateTopic("topic", ALL)})
+    world.share_states.refuse = E.NONE
+    world.share_states.flush()
+    assert deletion.result() is E.NON_EMPTY_GROUP
+    assert states(world) == StatePartitions(initialized={T: StateTopic("topic", ALL)})
+    assert len(stored(world)) == 10
 
 
 def test_h24_offsets_of_share_partitions_are_described(world: ShareGroupWorld) -> None:
@@ -293,6 +326,68 @@ def test_h28_a_member_that_leaves_during_a_deletion_leaves_no_states_behind(
     assert [each.group_id for each in world.listed()] == [GROUP]
     assert world.groups.delete_group(GROUP).result() is E.NONE
     assert (world.listed(), stored(world)) == ([], set())
+
+
+@pytest.mark.parametrize("topic", ["topic", "other"])
+@pytest.mark.parametrize("answered_first", [0, 10, 20])
+def test_h28_states_requested_during_a_deletion_keep_the_group(
+    world: ShareGroupWorld, topic: str, answered_first: int
+) -> None:
+    world.share_join("m", ["topic"])
+    world.beat("m", -1)
+    world.share_states.hold = True
+    deletion = world.groups.delete_group(GROUP)
+    world.beat("n", 0, topics=[topic])
+    world.share_states.flush(answered_first)
+    world.beat("n", -1)
+    world.share_states.flush()
+    world.share_states.hold = False
+    assert deletion.result() is E.NON_EMPTY_GROUP
+    assert [each.group_id for each in world.listed()] == [GROUP]
+    assert len(stored(world)) == 10
+    assert world.groups.delete_group(GROUP).result() is E.NONE
+    assert (world.listed(), stored(world)) == ([], set())
+
+
+def test_h28_start_offsets_altered_during_a_deletion_keep_the_group(
+    world: ShareGroupWorld,
+) -> None:
+    world.share_join("m", ["topic"])
+    world.beat("m", -1)
+    world.share_states.hold = True
+    deletion = world.groups.delete_group(GROUP)
+    altered = world.groups.share.alter_offsets(GROUP, {"topic": {3: 7}})
+    world.share_states.flush()
+    assert (deletion.result(), altered.result().error) == (E.NON_EMPTY_GROUP, E.NONE)
+    assert stored(world) == {(T, 3)}
+
+
+def test_h28_states_deleted_a_second_time_during_a_deletion_keep_the_group(
+    world: ShareGroupWorld,
+) -> None:
+    world.share_join("m", ["topic"])
+    world.beat("m", -1)
+    world.share_states.hold = True
+    deletion = world.groups.delete_group(GROUP)
+    world.beat("n", 0, topics=["topic"])
+    world.beat("n", -1)
+    second = world.groups.delete_group(GROUP)
+    world.share_states.flush(20)
+    assert deletion.result() is E.NON_EMPTY_GROUP
+    world.share_states.flush()
+    assert second.result() is E.NONE
+    assert (world.listed(), stored(world)) == ([], set())
+
+
+def test_h28_of_two_deletions_at_the_same_time_one_finds_no_group(
+    world: ShareGroupWorld,
+) -> None:
+    world.share_join("m", ["topic"])
+    world.beat("m", -1)
+    world.share_states.hold = True
+    deletions = [world.groups.delete_group(GROUP) for _ in range(2)]
+    world.share_states.flush()
+    assert [each.result() for each in deletions] == [E.NONE, E.GROUP_ID_NOT_FOUND]
 
 
 def test_h29_an_empty_share_group_never_expires(world: ShareGroupWorld) -> None:
