@@ -69,7 +69,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
 _TAKEN = {
     State.INITIAL: (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE),
     State.HANDSHAKE: (ApiKey.SASL_HANDSHAKE,),
-    # The first two are answered with an error.
+    # ApiVersions and SaslHandshake are answered with an error.
     State.MESSAGES: (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE),
 }
 
@@ -120,8 +120,8 @@ class Authentication:
         return bool(self._known_by)
 
     def answer(self, frame: memoryview) -> EncodedReply | Deferred[EncodedReply]:
-        """The reply to one frame. Raises CloseConnection, or AuthenticationFailed, if there is
-        none."""
+        """The reply to one frame. Raises CloseConnection or AuthenticationFailed if the frame gets
+        no reply."""
         if self.state is State.COMPLETE:
             if not self._begins_again(frame):
                 self._check_session()
@@ -137,7 +137,8 @@ class Authentication:
             self._peer.authentication = None
         if not isinstance(reply, Deferred):
             return self._checked(reply)
-        # `map` would not do, because abandoning the reply must abandon the reply of the handler.
+        # `map` is not used, because its result, if abandoned, would not abandon the reply of the
+        # handler.
         checked: Deferred[EncodedReply] = Deferred()
         checked.on_abandon = reply.abandon
         reply.then(lambda value: checked.resolve(self._checked(value)))
@@ -159,7 +160,7 @@ class Authentication:
         enabled = list(self._listener.mechanisms)
         if mechanism not in self._listener.mechanisms:
             self._fail(Refused("it wants a mechanism that is not enabled"))
-            # Kafka sends no answer in a re-authentication.
+            # Kafka sends no answer when a re-authentication fails here.
             self._ends_silently = self.known
             return ErrorCode.UNSUPPORTED_SASL_MECHANISM, enabled
         if self.known and mechanism != self._known_by:

@@ -1,5 +1,5 @@
-"""The broker's side of the cleaner's process, which is started when it is first needed, and again
-when it has died.
+"""The broker's side of the cleaner's child process. The process is started by the first cleaning,
+and again by the next cleaning after its death.
 
 A thread waits for the answers of the process, never the loop.
 """
@@ -25,7 +25,7 @@ from odradek_broker.storage.cleaner.job import (
 )
 from odradek_broker.storage.cleaner.runner import CleaningDone, CleaningFailed, Failure
 
-#: A process without work is ended after this time, because it has memory of its own.
+#: A process without work is ended after this time, to free its memory.
 _IDLE_S = 60.0
 _END_S = 10.0
 
@@ -123,7 +123,7 @@ class CleanerProcess:
                 return
 
     def _exchange(self, job: CleaningJob | None) -> CleaningStep | CleaningFailed:
-        """Let the process begin a job, or continue the present one."""
+        """Send a job, or the order to continue the present one, and wait for the answer."""
         try:
             process = self._process
             if process is None or process.poll() is not None:

@@ -67,7 +67,9 @@ class Throttle:
 
 
 def _read_lines(lines: queue.SimpleQueue[str]) -> None:
-    """Pass lines on until the parent is gone; then end the process, also in the middle of a job."""
+    """Pass lines on until the parent has ended; then end this process, also in the middle of a
+    job.
+    """
     parent = os.getppid()
     rest = b""
     while True:

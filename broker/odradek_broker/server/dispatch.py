@@ -43,8 +43,8 @@ from odradek_protocol.settings import INT32_MAX
 
 log = structlog.get_logger("odradek.dispatch")
 
-#: The limit of elements in all arrays of a request: every other connection waits while they are
-#: handled (D11).
+#: The limit of elements in all arrays of a request: while they are handled, every other connection
+#: waits (D11).
 REQUEST_ELEMENTS_MAX = 100_000
 
 #: APIs whose responses have limits of their own (F-05, F-06), and whose requests are too large to
@@ -184,9 +184,9 @@ class Dispatcher:
         self._served = node.served
         self._handlers = handlers
         self._control_bytes_max = control_bytes_max
-        # Handlers that carry out ordered faults see only requests of the generated codec, and the
-        # second codec does not know of versions that an emulated broker has not got.
-        # Requests without batches have a smaller limit.
+        # Handlers that inject faults take only requests of the generated codec, and the second
+        # codec would serve versions that an emulated broker does not serve. Requests without
+        # batches have a smaller limit.
         self._common_shapes = {
             key: shape if shape.api.key in _APPENDS else shape._replace(bytes_max=control_bytes_max)
             for key, shape in _COMMON_SHAPES.items()
@@ -195,11 +195,12 @@ class Dispatcher:
         }
 
     def answer(self, peer: Peer, frame: memoryview) -> EncodedReply | Deferred[EncodedReply]:
-        """The reply to one request, now or later. Raises CloseConnection where the reply is to
-        close the connection at once."""
+        """The reply to one request, now or later. Raises CloseConnection if the connection is to be
+        closed at once."""
         frame_bytes = len(frame)
         shape = self._common_shapes.get(frame[1]) if frame_bytes > 1 else None
-        # A request quota may throttle after the handler, which has packed the response by then.
+        # A request quota may throttle after the handler has run, which by then has encoded the
+        # response with its throttle time.
         if shape is not None and frame_bytes <= shape.bytes_max and self._quotas.request is None:
             common = shape.read(frame)
             if common is not None:
@@ -331,7 +332,7 @@ class Dispatcher:
         return encoded
 
     def _throttle(self, in_flight: _InFlight, reply: HandlerReply) -> None:
-        """Tell the client how long it has to wait, and let its connection wait (KIP-219, N-11)."""
+        """Set the throttle time of the response, and mute the connection for it (KIP-219, N-11)."""
         throttle_ms = in_flight.context.throttle_ms
         peer = in_flight.peer
         peer.throttle_ms = max(peer.throttle_ms, throttle_ms)

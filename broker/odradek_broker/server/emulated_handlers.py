@@ -1,7 +1,6 @@
 """The handlers of a broker that emulates another one: its limits of topics and of produced batches.
 
-A broker that emulates none does not load the module; its dispatcher has the plain table of
-handlers.
+A broker without emulation does not load the module; its dispatcher has the plain table of handlers.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ def _accepts(rule: TopicRule, value: str | int) -> bool:
     try:
         return rule.accepts(int(value))
     except ValueError:
-        # The handler refuses what is not a number.
+        # The handler refuses values that are not numbers.
         return True
 
 

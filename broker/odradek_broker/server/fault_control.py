@@ -1,7 +1,7 @@
 """Fault control: the handlers of a broker that was started with `--testing`, and the object that
 takes orders for faults.
 
-A broker without the option does not have it: its dispatcher has the plain table of handlers.
+A broker without the option has no fault control: its dispatcher has the plain table of handlers.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class FaultControl:
 class _Flow(Deferred[HandlerReply]):
     """An answer that is made from another one, which may arrive later.
 
-    Abandoning it abandons the other one too.
+    Abandoning the flow abandons the other answer too.
     """
 
     __slots__ = ("_waits_for",)

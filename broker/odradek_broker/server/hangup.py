@@ -14,8 +14,8 @@ log = structlog.get_logger("odradek.server")
 
 
 def handle_hangup(stop: Callable[[], None], reopen_log: Callable[[], None] | None) -> None:
-    """Handle SIGHUP in the running loop from here on. `stop` stops the broker cleanly; `reopen_log`
-    reopens its log file; it is None if the broker has no log file.
+    """Handle SIGHUP in the running loop from here on. `stop` stops the broker cleanly. `reopen_log`
+    reopens its log file; None if the broker has no log file.
 
     Without a log file an ignored SIGHUP (`nohup`) stays ignored.
     """

@@ -173,11 +173,13 @@ class Host(Protocol):
         ...
 
     def cleaner(self, loop: asyncio.AbstractEventLoop) -> CleanerRunner | None:
-        """The place where logs are compacted; None: the background thread."""
+        """The runner of log compactions; None: compactions run in the background thread."""
         ...
 
     def in_parallel(self, works: Sequence[Callable[[], None]]) -> list[OSError | None]:
-        """Call all of them, wait, and return the exception of each, or None."""
+        """Make all calls in threads, wait for them, and return for each call its exception or
+        None.
+        """
         ...
 
     async def in_thread(self, work: Callable[[], T]) -> T:
@@ -236,7 +238,8 @@ class Acceptor:
         self._task.cancel()
         for handshake in self._shaking:
             handshake.cancel()
-        # Called after the task, which first stops watching the socket.
+        # The socket is closed after the task has run, because the task first stops watching the
+        # socket.
         self._loop.call_soon(self._socket.close)
 
     async def _accept(self) -> None:
@@ -245,7 +248,7 @@ class Acceptor:
             try:
                 accepted, address = await self._loop.sock_accept(self._socket)
             except OSError as error:
-                # Out of files or memory, which may pass.
+                # A lack of file descriptors or memory, which may pass.
                 log.error("cannot accept connections", error=str(error))
                 await asyncio.sleep(_ACCEPT_PAUSE_S)
                 continue
@@ -400,7 +403,7 @@ _OTHER_FILES = 128
 class FileBudget(NamedTuple):
     """Open files for segments, and for connections.
 
-    If connections used the last one, no log could be opened or made durable any more.
+    If connections used the last open file, no log could be opened or made durable any more.
     """
 
     segments: int

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("odradek.http")
 
-#: The longest time for an order: a cluster may have to wait for the process that makes it.
+#: The longest time for an order: an order for a cluster may wait until the host process of clusters
+#: has started.
 _ORDER_TIMEOUT_S = 100.0
 _REQUEST_TIMEOUT_S = 5.0
 _LINGER_S = 1.0
@@ -78,7 +79,7 @@ class HttpServer:
         #: The metrics that are being made.
         self._scrape: asyncio.Future[list[bytes]] | None = None
         self._exposition: Exposition | None = None
-        #: The process that makes clusters; None until the first order for it.
+        #: The relay to the host process of clusters; None until the first order for a cluster.
         self._clusters: ClusterRelay | None = None
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
@@ -113,7 +114,7 @@ class HttpServer:
         try:
             with suppress(ConnectionError, TimeoutError):
                 async with asyncio.timeout(2 * _REQUEST_TIMEOUT_S) as limit:
-                    # Part by part: the metrics of many partitions have megabytes.
+                    # Written part by part, because the metrics of many partitions have megabytes.
                     for part in await self._answer(reader, writer, limit):
                         writer.write(part)
                         await writer.drain()
@@ -237,8 +238,8 @@ class HttpServer:
         self._scrape = None
 
     def _readiness(self, *, told_all: bool) -> tuple[int, list[bytes], str]:
-        """The readiness: no offline partitions, most of which need a restart, and disks that can be
-        read and written. `told_all`: with all details, including the names of partitions."""
+        """The readiness: the broker is ready if no partition is offline and all disks can be read
+        and written. `told_all`: the answer has all details, including the names of partitions."""
         offline = [
             f"{topic}-{index}"
             for topic, index, partition in self._node.replicas.partitions()
@@ -296,7 +297,9 @@ async def read_head(reader: asyncio.StreamReader) -> bytes:
 
 
 async def read_order(head: bytes, reader: asyncio.StreamReader, peer: str) -> Order:
-    """The order whose head was read. `peer`: the address of its sender. Raises Refused."""
+    """Read the body of an order whose head was read. `peer`: the address of the sender. Raises
+    Refused.
+    """
     method, path, body_bytes = check_order(head, peer)
     try:
         async with asyncio.timeout(_REQUEST_TIMEOUT_S):

@@ -1,8 +1,9 @@
 """HTTP/1.1 messages, as small as the broker needs them: heads of requests, orders, responses.
 
 An order is a request that changes something, on a broker under test only: it comes from the
-broker's own machine, and its body is JSON of a limited size with the type application/json. A
-browser's page cannot send that to another site without a preflight request, which is not answered.
+broker's own machine, and its body is JSON of a limited size with the type application/json. A page
+in a browser cannot send such a request to another site without a preflight request, which is not
+answered.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Order(NamedTuple):
 
 
 def check_head(head: bytes) -> None:
-    """Refuse a head that does not begin as one of HTTP/1 does."""
+    """Refuse a head that does not begin like a request of HTTP/1."""
     parts = head.split(b"\r\n", 1)[0].split(b" ")
     if len(parts) != 3 or not parts[2].startswith(b"HTTP/1."):
         raise Refused(400, "this is no HTTP/1.1 request")
@@ -80,7 +81,7 @@ def check_order(head: bytes, peer: str) -> tuple[str, str, int]:
     length = headers.get("content-length", "0")
     if "transfer-encoding" in headers or not (length.isascii() and length.isdigit()):
         raise Refused(400, "the body needs a Content-Length")
-    # A number of thousands of digits would not be converted.
+    # Python refuses to convert a number of thousands of digits.
     if len(length) > 12 or int(length) > ORDER_BYTES_MAX:
         raise Refused(413, f"an order has at most {ORDER_BYTES_MAX} bytes")
     content_type = headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -31,7 +31,7 @@ _TIMEOUT_S = 10.0
 _KEYS_MAX = 1_000
 #: A symmetric key: a broker that validates with it could sign with it.
 _SYMMETRIC = "oct"
-#: The shortest interval at which tokens with an unknown key have the keys read again.
+#: The shortest interval between two readings of the keys because of tokens with an unknown key.
 _UNKNOWN_EVERY_MS = 10_000
 
 

@@ -10,7 +10,7 @@ from odradek_broker.platform.repeated_lines import RepeatedLines
 
 log = structlog.get_logger("odradek.peers")
 
-#: The most lines of all peers in a minute: there may be many peers, or one with many addresses.
+#: The most lines in a minute, of all peers together: one peer may have many addresses.
 _LINES_MAX = 200
 #: The most reasons that are remembered as long as the broker runs; further ones are logged once per
 #: interval.
@@ -29,7 +29,7 @@ class PeerLog:
         self._say("warning", event, peer, reason, listener)
 
     def warn_once(self, event: str, peer: str, reason: str) -> None:
-        """Log a warning, unless it was logged of any peer before."""
+        """Log a warning, unless it was logged before, for whichever peer."""
         if (event, reason) in self._once:
             return
         if len(self._once) < _ONCE_MAX:
@@ -37,7 +37,7 @@ class PeerLog:
         self.warn(event, peer, reason)
 
     def tell(self, event: str, peer: str, reason: str = "", *, listener: str = "") -> None:
-        """Log something that is no fault of the peer, unless it was logged recently."""
+        """Log an event that is no fault of the peer, unless it was logged recently."""
         self._say("info", event, peer, reason, listener)
 
     def _say(self, level: str, event: str, peer: str, reason: str, listener: str) -> None:

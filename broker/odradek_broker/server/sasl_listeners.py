@@ -49,11 +49,12 @@ log = structlog.get_logger("odradek.sasl")
 
 _SECRET_BYTES = 32
 _NONCE_BYTES = 18
-#: The number of failures of an address without a further delay, and the time for which they count.
+#: The number of failures of an address that cause no further delay, and the time for which a
+#: failure counts.
 _FREE_FAILURES = 5
 _FAILURES_MS = 60_000
 #: The first and the longest further delay; the delay doubles with each failure. Clients wait ten
-#: seconds for a connection, and must get the answer within them.
+#: seconds for a connection, and must get the answer within that time.
 _LONGER_MS = 200
 _LONGEST_MS = 5_000
 #: The most addresses whose failures are kept.
@@ -80,7 +81,8 @@ class UnauthenticatedConnections:
 
     def begin(self, host: str, close: Close) -> bool:
         """Count a connection without a user; False if its address has too many. Otherwise `ended`
-        is to be called later. If there are too many of all addresses, the oldest is closed."""
+        is to be called later. If all addresses together have too many, the oldest connection is
+        closed."""
         if self._by_address[host] >= self._most_per_address:
             return False
         if len(self._connections) >= self._most:

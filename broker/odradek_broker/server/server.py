@@ -171,7 +171,7 @@ class Server:
         self._stopping = False
         #: True if users of the settings could not be created yet.
         self._users_missing = False
-        #: Set when the broker is to stop; `failure` is the reason if nobody requested it.
+        #: Set when the broker is to stop; `failure` is the reason if nobody requested the stop.
         self.ended = asyncio.Event()
         self.failure = ""
 
@@ -261,7 +261,7 @@ class Server:
             self._tasks.append(loop.create_task(self._watch_loop(loop)))
 
     async def _watch_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Measure by how much the loop is late, for whoever reads the metrics."""
+        """Measure by how much the loop is late, for the metrics."""
         while True:
             due_s = loop.time() + _LOOP_WATCH_S
             await asyncio.sleep(_LOOP_WATCH_S)
@@ -327,7 +327,7 @@ class Server:
         from odradek_broker.server.sasl_listeners import SaslListeners
 
         host = self._host
-        # One thread each, so that neither waits for the other.
+        # Hashing and fetching have one thread each, so that neither waits for the other.
         hashing, fetching = host.background(loop), host.background(loop)
         self._beside += [hashing, fetching]
         return SaslListeners(
@@ -594,7 +594,7 @@ class Server:
         self.node.logs.stop_background()
         await self._host.in_thread(self._run_in_background.wait)
         self.node.logs.stop_journals()
-        # All at once: closing the logs would sync them one after another.
+        # All logs are flushed together: `close` would sync one after another.
         for partition_log in self.node.logs:
             self._commit.request(partition_log.durability)
         await self._commit.drain()

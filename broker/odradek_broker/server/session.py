@@ -2,8 +2,8 @@
 
 Requests are handled as they arrive; a response that is not complete yet delays the responses to
 later requests. A request behind a Produce sees its records: the request waits until the Produce is
-finished, also if that has no response (acks=0). While too much is unanswered, the session reads
-nothing more (N-14).
+finished, also if the Produce has no response (acks=0). While too many requests or bytes are
+unanswered, the session reads nothing more (N-14).
 
 `SessionState` is the state of the connection; `SESSION_STATE_STEPS` has the legal steps. In each
 state but OPEN nothing is read. An open connection may be paused for several reasons at a time;
@@ -173,7 +173,7 @@ class Session(asyncio.BufferedProtocol):
         self._working = False
         #: Bytes of requests and responses in this turn (N-56).
         self._turn_bytes = 0
-        #: Loop time until which the peer has to wait because of a quota; 0 if it does not.
+        #: Loop time until which the peer is muted because of a quota; 0 if it is not.
         self._muted_until = 0.0
         self._unmute_timer: asyncio.TimerHandle | None = None
         #: Loop time of the last bytes in or out.
@@ -182,7 +182,7 @@ class Session(asyncio.BufferedProtocol):
         self._unsent_seen = 0
         #: Bytes in the transport's buffer, as counted in the limits.
         self._unsent = 0
-        # Responses that go out together: each write is a system call, and wakes the peer.
+        # Responses that are sent in one write: each write is a system call, and wakes the peer.
         self._outgoing: list[Buffer] = []
         self._outgoing_bytes = 0
 
@@ -324,8 +324,8 @@ class Session(asyncio.BufferedProtocol):
     def _work(self) -> None:
         """Handle the backlog, send the responses, and read on if nothing prevents it."""
         if self._working:
-            # A handler that has completed an earlier request has called this. The response to the
-            # handler's own request comes before those to the requests behind it.
+            # The caller is a handler that has completed an earlier request. Its own response must
+            # be sent before the requests behind it are handled.
             return
         self._working = True
         try:
@@ -429,7 +429,7 @@ class Session(asyncio.BufferedProtocol):
         self._work()
 
     def _mute(self) -> None:
-        """Handle no requests of the peer for as long as its response tells it to wait (KIP-219)."""
+        """Handle no requests of the peer for the throttle time of its response (KIP-219)."""
         until = self._loop.time() + self.peer.throttle_ms / 1000
         self.peer.throttle_ms = 0
         if self._state is SessionState.DRAINING or until <= self._muted_until:

@@ -1,8 +1,9 @@
 """Limits of what may wait on a connection, and on all connections (N-14).
 
-Unfinished requests count too. While all connections together hold too much, connections with a
-large request are not read, except the one whose request began first: one request can always end and
-release its memory. A connection that is the first for too long is closed.
+Unfinished requests count too. While all connections together hold too many bytes, connections with
+a large unfinished request are not read, except the connection whose request began first: so one
+request can always end and release its memory. If its request takes too long, this connection is
+closed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Receiving(Protocol):
 
 
 class SessionLimits:
-    """Limits of one connection, and of all together, with what all of them hold.
+    """The limits of one connection and of all connections together, and the bytes that they hold.
 
     `waiting`: the connections that are not read for lack of memory.
     """

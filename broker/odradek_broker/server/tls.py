@@ -97,7 +97,7 @@ class TlsListener:
                 return
             found = names.certificate_names(self._settings)
         except TlsError:
-            # The file has changed since; the next `refresh` reports its error.
+            # The file has changed since it was loaded; the next `refresh` reports its error.
             return
         if found is None:
             return

@@ -1,7 +1,7 @@
 """Refusals of requests whose answer would be larger than fetch.max.bytes (D11).
 
-Each requested name is refused with INVALID_REQUEST, or the request as a whole if its answer has one
-code. If the answer has no code, the connection is closed.
+INVALID_REQUEST is answered for each requested name, or once if the response has a single error
+code. If the response has no error code, the connection is closed.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ _CODE = ErrorCode.INVALID_REQUEST
 
 
 def refusal(api: Api, version: int, request: Message, text: str) -> Message:
-    """The answer that refuses one request; `text` is the reason, if the answer has a field for it.
+    """The response that refuses a request; `text` is the reason, if the response has a field for
+    it.
 
-    Returns CloseConnection with the text if the answer has no code.
+    Returns CloseConnection with the text if the response has no error code.
     """
     match request:
         case DescribeGroupsRequest():

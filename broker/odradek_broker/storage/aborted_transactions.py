@@ -1,13 +1,13 @@
 """The aborted transactions of one log, from the transaction indexes of its segments.
 
-A file that is not trusted is neither read nor added to: readers are told to ask again until a
-worker has written another one, which then replaces it (L-05, L-33). A file that takes no entry, as
-on a full disk, is removed. So at any moment the file on disk is whole or known to be damaged, and
-no reader gets aborted records (F-09).
+A file that is not trusted is neither read nor extended: reads fail with a retriable error until a
+worker has written a new file, which then replaces the old one (L-05, L-33). If an entry cannot be
+written, as on a full disk, the file is removed. So at any moment the file on disk is whole or known
+to be damaged, and no reader gets aborted records (F-09).
 
 A file is trusted if it has the entries that the snapshot at the end of its segment names (P-26).
-Where no snapshot names any, as in a directory of Kafka's, any file is trusted. A missing file may
-never have been written, or may have been removed: it is rebuilt from the batches, once.
+Where no snapshot names entries, as in a directory of Kafka's, any file is trusted. A file that is
+missing was never written or was removed: it is rebuilt from the batches, once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from odradek_broker.storage.transaction_index import (
 )
 
 _OPEN_MAX = 4
-#: The most indexes of a log that are rebuilt at a time, if all are needed.
+#: The most indexes of a log that `require` has rebuilt at a time.
 _REBUILDS_MAX = 8
 #: The limit of aborts during a rebuild; beyond it the rebuild is given up, and the next reader
 #: starts another.
@@ -45,8 +45,8 @@ means that batches are damaged."""
 
 class _Broken:
     """A transaction index that is not trusted. `late`: transactions aborted while a worker rebuilds
-    the index, behind what it reads. `damage`: the reason why a rebuild is impossible; empty if none
-    is known. `failure`: an error of the disk, for the next reader."""
+    the index, behind the batches that the worker reads. `damage`: the reason why a rebuild is
+    impossible; empty if none is known. `failure`: an error of the disk, for the next reader."""
 
     __slots__ = ("damage", "failure", "late", "under_way")
 
@@ -109,7 +109,9 @@ class AbortedTransactions:
         return bool(self._broken)
 
     def begin(self, segment: Segment) -> None:
-        """Trust the index of a segment that has no batch yet, or is read from its first one on."""
+        """Trust the index of a segment that has no batch yet, or that is scanned from its first
+        batch on.
+        """
         self._believed.add(segment.base_offset)
 
     def expect(self, segment: Segment) -> None:
@@ -122,15 +124,16 @@ class AbortedTransactions:
             self._expected[segment.base_offset] = state
 
     def _state_of(self, segment: Segment) -> SegmentState | None:
-        """The state in the snapshot at the end of a segment; None also if the segment was compacted
-        since."""
+        """The state of a segment in the snapshot at its end; None if there is none, or if the
+        segment was compacted since."""
         state = self._state_at(segment.next_offset)
         extent = segment.base_offset, segment.size_bytes
         return None if state is None or (state.base_offset, state.size_bytes) != extent else state
 
     def append(self, segment: Segment, entry: AbortedTransaction) -> None:
         """Add an aborted transaction. Its marker is in the log already, so a rebuild that begins
-        later finds it. OSError if the file takes no entry, and cannot be removed either."""
+        later finds it. OSError if the entry cannot be written and the file cannot be removed
+        either."""
         broken = self._broken.get(segment.base_offset)
         if broken is None:
             try:
@@ -138,7 +141,7 @@ class AbortedTransactions:
             except CorruptTransactionIndex:
                 self._broken[segment.base_offset] = _Broken()
             except OSError:
-                # A start takes a missing file for damaged, and one without this entry for whole.
+                # The next start rebuilds a missing file, but might trust a file without this entry.
                 self.remove(segment)
                 self._broken[segment.base_offset] = _Broken()
             else:
@@ -278,14 +281,15 @@ class AbortedTransactions:
         fill: Fill,
         background: BackgroundRunner,
     ) -> None:
-        """Start a rebuild, unless one is under way or impossible. LogCorrupt; OSError where the
-        last attempt met one other than a full disk."""
+        """Start a rebuild, unless one is under way or impossible. LogCorrupt; OSError if the last
+        attempt failed with an OSError other than that of a full disk."""
         if not (broken.under_way or broken.damage or broken.failure):
             self._begin(segment, broken, all_segments, fill, background)
         if broken.damage:
             raise LogCorrupt(broken.damage)
         failure, broken.failure = broken.failure, None
-        # With a full disk the segment can be read: another attempt is made.
+        # After a failure because of a full disk, which can still be read, the rebuild is tried
+        # again.
         if failure is not None and not no_room(failure):
             raise failure
 
@@ -314,8 +318,7 @@ class AbortedTransactions:
         def done(problem: Exception | None) -> None:
             broken.under_way = False
             if problem is not None and any(one.closing for one in earlier):
-                # Retention or compaction was faster: the files that were read are gone, or
-                # replaced.
+                # Retention or compaction has removed or replaced the files that the worker read.
                 broken.late.clear()
             else:
                 self._filled(segment, broken, index, problem)
@@ -326,7 +329,7 @@ class AbortedTransactions:
     def _filled(
         self, segment: Segment, broken: _Broken, index: TransactionIndex, problem: Exception | None
     ) -> None:
-        """Take the index that a worker has written, unless its segment is gone or was cut."""
+        """Use the index that a worker has written, unless its segment was removed or truncated."""
         wanted = self._broken.get(segment.base_offset) is broken
         if wanted and problem is None:
             try:

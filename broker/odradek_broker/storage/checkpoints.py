@@ -5,7 +5,7 @@
     leader-epoch-checkpoint
         version 0; number of lines; then `<epoch> <start offset>`
     cleaner-offset-checkpoint
-        as the recovery points: where the part of each log ends that has been cleaned
+        like the recovery points: the end of the cleaned part of each log
     <offset>.sources.swap
         version 0; number of lines; then `<base offset>` of each segment that a cleaned one
         replaces (ours)
@@ -13,10 +13,10 @@
     meta.properties         `version=1`, `cluster.id=...`, `node.id=...`, `directory.id=<base64>`;
         if the broker has several directories, in the one with the metadata log, their ids (ours)
 
-A file that cannot be understood raises `CorruptCheckpoint`; what it said is then computed again
-(L-35). A changed digit would be read as another number, so each entry of ours has a checksum in 32
-blanks, which Kafka skips: a space for 0 and a tab for 1, at the end of a checkpoint's line and
-before a topic id. Entries without a checksum, as Kafka writes them, are trusted.
+A file that cannot be parsed raises `CorruptCheckpoint`; its content is then computed again (L-35).
+To detect a changed digit, each entry that this broker writes has a checksum in 32 blanks, which
+Kafka skips: a space for 0 and a tab for 1, at the end of a checkpoint's line and before a topic id.
+Entries without a checksum, as Kafka writes them, are trusted.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class CorruptCheckpoint(Exception):
 
 
 def read_small_file(files: Files, path: str) -> str | None:
-    """The whole of a text file; None if it is not there. CorruptCheckpoint, OSError."""
+    """The content of a text file; None if it does not exist. CorruptCheckpoint, OSError."""
     try:
         file = files.open(path)
     except FileNotFoundError:
@@ -196,8 +196,8 @@ def decode_uuid(text: str) -> bytes:
 def encode_meta_properties(
     cluster_id: str, node_id: int, directory_id: bytes, directory_ids: Collection[bytes] = ()
 ) -> bytes:
-    """Kafka's meta.properties, which ties a data directory to its node. `directory_ids`: those of
-    all directories that partitions may lie in (L-43)."""
+    """Kafka's meta.properties, which ties a data directory to its node. `directory_ids`: the ids of
+    all directories that may have partitions (L-43)."""
     lines = [
         "version=1",
         f"cluster.id={cluster_id}",
@@ -225,7 +225,7 @@ def _checksum(text: str) -> str:
 
 
 def _checked(line: str) -> str:
-    """A line without its checksum; CorruptCheckpoint if that is not right."""
+    """A line without its checksum; CorruptCheckpoint if the checksum is wrong."""
     if not line.endswith((" ", "\t")):
         return line
     content = line[:-_CHECKSUM_CHARACTERS]

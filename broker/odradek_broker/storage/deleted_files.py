@@ -1,6 +1,7 @@
 """Files and directories that were renamed and wait to be removed (L-01, L-38).
 
-They wait in a queue by their due time. They are removed in the background, one directory at a time.
+They wait in a queue ordered by due time, and are removed in the background, one directory at a
+time.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ _PROBLEMS_MAX = 20
 
 @dataclass(order=True, slots=True)
 class _Entry:
-    """`paths` of a directory; None is the directory itself. `wanted` is False once the directory
-    has another owner: its name may be used again."""
+    """`paths` of a directory; None is the directory itself. `wanted` is False once the name of the
+    directory may be used again, by another owner."""
 
     due_ms: int
     number: int
@@ -117,7 +118,9 @@ class DeletedFiles:
     def _remove(
         self, directory: str, entries: list[_Entry], failed: list[tuple[_Entry, OSError]]
     ) -> None:
-        """Remove files in the background. The next start finishes what this process does not."""
+        """Remove files in the background. The next start removes what is left when this process
+        ends.
+        """
         entries = [entry for entry in entries if entry.wanted() and not self._handles.halted]
         try:
             if any(entry.paths for entry in entries):

@@ -1,4 +1,4 @@
-"""The state of the disk under a data directory, as reads and writes have found it.
+"""The state of the disk under a data directory, as the results of reads and writes show it.
 
 Hooks are called once when writes begin to fail, and once when they work again.
 """
@@ -77,7 +77,9 @@ class DiskWatch:
             self.on_failing(self.problem)
 
     def doubt(self, problem: OSError) -> None:
-        """Note an error of the disk. A full disk can still be read."""
+        """Note an error after which the whole directory is to be tried; a full disk is no such
+        error, because it can be read.
+        """
         if not out_of_files(problem) and not no_room(problem):
             self.doubted = True
 

@@ -32,7 +32,9 @@ class LeaderEpochs:
         self.changed = True
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(largest epoch <= `epoch`, where it ends); (-1, -1) if there is none (F-13)."""
+        """(largest epoch <= `epoch`, the end offset of that epoch); (-1, -1) if there is none
+        (F-13).
+        """
         at = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
         if epoch < 0 or at == 0:
             return -1, -1

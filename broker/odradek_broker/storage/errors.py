@@ -5,8 +5,8 @@ StorageError
     NotOneBatch         what was sent is not one batch of our format (P-06)
   OffsetOutOfRange      a read below the log start or above the log end (F-07)
   PartitionOffline      the files of this partition are no longer trusted (L-08, D5)
-  LogCorrupt            stored bytes that a read came across are damaged
-  IndexesBeingRebuilt   a read needs indexes that a worker is making (L-33)
+  LogCorrupt            a read found damaged bytes
+  IndexesBeingRebuilt   a read needs indexes that a worker is rebuilding (L-33)
   DeleteRecordsRejected (L-11)
 DataDirectoryError      the data directory cannot be used at all; the broker does not start
   DataDirectoryInUse    another process holds its lock
@@ -65,7 +65,7 @@ class OffsetOutOfRange(StorageError):
 
 class PartitionOffline(StorageError):
     """The disk failed under this partition. The partition is not served until the broker restarts,
-    or, if its log could not be opened, until that works."""
+    or, if its log could not be opened, until it can be opened."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
@@ -76,7 +76,7 @@ class PartitionOffline(StorageError):
 
 
 class LogCorrupt(StorageError):
-    """Stored bytes are damaged. Only the read that met them fails: the records before and behind
+    """Stored bytes are damaged. Only the reads of these bytes fail: the records before and behind
     them stay available."""
 
     def __init__(self, message: str) -> None:

@@ -1,11 +1,11 @@
-"""Group commit: one fsync for everything that waits for it, off the loop's thread (D5).
+"""Group commit: one fsync for all appends that wait for it, in another thread than the loop's (D5).
 
-A log has at most one flush running and at most one more asked for. What is appended while a flush
-runs shares the next one, so the slower the disk, the more appends a flush covers, and nothing
-queues up behind it.
+A log has at most one flush running and at most one more requested. All appends during a flush share
+the next flush, so the slower the disk, the more appends a flush covers, and flushes do not queue
+up.
 
-Logs that ask together are handed to a worker, and come back to the loop, a few at a time: with many
-partitions a hand-over for each of them takes longer than the disk.
+Logs with simultaneous requests are handed to a worker, and their outcomes to the loop, a few at a
+time: with many partitions a hand-over for each of them would take longer than the disk.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Syncable(Protocol):
     """The extent of one flush; for a log, a `FlushTicket`."""
 
     def sync(self) -> None:
-        """Block until it is durable; OSError. Called in another thread."""
+        """Wait until the extent is durable; OSError. Called in another thread."""
         ...
 
 
@@ -42,11 +42,13 @@ class Flushable(Protocol):
     """A log to be flushed: `LogDurability`. All methods are called on the loop's thread."""
 
     def next_journal(self) -> CommitJournal | None:
-        """The journal that the next flush would go to; None if it goes to files."""
+        """The journal that the next flush would write to; None if the next flush syncs files."""
         ...
 
     def begin_journaled(self, journal: CommitJournal) -> JournalTicket | None:
-        """Add what is not durable yet to the journal's next write; None if there is no room."""
+        """Add all appends that are not durable yet to the journal's next write; None if there is no
+        room.
+        """
         ...
 
     def begin_flush(self) -> Any:
@@ -54,8 +56,8 @@ class Flushable(Protocol):
         ...
 
     def finish_flush(self, ticket: Any, error: OSError | None) -> None:
-        """Take the outcome of the ticket's `sync`. After an error the log must not ask again
-        (D5)."""
+        """Take the outcome of the ticket's `sync`. After an error the log must not request another
+        flush (D5)."""
         ...
 
 
@@ -75,10 +77,10 @@ _Job = Sequence[tuple[Flushable, Syncable]]
 class GroupCommit:
     """Runs the flushes of all logs of a broker.
 
-    `workers`: threads, started when they are first needed. With 0 a flush runs on the loop
-    itself, for a loop that must be deterministic (D10).
-    `on_synced`: called on the loop with the seconds that one sync of a log took; `on_written`: with
-    those of a write to a journal, by default the same.
+    `workers`: threads, started when they are first needed. With 0 a flush runs on the loop itself,
+    for a loop that must be deterministic (D10). `on_synced`: called on the loop with the seconds
+    that one sync of a log took; `on_written`: called with the seconds of a write to a journal, by
+    default `on_synced`.
     """
 
     def __init__(
@@ -99,8 +101,8 @@ class GroupCommit:
         self._timer = timer
         self._threads: list[Thread] = []
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        # Logs that have asked for a flush, in this order. A log that is being flushed may ask
-        # again.
+        # Logs with a requested flush, in the order of the requests. A log that is being flushed may
+        # request another flush.
         self._asked: dict[Flushable, None] = {}
         self._running: set[Flushable] = set()
         # The number of blocks that each journal is writing. Later requests wait, and share the next
@@ -114,9 +116,9 @@ class GroupCommit:
         self._closed = False
 
     def request(self, log: Flushable) -> None:
-        """Ask for a flush of what has been appended so far; `finish_flush` follows. The flush
-        begins after the events that the loop has just read, so that their appends share it.
-        RuntimeError after `close`."""
+        """Request a flush of everything appended so far; `finish_flush` follows. The flush begins
+        after the events that the loop has just read, so that their appends share it. RuntimeError
+        after `close`."""
         if self._closed:
             raise RuntimeError("group commit is closed")
         if self._writing and log not in self._running:
@@ -133,7 +135,7 @@ class GroupCommit:
         self._loop.call_soon(self._begin)
 
     def _begin(self) -> None:
-        """Begin a flush of every log that has asked and has none running."""
+        """Begin the requested flush of every log that has none running."""
         self._scheduled = False
         asked, self._asked = self._asked, {}
         flushes = []
@@ -142,7 +144,7 @@ class GroupCommit:
             if log in self._running:
                 self._asked[log] = None
                 continue
-            # Each log has its own step: if one fails here, the others are flushed nevertheless.
+            # An exception of one log must not keep the others from being flushed.
             try:
                 journal = log.next_journal()
                 if journal is not None and journal in self._writing:
@@ -253,7 +255,7 @@ class GroupCommit:
         except OSError as problem:
             error = problem
         except BaseException as problem:  # noqa: BLE001 - passed on as the flush's failure
-            # After any exception the bytes do not count as durable, and the thread must go on.
+            # After any exception the bytes do not count as durable, and the thread must continue.
             error = OSError(errno.EIO, f"the flush broke off: {problem!r}")
             error.__cause__ = problem
         return error, self._timer() - began
@@ -281,8 +283,8 @@ class GroupCommit:
                 self._on_synced(seconds)
             self._finish_one(log, partial(log.finish_flush, ticket), error)
         if not self._scheduled and any(log in self._asked for log, *_ in job):
-            # The next flush begins at once, not in the loop's next round: these logs have waited
-            # already.
+            # The next flush begins at once, not in the loop's next turn, because these logs have
+            # waited already.
             self._begin()
         else:
             self._wake_if_idle()
@@ -292,7 +294,8 @@ class GroupCommit:
     ) -> None:
         self._running.discard(log)
         if error is not None:
-            # Never retried as if clean: what waited for the next flush fails with this one (D5).
+            # A failed flush is never retried: the appends that wait for the next flush fail too
+            # (D5).
             self._asked.pop(log, None)
         try:
             finish(error)
@@ -318,14 +321,14 @@ class GroupCommit:
                     waiter.set_result(None)
 
     async def drain(self) -> None:
-        """Wait until nothing runs and nothing is asked for."""
+        """Wait until no flush runs and none is requested."""
         while not self._idle:
             waiter = self._loop.create_future()
             self._idle_waiters.append(waiter)
             await waiter
 
     def close(self) -> None:
-        """Stop the threads, once what runs has ended; `drain` first. May be called again."""
+        """Stop the threads once their work has ended; call `drain` first. May be called again."""
         if self._closed:
             return
         self._closed = True

@@ -1,6 +1,7 @@
 """Limits on open file handles, and on the memory of the indexes of sealed segments.
 
-The least recently used are closed and unloaded first; both are opened and loaded again when needed.
+The least recently used handles are closed, and indexes unloaded, first; they are opened and loaded
+again when needed.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ class HandleOwner(Protocol):
 
     @property
     def pinned(self) -> bool:
-        """True while the handle must stay: unsynced bytes whose fsync must report an error, or an
-        fsync under way in another thread."""
+        """True while the handle must stay open: it has unsynced bytes, whose fsync must be able to
+        report an error, or another thread is in an fsync."""
         ...
 
     def drop_handle(self) -> None: ...
@@ -41,8 +42,8 @@ class HandleOwner(Protocol):
     def unload_indexes(self) -> None: ...
 
 
-#: The number of handles at which an opening looks for one to close. With thousands of pinned ones,
-#: as after a request for thousands of partitions, a look at each would take too long.
+#: The most handles that are examined for one to close. With thousands of pinned handles, as after a
+#: request for thousands of partitions, examining all would take too long.
 LOOKS_MAX = 100
 
 #: A full segment of small batches has 5 MB of indexes, so a terabyte would have 5 GB.
@@ -50,8 +51,9 @@ INDEX_BYTES_MAX = 128 * 1024 * 1024
 
 
 class HandleCache:
-    """At most `limit` open handles, plus the pinned ones, and a few that are only found later among
-    many; at most `index_bytes_max` of indexes of sealed segments, plus the last one read."""
+    """A cache of at most `limit` open handles, not counting pinned ones and a few that a limited
+    search has missed, and at most `index_bytes_max` of indexes of sealed segments, not counting the
+    last one read."""
 
     def __init__(
         self,
@@ -73,7 +75,7 @@ class HandleCache:
 
     @contextmanager
     def without_background(self) -> Iterator[None]:
-        """Have all work inside the block done at once, for callers that cannot come again later."""
+        """Do all work inside the block at once, for callers that cannot try again later."""
         background, self.background = self.background, None
         try:
             yield

@@ -1,8 +1,8 @@
 """The sparse offset index and time index of one segment (L-02, L-03).
 
 Both are caches of the `.log` file (L-05): kept as arrays in memory, written behind the log without
-fsync, and rebuilt whenever they do not fit it (L-33). A failed write therefore only drops the
-file; the entries stay in memory and are written again later.
+fsync, and rebuilt whenever they do not match the log (L-33). A failed write therefore only drops
+the file; the entries stay in memory and are written again later.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ RELATIVE_OFFSET_MAX = 2**31 - 1
 # Entries are written in groups: one small file operation per entry would cost more than the append
 # it belongs to. Recovery's scan restores those that a crash loses.
 _WRITE_EVERY_ENTRIES = 512
-#: A larger number of entries than an index can have: none is left to write.
+#: A number of written entries that is larger than any index: nothing is written until `write_out`.
 _NOT_YET = 2**40
 
 
-# A segment of this size has index entries; one without them lost its file (L-33).
+# A segment of this size has index entries; if its index is empty, the file was lost (L-33).
 _SURELY_INDEXED_BYTES = 64 * 1024
 
 
@@ -93,7 +93,7 @@ class _IndexFile:
         try:
             self._files.remove(self._path)
         except OSError:
-            # A leftover that does not fit the log is found and rebuilt at the next start (L-33).
+            # The next start detects and rebuilds a file that does not match the log (L-33).
             return
 
     @contextmanager
@@ -227,7 +227,7 @@ class OffsetIndex(_IndexFile):
             raise InvalidIndex(f"{self._path} does not ascend")
 
     def cut_file(self) -> None:
-        """Cut the file behind the entries that are here. OSError."""
+        """Cut the file behind the loaded entries. OSError."""
         self._cut_file(len(self), OFFSET_ENTRY_BYTES)
 
     def _take(self, content: bytes) -> None:
@@ -373,7 +373,7 @@ class TimeIndex(_IndexFile):
         self._timestamps, self._offsets = timestamps, offsets
 
     def cut_file(self) -> None:
-        """Cut the file behind the entries that are here. OSError."""
+        """Cut the file behind the loaded entries. OSError."""
         self._cut_file(len(self), TIME_ENTRY_BYTES)
 
     def truncate_to(self, offset: int) -> None:

@@ -15,14 +15,15 @@ a crash restores what the files have lost (`journal_replay.py`).
                               the oldest part is checkpointed,  current part
                               and free when its logs are synced
 
-A file system that copies blocks may have no room for a write although the file is large enough.
-Then neither this write nor those behind it make anything durable: a start finds no block behind a
-missing one. The segment files are synced instead, and once all of them are, the journal is begun
-anew.
+A copy-on-write file system may have no room for a write although the file is large enough. Then
+neither this write nor later ones make anything durable, because a start reads no block behind a
+missing one. The segment files are synced instead; once all of them are synced, a new journal is
+begun.
 
 The parts have equal size and are filled in turn. The file grows by one part when all are in use, up
-to `bytes_max`; from half of that on the oldest parts are checkpointed. Where there is no room, and
-for everything but the plain end of one segment, a flush syncs the files, as without a journal.
+to `bytes_max`; beyond half of `bytes_max` the oldest parts are checkpointed. A flush syncs the
+files, as without a journal, if the journal has no room, or if more than the end of one segment is
+to be made durable.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ from odradek_protocol.lazy_dataclass import dataclass
 
 #: The suffix of a journal that is damaged.
 DAMAGED = ".damaged"
-#: The largest block: in a longer one the first tickets would wait for the others.
+#: The largest block: in a larger one the first tickets would wait too long for the others.
 _BLOCK_BYTES_MAX = 512 * 1024
-#: The longest end of a log that the journal takes: a longer one is synced with its file.
+#: The most unsynced bytes of a log that the journal takes: if there are more, the file is synced.
 _ENTRY_BYTES_MAX = 64 * 1024
 _PARTS_MAX = 32
 _PART_BLOCKS_MIN = 4
@@ -80,7 +81,9 @@ class JournaledLog(Protocol):
     def partition(self) -> int: ...
 
     def begin_checkpoint(self) -> Any:
-        """A `Syncable` that syncs the segment files; None if it has to wait."""
+        """A `Syncable` that syncs the segment files; None if the checkpoint has to wait for a
+        flush.
+        """
         ...
 
     def finish_journaled(self, ticket: JournalTicket, error: OSError | None) -> None: ...
@@ -112,7 +115,9 @@ class JournalWrite:
     tickets: list[JournalTicket]
 
     def sync(self) -> None:
-        """Block until it is durable; OSError. In any thread, one write after the other."""
+        """Wait until the block is durable; OSError. Called in any thread, one write after the
+        other.
+        """
         self.journal.write(self.position, self.number, self._read_entries())
 
     def _read_entries(self) -> list[JournalEntry]:
@@ -139,8 +144,8 @@ class JournalWrite:
 
 
 class _Part:
-    """A part of the file. `logs`: the logs that have to be synced before it is used again, each up
-    to an offset."""
+    """A part of the file. `logs`: the logs that have to be synced before the part is used again,
+    each up to an offset."""
 
     __slots__ = ("logs", "start", "used_bytes")
 
@@ -169,16 +174,16 @@ class _Checkpoint:
         self._journal.checkpoint_ended(self._log)
 
     def next_journal(self) -> None:
-        """None: a checkpoint syncs files."""
+        """Always None: a checkpoint syncs files."""
 
     def begin_journaled(self, journal: CommitJournal) -> None:
-        """Never."""
+        """Always None."""
 
 
 class CommitJournal:
     """The commit journal of one directory. Everything but `write` is called on the loop's thread.
 
-    `replay`: what the last run left in it, until all logs have been recovered.
+    `replay`: the entries that the last run left, until all logs have been recovered.
     """
 
     def __init__(
@@ -220,10 +225,10 @@ class CommitJournal:
         self._due: dict[JournaledLog, None] = {}
         self._checkpointing: set[JournaledLog] = set()
         self._failed = False
-        #: True after a write that found no room, until the journal is begun anew: no write that
-        #: ends now has made anything durable.
+        #: True after a write that found no room, until a new journal is begun: no write that ends
+        #: in between has made anything durable.
         self.crowded = False
-        #: False: flushes sync the files.
+        #: True while flushes may use the journal; otherwise they sync the files.
         self.usable = False
         #: The appends that found no room, and were synced with their files.
         self.crowded_out = 0
@@ -241,7 +246,7 @@ class CommitJournal:
     # ---- begin and end
 
     def read(self, problems: list[str]) -> None:
-        """Read the journal that a crash left. DataDirectoryError where a later version wrote it;
+        """Read the journal that a crash left. DataDirectoryError if a later version wrote it;
         OSError."""
         if not self._files.exists(self._path):
             return
@@ -269,7 +274,9 @@ class CommitJournal:
             self._handles.run(self.remove, lambda _: None)
 
     def prepare(self) -> bool:
-        """True if the journal can be used; otherwise make its file, if it may have one."""
+        """True if the journal can be used; otherwise begin to create its file, if that is
+        allowed.
+        """
         if not self.usable and not self._growing and not self.crowded:
             self._grow()
         return self.usable
@@ -294,7 +301,7 @@ class CommitJournal:
             self._files.sync_dir(self._directory)
 
     def _grow(self) -> None:
-        """Add a part, or make the file with the first ones."""
+        """Begin to add a part, or to create the file with its first parts."""
         if self._growing or self._stunted or self._request is None:
             return
         if self._parts >= self._parts_max:
@@ -308,7 +315,7 @@ class CommitJournal:
     def _add_parts(self, count: int) -> None:
         """Add the parts to the file, in any thread. OSError."""
         if not self._parts:
-            # An earlier file, of which nothing is needed, would take room on a full disk.
+            # An earlier file, whose entries are no longer needed, would take room on a full disk.
             self.remove()
         path = self._path if self._parts else f"{self._path}.tmp"
         size_bytes = ALIGN_BYTES + self._parts * self._part_bytes if self._parts else 0
@@ -338,7 +345,8 @@ class CommitJournal:
     def _grown(self, count: int, problem: Exception | None) -> None:
         self._growing = False
         if problem is not None:
-            # For example on a full disk. Flushes that find no room sync the files.
+            # The disk may be full, for example. Flushes that find no room in the journal sync the
+            # files.
             self._stunted = True
             return
         for _ in range(count):
@@ -430,7 +438,7 @@ class CommitJournal:
         self._sweep(self._logs)
 
     def _begin_anew(self) -> None:
-        """Leave a file of which nothing is needed any more; the next one replaces it."""
+        """Stop using a file whose entries are no longer needed; a new file replaces it."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -442,10 +450,9 @@ class CommitJournal:
         self.crowded = False
 
     def failed(self, problem: OSError) -> None:
-        """Stop after a failed write: nobody knows what is on disk, so all logs go offline (D5)."""
+        """Stop after a failed write: the state on disk is unknown, so all logs go offline (D5)."""
         if not self._failed:
-            # This is also done while the broker stops: a start finds no blocks behind a missing
-            # one.
+            # Also while the broker stops: a start reads no blocks behind a missing one.
             self._failed = True
             self.stop()
             self.on_failed(f"its commit journal failed: {problem}")
@@ -454,8 +461,8 @@ class CommitJournal:
         """Cancel the journal's entries of a log that is about to be truncated, while nothing is
         `unwritten`, and the journal not `crowded`. Waits for the disk; OSError."""
         if self._file is None and self._files.exists(self._path):
-            # The last run's journal. If all logs were recovered, the segment files have everything
-            # that it has.
+            # The journal is that of the last run. If all logs were recovered, the segment files
+            # have all of its records.
             if self._request is None:
                 raise OSError(errno.EBUSY, f"{self._path} is still needed")
             self.remove()
@@ -477,8 +484,8 @@ class CommitJournal:
         less to do."""
         self._stunted = False
         if self._file is not None and not self._files.exists(self._path):
-            # The file was removed from outside: a start would not find the blocks that are written
-            # to it, not even if another file takes its place.
+            # Another program has removed the file: a start would not find the blocks that are
+            # written to it, not even if there is a new file of its name.
             self.usable = False
             self._parts_max = 0
         if self.crowded and not self._logs and not self.unwritten and not self._growing:

@@ -1,9 +1,9 @@
 """The bytes of a commit journal (`journal.py`).
 
-A header block; then parts of equal size, each a sequence of blocks. A block is what one write made
-durable: the ends of some partition logs, as they lie in their segment files. Blocks begin at
-multiples of `ALIGN_BYTES`, and have ascending numbers: in a part each number is one more than the
-last, so that a block of an earlier round does not pass for the next one.
+A header block; then parts of equal size, each a sequence of blocks. A block has the bytes that one
+write made durable: the ends of some partition logs, as they are in the segment files. Blocks begin
+at multiples of `ALIGN_BYTES`, and have ascending numbers: in a part each number is one more than
+the one before, so that an old block of an earlier use of the part is not taken for the next block.
 
 `HEADER`, `BLOCK` and `ENTRY` declare the format; struct twins make and read it.
 """
@@ -79,14 +79,16 @@ class CorruptJournal(Exception):
 
 
 class JournalHeader(NamedTuple):
-    """The header of the file. `incarnation`: only blocks with the same one count."""
+    """The header of the file. `incarnation`: only blocks with the same incarnation count."""
 
     incarnation: bytes
     part_bytes: int
 
 
 class JournalEntry(NamedTuple):
-    """Batches as they are in a segment file. None makes the partition's earlier entries void."""
+    """Batches as they are in a segment file. An entry without batches cancels the partition's
+    earlier entries.
+    """
 
     topic_id: bytes
     partition: int
@@ -96,7 +98,7 @@ class JournalEntry(NamedTuple):
 
 
 class JournalBlock(NamedTuple):
-    """The entries of one write. `number` is the block's in the order of all blocks."""
+    """The entries of one write. `number` counts all blocks in the order of their writes."""
 
     number: int
     entries: list[tuple[JournalEntry, int]]
@@ -104,7 +106,7 @@ class JournalBlock(NamedTuple):
 
 
 def aligned(size_bytes: int) -> int:
-    """A size rounded up to where a block may begin."""
+    """A size rounded up to a position at which a block may begin."""
     return -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES
 
 

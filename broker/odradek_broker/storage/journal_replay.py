@@ -1,4 +1,5 @@
-"""The records that a crash left in a commit journal, for the logs that are recovered (L-50).
+"""The replay of a commit journal after a crash: its records, for the logs that are recovered
+(L-50).
 
 Only an index of the journal stays in memory; batches are read when a log has lost them.
 """
@@ -21,7 +22,9 @@ from odradek_protocol.records.batch import BatchError, read_header_alone, verify
 
 
 class _Found(NamedTuple):
-    """Batches at a `position` of a segment; `at` is their position in the journal."""
+    """Batches in the journal: `position` is their position in the segment, `at` that in the
+    journal.
+    """
 
     position: int
     size_bytes: int
@@ -61,8 +64,8 @@ class JournalReplay:
     def behind(
         self, topic_id: bytes, partition: int, segment: int, position: int, offset: int
     ) -> Iterator[bytes]:
-        """The successive batches that the journal has of a segment: the first is at `position` and
-        has the base offset `offset`. OSError."""
+        """The successive batches of a segment in the journal: the first is at `position` of the
+        segment and has the base offset `offset`. OSError."""
         entries = self._found.get((topic_id, partition), {}).get(segment)
         if not entries:
             return

@@ -1,6 +1,7 @@
 """The log of a partition: append, read, roll, and the offsets that bound them (rules L, R, F, P).
 
-`log_durability` has the flushes, `log_trimming` the removal of records, `log_files` the open files.
+Flushes are in `log_durability`, the removal of records is in `log_trimming`, the open files are in
+`log_files`.
 
 Not thread-safe: everything but `FlushTicket.sync` runs on the loop's thread, and no method waits,
 so check and append are one critical section (P-19).
@@ -50,15 +51,15 @@ from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.records.batch import BatchHeader, stamp
 
 PLENTY_BYTES = 2**31 - 1
-#: The most expired producers that the watch is told of at once.
-_EXPIRED_TOLD_MAX = 1_000
+#: The most expired producers that are reported to the watch at a time.
+_EXPIRED_REPORTED_MAX = 1_000
 
 
 @dataclass(slots=True)
 class AppendResult:
     """The offsets of a batch in the log. `log_append_time_ms` is -1 with CreateTime (R-03). A
-    `duplicate` was there before, possibly not yet durable: wait for its offset as for a new one
-    (P-10)."""
+    `duplicate` was in the log before, but may not be durable yet: wait for its offset as for that
+    of a new batch (P-10)."""
 
     base_offset: int
     last_offset: int
@@ -76,12 +77,12 @@ def _nothing() -> None:
 
 
 class PartitionLog:
-    """`<topic>-<partition>`. Files are opened at the first use that needs them.
+    """The log of `<topic>-<partition>`. Files are opened at the first use that needs them.
 
     Hooks are called on the loop's thread. `on_moved`, with the log: HW, LSO or the log start moved.
     `on_flushed`: the segment files were flushed. `on_offline`, with the log, once: the disk failed.
     `on_flush_wanted`, with `durability`: a flush is due because a segment was rolled, although no
-    request waits for it. `watch` is told of producers.
+    request waits for it. `watch` observes producers.
     """
 
     __slots__ = (
@@ -117,7 +118,7 @@ class PartitionLog:
         "watch",
     )
 
-    # Set when the files are opened, for appends and reads: faster than through `_files`.
+    # Set when the files are opened; appends and reads reach these faster than those of `_files`.
     _segments: SegmentList
     _producers: Producers
     _epochs: LeaderEpochs
@@ -166,10 +167,10 @@ class PartitionLog:
     def load(self, now_ms: int, later: list[Callable[[], None]] | None = None) -> RecoveryReport:
         """Open the files, and recover them if they were not left by a clean stop. The first use
         calls it; a broker that starts after a crash calls it for all logs. Raises PartitionOffline;
-        StorageError where it may be tried again.
+        StorageError if the load may be tried again.
 
-        `later` takes syncs, to be called in any thread before anybody reads what was found; where
-        one raises OSError, call `recovery_failed`. None: they are called at once.
+        `later` collects the syncs, to be called in any thread before the recovered records are
+        read; if one raises OSError, call `recovery_failed`. None: the syncs are called at once.
         """
         if self.loaded:
             return self.report
@@ -228,7 +229,7 @@ class PartitionLog:
         self._files.write_topic_id(topic_id)
 
     def ensure_loaded(self, now_ms: int = 0) -> None:
-        """Open the files if they are not. PartitionOffline, StorageError."""
+        """Open the files if they are closed. PartitionOffline, StorageError."""
         if not self.loaded:
             self.load(now_ms)
         if self.offline:
@@ -236,7 +237,7 @@ class PartitionLog:
 
     def close(self, *, clean: bool) -> None:
         """Close the files. `clean`: flush, complete the indexes, take a snapshot and finish a swap
-        that was begun, so that the next start can trust what it finds. Raises PartitionOffline,
+        that was begun, so that the next start can trust the files. Raises PartitionOffline,
         OSError."""
         if not self.loaded:
             return
@@ -257,7 +258,7 @@ class PartitionLog:
     # ---- disk errors
 
     def abandon(self) -> None:
-        """Stop using the log: its directory is gone (L-38)."""
+        """Stop using the log, whose directory was removed (L-38)."""
         self.close(clean=False)
         if self._options.unopened.get(self.name) is self:
             del self._options.unopened[self.name]
@@ -266,7 +267,7 @@ class PartitionLog:
         self.offline_reason = "it was deleted"
 
     def go_offline(self, reason: str) -> None:
-        """Take the partition offline after a disk error of its own."""
+        """Take the partition offline after a disk error in its own files."""
         if not self.offline:
             self.offline = True
             self.offline_reason = reason
@@ -305,8 +306,8 @@ class PartitionLog:
         self._options.disk.unreadable.pop(self.name, None)
 
     def open_again(self, now_ms: int) -> bool:
-        """Try to open a log again that could not be opened (`LogOptions.unopened`); True if it is
-        served. A log whose fsync failed is never opened again."""
+        """Try again to open a log that could not be opened (`LogOptions.unopened`); True if the log
+        is served. A log whose fsync failed is never opened again."""
         if self._options.unopened.pop(self.name, None) is not self:
             return not self.offline
         told = self._options.disk.on_offline
@@ -330,8 +331,9 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """The offset where read_committed stops: HW, or the first undecided transaction (T-45,
-        L-12). Never raises: a partition that went offline keeps its last one."""
+        """The offset up to which read_committed reads: HW, or the first offset of the first
+        undecided transaction (T-45, L-12). Never raises: an offline partition keeps its last
+        value."""
         if not self.loaded and not self.offline:
             with suppress(StorageError):
                 self.load(0)
@@ -355,7 +357,7 @@ class PartitionLog:
         """Remove expired producers (P-24); returns their number."""
         self._producers.state.expiration_ms = self._options.producer_expiration_ms()
         expired = self._producers.state.remove_expired(now_ms)
-        for producer_id in expired[:_EXPIRED_TOLD_MAX]:
+        for producer_id in expired[:_EXPIRED_REPORTED_MAX]:
             self.watch.expired(self._topic_partition, producer_id)
         return len(expired)
 
@@ -403,10 +405,10 @@ class PartitionLog:
     ) -> AppendResult:
         """Validate, stamp in place and write exactly one batch (L-07).
 
-        `batch` must be writable and is changed. With origin REPLAY or MIRROR it stays as it is, and
-        its offsets must not be below the log end. `transaction_version` matters for markers only
-        (T-41), `budget` for compressed batches. Raises AppendRejected, with nothing written and no
-        state changed (P-18, L-08).
+        `batch` must be writable and is changed. With origin REPLAY or MIRROR it stays unchanged,
+        and its offsets must not be below the log end. `transaction_version` is used for markers
+        only (T-41), `budget` for compressed batches. Raises AppendRejected, with nothing written
+        and no state changed (P-18, L-08).
         """
         if self.offline or not self.loaded:
             self._ensure_appendable(now_ms)
@@ -447,7 +449,7 @@ class PartitionLog:
         end_before, self.log_end_offset = self.log_end_offset, last_offset + 1
         if header.leader_epoch > self._epochs.latest:
             # The first epoch begins with the log, also if the first batch is behind a gap: a start
-            # without a checkpoint of log starts takes the log start from it.
+            # without a checkpoint of log starts takes the log start from the first epoch.
             starts = base_offset if self._epochs.entries else end_before
             self._epochs.assign(header.leader_epoch, starts)
             self._files.write_epochs()
@@ -494,8 +496,8 @@ class PartitionLog:
         segments = self._segments
         try:
             if segments.must_roll(header, last_offset, config, now_ms):
-                # Not at the batch's own offset: behind a gap, a start after a crash would take the
-                # new segment for one that has lost its predecessor's end (L-32).
+                # The new segment does not begin at the batch's offset: behind a gap, a start after
+                # a crash would conclude that the segment before it has lost its end (L-32).
                 self.roll_at(self.log_end_offset, now_ms)
             segments.active.append(
                 batch,
@@ -536,13 +538,13 @@ class PartitionLog:
                 header, marker, self._segments.active, base_offset, last_offset, now_ms
             )
         except OSError as problem:
-            # The marker is in the log, and the index without its entry is on disk: readers would
-            # take aborted records for committed ones. A restart rebuilds it.
+            # The marker is in the log, but its entry is not in the index on disk: readers would
+            # take aborted records for committed ones. A restart rebuilds the index.
             reason = f"writing the transaction index of {self.name} failed: {problem}"
             self.go_offline(reason)
             raise AppendRejected(ErrorCode.KAFKA_STORAGE_ERROR, reason) from problem
         if aborted.broken:
-            # A power cut must not bring an index back that was removed.
+            # A power cut must not bring the removed index back.
             self._files.directory.dirty = True
 
     def roll(self, now_ms: int) -> None:
@@ -553,9 +555,9 @@ class PartitionLog:
             self.roll_at(self.log_end_offset, now_ms)
 
     def forget_producers(self, now_ms: int) -> None:
-        """Forget all producers, none of which may have a transaction open. A start forgets them too
-        once `producers_forgotten` and the recovery point on disk is the log end. StorageError,
-        OSError."""
+        """Forget all producers, none of which may have a transaction open. A later start restores
+        none of them, once `producers_forgotten` is true and the recovery point on disk is the log
+        end. StorageError, OSError."""
         self.ensure_loaded(now_ms)
         if self._producers.state.open_transactions:
             raise ValueError(f"{self.name} has open transactions")
@@ -567,7 +569,9 @@ class PartitionLog:
 
     @property
     def producers_forgotten(self) -> bool:
-        """True if everything that `forget_producers` wrote is on disk, in the files themselves."""
+        """True if all writes of `forget_producers` are on disk, in the files and not only in the
+        journal.
+        """
         end_offset = self.log_end_offset
         synced = self.durability.synced_offset >= end_offset
         return synced and not self._producers.is_volatile(end_offset)
@@ -575,7 +579,7 @@ class PartitionLog:
     def roll_at(self, base_offset: int, now_ms: int) -> None:
         """Begin a new segment at an offset. OSError: the old segment stays the active one."""
         self._files.roll(base_offset, self.config, now_ms)
-        # A flush is requested with fsync too: after a roll without an append nothing else would
+        # With fsync too a flush is requested: after a roll without an append nothing else would
         # make the snapshot durable (P-27).
         self.on_flush_wanted(self.durability)
 
@@ -600,14 +604,15 @@ class PartitionLog:
         return data
 
     def read_at_once(self, offset: int, max_bytes: int) -> bytes:
-        """Read up to the end of the log. Indexes that do not fit are rebuilt before it returns: a
-        coordinator that loads, and a broker that starts, cannot ask again (L-33)."""
+        """Read up to the end of the log. Indexes that do not match are rebuilt before the call
+        returns, because a coordinator that loads and a broker that starts cannot try again
+        (L-33)."""
         with self._options.handles.without_background():
             return self.read(offset, max_bytes, upper_bound=self.log_end_offset, minimum_one=True)
 
     def readable_bytes(self, offset: int, upper_bound: int) -> int:
         """The bytes from the batch that has `offset` to the bound (F-04); 0 for an offset outside
-        the log. Never raises: if the bytes cannot be counted the answer is PLENTY_BYTES, so that
+        the log. Never raises: if the bytes cannot be counted the result is PLENTY_BYTES, so that
         the read is tried and raises the error."""
         upper_bound = min(upper_bound, self.log_end_offset)
         if not self.log_start_offset <= offset < upper_bound:
@@ -619,8 +624,8 @@ class PartitionLog:
             return PLENTY_BYTES
 
     def first_batch_bytes(self, offset: int, upper_bound: int) -> int:
-        """Bytes of the first batch that a read from `offset` returns, which may be more than it
-        asks for (F-04, F-06). As `readable_bytes` otherwise."""
+        """Bytes of the first batch that a read from `offset` returns, which may be larger than the
+        limit of the read (F-04, F-06). Otherwise like `readable_bytes`."""
         upper_bound = min(upper_bound, self.log_end_offset)
         if not self.log_start_offset <= offset < upper_bound:
             return 0
@@ -632,8 +637,8 @@ class PartitionLog:
 
     def unread_batch(self, offset: int) -> BatchInLog | None:
         """The batch with the first record at or behind `offset` that consumers can read; None if
-        there is none yet. StorageError where the batch cannot be found with little work, also if
-        the log is not open."""
+        there is none yet. StorageError if the log is not open, or if finding the batch would take
+        much work."""
         if self.offline or not self.loaded:
             raise StorageError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{self.name} is not open")
         return self._reader.data_batch_at(max(offset, self.log_start_offset), self.high_watermark)
@@ -651,8 +656,8 @@ class PartitionLog:
         self._files.fill_transaction_index(segment, earlier, index, self.log_start_offset)
 
     def require_transaction_indexes(self) -> None:
-        """Have all transaction indexes complete, before they are used for a change that cannot be
-        undone (L-05). Raises IndexesBeingRebuilt, LogCorrupt, PartitionOffline."""
+        """Check that all transaction indexes are complete, before they are used for a change that
+        cannot be undone (L-05). Raises IndexesBeingRebuilt, LogCorrupt, PartitionOffline."""
         self.ensure_loaded()
         self._reader.require_transaction_indexes(self._fill_transaction_index)
 
@@ -670,7 +675,7 @@ class PartitionLog:
         return self._reader.latest_timestamp(self.log_start_offset, bound)
 
     def max_timestamp_offset_at_once(self) -> tuple[int, int] | None:
-        """The same as `max_timestamp_offset`, but indexes that do not fit are rebuilt before it
-        returns: a broker that starts cannot ask again (L-33)."""
+        """The same as `max_timestamp_offset`, but indexes that do not match are rebuilt before the
+        call returns, because a broker that starts cannot try again (L-33)."""
         with self._options.handles.without_background():
             return self.max_timestamp_offset()

@@ -12,7 +12,7 @@ from odradek_protocol.settings import INT32_MAX, INT64_MAX
 
 
 class AppendOrigin(enum.Enum):
-    """The kind of caller that appends; decides how deeply producer state is checked (P-17)."""
+    """The origin of an append; decides how strictly producer state is checked (P-17)."""
 
     CLIENT = "client"
     """A Produce request: epoch and sequence, duplicates answered."""
@@ -82,7 +82,7 @@ class LogConfig:
 
     @property
     def opens_records(self) -> bool:
-        """True if an append must look at the records, not only at the header."""
+        """True if an append must read the records, not only the header."""
         return self.record_validation == "full" or "compact" in self.cleanup_policy
 
 

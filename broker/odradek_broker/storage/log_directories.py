@@ -19,13 +19,14 @@ from odradek_broker.storage.log_options import LogOptions
 from odradek_broker.storage.meta_properties import MetaProperties
 from odradek_protocol.errors import ErrorCode
 
-#: A name in place of the path, for directories that are not among the settings any more.
+#: The name, in place of a path, for directories that were in use and are no longer in the settings.
 _ABSENT = "(absent directory)"
 
 
 class LogDirectories:
-    """`all`: the directories of the settings, in their order, and the metadata log's if it is
-    another one. `metadata`: the metadata log's directory; the broker cannot run without it."""
+    """All data directories of a broker. `all`: the directories of the settings, in their order, and
+    the metadata log's if that is another one. `metadata`: the metadata log's directory; the broker
+    cannot run without it."""
 
     def __init__(
         self,
@@ -41,7 +42,7 @@ class LogDirectories:
         self.of_partitions = [found[path] for path in paths]
         self.metadata = found[metadata_path]
         self.metadata.may_fail = False
-        # The placeholder for directories that were in use and are not among the settings any more.
+        # The placeholder for directories that were in use and are no longer in the settings.
         self._absent = LogDirectory(_ABSENT, shared)
         self._by_path = {**found, _ABSENT: self._absent}
         self._known_ids: frozenset[bytes] = frozenset()
@@ -64,7 +65,7 @@ class LogDirectories:
 
     def take(self, cluster_id: str | None, node_id: int, randomness: Randomness) -> str:
         """Lock all directories; returns the id of their cluster. New directories get `cluster_id`,
-        or a random one if that is None. A directory whose disk fails is left out, unless it is the
+        or a random id if it is None. A directory whose disk fails is left out, unless it is the
         metadata log's. DataDirectoryInUse; DataDirectoryError if one belongs to another cluster or
         node, or none is left."""
         try:
@@ -105,7 +106,9 @@ class LogDirectories:
     def _check(
         self, found: Mapping[LogDirectory, MetaProperties | None], cluster_id: str | None
     ) -> str | None:
-        """The cluster that all belong to; None if they are new. DataDirectoryError."""
+        """The id of the cluster that all directories belong to; None if all are new.
+        DataDirectoryError.
+        """
         own = found[self.metadata]
         ids: dict[bytes, LogDirectory] = {}
         for directory, identity in found.items():
@@ -175,13 +178,13 @@ class LogDirectories:
     @property
     def missing(self) -> LogDirectory | None:
         """The directory that may have the partitions that were not found: one that failed at the
-        start, or is absent; None if all are there."""
+        start or is absent; None if no directory is missing."""
         failed = (directory for directory in self.of_partitions if directory.failure)
         return next(failed, self._absent if self._absent.failure else None)
 
     def found_all(self) -> None:
-        """Drop the ids of absent directories, unless a partition is taken to be in one: the start
-        has found every other partition."""
+        """Drop the ids of absent directories, unless a partition is assigned to one of them: the
+        start has found every other partition."""
         absent, self._absent.failure = self._absent.failure, ""
         if absent and not self._absent.logs:
             present = {directory.directory_id for directory in self.all}
@@ -194,8 +197,8 @@ class LogDirectories:
     # ---- in service
 
     def for_new_partition(self, metadata_topic: str) -> LogDirectory:
-        """The directory with the fewest partitions, of those that take writes if any does.
-        StorageError if all have failed."""
+        """The directory with the fewest partitions; directories whose writes fail are chosen only
+        if there are no others. StorageError if all have failed."""
         online = [directory for directory in self.of_partitions if not directory.failure]
         if not online:
             raise StorageError(ErrorCode.KAFKA_STORAGE_ERROR, "all data directories have failed")

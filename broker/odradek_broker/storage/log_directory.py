@@ -65,8 +65,8 @@ def _ignore(_: object) -> None:
 
 
 class _Entries(NamedTuple):
-    """The entries of a checkpoint, those among them with a checksum, and whether none is
-    missing."""
+    """The entries of a checkpoint, the partitions whose entry has a checksum, and a flag: true if
+    no entry is missing."""
 
     offsets: dict[TopicPartition, int]
     checked: Collection[TopicPartition]
@@ -77,10 +77,10 @@ class _Entries(NamedTuple):
 class LastRun:
     """The state of a directory that the last run left behind.
 
-    `log_starts_known`: no partition has lost its entry. `checked_points`: the partitions whose
-    recovery point this broker wrote, so that no gap above it is from the cleaner;
-    `all_points_checked`: these are all partitions of that time, so a partition without a recovery
-    point was created later.
+    `log_starts_known`: the checkpoint of log starts is complete. `checked_points`: the partitions
+    whose recovery point this broker wrote, so that no gap above it comes from the cleaner;
+    `all_points_checked`: these are all partitions of that time, so that a partition without a
+    recovery point was created later.
     """
 
     directory: LogDirectory
@@ -95,8 +95,8 @@ class LastRun:
 
 
 class LogDirectory:
-    """The directory at `path`. It is not used before `take`, nor after `close`. `logs`: the logs in
-    it that are in service; the manager adds and removes them."""
+    """The data directory at `path`, which is used only between `take` and `close`. `logs`: its logs
+    that are in service; the manager adds and removes them."""
 
     def __init__(
         self, path: str, shared: LogOptions, on_failed: Callable[[LogDirectory], None] = _ignore
@@ -112,7 +112,7 @@ class LogDirectory:
         #: False for the metadata log's directory, which is never given up as a whole (L-42).
         self.may_fail = True
         self.logs: dict[TopicPartition, PartitionLog] = {}
-        #: The observer of the disk, which is told of failed writes.
+        #: The state of the disk, to which failed writes are reported.
         self.disk = DiskWatch()
         #: Deleted partitions and segments whose files are not removed yet.
         self.deleted_files = DeletedFiles(shared.handles)
@@ -136,7 +136,8 @@ class LogDirectory:
         self._cleaner_generation = 0
         self._written_points: dict[TopicPartition, int] = {}
         self._snapshots_due: dict[TopicPartition, None] = {}
-        # The partitions that checkpoints on disk may name. A deleted one's name may be used again.
+        # The partitions that checkpoints on disk may name. The name of a deleted partition may be
+        # used again.
         self._checkpointed: set[TopicPartition] = set()
         self._points_generation = 0
         self._prepared: tuple[int, dict[TopicPartition, int]] | None = None
@@ -146,7 +147,7 @@ class LogDirectory:
         self._node_id = 0
 
     def path_of(self, name: str) -> str:
-        """The path of a file or directory in this one."""
+        """The path of a file or subdirectory."""
         return f"{self.path}/{name}"
 
     def new_log(
@@ -173,9 +174,9 @@ class LogDirectory:
     # ---- start
 
     def take(self, cluster_id: str | None, node_id: int) -> MetaProperties | None:
-        """Lock the directory, making it if it is not there, and read its meta.properties; None if
-        it is new. DataDirectoryInUse, DataDirectoryFailed or another DataDirectoryError; then the
-        directory is not locked."""
+        """Lock the directory, after creating it if it does not exist, and read its meta.properties;
+        None if the directory is new. DataDirectoryInUse, DataDirectoryFailed or another
+        DataDirectoryError; then the directory is not locked."""
         self._node_id = node_id
         self._release = self._take_lock()
         try:
@@ -185,7 +186,7 @@ class LogDirectory:
             raise
 
     def _take_lock(self) -> Callable[[], None]:
-        """Make the directory if it is not there, and lock it; call the result to unlock it.
+        """Create the directory if it does not exist, and lock it; call the result to unlock it.
         DataDirectoryInUse, DataDirectoryFailed."""
         try:
             if not self._files.exists(self.path):
@@ -216,22 +217,23 @@ class LogDirectory:
     def read_what_was_left(self, problems: list[str]) -> LastRun:
         """Read names and checkpoints. The mark of a clean stop is removed, so that a later crash is
         recognised; deletions that were begun are finished (L-38). `problems` gets the checkpoints
-        that are computed again. DataDirectoryFailed, also if the log starts cannot be read: deleted
-        records would come back."""
+        that are computed again. DataDirectoryFailed, also if the log starts cannot be read, because
+        deleted records would come back."""
         starts = self._read_offsets(LOG_STARTS, problems, needed=True)
         try:
             names = self._files.list(self.path)
             clean = CLEAN_SHUTDOWN in names
             if clean:
                 self._files.remove(self.path_of(CLEAN_SHUTDOWN))
-            # The names of partitions that a crash left in the page cache, too.
+            # The sync also makes the names of partitions durable that a crash has left in the page
+            # cache.
             self._files.sync_dir(self.path)
             for name in names:
                 if name.endswith(DELETED_SUFFIX):
                     self._files.remove_tree(self.path_of(name))
             if clean:
-                # Beside the mark of a clean stop a journal is of no use: everything in it was
-                # synced, or another broker without a journal has run since.
+                # After a clean stop the journal is not needed: all of its records were synced, or a
+                # broker without a journal has run since.
                 self.journal.remove()
             else:
                 self.journal.read(problems)
@@ -281,8 +283,8 @@ class LogDirectory:
     # ---- the disk
 
     def look_at_disk(self) -> None:
-        """Try a write while writes fail: producers may write nothing until there is room. After an
-        error that may concern more than one partition, try the whole directory (L-42)."""
+        """Try a write while writes fail, because producers may stay silent until there is room.
+        After an error that may affect more than one partition, try the whole directory (L-42)."""
         if self.failure or self._trying:
             return
         if self.disk.doubted and self.may_fail:
@@ -310,7 +312,7 @@ class LogDirectory:
             self._files.remove(path)
 
     def _try_everything(self, size_bytes: int) -> None:
-        """Check, in any thread, that the path still has this directory, and that it can be read and
+        """Check, in any thread, that this directory is still at its path and can be read and
         written. OSError, CorruptCheckpoint."""
         text = read_small_file(self._files, self.path_of(META_PROPERTIES)) or ""
         found = decode_meta_properties(text).get("directory.id")
@@ -342,9 +344,10 @@ class LogDirectory:
         self._on_failed(self)
 
     def begin_journal(self, request_flush: Callable[[Any], None]) -> None:
-        """Begin to use the journal, once logs have been recovered. If one could not be, the old
-        journal stays for the next start, and flushes sync the files."""
-        # A log that found too many files open is not offline, and is recovered at its first use.
+        """Begin to use the journal, once logs have been recovered. If a log could not be recovered,
+        the old journal stays for the next start, and flushes sync the files."""
+        # A log that could not be opened for lack of file descriptors is not offline; its first use
+        # recovers it.
         missing = any(log.offline or not log.loaded for log in self.logs.values())
         if self.journal.replay is None or not missing:
             self.journal.start(request_flush)
@@ -368,8 +371,8 @@ class LogDirectory:
 
     def forget_checkpoints(self, key: TopicPartition) -> None:
         """Remove a partition's name from the checkpoints, before a new partition of the name begins
-        at 0: a crash must not give it the offsets of its predecessor, because the new records below
-        these would be lost (L-10, L-30). DataDirectoryError."""
+        at 0: after a crash the new partition must not get the offsets of the old one, because its
+        records below them would be lost (L-10, L-30). DataDirectoryError."""
         if key not in self._checkpointed:
             return
         self._points_generation += 1  # A file that a worker has prepared has the old name.
@@ -400,9 +403,9 @@ class LogDirectory:
         return {key for key, log in self.logs.items() if not log.durability.gaps_known}
 
     def continue_snapshots(self, at_most: int = 10, looked_at: int = 500) -> None:
-        """Check every log once after `recovery_points_writer`, and take a snapshot where a start
-        after a crash would have much to read (L-30). A call takes a few, so that the loop is not
-        held up."""
+        """Check every log once after `recovery_points_writer`, and take a snapshot of logs of which
+        a start after a crash would read much (L-30). Each call takes only a few, so that the loop
+        is not held up."""
         for key in list(islice(self._snapshots_due, looked_at)):
             del self._snapshots_due[key]
             log = self.logs.get(key)
@@ -427,7 +430,8 @@ class LogDirectory:
         """The functions that prepare and use recovery points for the cleaner. The recovery point on
         disk of a log with gaps must never again be lower (L-32), so recovery points that
         `recovery_points_writer` prepared before are not used. The second function returns True if
-        the file has its name; that is durable once `sync_names` has been called. OSError."""
+        the file was renamed into place; the new name is durable once `sync_names` has been called.
+        OSError."""
         self._points_generation += 1
         generation = self._points_generation
         points = {key: log.durability.recovery_point for key, log in self.logs.items()}
@@ -443,7 +447,8 @@ class LogDirectory:
             return True
 
         def write() -> None:
-            # Written before the recovery points, which a start trusts only if this file exists.
+            # The lock file is written before the recovery points, because a start trusts them only
+            # if it exists.
             self._files.open(self.path_of(CLEANER_LOCK), create=True).close()
             write_atomically(self._files, prepared, encode_offsets(points, unchecked))
 
@@ -466,8 +471,8 @@ class LogDirectory:
 
     def begin_recovery_points(self) -> None:
         """Write the recovery points at the end of a start, if the last run left none or not all.
-        Without them a gap that a power cut makes in a younger compacted log looks like one of
-        compaction (L-32). DataDirectoryError."""
+        Without recovery points, a gap that a power cut makes in a compacted log would be taken for
+        one that compaction left (L-32). DataDirectoryError."""
         if self._has_checked_points:
             return
         try:
@@ -490,7 +495,7 @@ class LogDirectory:
         self._write_recovery_points()
 
     def write_log_starts(self, moving: Mapping[TopicPartition, int] | None = None) -> None:
-        """Write the log starts. `moving`: log starts that are about to move, at their new offsets.
+        """Write the log starts. `moving`: the new offsets of log starts that are about to move.
         DataDirectoryError."""
         self._checkpointed |= self.logs.keys()
         starts = {key: log.log_start_offset for key, log in self.logs.items()} | dict(moving or {})
@@ -503,7 +508,7 @@ class LogDirectory:
         return all(written.get(key, 0) >= offset for key, offset in starts.items())
 
     def _write_all_checkpoints(self) -> None:
-        """Write all checkpoints of a clean stop. It has flushed everything, so high watermarks are
+        """Write all checkpoints of a clean stop. Everything was flushed, so the high watermarks are
         the log ends."""
         self._write_recovery_points()
         self.write_log_starts()
@@ -516,7 +521,7 @@ class LogDirectory:
         """Close the logs and unlock the directory; returns the problems.
 
         `clean`: flush every log, write the checkpoints, and, if all of that worked, leave the
-        marker that lets the next start trust them (L-30).
+        marker of a clean stop, which lets the next start trust them (L-30).
         """
         self._closed = True
         self.journal.stop()

@@ -7,9 +7,9 @@
          checkpoint         segment files     commit journal   alone
          on disk            on disk           on disk
 
-A flush writes the end of the active segment to the commit journal, which moves the durable offset,
-or syncs the files, which moves both. With `fsync` durability the high watermark follows the durable
-offset; with `page-cache` it is the log end.
+A flush either writes the end of the active segment to the commit journal, which moves the durable
+offset, or syncs the files, which moves the durable and the synced offset. With `fsync` durability
+the high watermark follows the durable offset; with `page-cache` it is the log end.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from odradek_protocol.primitives import ZERO_UUID
 
 #: A start after a crash reads at most this much of the flushed bytes of a log in use.
 _SNAPSHOT_EVERY_BYTES = 4 * 1024 * 1024
-#: The same for an idle log.
+#: The same limit for an idle log.
 _SNAPSHOT_IDLE_BYTES = 64 * 1024
-#: Additional bytes for each producer: a snapshot of many producers takes long.
+#: Bytes that are added to these limits for each producer, because a snapshot of many producers
+#: takes long.
 _SNAPSHOT_PRODUCER_BYTES = 1024
 
 
@@ -68,9 +69,9 @@ class FlushedLog(Protocol):
 
 @dataclass(slots=True)
 class FlushTicket:
-    """The extent of one fsync: every byte below `end_offset`, new directory entries, and the files
-    derived from sealed segments, which recovery does not read again once the recovery point has
-    passed them.
+    """The extent of one fsync: every byte below `end_offset`, new directory entries, and the
+    derived files of sealed segments, because recovery does not scan a segment below the recovery
+    point again.
 
     `begin_flush` makes the ticket on the loop's thread, `sync` runs in a worker thread, and
     `finish_flush` takes the outcome on the loop's thread.
@@ -89,7 +90,7 @@ class FlushTicket:
     """Directories with new or changed entries, outermost first."""
 
     def sync(self) -> None:
-        """Block until everything is on disk; OSError. Touches nothing that the loop changes."""
+        """Wait until everything is on disk; OSError. Uses no state that the loop changes."""
         for file in self.segment_files:
             file.sync()
         for path in self.paths:
@@ -114,10 +115,10 @@ class LogDurability:
 
     `durable_offset`: everything below is on disk, in the segment files or in the journal.
     `synced_offset`: everything below is on disk in the segment files. `truncations`: how often the
-    log was cut; what was read of it before may be gone. `start`: how the last process, or the last
-    `close`, left the log. `journaled`: a journal may have records of this log. `gap_end_offset`:
-    the end of the last batch that left offsets before it unused; up to there the files are synced,
-    because the journal restores successive batches only.
+    log was truncated; records that were read before may be removed. `start`: how the last process,
+    or the last `close`, left the log. `journaled`: a journal may have records of this log.
+    `gap_end_offset`: the end of the last batch that has unused offsets before it; flushes up to
+    this offset sync the files, because the journal restores successive batches only.
     """
 
     __slots__ = (
@@ -173,8 +174,8 @@ class LogDurability:
 
     @property
     def gaps_known(self) -> bool:
-        """True if a gap above the recovery point is the loss of records, and not the work of
-        compaction (L-32)."""
+        """True if a gap above the recovery point is due to lost records, not to compaction
+        (L-32)."""
         return self._gaps_known or self.start.clean
 
     # ---- opening, closing, truncation
@@ -193,8 +194,8 @@ class LogDurability:
         self._gaps_known = self.start.gaps_known
 
     def closed(self, log_start_offset: int, *, clean: bool) -> None:
-        """The files are being closed. Those with unsynced bytes are remembered: the journal may
-        have to sync them before its part is used again."""
+        """Note that the files are closed. Files with unsynced bytes are remembered: they may have
+        to be synced before their part of the journal is used again."""
         if self.synced_offset < self.durable_offset:
             self._left_unsynced = [segment.path for segment in self._files.segments.unsynced()]
         self.start = LogStart(
@@ -206,14 +207,15 @@ class LogDurability:
         )
 
     def truncated(self, end_offset: int) -> None:
-        """Note that the log was cut at an offset, and that the rest was synced."""
+        """Note that the log was truncated at an offset, and that the rest was synced."""
         self.durable_offset = min(self.durable_offset, end_offset)
         self.synced_offset = end_offset
 
     # ---- flushing the files
 
     def begin_flush(self) -> FlushTicket | None:
-        """A ticket for what is not on disk yet; None if that is nothing, or nothing may be flushed.
+        """A ticket for all bytes and names that are not on disk yet; None if there are none, or if
+        they must not be flushed.
 
         Call `ticket.sync()` in a worker thread, then `finish_flush` on the loop's.
         """
@@ -225,7 +227,9 @@ class LogDurability:
         return self._files_ticket()
 
     def begin_checkpoint(self) -> FlushTicket | None:
-        """A ticket for the segment files, beside the log's flushes; None if it has to wait."""
+        """A ticket for the segment files, in addition to the log's flushes; None if the checkpoint
+        has to wait.
+        """
         if not self._log.loaded:
             # The files of an earlier run without a clean stop: a power cut could undo their
             # deletion.
@@ -252,7 +256,7 @@ class LogDurability:
         try:
             handles = [segment.file for segment, _ in unsynced]
         except OSError as problem:
-            # With unsynced bytes that somebody waits for, the handles are open already.
+            # If a request waited for unsynced bytes, the handles would be open already.
             self._log.failed("opening it for a flush", problem)
             return None
         for segment, _ in unsynced:
@@ -294,8 +298,8 @@ class LogDurability:
         log.on_flushed()
 
     def flush(self) -> None:
-        """Begin, sync and finish at once: for shutdown, and where nobody waits for the loop.
-        Raises PartitionOffline if it fails."""
+        """Begin, sync and finish a flush at once: for shutdown, and where the loop may wait for the
+        disk. Raises PartitionOffline if it fails."""
         ticket = self.begin_flush()
         if ticket is not None:
             try:
@@ -310,8 +314,8 @@ class LogDurability:
     # ---- flushing to the commit journal
 
     def next_journal(self) -> CommitJournal | None:
-        """The journal that the next flush would go to; None if it has to sync the files. A journal
-        takes the plain end of one segment, if that is short."""
+        """The journal that the next flush would write to; None if the flush has to sync the files.
+        A journal takes only the end of one segment, up to a limited size."""
         journal, log, files = self._options.journal, self._log, self._files
         if (
             journal is None
@@ -363,8 +367,9 @@ class LogDurability:
         return ticket
 
     def finish_journaled(self, ticket: JournalTicket, error: OSError | None) -> None:
-        """Take the outcome of the journal's write, as `finish_flush` does of a sync. Without room
-        for the write the files are flushed: nothing has happened to their pages."""
+        """Take the outcome of the journal's write, like `finish_flush` that of a sync. If the write
+        found no room, the files are flushed instead, since their pages are still in the page
+        cache."""
         log, segment, journal = self._log, ticket.segment, ticket.journal
         segment.unpin()
         if (error is not None or journal.crowded) and self._left_to_files(ticket, error):
@@ -377,8 +382,8 @@ class LogDurability:
             log.move_high_watermark(self.durable_offset)
 
     def _left_to_files(self, ticket: JournalTicket, error: OSError | None) -> bool:
-        """True if the journal has no room, so that the files are flushed. The partition is offline
-        after any other error."""
+        """True if the journal has no room, so that the files are flushed. Any other error takes the
+        partition offline."""
         log, journal = self._log, ticket.journal
         if error is not None and no_room(error):
             self._options.disk.failed(error, ticket.size_bytes)
@@ -414,8 +419,8 @@ class LogDurability:
         return grown_bytes >= enough_bytes and log.config.durability == "fsync"
 
     def take_snapshot(self, recovery_point: int) -> None:
-        """Take a snapshot for a scan to begin at, once the recovery point on disk, `recovery_point`
-        at present, has passed it (L-30). A failure is ignored: the scan takes longer then."""
+        """Take a snapshot, from which a scan can begin once the recovery point on disk, at present
+        `recovery_point`, is above it (L-30). A failure is ignored: the scan then takes longer."""
         log = self._log
         if not log.loaded or log.offline or recovery_point > self.synced_offset:
             # The log was truncated below the recovery point: with a snapshot there a start would

@@ -1,5 +1,5 @@
-"""The open files of one log: segments, producer state and leader epochs, with those that are not
-durable yet."""
+"""The open files of one log: segments, producer state and leader epochs, and the list of files that
+are not durable yet."""
 
 from __future__ import annotations
 
@@ -65,12 +65,14 @@ class PartitionDirectory:
         self.written([path])
 
     def written(self, paths: Iterable[str]) -> None:
-        """Files at `paths` were written: the next flush syncs them and their names."""
+        """Note that the files at `paths` were written: the next flush syncs them and their
+        names.
+        """
         self._unsynced_paths.update(paths)
         self.dirty = True
 
     def sync(self) -> None:
-        """Make its names durable at once. Waits for the disk; OSError."""
+        """Make the names in the directory durable at once. Waits for the disk; OSError."""
         self._files.sync_dir(self.path)
 
     def take_unsynced_paths(self) -> set[str]:
@@ -89,9 +91,9 @@ class PartitionDirectory:
 
 
 class LogFiles:
-    """`segments`, `producers` and `epochs` exist once `opened` was called. `snapshot_at`: base
-    offset and size of the active segment at the last producer snapshot of the log end. `swap`: the
-    cleaned segment that is being swapped in, if there is one."""
+    """The open files of a log. `segments`, `producers` and `epochs` exist once `opened` was called.
+    `snapshot_at`: base offset and size of the active segment at the last producer snapshot of the
+    log end. `swap`: the cleaned segment that is being swapped in, if there is one."""
 
     __slots__ = ("_options", "directory", "epochs", "producers", "segments", "snapshot_at", "swap")
 
@@ -125,7 +127,9 @@ class LogFiles:
         now_ms: int,
         later: list[Callable[[], None]] | None,
     ) -> LogLoader:
-        """The loader that opens the files of a log which was left as `start` says."""
+        """The loader that opens the files of a log; `start` is the state in which the log was
+        left.
+        """
         journal = self._options.journal
         restore: Callable[[int, int, int], Iterator[bytes]] = _nothing
         if journal is not None and journal.replay is not None and topic_id != ZERO_UUID:
@@ -187,8 +191,8 @@ class LogFiles:
     # ---- files that are written beside the segments
 
     def write_epochs(self) -> None:
-        """Write the leader epochs. A failure is ignored, and the file written again with the next
-        change or when the log is closed: every batch names its epoch (L-31)."""
+        """Write the leader epochs. A failure is ignored: the file is written again with the next
+        change or when the log is closed, and every batch has its epoch (L-31)."""
         try:
             self.directory.write(LEADER_EPOCHS, encode_epochs(self.epochs.entries))
         except OSError:
@@ -207,11 +211,11 @@ class LogFiles:
         self.snapshot_at = active.base_offset, active.size_bytes
 
     def roll(self, base_offset: int, config: LogConfig, now_ms: int) -> None:
-        """Seal the active segment and begin another. OSError: the old one stays active."""
+        """Seal the active segment and begin a new one. OSError: the old segment stays active."""
         sealed = self.segments.roll(base_offset, config, self._options.randomness, now_ms)
         self.producers.aborted_transactions.begin(self.segments.active)
         self.directory.written((sealed.path_of("index"), sealed.path_of("timeindex")))
-        # Without a snapshot replay takes longer, that is all (P-28).
+        # Without a snapshot, replay only takes longer (P-28).
         with suppress(OSError):
             self.take_snapshot_of_base(base_offset)
         self.producers.aborted_transactions.close_index(sealed)

@@ -33,7 +33,7 @@ class LogOptions:
     randomness: Randomness
     deleted: DeletedFiles
     max_producer_ids: int = 100_000
-    #: A function, because the setting may be changed while the broker runs.
+    #: The value is a function, because the setting may be changed while the broker runs.
     producer_expiration_ms: Callable[[], int] = lambda: 86_400_000
     producer_tally: ProducerTally = field(default_factory=ProducerTally)
     disk: DiskWatch = field(default_factory=DiskWatch)
@@ -47,7 +47,7 @@ class LogOptions:
 @dataclass(frozen=True, slots=True)
 class LogStart:
     """The state in which a log was left: by a clean stop (`clean`) at `log_end_offset`, or else
-    flushed up to `recovery_point`. `cleaned`: the log was compacted once, so there may be gaps
+    flushed up to `recovery_point`. `cleaned`: the log has been compacted, so there may be gaps
     between its segments; `gaps_known`: such gaps are below the recovery point (L-32)."""
 
     log_start_offset: int = 0

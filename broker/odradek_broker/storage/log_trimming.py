@@ -33,7 +33,7 @@ class TrimmedLog(FlushedLog, Protocol):
     log_start_offset: int
 
     def ensure_loaded(self, now_ms: int = 0) -> None:
-        """Open the files if they are not. PartitionOffline, StorageError."""
+        """Open the files if they are closed. PartitionOffline, StorageError."""
         ...
 
     def roll_at(self, base_offset: int, now_ms: int) -> None:
@@ -68,8 +68,8 @@ class LogTrimming:
         """Move the log start to `offset`, -1 for the high watermark; returns the new log start
         (L-11).
 
-        Records below become unreadable at once; whole segments go with the next retention. A crash
-        would undo that; `LogManager.delete_records` writes the new log start first. Raises
+        Records below become unreadable at once; the next retention removes whole segments. A crash
+        would undo the move, so `LogManager.delete_records` writes the new log start first. Raises
         DeleteRecordsRejected, PartitionOffline.
         """
         target = self.delete_records_target(offset)
@@ -86,16 +86,16 @@ class LogTrimming:
 
     def advance_log_start(self, offset: int) -> None:
         """Let the log start at `offset`, up to the high watermark, for a caller that has the
-        records elsewhere: a crash may undo it. Segments below go with the next retention.
+        records elsewhere: a crash may undo the move. The next retention removes the segments below.
         PartitionOffline."""
         self._log.ensure_loaded()
         if self._log.log_start_offset < offset <= self._log.high_watermark:
             self._move_log_start(offset)
 
     def restart_at(self, offset: int, now_ms: int) -> None:
-        """Drop everything, the producers too, and begin empty at `offset`, beyond the log end, for
-        a caller that has the records before it elsewhere. Waits for the disk. PartitionOffline;
-        StorageError while a cleaned segment is swapped in; ValueError for an offset inside."""
+        """Remove all records and producers, and begin again at `offset`, beyond the log end, for a
+        caller that has the records before it elsewhere. Waits for the disk. PartitionOffline;
+        StorageError while a cleaned segment is swapped in; ValueError for an offset in the log."""
         log, segments = self._log, self._opened_segments(now_ms)
         if offset <= log.log_end_offset:
             raise ValueError(f"{log.name} ends at {log.log_end_offset}, not before {offset}")
@@ -110,7 +110,8 @@ class LogTrimming:
             segments.discard_oldest(len(oldest), now_ms, self._options.deleted)
             for segment in oldest:
                 self._files.producers.aborted_transactions.forget(segment)
-            # Beside the old segments a start would take the new one for damage (L-32).
+            # If the old segments came back, a start would take the gap before the new segment for
+            # damage (L-32).
             self._files.directory.sync()
         except OSError as problem:
             log.go_offline(f"beginning it anew at {offset} failed: {problem}")
@@ -152,18 +153,19 @@ class LogTrimming:
         if count == len(segments):
             log.roll_at(log.log_end_offset, now_ms)
             producers.sync()
-            # The name of the new segment tells the log end when the others are gone.
+            # Once the other segments are removed, only the name of the new segment shows the log
+            # end.
             self._files.directory.sync()
         elif log.config.durability == "fsync" and producers.is_volatile(segments.bases[count]):
-            # Only that snapshot knows the producers of these segments (P-27). Its flush is under
-            # way.
+            # Only that snapshot has the producers of these segments (P-27), and its flush is still
+            # under way.
             return 0
         oldest = segments.all[:count]
         try:
             due_ms = now_ms + log.config.file_delete_delay_ms
             segments.discard_oldest(count, due_ms, self._options.deleted)
         finally:
-            # If a rename fails, the segments before it are gone already.
+            # If a rename fails, the segments before it have been taken out of the log already.
             for segment in oldest:
                 if segment.base_offset < segments.bases[0]:
                     producers.aborted_transactions.forget(segment)
@@ -179,8 +181,8 @@ class LogTrimming:
         return self._files.swap is not None
 
     def begin_swap(self, group: GroupCleaned) -> bool:
-        """Commit to a cleaned segment if its sources are still there; True if they are (L-27). When
-        `sync_directory` has been called, `swap_in` follows. Raises PartitionOffline, StorageError.
+        """Commit the swap of a cleaned segment if its sources still exist; True if they do (L-27).
+        `swap_in` follows after `sync_directory`. Raises PartitionOffline, StorageError.
         """
         bases, sources = self._opened_segments().bases, list(group.sources)
         path = self._files.directory.path
@@ -196,7 +198,7 @@ class LogTrimming:
         except OSError as problem:
             if not no_room(problem):
                 raise self._log.failed(doing, problem) from problem
-            # The last rename commits: until then the sources alone count.
+            # The last rename commits the swap; the renames before it have no effect on a start.
             self._files.swap = None
             remove_cleaned(self._options.files, path, sources[0])
             raise self._no_room(doing, problem) from problem
@@ -207,13 +209,14 @@ class LogTrimming:
         self._files.directory.sync()
 
     def directory_sync_failed(self, problem: Exception) -> StorageError:
-        """Take the partition offline: nobody knows what a start would find."""
+        """Take the partition offline, because the state on disk is unknown."""
         self._log.go_offline(f"making a compaction durable failed: {problem}")
         return self._log.offline_error()
 
     def swap_in(self, size_bytes: int, now_ms: int) -> None:
-        """Read the cleaned segment, of `size_bytes`, instead of its sources. Raises
-        PartitionOffline; StorageError if there is no room for its names: call it again later."""
+        """Put the cleaned segment, of `size_bytes`, in the place of its sources. Raises
+        PartitionOffline; StorageError if there is no room for its names: call `swap_in` again
+        later."""
         swap, segments = self._files.swap, self._files.segments
         assert swap is not None
         first = segments.bases.index(swap.sources[0])
@@ -260,7 +263,7 @@ class LogTrimming:
             raise self._log.failed(doing, problem) from problem
 
     def _no_room(self, doing: str, problem: OSError) -> StorageError:
-        """The error for a step that found no room, and has changed nothing."""
+        """The error for a step that found no room on the disk, and has changed nothing."""
         self._options.disk.failed(problem)
         return StorageError(
             ErrorCode.KAFKA_STORAGE_ERROR, f"{doing} failed for {self._log.name}: {problem}"
@@ -271,7 +274,7 @@ class LogTrimming:
     def truncate_to(self, offset: int, now_ms: int) -> int:
         """Drop the batch that has `offset` and everything behind it; returns the new log end
         (L-36). Waits for the disk. Raises PartitionOffline; StorageError while a cleaned segment is
-        swapped in, or the journal is written or has no room.
+        swapped in, or while the journal is being written or has no room.
         """
         log, segments = self._log, self._opened_segments(now_ms)
         offset = max(offset, log.log_start_offset)
@@ -296,8 +299,8 @@ class LogTrimming:
             end, gone = segments.truncate_to(offset)
             producers.remove_snapshots(lambda at: at > end)
             self._files.snapshot_at = -1, 0
-            # Synced at once: after a power cut the removed records must not reappear at offsets
-            # that new records have got.
+            # The cut is synced at once: after a power cut the removed records must not reappear at
+            # offsets of new records.
             segments.active.file.sync()
             self._files.directory.sync()
             start = min(log.log_start_offset, end)

@@ -42,7 +42,7 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.primitives import ZERO_UUID
 
-#: Directories that are renamed in one call: the loop waits for it.
+#: The most directories that are renamed in one call, for which the loop waits.
 _RENAMED_AT_ONCE_MAX = 50
 
 
@@ -55,10 +55,11 @@ class MaintenanceReport:
 
 
 class LogManager:
-    """Owns the data directories from construction to `close`.
+    """All logs of a broker, and their data directories, which are locked from construction until
+    `close`.
 
-    The constructor takes their locks: DataDirectoryInUse if another broker has one,
-    DataDirectoryError if one cannot be used or belongs to another node.
+    The constructor raises DataDirectoryInUse if another broker has a lock, DataDirectoryError if a
+    directory cannot be used or belongs to another node.
     """
 
     def __init__(
@@ -80,19 +81,20 @@ class LogManager:
         journal_bytes_max: int = 0,
     ) -> None:
         """`metadata_dir`: the metadata log's directory; None: the first of `data_dirs`.
-        `cluster_id` is what a new directory gets; None makes one up. `max_producer_ids` counts for
-        each partition. `in_parallel` runs the syncs of the start."""
+        `cluster_id`: the cluster id of new directories; None: a random one. `max_producer_ids`: the
+        limit of each partition. `in_parallel` runs the syncs of the start."""
         self.default_config = default_config
         self.files = files
         self._clock = clock
         self._randomness = randomness
         self._logs: dict[TopicPartition, PartitionLog] = {}
-        # Logs out of service whose files keep their names; the flag: the files are to be removed.
+        # Logs out of service whose files keep their names, with a flag: true if the files are to be
+        # removed.
         self._retired: dict[TopicPartition, tuple[PartitionLog, bool]] = {}
         self._retention_due: dict[TopicPartition, None] = {}
         self._closed = False
         self._in_parallel = in_parallel
-        # The producers of all partitions when they were counted last, and the tally at that time.
+        # The number of producers of all partitions at the last count, and the tally at that time.
         self._producers_counted = self._producers_made = 0
         #: The time for which producers are kept; a dynamic setting (P-24).
         self.producer_expiration_ms = producer_expiration_ms
@@ -111,7 +113,7 @@ class LogManager:
         self._directories = LogDirectories(
             data_dirs, metadata_dir or data_dirs[0], self._options, self._directory_failed
         )
-        #: The topic of the metadata log, whose directory is set by a setting of its own.
+        #: The topic of the metadata log, whose directory may be set by metadata.log.dir.
         self._first_topic = ""
         self.node_id = node_id
         self.cluster_id = self._directories.take(cluster_id, node_id, randomness)
@@ -191,8 +193,7 @@ class LogManager:
     def run_in_background(
         self, work: Callable[[], None], done: Callable[[Exception | None], None]
     ) -> None:
-        """Run work that waits for the disk beside the loop; at once where there is no
-        background."""
+        """Run work that waits for the disk in the background; at once if there is no background."""
         self._options.handles.run(work, done)
 
     def __iter__(self) -> Iterator[PartitionLog]:
@@ -204,8 +205,9 @@ class LogManager:
     def open_known(
         self, topic: str, partition: int, topic_id: bytes, config: LogConfig
     ) -> PartitionLog:
-        """Open a partition of the metadata, or create it. Where a directory is missing, a partition
-        that was not found is taken to be in it: it is offline, and not created again (L-43)."""
+        """Open a partition of the metadata, or create it. If a directory is missing, a partition
+        that was not found is assumed to be in it: the partition is offline, and not created again
+        (L-43)."""
         key = (topic, partition)
         missing = self._directories.missing
         if key in self._logs or missing is None:
@@ -232,9 +234,9 @@ class LogManager:
         config: LogConfig | None = None,
         directory: LogDirectory | None = None,
     ) -> PartitionLog:
-        """Create a partition, in `directory` or in the one with the fewest (L-41). One that exists
-        with the same id, or none, is taken as it is: its partition.metadata need not have reached
-        the disk.
+        """Create a partition, in `directory` or in the directory with the fewest partitions (L-41).
+        An existing partition with the same topic id, or without one, is used as it is: its
+        partition.metadata need not have reached the disk.
 
         ValueError if it exists with another topic id; StorageError if its files cannot be made.
         """
@@ -289,7 +291,7 @@ class LogManager:
 
     def retire(self, topic: str, partition: int) -> PartitionLog | None:
         """Take a partition out of service; its files keep their names until `remove_retired`, or
-        until another partition of the name is created. None if there is none."""
+        until another partition of the name is created. None if there is no such partition."""
         key = (topic, partition)
         log = self._logs.get(key)
         if log is not None:
@@ -355,12 +357,14 @@ class LogManager:
             directory.look_at_disk()
 
     def open_again(self, now_ms: int) -> None:
-        """Try again to open the logs that could not be opened, one of each directory a call."""
+        """Try again to open the logs that could not be opened; each call tries one log of each
+        directory.
+        """
         for directory in self._directories.online:
             directory.open_again(now_ms)
 
     def continue_snapshots(self) -> None:
-        """Take some of the snapshots that are due in each directory (L-30)."""
+        """Take a few of the snapshots that are due in each directory (L-30)."""
         for directory in self._directories.online:
             directory.continue_snapshots()
 
@@ -441,7 +445,7 @@ class LogManager:
     def forget_producers_beyond(self, most: int) -> int:
         """Drop the producers that wrote longest ago in any partition, until `most` are left in all
         partitions together. Returns the number of dropped ones. Producers with an open transaction
-        stay. Partitions are counted only if there could be so many producers."""
+        stay. The producers of partitions are counted only if there could be more than `most`."""
         made = self._options.producer_tally.made
         if self._producers_counted + made - self._producers_made <= most:
             return 0
@@ -451,8 +455,9 @@ class LogManager:
         excess = count - most
         if excess <= 0:
             return 0
-        # Producers of a partition are in the order of their last writes, even if timestamps fall:
-        # a producer behind one with a newer timestamp wrote later, so its idle time is shorter.
+        # The producers of a partition are in the order of their last writes, even if timestamps
+        # decrease: a producer that comes after one with a newer timestamp wrote later, so its idle
+        # time is shorter.
         idle = heapq.merge(
             *(zip(state.idle(), repeat(number)) for number, state in enumerate(states))
         )
@@ -470,7 +475,8 @@ class LogManager:
         """`LogTrimming.delete_records` on several logs, each named once, with one checkpoint for
         all logs of a directory. Returns the new log start of each, or the error.
 
-        A log starts there only when that is on disk, so a refusal leaves the log as it was (L-10).
+        A log start moves only when the checkpoint is on disk, so an error leaves the log unchanged
+        (L-10).
         """
         targets: list[int | StorageError] = []
         for log, offset in wanted:
@@ -484,8 +490,8 @@ class LogManager:
         self, logs: Sequence[PartitionLog], targets: Sequence[int | StorageError]
     ) -> list[int | StorageError]:
         """Move the starts of several logs up to these offsets as `delete_records` does, but under
-        any cleanup policy. An error among the targets stays in the answer, and of several targets
-        for one log the highest counts."""
+        any cleanup policy. An error among the targets is returned as it is; of several targets for
+        one log the highest counts."""
         done = list(targets)
         for directory in self._directories.online:
             moved = {
@@ -517,7 +523,7 @@ class LogManager:
     # ---- stop
 
     def stop_background(self) -> None:
-        """Have scans in the background end at their next block. They must have ended before
+        """Make scans in the background end at their next block. The scans must have ended before
         `close`, which unlocks the directories."""
         self._options.handles.halted = True
 
@@ -525,7 +531,8 @@ class LogManager:
         """Close all directories; returns the problems.
 
         `clean`: flush every log, write the checkpoints, and, if all of that worked, leave the
-        marker that lets the next start trust them (L-30). Does nothing the second time.
+        marker of a clean stop, which lets the next start trust them (L-30). Does nothing the second
+        time.
         """
         if self._closed:
             return []

@@ -16,7 +16,7 @@ from odradek_protocol.lazy_tuple import NamedTuple
 
 
 class MetaProperties(NamedTuple):
-    """The content of meta.properties. `directory_id` is None where an older version wrote it;
+    """The content of meta.properties. `directory_id` is None if an older version wrote the file;
     `directory_ids`: the ids of all directories of the broker, if it has several."""
 
     cluster_id: str
@@ -27,11 +27,11 @@ class MetaProperties(NamedTuple):
 def read_meta_properties(
     files: Files, data_dir: str, cluster_id: str | None, node_id: int
 ) -> MetaProperties | None:
-    """The meta.properties of a data directory; None where there is no such file yet.
+    """The meta.properties of a data directory; None if there is no such file yet.
 
     A directory keeps its cluster and its node for life: DataDirectoryError if they are not
-    `cluster_id` (None: any) and `node_id`, or if the file makes no sense; DataDirectoryFailed if it
-    cannot be read.
+    `cluster_id` (None: any) and `node_id`, or if the file cannot be parsed; DataDirectoryFailed if
+    it cannot be read.
     """
     path = f"{data_dir}/{META_PROPERTIES}"
     try:

@@ -22,7 +22,7 @@ from odradek_protocol.records.record import read_records
 
 T = TypeVar("T")
 _OffsetAndTime = tuple[int, int]
-#: The batches that may be passed where a lookup has to be cheap.
+#: The most batches that a cheap lookup may walk over.
 _CHEAP_BATCHES = 500
 
 
@@ -37,7 +37,7 @@ class BatchInLog(NamedTuple):
 class LogReader:
     """Reads of one log whose files are open, within the caller's bounds.
 
-    Every method raises LogCorrupt, IndexesBeingRebuilt, and what `failed` makes of an OSError.
+    Every method raises LogCorrupt, IndexesBeingRebuilt, and for an OSError the result of `failed`.
     """
 
     __slots__ = ("_aborted_transactions", "_failed", "_handles", "_segments")
@@ -78,8 +78,8 @@ class LogReader:
 
     def data_batch_at(self, offset: int, upper_bound: int) -> BatchInLog | None:
         """The batch with the first record for consumers at or behind `offset`; None if there is
-        none below the bound. Nothing is loaded, rebuilt or scanned: StorageError where the batch
-        cannot be found with little work."""
+        none below the bound. Nothing is loaded, rebuilt or scanned: StorageError if finding the
+        batch would take much work."""
         try:
             return _data_batch_at(self._segments, offset, upper_bound)
         except OSError as problem:
@@ -94,7 +94,7 @@ class LogReader:
         fill: Callable[[Segment, Sequence[Segment], TransactionIndex], None],
     ) -> list[tuple[int, int]]:
         """(producer id, first offset) of the aborted transactions between the offsets (F-09).
-        `fill` rebuilds the index of a segment where it does not fit."""
+        `fill` rebuilds an index that does not match its segment."""
         segments = self._segments
         try:
             return self._aborted_transactions.search(
@@ -111,7 +111,9 @@ class LogReader:
     def require_transaction_indexes(
         self, fill: Callable[[Segment, Sequence[Segment], TransactionIndex], None]
     ) -> None:
-        """Have the transaction index of each segment complete. IndexesBeingRebuilt, LogCorrupt."""
+        """Check that the transaction index of each segment is complete. IndexesBeingRebuilt,
+        LogCorrupt.
+        """
         try:
             self._aborted_transactions.require(self._segments.all, fill, self._handles.background)
         except OSError as problem:
@@ -135,7 +137,7 @@ class LogReader:
 
 
 def with_rebuild(segment: Segment, use: Callable[[], T]) -> T:
-    """Use a segment; if its index is wrong, rebuild it, once, and try again (L-33).
+    """Read from a segment; if its index is wrong, rebuild the index once, and try again (L-33).
 
     LogCorrupt if the segment itself is damaged; IndexesBeingRebuilt. OSError.
     """
@@ -180,7 +182,9 @@ def _read_whole_batches(
 def _read_segment(
     segment: Segment, offset: int, max_bytes: int, upper_bound: int, minimum_one: bool
 ) -> bytes | None:
-    """None if the segment has nothing at or behind `offset`: compaction has removed its end."""
+    """Whole batches of one segment; None if the segment has no batch at or behind `offset`, because
+    compaction has removed its end.
+    """
     start = segment.indexes.position_of(offset)
     if start >= segment.size_bytes:
         return None
@@ -195,8 +199,8 @@ def _read_segment(
 
 
 def _check_bound(segment: Segment, position: int, upper_bound: int) -> None:
-    """SegmentCorrupt if a batch reaches over the bound: bounds lie between batches, so its offsets
-    are wrong."""
+    """Raise SegmentCorrupt if a batch extends beyond the bound: bounds lie between batches, so its
+    offsets are wrong."""
     batch = next(walk_batches(segment, position))
     if batch.base_offset < upper_bound <= batch.last_offset:
         raise SegmentCorrupt(
@@ -354,8 +358,8 @@ def _largest_in_segment(
 
 
 def _record_times(segment: Segment, position: int) -> list[_OffsetAndTime]:
-    """(offset, timestamp) of the records in one batch; it is opened (D6 allows it here: time
-    lookups are rare, and the answer is a record, not a batch)."""
+    """(offset, timestamp) of the records in one batch, which is decompressed (D6 allows that here:
+    time lookups are rare, and their result is a record, not a batch)."""
     for _, header, batch in read_batches(segment, position):
         return [(record.offset, record.timestamp) for record in read_records(batch, 0, header)]
     return []

@@ -74,13 +74,14 @@ class _ScanStart(NamedTuple):
 
 @dataclass(slots=True)
 class LogLoader:
-    """Everything that loading one partition needs.
+    """The loader of one partition's log.
 
     `expected_end_offset`: the log end at a clean stop. A log that ends exactly there is not
-    scanned. `gaps_known`: gaps that compaction left are below the recovery point. `restore`: the
-    batches that a commit journal has of a segment, given its base offset, behind a position and an
-    offset (L-50). `later` takes the syncs of what a scan found, to be called before anybody reads
-    it (D5). The parent directory, with the name of this one, is not synced here."""
+    scanned. `gaps_known`: gaps that compaction left are below the recovery point. `restore`:
+    returns the batches of a segment in the commit journal, by the segment's base offset, from a
+    position and an offset on (L-50). `later` collects the syncs of scanned files, to be called
+    before their records are read (D5). The parent directory is not synced here.
+    """
 
     files: Files
     handles: HandleCache
@@ -98,7 +99,7 @@ class LogLoader:
     report: RecoveryReport
     #: None: the syncs are called at once.
     later: list[Callable[[], None]] | None = None
-    #: An fsync failed: bytes that can be read may not be on disk.
+    #: True after a failed fsync: bytes that can be read may not be on disk.
     fsync_failed: bool = False
 
     def load(self) -> LoadedLog:
@@ -107,7 +108,7 @@ class LogLoader:
         loaded = self._trust(segments)
         if loaded is None:
             loaded = self._recover(segments)
-        # Epochs that were read from the batches begin with the oldest one.
+        # Epochs that were read from the batches begin at the oldest batch, not at the log start.
         loaded.epochs.truncate_start(loaded.log_start_offset)
         self.report.log_end_offset = loaded.log_end_offset
         return loaded
@@ -115,8 +116,8 @@ class LogLoader:
     # ---- what is there
 
     def _find_segments(self) -> list[Segment]:
-        """The segments by offset. Swaps and deletions that were committed are finished, other
-        leftovers are removed."""
+        """The segments by offset. Committed swaps and deletions are finished, other leftovers are
+        removed."""
         names = self.files.list(self.directory)
         if any(name.endswith(SWAP) for name in names):
             finish_swaps(self.files, self.directory)
@@ -165,9 +166,9 @@ class LogLoader:
             self.later.append(sync)
 
     def _tells_of_retention(self, suffix: str) -> bool:
-        """True if everything below the segment was deleted as well. Kafka has one suffix for files
-        that retention deleted and files that compaction replaced. It keeps both for a minute, and
-        leaves them when it stops."""
+        """True if a suffix shows that everything below the segment was deleted as well. Kafka has
+        one suffix for files that retention deleted and files that compaction replaced, keeps both
+        for a minute, and leaves them when it stops."""
         return suffix == "log" + RETENTION_DELETED or (
             suffix == "log.deleted" and not self.compacted
         )
@@ -179,8 +180,8 @@ class LogLoader:
             for suffix in SEGMENT_SUFFIXES:
                 self.files.remove(f"{self.directory}/{segment_name(base)}.{suffix}")
         if bases:
-            # The segments below go before the renamed files, which show that these were deleted,
-            # are removed.
+            # The segments below are removed before the renamed files, whose names show that these
+            # segments were deleted.
             self._fsync(lambda: self.files.sync_dir(self.directory))
 
     # ---- after a clean stop
@@ -192,7 +193,8 @@ class LogLoader:
         active = segments[-1]
         try:
             active.indexes.load()
-            # A torn write has no whole batch, and so no offset: only `damage` shows it.
+            # A torn write has no whole batch, and does not change the next offset: only `damage`
+            # shows it.
             if active.indexes.damage or active.next_offset != self.expected_end_offset:
                 return None
             _set_next_offsets(segments)
@@ -226,13 +228,14 @@ class LogLoader:
             first, begin = 0, _ScanStart(segments[0].base_offset)
             producers = self.new_producers()
         if begin.position:
-            # `_resume_inside` has cut its transaction index to what the snapshot says.
+            # `_resume_inside` has cut the transaction index of this segment to the entries that the
+            # snapshot names.
             producers.aborted_transactions.begin(segments[first])
         epochs = self._read_epochs(segments[: first + 1])
         epochs.truncate_end(begin.offset)
         good = self._scan_all(segments, first, begin, producers, epochs)
         end = good[-1].next_offset
-        # Snapshots above the end may not match what is appended there, so their removal is synced.
+        # Snapshots above the end may not match later appends, so their removal is synced.
         kept = [segment.base_offset for segment in good]
         producers.remove_strays([*kept, begin.offset], end)
         # From here on everything counts as flushed, including the transaction indexes that the scan
@@ -241,14 +244,14 @@ class LogLoader:
         self._sync(producers.sync)
         topic_id = f"{self.directory}/{PARTITION_METADATA}"
         if self.report.scanned_bytes and not self.recovery_point and self.files.exists(topic_id):
-            # No flush is known that has covered the file.
+            # The file may never have been flushed.
             self._sync(partial(_sync_file, self.files, topic_id))
         if end < self.recovery_point or (self.report.scanned_bytes or self.report.problem):
             self._sync(lambda: self.files.sync_dir(self.directory))
         if end < log_start_offset:
             self._note(f"the log ends at {end}, before its start {log_start_offset}")
             if self.later:
-                # The files that are removed here could not be opened.
+                # Files that are removed here could not be opened by the collected syncs.
                 self.later.clear()
             self._remove(good)
             return self._start_empty(log_start_offset)
@@ -322,17 +325,17 @@ class LogLoader:
         return segments
 
     def _first_restorable(self, segments: list[Segment]) -> int:
-        """The first segment behind whose intact end the journal may restore records. A compacted
-        segment below the recovery point is excluded: the journal may still have the very records
-        that compaction removed from its end."""
+        """The first segment to whose intact end the journal may append records. A compacted segment
+        below the recovery point is excluded: the journal may still have the records that compaction
+        removed from its end."""
         if not self.compacted:
             return 0
         bases = [segment.base_offset for segment in segments]
         return max(bisect_right(bases, self.recovery_point) - 1, 0)
 
     def _restore_end(self, segment: Segment) -> int:
-        """Append the batches that the commit journal has behind the end of a segment (L-50);
-        returns the number of bytes."""
+        """Append the batches of the commit journal that follow the end of a segment (L-50); returns
+        the number of bytes."""
         begin = segment.size_bytes
         for batches in self.restore(segment.base_offset, begin, segment.next_offset):
             segment.file.append([batches])
@@ -447,10 +450,10 @@ def scan_segment(
     index_interval_bytes: int,
     begin: int = 0,
 ) -> str:
-    """Check every batch of a segment, rebuild what is derived from it, and cut it at the first
-    batch that is not good (L-31). Returns the problem, empty if there is none. OSError.
+    """Check every batch of a segment, rebuild its derived files, and cut it at the first bad batch
+    (L-31). Returns the problem, empty if there is none. OSError.
 
-    `begin`: the byte to begin at, if the segment's indexes reach up to there.
+    `begin`: the position to begin at, which the segment's indexes must reach.
     """
     if begin == 0:
         segment.indexes.start_rebuild()
@@ -503,7 +506,7 @@ def fill_transaction_index(
 
 
 def _note_epoch(epochs: LeaderEpochs, header: BatchHeader, segment: Segment, position: int) -> None:
-    """Note the leader epoch of a batch. The first one begins with the segment, also if the first
-    batch is behind a gap, as when the batch was appended."""
+    """Note the leader epoch of a batch. The first epoch begins with the segment, also if the first
+    batch is behind a gap, as at the append of that batch."""
     is_first = not epochs.entries and position == 0
     epochs.assign(header.leader_epoch, segment.base_offset if is_first else header.base_offset)

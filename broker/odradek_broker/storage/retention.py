@@ -22,7 +22,7 @@ class SegmentFacts:
     """A segment, as retention sees it.
 
     `newest_ms()`: its largest record timestamp, or the file's modification time when no record has
-    one (L-21); a function, because knowing it may open the segment's index.
+    one (L-21); a function, because the answer may need the segment's index.
     """
 
     base_offset: int
@@ -44,9 +44,9 @@ def segments_to_delete(
     """The number of the oldest segments that are to be deleted, up to the first that is not (L-20).
 
     A segment is deleted when it is below the log start; and, where the policy says delete, when it
-    is too old, or when the log without it still reaches `retention.bytes`. A segment with anything
-    at or above the high watermark stays, and so does an empty active one. Where the active segment
-    is counted, roll first.
+    is too old, or when the log without it still reaches `retention.bytes`. A segment with records
+    at or above the high watermark stays, and so does an empty active segment. If the active segment
+    is among those to be deleted, roll first.
     """
     count = 0
     for segment in segments:

@@ -1,7 +1,7 @@
 """The segments of a log: batches back to back in `.log` files, with sparse indexes (L-01..L-03).
 
 A `SegmentList` has the segments of one log, and appends go to the last one. `segment_scanner` walks
-the batches of a segment, `segment_indexes` has its offset and its time index.
+the batches of a segment; `segment_indexes` has the offset index and the time index of a segment.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from odradek_broker.storage.segment_state import SegmentState
 from odradek_protocol.records.batch import BatchHeader
 
 SEGMENT_SUFFIXES = ("log", "index", "timeindex", "txnindex", "snapshot")
-#: The suffix of files that retention has deleted and not yet removed: a file with it says that
+#: The suffix of files that retention has deleted and not yet removed: such a name shows that
 #: everything below was deleted as well.
 RETENTION_DELETED = ".retention.deleted"
 
@@ -112,7 +112,7 @@ class Segment:
         self.indexes.loaded = True
 
     def attach(self) -> None:
-        """Take the size of the file that is there. Indexes are read at first use."""
+        """Use the existing file, and take its size. Indexes are read at first use."""
         self.size_bytes = self.file.size()
         self.synced_bytes = self.durable_bytes = self.size_bytes
 
@@ -135,7 +135,7 @@ class Segment:
             handle.close()
 
     def close(self) -> None:
-        """Close the file; if a flush uses the handle, when that is finished."""
+        """Close the file, or if a flush uses the handle, let the end of the flush close it."""
         self.closing = True
         self.handles.forget_indexes(self)
         if not self.sync_pins:
@@ -170,7 +170,8 @@ class Segment:
     ) -> None:
         """Write one batch behind the end and index it.
 
-        OSError if the write failed and left nothing behind (L-08); TruncateFailed if it may have.
+        OSError if the write failed and left no bytes behind (L-08); TruncateFailed if it may have
+        left some.
         """
         position = self.size_bytes
         if self.torn:
@@ -191,7 +192,7 @@ class Segment:
         self.indexes.note(position, size_bytes, last_offset, max_timestamp, index_interval_bytes)
 
     def cut_torn(self) -> None:
-        """Remove what failed writes may have left behind the end. TruncateFailed."""
+        """Remove the bytes that failed writes may have left behind the end. TruncateFailed."""
         if not self.torn:
             return
         try:
@@ -216,14 +217,14 @@ class Segment:
 
     def state_at_end(self, *, checked: bool) -> SegmentState | None:
         """The segment's state in the producer snapshot at its end (P-26); None if there is none, or
-        if it is about other bytes: the segment was compacted since. OSError."""
+        if the segment was compacted since. OSError."""
         path = f"{self._directory}/{segment_name(self.next_offset)}.snapshot"
         state = read_segment_state(self.handles.files, path, checked=checked)
         extent = self.base_offset, self.size_bytes
         return None if state is None or (state.base_offset, state.size_bytes) != extent else state
 
     def detached(self, handles: HandleCache) -> Segment:
-        """The present content, for another thread to read. Only the signal to stop is shared."""
+        """A copy of the segment that another thread can read. Only the signal to stop is shared."""
         copy = _Detached(handles, self._directory, self.base_offset, created_ms=self.created_ms)
         copy.origin = self.handles
         copy.size_bytes = self.size_bytes
@@ -233,7 +234,7 @@ class Segment:
     # ---- sealing and truncating
 
     def set_sealed(self, sealed: bool) -> None:
-        """Another segment is active from now on, or this one again."""
+        """Note that another segment is active from now on, or that this one is active again."""
         self.sealed = sealed
         self.indexes.keep()
 
@@ -248,8 +249,8 @@ class Segment:
 
 
 class _Detached(Segment):
-    """A segment as another thread reads it. InterruptedError once its `origin` is halted: each
-    block is read through `file`."""
+    """A segment that another thread reads, block by block through `file`. InterruptedError once the
+    `origin` is halted."""
 
     __slots__ = ("origin",)
     origin: HandleCache
@@ -263,7 +264,7 @@ class _Detached(Segment):
 
 class SegmentList:
     """The segments of one log, oldest first; the last one is the active segment. It is never empty.
-    `bases`: the base offsets, for searching."""
+    `bases`: the base offsets, for binary search."""
 
     __slots__ = ("_closed", "_directory", "_files", "_handles", "active", "all", "bases")
 
@@ -317,8 +318,8 @@ class SegmentList:
     def roll(
         self, base_offset: int, config: LogConfig, randomness: Randomness, now_ms: int
     ) -> Segment:
-        """Seal the active segment and begin another; returns the sealed one. OSError: nothing has
-        changed."""
+        """Seal the active segment and begin a new one; returns the sealed segment. OSError: nothing
+        has changed."""
         sealed = self.active
         sealed.cut_torn()
         sealed.indexes.seal()
@@ -352,8 +353,8 @@ class SegmentList:
 
     def discard_oldest(self, count: int, due_ms: int, deleted: DeletedFiles) -> None:
         """Take the oldest segments out of the log; their files are renamed now and `deleted`
-        removes them from `due_ms` on (L-01). Snapshots at their start go with them (L-22). OSError:
-        those before the failure are gone, the others stay."""
+        removes them from `due_ms` on (L-01). Snapshots at their start are removed too (L-22).
+        OSError: the segments before the failure are removed, the others stay."""
         for _ in range(count):
             segment = self.all[0]
             self._rename(segment, due_ms, deleted)
@@ -363,7 +364,7 @@ class SegmentList:
     def _rename(self, segment: Segment, due_ms: int, deleted: DeletedFiles) -> None:
         renamed: list[str] = []
         deleted.add_files(due_ms, self._directory, renamed, lambda: not self._closed)
-        # The log last: the other files can be rebuilt from it.
+        # The log is renamed last, because the other files can be rebuilt from it.
         for suffix in reversed(SEGMENT_SUFFIXES):
             path = segment.path_of(suffix)
             if self._files.exists(path):

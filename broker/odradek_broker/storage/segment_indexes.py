@@ -8,7 +8,7 @@
                                                       (largest timestamp up to 140, ...)
 
 An entry is added after `index.interval.bytes` of batches. A lookup takes the last entry at or below
-what it looks for and walks the batch headers from there.
+its target and walks the batch headers from there.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from odradek_protocol.records.batch import verify_crc
 
 _HINTS_MAX = 128
 #: No batch of a closed segment lies further behind the last entry of its offset index, unless the
-#: interval between entries was larger: then the index is rebuilt, once. Kafka's followers wrote up
-#: to a megabyte between two entries.
+#: interval between entries was larger, in which case the index is rebuilt once. Followers of Kafka
+#: wrote up to a megabyte between two entries.
 _UNINDEXED_BYTES_MAX = 2 * 1024 * 1024
 
 
@@ -55,9 +55,9 @@ class IndexedSegment(HandleOwner, ScannedSegment, Protocol):
 
 
 class SegmentIndexes:
-    """`loaded`: both indexes are in memory and reach to the end. `damage`: the damage in the
-    batches that a scan for the indexes has met; the indexes reach up to it, and another scan would
-    not extend them."""
+    """The indexes of a segment. `loaded`: both indexes are in memory and reach to the end.
+    `damage`: the damaged batch that a scan for the indexes has found; the indexes reach up to it,
+    and another scan would not extend them."""
 
     __slots__ = (
         "_bytes_since_entry",
@@ -80,13 +80,13 @@ class SegmentIndexes:
         self.damage = ""
         self._offsets, self._times = self._empty()
         self._repairing = False
-        #: The largest timestamp is known without the indexes.
+        #: True if the largest timestamp is known without loading the indexes.
         self._summarized = False
         self._bytes_since_entry = 0
         self._max_timestamp = -1
         self._max_timestamp_offset = segment.base_offset
         self._first_timestamp: int | None = None
-        # Offset -> position of its batch, or of the end, for readers that go on where they were.
+        # Offset -> position of its batch, or of the end, for readers that continue their last read.
         # Batches never move, so only truncation makes a hint wrong.
         self._hints: dict[int, int] = {}
 
@@ -135,8 +135,8 @@ class SegmentIndexes:
         )
 
     def write(self) -> None:
-        """Write the entries that the files do not hold yet. A failure is ignored: the files are
-        caches."""
+        """Write the entries that the files do not have yet. A failure is ignored, because the files
+        are caches."""
         self._offsets.write_out()
         self._times.write_out()
 
@@ -156,19 +156,19 @@ class SegmentIndexes:
     # ---- reading the files
 
     def load(self) -> None:
-        """Read the index files if they are not in memory; rebuild at once those that do not fit
-        (L-33). OSError."""
+        """Read the index files if they are not in memory; rebuild at once indexes that do not match
+        the segment (L-33). OSError."""
         if not self.loaded and not self._read():
             self.rebuild()
 
     def _need(self) -> None:
-        """Read the index files for a reader, which decides about a rebuild. SegmentCorrupt where
-        they do not fit; OSError."""
+        """Read the index files for a reader, which decides about a rebuild. SegmentCorrupt if they
+        do not match the segment; OSError."""
         if not self.loaded and not self._read():
             raise SegmentCorrupt(f"the indexes of {self._segment.path} do not fit it")
 
     def _read(self) -> bool:
-        """Read the index files; False if they do not fit the segment. OSError."""
+        """Read the index files; False if they do not match the segment. OSError."""
         next_offset = self._segment.next_offset
         try:
             self._offsets.load(self._segment.size_bytes)
@@ -178,7 +178,7 @@ class SegmentIndexes:
             else:
                 self._resume()
         except (InvalidIndex, SegmentCorrupt):
-            # The batches up to the damage do not tell the end of the segment.
+            # The end of the segment is not known from the batches before the damage.
             self._segment.next_offset = max(self._segment.next_offset, next_offset)
             return False
         self.loaded = True
@@ -217,8 +217,8 @@ class SegmentIndexes:
             yield batch
 
     def _check_largest_timestamp(self, largest: tuple[int, int], position: int) -> None:
-        """Compare the largest timestamp, which retention relies on, with the batch that should have
-        it, at or behind `position`. SegmentCorrupt."""
+        """Compare the largest timestamp, on which retention relies, with the batch at or behind
+        `position` that should have it. SegmentCorrupt."""
         timestamp, offset = largest
         for batch in walk_batches(self._segment, position):
             if batch.last_offset >= offset:
@@ -231,8 +231,8 @@ class SegmentIndexes:
 
     def _check_newest(self, largest: tuple[int, int], newest_at_end: int) -> None:
         """Check that the time index ends as it did when the segment was closed. The snapshot at the
-        segment's end knows the largest timestamp; without it, `newest_at_end` of the last batches
-        must not be larger. SegmentCorrupt."""
+        segment's end has the largest timestamp; without a snapshot, `newest_at_end` of the last
+        batches must not be larger. SegmentCorrupt."""
         state = self._segment.state_at_end(checked=False)
         if state is not None and largest != (state.max_timestamp, state.max_timestamp_offset):
             if self._segment.state_at_end(checked=True) is not None:
@@ -248,7 +248,7 @@ class SegmentIndexes:
             self._max_timestamp_offset = batch.last_offset
 
     def keep(self) -> None:
-        """Count the memory of a closed segment's indexes: others may have to be unloaded."""
+        """Count the memory of a closed segment's indexes, so that others may be unloaded."""
         if self._segment.sealed and self.loaded:
             self._segment.handles.keep_indexes(self._segment)
         else:
@@ -296,10 +296,10 @@ class SegmentIndexes:
         )
 
     def go_on_behind(self, state: SegmentState, next_offset: int) -> None:
-        """Start a rebuild in the middle: take the entries that the index files had when the segment
+        """Start a rebuild in the middle: keep the entries that the index files had when the segment
         ended at `next_offset`, and cut the files there. SegmentCorrupt, BatchError if these
-        entries, or the last batches before that offset, have changed since: the files then stay as
-        they are. OSError."""
+        entries, or the last batches before that offset, have changed since: the files then stay
+        unchanged. OSError."""
         largest = state.max_timestamp, state.max_timestamp_offset
         offsets, times = self._empty()
         try:
@@ -334,7 +334,8 @@ class SegmentIndexes:
     def rebuild(self, index_interval_bytes: int = 4096) -> None:
         """Rebuild both indexes from the batch headers and write them. OSError.
 
-        Where the file itself is damaged the indexes reach up to there, and `damage` says so.
+        If the segment file is damaged, the indexes reach up to the damage, which `damage`
+        describes.
         """
         next_offset = self._segment.next_offset
         self.start_rebuild()
@@ -378,7 +379,9 @@ class SegmentIndexes:
             self._segment.drop_handle()
 
     def _repaired(self, copy: SegmentIndexes, problem: Exception | None) -> None:
-        """Take the indexes that a worker has filled. If it failed, the next reader asks again."""
+        """Use the indexes that a worker has filled. If the worker failed, the next reader starts
+        another rebuild.
+        """
         self._repairing = False
         if (
             problem is not None
@@ -397,7 +400,7 @@ class SegmentIndexes:
         self.keep()
 
     def truncate(self, next_offset: int) -> None:
-        """Drop what was indexed from `next_offset` on, where the segment has been cut (L-36).
+        """Drop the index entries from `next_offset` on, where the segment was cut (L-36).
         OSError."""
         self._offsets.truncate_to(next_offset)
         self._times.truncate_to(next_offset)
@@ -420,8 +423,8 @@ class SegmentIndexes:
         return self._walk_from(*self._offsets.floor_entry(offset))
 
     def _walk_from(self, last_offset: int, position: int) -> Iterator[BatchAt]:
-        """Walk from an entry of the index. SegmentCorrupt if the entry is wrong: a walk that
-        began behind what is looked for would not find it."""
+        """Walk from an entry of the index. SegmentCorrupt if the entry is wrong: a walk that begins
+        behind its target would not find it."""
         if position and position >= self._segment.size_bytes:
             raise SegmentCorrupt(f"{self._offsets.path} goes on behind {self._segment.path}")
         for batch in walk_batches(self._segment, position):
@@ -498,8 +501,8 @@ class SegmentIndexes:
 
     @property
     def first_timestamp(self) -> int:
-        """Max timestamp of the first batch, which the age of the segment counts from (L-06); -1 if
-        there is none, or none that can be read: appends go on behind damage. OSError."""
+        """Max timestamp of the first batch, from which the age of the segment counts (L-06); -1 if
+        there is no readable batch: appends continue behind damage. OSError."""
         if self._first_timestamp is None:
             try:
                 first = (
@@ -515,15 +518,15 @@ class SegmentIndexes:
     @property
     def largest_timestamp(self) -> tuple[int, int]:
         """(largest timestamp, last offset of the first batch that has it); (-1, base) if none.
-        Retention asks for it often, so it stays in memory when the indexes are unloaded."""
+        Retention needs it often, so it stays in memory when the indexes are unloaded."""
         if not (self.loaded or self._summarized or self._summarize()):
             self._need()
         return self._max_timestamp, self._max_timestamp_offset
 
     def _summarize(self) -> bool:
-        """Read the largest timestamp of a closed segment from a few entries of its index files. All
-        entries may be 250,000, and a search by time asks every segment. False if they do not fit.
-        OSError."""
+        """Read the largest timestamp of a closed segment from a few entries of its index files.
+        Reading all entries, up to 250,000, would take too long, because a search by time reads this
+        of every segment. False if the files do not match the segment. OSError."""
         if not self._segment.sealed:
             return False
         try:

@@ -1,4 +1,4 @@
-"""Scans of one segment file: batch after batch, checked for what a damaged file would break."""
+"""Scans of one segment file, batch after batch, with checks that detect a damaged file."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ScannedSegment(Protocol):
 
 def walk_batches(segment: ScannedSegment, position: int) -> Iterator[BatchAt]:
     """The extent of each batch from a batch start to the end; only headers are read. Offsets must
-    ascend: checksums do not cover them. SegmentCorrupt, OSError."""
+    ascend: this is checked because checksums do not cover them. SegmentCorrupt, OSError."""
     block, block_start = b"", position
     end = segment.size_bytes
     least_offset = segment.base_offset
@@ -78,8 +78,8 @@ def walk_batches(segment: ScannedSegment, position: int) -> Iterator[BatchAt]:
 class SegmentScan:
     """Reads a segment file batch by batch, a megabyte or one batch at a time.
 
-    Where the file ends inside of a batch, `grow` is called with the position where the batch ends:
-    it may raise the segment's `size_bytes`, if somebody is writing to the file.
+    If the file ends inside a batch, `grow` is called with the position where the batch ends, and
+    may raise the segment's `size_bytes` if the file is still being written.
     """
 
     __slots__ = ("_chunk", "_chunk_at", "_grow", "_segment")

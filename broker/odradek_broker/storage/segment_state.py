@@ -2,10 +2,10 @@
 producers (P-26, L-30). The indexes of the segment are compared with it (L-05, L-33).
 
 A scan after a crash may begin at that snapshot instead of the segment's first batch, if the
-segment's indexes still say what they said then. They are written without fsync, so nothing but
-these few numbers tells whether a crash has taken entries of them. Kafka reads none of it.
+segment's indexes still match this state. Indexes are written without fsync, so only these few
+numbers show that a crash has removed entries. Kafka ignores the state.
 
-`SEGMENT_STATE` declares the format; struct twins make and read it.
+`SEGMENT_STATE` declares the format; equivalent struct code writes and reads it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ SEGMENT_STATE_BYTES = _STATE.size
 
 
 class SegmentState(NamedTuple):
-    """A segment up to a snapshot's offset: `size_bytes` of batches, what its indexes have of them,
-    and the largest timestamp with the last offset of its batch (-1 and the base offset without
-    any). `aborted_crc`: CRC-32C of so many entries of the transaction index."""
+    """The state of a segment up to a snapshot's offset: `size_bytes` of batches, the numbers of
+    their index entries, and the largest timestamp with the last offset of its batch (-1 and the
+    base offset without any). `aborted_crc`: CRC-32C of the counted entries of the transaction
+    index."""
 
     base_offset: int
     size_bytes: int

@@ -35,7 +35,8 @@ from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.primitives import ZERO_UUID
 
 _FIRST_SEGMENT = f"{segment_name(0)}.log"
-#: Calls all of them, in any order and threads, and returns what each raised.
+#: Makes all calls, in any order and threads, and returns for each the error that it raised, or
+#: None.
 ParallelRunner = Callable[[Sequence[Callable[[], None]]], list[OSError | None]]
 
 
@@ -57,12 +58,12 @@ class KnownTopics(Protocol):
     """The topics in the cluster's metadata."""
 
     def topic_id(self, topic: str, /) -> bytes | None:
-        """None if there is no such topic."""
+        """The id of a topic; None if there is no such topic."""
         ...
 
     def is_removed(self, topic_id: bytes, /) -> bool:
-        """True if the metadata records the removal of the topic. Old removals are dropped from it
-        in time."""
+        """True if the metadata records the removal of the topic. Old removals are dropped from the
+        metadata after some time."""
         ...
 
 
@@ -79,9 +80,10 @@ class StartReport:
 
 
 class LogStartup:
-    """A start of the broker's logs. `configs` gives the settings of a topic, those of
-    `metadata_topic` before all others: they are read from its log. `topics`: None if no topic is
-    known. `opened` is called with each log and its directory; `in_parallel` waits for the disk."""
+    """A start of the broker's logs. `configs` returns the settings of a topic; it is called for
+    `metadata_topic` first, because the settings of all others are read from that log. `topics`:
+    None if no topic is known. `opened` is called with each log and its directory; `in_parallel`
+    waits for the disk."""
 
     def __init__(
         self,
@@ -105,16 +107,16 @@ class LogStartup:
         self._metadata_topic = metadata_topic
         self._topics = topics
         self._report = StartReport(clean=False)
-        #: Syncs of recovered logs, to be done before anybody reads them.
+        #: Syncs of recovered logs, to be called before the logs are read.
         self._unsynced: list[tuple[PartitionLog, Callable[[], None]]] = []
 
     def open_all(self) -> StartReport:
         """Open the logs of all partitions in all directories. DataDirectoryError.
 
         After a clean stop nothing but names and checkpoints is read, and logs open at first use
-        (L-30), except those that can only be opened by reading their batches: no client shall wait
-        for that later. After a crash every log is opened and recovered at once. A log that cannot
-        be opened is offline and named in the report.
+        (L-30), except logs that can only be opened by reading their batches, for which no client
+        should wait later. After a crash every log is opened and recovered at once. A log that
+        cannot be opened is offline and named in the report.
         """
         report, first = self._report, self._metadata_topic
         found = self._find_all()
@@ -150,7 +152,9 @@ class LogStartup:
     # ---- finding partitions
 
     def _find_all(self) -> dict[TopicPartition, list[LastRun]]:
-        """All partitions, with the directories that have one of the name. DataDirectoryError."""
+        """All partitions, each with the directories that have a partition of this name.
+        DataDirectoryError.
+        """
         report = self._report
         found: dict[TopicPartition, list[LastRun]] = {}
         clean: dict[bool, bool] = {}
@@ -170,7 +174,7 @@ class LogStartup:
             keys = {key for name in left.names if (key := _parse_name(name)) is not None}
             for key in keys:
                 found.setdefault(key, []).append(left)
-            # A new directory has no mark, and says nothing of how the others were left.
+            # A new directory has no mark of a clean stop, which must not count against the others.
             clean[bool(keys)] = clean.get(bool(keys), True) and left.clean
         report.clean = clean.get(True, clean.get(False, False))
         if not self._directories.usable:
@@ -178,7 +182,9 @@ class LogStartup:
         return found
 
     def _check_metadata_directory(self, key: TopicPartition, found: Sequence[LastRun]) -> None:
-        """DataDirectoryError if a metadata log is in another directory than the settings say."""
+        """Raise DataDirectoryError if there is a metadata log in another directory than that of the
+        settings.
+        """
         here = self._directories.metadata
         for left in found:
             if left.directory is not here:
@@ -194,7 +200,7 @@ class LogStartup:
         """The directory that has the partition, of those with its name (L-41); None if none has it.
 
         Other directories of this name are renamed: they belong to a topic that was deleted while a
-        data directory could not be used, or to a partition that was never finished.
+        data directory could not be used, or to a partition whose creation was never finished.
         DataDirectoryError if two have the partition.
         """
         name = f"{key[0]}-{key[1]}"
@@ -206,8 +212,8 @@ class LogStartup:
         # If the id has not reached the disk, nothing was acknowledged.
         own = own or [left for left in found if wanted is None or ids[left] == ZERO_UUID]
         if len(own) > 1:
-            # The creation of an empty one failed with its disk, and the partition was made
-            # elsewhere.
+            # An empty partition is left when its creation failed because of its disk, and the
+            # partition was created elsewhere.
             written = [e for e in own if not self._is_blank(e.directory.path_of(name))]
             own = written or own[:1]
         if len(own) > 1 and wanted is not None:
@@ -304,15 +310,15 @@ class LogStartup:
             left.recovery_points.get(key, 0),
             left.clean and key in left.log_ends and key in left.log_starts,
             key in left.directory.cleaner_offsets,
-            # Otherwise the recovery point is missing, or another broker wrote it, and nobody knows
-            # which segments were compacted.
+            # Otherwise the recovery point is missing or was written by another broker, and it is
+            # unknown which segments were compacted.
             key in left.checked_points
             or (left.all_points_checked and key not in left.recovery_points),
         )
 
     def _first_epoch_start(self, path: str) -> int:
         """The start offset of a partition's first leader epoch, where the log starts too: both move
-        together (L-10). 0 if its file does not say it."""
+        together (L-10). 0 if the checkpoint of leader epochs does not have it."""
         try:
             text = read_small_file(self._files, f"{path}/{LEADER_EPOCHS}")
             epochs = () if text is None else decode_epochs(text)
@@ -330,8 +336,8 @@ class LogStartup:
 
 
 def _read_topic_id(files: Files, path: str, problems: list[str]) -> bytes:
-    """The topic id in a partition's directory; all zeros where the file did not reach the disk: the
-    cluster's metadata knows it."""
+    """The topic id in a partition's directory; all zeros if the file did not reach the disk: the
+    cluster's metadata has the id."""
     try:
         text = read_small_file(files, f"{path}/{PARTITION_METADATA}")
         return ZERO_UUID if text is None else decode_partition_metadata(text)

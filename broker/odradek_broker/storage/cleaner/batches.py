@@ -55,8 +55,8 @@ class BatchFilter:
         return self._keep_data(header, batch)
 
     def _keep_control(self, header: BatchHeader, batch: memoryview) -> Kept:
-        """Keep a marker as long as records of its transaction are left, and then as long as a
-        tombstone."""
+        """Keep a marker while records of its transaction are left, and afterwards for
+        delete.retention.ms, like a tombstone."""
         ended_nothing, aborted = self._transactions.saw_control(header, batch)
         horizon_ms = header.delete_horizon_ms
         expired = horizon_ms is not None and horizon_ms <= self._job.now_ms
@@ -86,8 +86,9 @@ class BatchFilter:
         return Kept(batch if whole else rewrite_columns(header, columns), count, keyless)
 
     def _choose(self, header: BatchHeader, columns: RecordColumns) -> tuple[list[bool], int]:
-        """The records to keep: the last of each key, unless it is a tombstone whose time is over,
-        and those beyond the offset map. Also the number of records without a key."""
+        """The records to keep: the last of each key, unless it is a tombstone older than
+        delete.retention.ms, and all records beyond the offset map. Also the number of records
+        without a key."""
         latest = self._map.latest_offset
         keyless = 0
         if header.last_offset > latest or None in columns.keys:
@@ -113,8 +114,8 @@ class BatchFilter:
         return rewrite_columns(header, columns, delete_horizon_ms=horizon_ms)
 
     def _emptied(self, header: BatchHeader) -> bytearray | None:
-        """An empty batch if the header is still needed: for the last sequence or epoch of a living
-        producer, or for the end of the cleaned part."""
+        """An empty batch if the header is still needed: for the last sequence or epoch of an
+        unexpired producer, or for the end of the cleaned part."""
         if self._is_last_of_producer(header) or header.next_offset == self._job.upper_bound:
             return rewrite_columns(header, _NO_RECORDS)
         return None

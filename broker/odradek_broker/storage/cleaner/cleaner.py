@@ -43,14 +43,14 @@ def clean(job: CleaningJob, files: Files, throttle: Throttle = unthrottled) -> C
     """Clean one log; yields the steps. See `Cleaning`.
 
     A cleaning that is given up leaves files that end in `.cleaned`. The next cleaning of the
-    segment or the next start removes them. Raises SegmentCorrupt and BatchError for what cannot be
-    read, CorruptTransactionIndex, OSError.
+    segment or the next start removes them. Raises SegmentCorrupt and BatchError for bytes that
+    cannot be read, CorruptTransactionIndex, OSError.
     """
     return _LogCleaning(job, files, throttle).run()
 
 
 class _LogCleaning:
-    """A run over a log."""
+    """One cleaning of a log."""
 
     def __init__(self, job: CleaningJob, files: Files, throttle: Throttle) -> None:
         self._job = job
@@ -104,8 +104,8 @@ class _LogCleaning:
     # ---- the first reading: which record of a key is the last
 
     def _fill_map(self, segments: Sequence[Segment], transactions: CleanedTransactions) -> None:
-        """Fill the offset map from all segments, or until it is full: the next cleaning goes on
-        there (L-28)."""
+        """Fill the offset map from all segments, or until the map is full: the next cleaning
+        continues at that offset (L-28)."""
         start = self._job.first_dirty_offset
         ends = [*(segment.base_offset for segment in segments[1:]), self._job.upper_bound]
         for segment, end in zip(segments, ends, strict=True):
@@ -113,7 +113,7 @@ class _LogCleaning:
                 continue
             if not self._fill_map_from(segment, start, transactions):
                 return
-            # Compaction may have removed the records there.
+            # Compaction may have removed the last records of the segment.
             self._map.latest_offset = max(self._map.latest_offset, end - 1)
 
     def _fill_map_from(

@@ -6,7 +6,7 @@
     the sources become `.deleted`
     .swap becomes the final names, the log first
 
-No list of sources says what was replaced, so the files decide, as at Kafka's own start: a `.swap`
+Kafka writes no list of the sources, so the file names decide, as at a start of Kafka: a `.swap`
 with a `.cleaned` at or below it was not committed, and is removed. Any other is complete, and the
 segments between its first offset and its end are removed. Our own swaps have a list, and are
 finished earlier (`swap`).
@@ -20,7 +20,8 @@ from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.segment import Segment, segment_name
 from odradek_broker.storage.segment_scanner import SegmentCorrupt, walk_batches
 
-#: The files of a segment; the log last: it tells a start that there is a swap to finish.
+#: The files of a segment, the log last: at a start, the log's name shows that a swap is to be
+#: finished.
 _SUFFIXES = ("index", "timeindex", "txnindex", "log")
 _DERIVED = (*_SUFFIXES, "snapshot")
 
@@ -44,8 +45,8 @@ def finish_foreign_swaps(files: Files, directory: str) -> None:
             if whole or base not in logs:
                 ranges.append((base, end))
             else:
-                # The file is not the one that Kafka synced. The first source is there, so the
-                # others are too.
+                # The file is not the one that Kafka synced. The first source exists, so the others
+                # do too.
                 refused.add(base)
     for base, suffix in swaps:
         if base in refused:

@@ -17,8 +17,8 @@ _PRODUCERS_A_LINE = 1_000
 
 
 class LastRecord(NamedTuple):
-    """The last batch of a living producer: the last offset of a data batch, -1 if it was a marker,
-    and the epoch."""
+    """The last batch of an unexpired producer: the last offset of a data batch, -1 if it was a
+    marker, and the epoch."""
 
     data_offset: int
     epoch: int
@@ -76,8 +76,9 @@ class CleaningJob:
 
 @dataclass(frozen=True, slots=True)
 class GroupCleaned:
-    """The segments at `sources` were cleaned into one at the first of these offsets, whose files
-    end in `.cleaned`. The cleaning goes on once they were swapped in, or given up."""
+    """The step in which the segments at `sources` were cleaned into one segment at the first of
+    these offsets, whose files end in `.cleaned`. The cleaning continues once the segment was
+    swapped in or given up."""
 
     sources: tuple[int, ...]
     size_bytes: int

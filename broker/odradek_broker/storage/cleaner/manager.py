@@ -42,9 +42,9 @@ _PRODUCERS_AT_ONCE = 1_000
 _SOURCES_AT_ONCE = 10
 #: The most deaths in a row of the cleaner's process over one log.
 _DEATHS_MAX = 3
-#: The pause before a step of a swap that found no room is taken again.
+#: The pause before a step of a swap that found no room on the disk is tried again.
 _NO_ROOM_PAUSE_MS = 1_000
-#: L-29.
+#: The size from which the active segment of an internal topic is rolled for a cleaning (L-29).
 OWN_SEGMENT_BYTES = 1024 * 1024
 
 
@@ -62,8 +62,8 @@ class CleanerSettings:
 
 @dataclass(slots=True)
 class _Run:
-    """A log that is being cleaned. `truncations`: how often the log had been cut when the cleaning
-    began. `waits_for_room`: a step of its swap has found no room."""
+    """A log that is being cleaned. `truncations`: how often the log had been truncated when the
+    cleaning began. `waits_for_room`: a step of its swap has found no room on the disk."""
 
     key: TopicPartition
     log: PartitionLog
@@ -75,7 +75,9 @@ class _Run:
 
 
 class LogCleaner:
-    """`tick` it about once a second. `on_cleaned` and `on_problem` are for the broker's log."""
+    """The cleaner of a broker's logs. Call `tick` about once a second. `on_cleaned` and
+    `on_problem` are for the broker's log.
+    """
 
     def __init__(
         self,
@@ -204,7 +206,7 @@ class LogCleaner:
         self._collect_producers(run, iter(list(log.producers.entries())), {})
 
     def _forget_removed(self) -> None:
-        """Drop statistics of partitions that are gone, and count the uncleanable bytes again."""
+        """Drop statistics of removed partitions, and count the uncleanable bytes again."""
         statistics = self.statistics
         for key in [key for key in statistics.uncleanable if self._logs.get(*key) is None]:
             del statistics.uncleanable[key]
@@ -225,7 +227,7 @@ class LogCleaner:
         self, run: _Run, entries: Iterator[ProducerEntry], found: dict[int, LastRecord]
     ) -> None:
         """Collect the last records of producers, some at a time. The last record of a producer that
-        writes meanwhile is behind the cleaned part; an older batch is then kept without need."""
+        writes meanwhile is behind the cleaned part; an older batch may then be kept needlessly."""
         if self._closed or self._lost(run):
             return
         some = list(islice(entries, _PRODUCERS_AT_ONCE))
@@ -239,14 +241,16 @@ class LogCleaner:
         self._runner.begin(self._job(run, producers), lambda step: self._came_to(run, step))
 
     def _secure(self, run: _Run, then: Callable[[], None]) -> None:
-        """Have a recovery point on disk that covers everything that is to be cleaned. Without it, a
-        start takes the gaps that a cleaning leaves for the loss of a crash (L-32)."""
+        """Have a recovery point on disk that covers everything that is to be cleaned. Without such
+        a recovery point, a start would treat the gaps that a cleaning leaves as records lost in a
+        crash (L-32)."""
         directory, bound = self._logs.directory_of(run.log), run.to_clean.upper_bound
         if directory.recovery_point_on_disk(run.key) >= bound:
             then()
             return
         if run.log.durability.synced_offset < bound:
-            # The log will soon be synced up to there: closed segments are flushed by themselves.
+            # Closed segments are flushed without a request, so the log will soon be synced up to
+            # that offset.
             self._give_up(run)
             return
         write, use = directory.recovery_points_for_cleaning()
@@ -299,7 +303,9 @@ class LogCleaner:
         )
 
     def _lost(self, run: _Run) -> bool:
-        """True if the log is gone, offline or cut. Then the cleaning is given up."""
+        """True, after giving up the cleaning, if the log was removed, taken offline or
+        truncated.
+        """
         log = run.log
         if (
             log.loaded
@@ -344,7 +350,7 @@ class LogCleaner:
             self._met(run.log, str(problem))
             if problem.failure is Failure.INDEX:
                 with suppress(StorageError):
-                    # A reader has the index rebuilt.
+                    # Reading aborted transactions starts the rebuild of a damaged index.
                     run.log.aborted_transactions(run.log.log_start_offset, run.to_clean.upper_bound)
         self._give_up(run)
 
@@ -438,8 +444,8 @@ class LogCleaner:
     def _step(
         self, run: _Run, step: Callable[[], _Result], then: Callable[[_Result], None]
     ) -> None:
-        """Take a step of a committed swap, and then go on; while the step finds no room, it is
-        taken again and again."""
+        """Take a step of a committed swap, and then continue; while the step finds no room, it is
+        tried again at intervals."""
         if self._closed or self._lost(run):
             return
         try:
@@ -457,7 +463,7 @@ class LogCleaner:
             then(result)
 
     def _sync(self, run: _Run, then: Callable[[], None]) -> None:
-        """Sync the steps so far, then go on. If that fails, nobody knows what a start would find,
+        """Sync the steps so far, then continue. If the sync fails, the state on disk is unknown,
         and the partition goes offline (D5)."""
 
         def synced(problem: Exception | None) -> None:

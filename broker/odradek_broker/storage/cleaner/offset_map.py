@@ -17,14 +17,14 @@ DICT_ENTRY_BYTES = 180
 ENTRY_BYTES = 34
 _DIGEST_BYTES = 16
 _PACKED_BYTES = _DIGEST_BYTES + 8
-#: A bucket of this size is searched in the time that a call takes in any case.
+#: The search of a bucket of this size takes no longer than the call itself.
 _BUCKET_ENTRIES = 96
 _PACKED_AT_ONCE = 1_000
 
 
 def _digests(keys: Iterable[bytes]) -> list[bytes]:
-    """The digests of keys. A key that is shorter than a digest stands for itself: it cannot be
-    mistaken for one."""
+    """The digests of keys. A key that is shorter than a digest is used as it is: it cannot equal a
+    digest."""
     return [
         key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
         for key in keys
@@ -32,7 +32,7 @@ def _digests(keys: Iterable[bytes]) -> list[bytes]:
 
 
 def _whole_digests(keys: Iterable[bytes]) -> list[bytes]:
-    """The digests of keys, also of short ones: all of one length."""
+    """The digests of keys, all of one length: short keys are hashed too."""
     return [blake2b(key, digest_size=_DIGEST_BYTES).digest() for key in keys]
 
 
@@ -125,7 +125,7 @@ class OffsetMap:
             self._packed = self._pack()
 
     def _pack(self) -> PackedOffsets:
-        """The dict's entries go one by one, so that their memory is used again."""
+        """The dict's entries are removed one by one, so that their memory is used again."""
         packed = PackedOffsets(self.capacity)
         entries = self._offsets
         while entries:

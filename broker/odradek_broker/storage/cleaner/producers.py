@@ -23,7 +23,7 @@ def last_records(
 
 def remove_old_snapshots(files: Files, directory: str, upper_bound: int) -> None:
     """Remove old snapshots before any marker below an offset is removed: a snapshot from before the
-    marker would open its transaction again, for ever. Producers are then read from a newer
+    marker would open the marker's transaction again, for ever. Producers are then read from a newer
     snapshot, which is on disk, or from the rest of the log. The removal is durable with the first
     cleaned segment. OSError."""
     newer = f"{directory}/{segment_name(upper_bound)}.snapshot"

@@ -41,7 +41,7 @@ CleaningDone = Callable[[CleaningStep | CleaningFailed], None]
 
 
 class CleanerRunner(Protocol):
-    """Runs one cleaning after the other. Callbacks are called on the loop."""
+    """The runner of cleanings, one after the other. Callbacks are called on the loop."""
 
     def begin(self, job: CleaningJob, done: CleaningDone) -> None:
         """Clean up to the first step, and call back with it."""

@@ -135,8 +135,8 @@ class CleanedSegment(Segment):
 
 
 def _sync(files: Files, path: str) -> None:
-    """Sync a file if it exists. An index that could not be written is rebuilt when it is needed
-    (L-33)."""
+    """Sync a file if it exists. An index that could not be written does not exist, and is rebuilt
+    when it is needed (L-33)."""
     if files.exists(path):
         file = files.open(path)
         try:

@@ -26,7 +26,7 @@ class LogCleaned:
 
 @dataclass(slots=True)
 class CleanerStatistics:
-    """`uncleanable`: logs that are left alone until the next start, with the reasons, and their
+    """`uncleanable`: logs that are not cleaned until the next start, with the reasons, and their
     bytes by directory. For the last cleaning: the part of the map that was full, the part of the
     bytes that was kept, the duration. For the last search through all logs: the dirtiest ratio, the
     bytes to be cleaned, the longest delay beyond max.compaction.lag.ms, and the monotonic time of

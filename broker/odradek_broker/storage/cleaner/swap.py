@@ -15,13 +15,14 @@
     end             100.log (cleaned), no 100.sources.swap              the cleaned segment
         sync of the directory, before anything is cleaned there again
 
-Renames reach the disk in any order, so a start asks `sources.swap`: if it is there, the swap was
-committed, and is finished by `finish_swaps`; if not, all the sources are there. Kafka has no such
-file: it takes the range from the swapped segment, and a segment of it that was not deleted comes
-back. Sources end in `.compacted.deleted`, for a `.retention.deleted` says that everything before it
-is gone (L-20).
+Renames reach the disk in any order, so a start looks for `sources.swap`: if the file exists, the
+swap was committed, and `finish_swaps` finishes it; if not, all the sources exist. Kafka has no such
+file: it takes the range of the sources from the swapped segment, and a source that was not deleted
+comes back. Sources end in `.compacted.deleted`, for a `.retention.deleted` says that everything
+before it is gone (L-20).
 
-A step behind the commit that finds no room, for a longer name for example, is taken again later.
+A step after the commit that finds no room on the disk, for a longer name for example, is tried
+again later.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ CLEANED = ".cleaned"
 SWAP = ".swap"
 _RETIRED = ".compacted.deleted"
 _SOURCES = "sources"
-#: The files of a segment besides its log, all of them caches. A snapshot belongs to its offset.
+#: The files of a segment besides its log, all of them caches. Snapshots are not among them: they
+#: belong to an offset, not to a segment.
 _INDEXES = ("index", "timeindex", "txnindex")
 
 
@@ -88,7 +90,7 @@ class SegmentSwap:
         self.sources = sources
         #: The paths of renamed sources.
         self.retired_paths: list[str] = []
-        #: True if `swap_in` has failed, and some of the names are those of the cleaned segment.
+        #: True if `swap_in` has failed, and its renames were not undone.
         self.half_in = False
         self._waiting = list(sources[1:])
 
@@ -100,8 +102,8 @@ class SegmentSwap:
             self._rename(base, suffix + CLEANED, suffix + SWAP)
 
     def swap_in(self) -> None:
-        """Give the cleaned segment its names. Without room for all of them none is given, unless
-        not even that can be done: `half_in`."""
+        """Give the files of the cleaned segment their final names. If one rename finds no room, the
+        others are undone; `half_in` stays True if that fails too."""
         base = self.sources[0]
         renamed: list[tuple[str, str]] = []
         try:

@@ -1,5 +1,5 @@
-"""The transactions that a cleaner has met: which of their batches may be removed, and which entries
-stay in the index (L-24).
+"""The transactions that a cleaner has met: the decisions which of their batches may be removed and
+which entries stay in the index (L-24).
 
 Kafka's CleanedTransactionMetadata.
 """
@@ -25,7 +25,7 @@ class CleanedTransactions:
         self._aborted = [(each.first_offset, each) for each in aborted]
         heapq.heapify(self._aborted)
         self._ongoing_aborted: dict[int, AbortedTransaction] = {}
-        #: Producers of aborted transactions of which a batch was met.
+        #: Producers with an ongoing aborted transaction of which at least one batch was read.
         self._with_data: set[int] = set()
         self._committed_seen: set[int] = set()
 
@@ -51,9 +51,9 @@ class CleanedTransactions:
     def saw_control(
         self, header: BatchHeader, batch: memoryview
     ) -> tuple[bool, AbortedTransaction | None]:
-        """True if no batch is left of the transaction that this marker ended; else False, with the
-        entry for the transaction index if the transaction was aborted. True for an emptied marker,
-        whose transaction was removed before. CorruptBatch."""
+        """True if no batch is left of the transaction that this marker ended, or if the marker is
+        an emptied batch; else False, with the entry for the transaction index if the transaction
+        was aborted. CorruptBatch."""
         self._begin_up_to(header)
         if not header.record_count:
             return True, None

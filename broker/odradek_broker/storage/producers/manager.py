@@ -74,8 +74,8 @@ def read_end_marker(header: BatchHeader, batch: memoryview) -> EndMarker | None:
 
 
 class Producers:
-    """The producer state of a log, which appends are checked against, and its files in
-    `directory`."""
+    """The producer state of a log, against which appends are checked, and the files of that state
+    in `directory`."""
 
     __slots__ = (
         "_directory",
@@ -192,13 +192,13 @@ class Producers:
         *,
         alone: bool = False,
     ) -> None:
-        """Load the state as of `end_offset`: the newest good snapshot, then the batches behind it
-        (P-28). `alone`: in any thread; nothing on disk is changed.
+        """Load the state as of `end_offset`: the newest undamaged snapshot, then the batches behind
+        it (P-28). `alone`: the call may be made in any thread, and changes nothing on disk.
 
         SegmentCorrupt, BatchError: a batch in between cannot be read.
         """
-        # Also the start of the first segment: only a snapshot knows the producers that wrote before
-        # it.
+        # Snapshots from the start of the first segment on count too: the producers that wrote
+        # before it are known only from a snapshot.
         lowest = min(log_start_offset, segments[0].base_offset) if segments else log_start_offset
         start = self._load_snapshot(lowest, end_offset, keep_damaged=alone)
         self.state.remove_expired(now_ms)
@@ -225,8 +225,8 @@ class Producers:
         log_start_offset: int,
         now_ms: int,
     ) -> None:
-        """Load the state as of `end_offset`, where the log was cut: `segments` are left, `gone` are
-        removed (L-36). OSError, SegmentCorrupt, BatchError."""
+        """Load the state as of `end_offset`, where the log was truncated: `segments` are left,
+        `gone` were removed (L-36). OSError, SegmentCorrupt, BatchError."""
         for segment in gone:
             self.aborted_transactions.forget(segment)
         self.aborted_transactions.truncate_to(segments[-1], end_offset)
@@ -234,7 +234,9 @@ class Producers:
         self.load(segments, log_start_offset, end_offset, now_ms)
 
     def _load_snapshot(self, lowest: int, end_offset: int, *, keep_damaged: bool) -> int:
-        """The offset from which batches must be replayed."""
+        """Load the newest undamaged snapshot; returns the offset from which batches must be
+        replayed.
+        """
         for offset in sorted(self.snapshot_offsets(), reverse=True):
             if not lowest <= offset <= end_offset:
                 continue
@@ -260,8 +262,8 @@ class Producers:
         self.remove_snapshots(lambda _: True)
 
     def forget_all(self, end_offset: int) -> None:
-        """Forget all producers of a log that ends at an offset, as if none had written. Snapshots
-        stay as they are: take one for the next start."""
+        """Forget all producers of a log that ends at an offset, as if none had written. Old
+        snapshots stay: take a new one for the next start."""
         self.state = ProducerStateManager(**self._options)
         self.state.map_end_offset = end_offset
 
@@ -279,8 +281,8 @@ class Producers:
         return read_segment_state(self._files, self._snapshot_path(offset))
 
     def _first_open_at(self, offset: int) -> int:
-        """The first offset of the transactions that were open at an offset, beyond all offsets if
-        none was; -1 if there is no snapshot of it. OSError."""
+        """The first offset of the transactions that were open at an offset, a number beyond all
+        offsets if none was open; -1 if there is no snapshot of that offset. OSError."""
         try:
             state = self._restored(offset, **{**self._options, "tally": ProducerTally()})
         except (FileNotFoundError, CorruptSnapshot):
@@ -290,7 +292,7 @@ class Producers:
 
     def take_snapshot(self, offset: int, segment: Segment | None = None) -> None:
         """Write a snapshot of the state at `offset` (P-27), with the state of the `segment` that
-        has or ends at this offset. OSError.
+        contains this offset or ends at it. OSError.
 
         A torn snapshot has a wrong checksum (P-26), so nothing waits for the disk here.
         """
@@ -332,13 +334,13 @@ class Producers:
                 self._files.remove(self._snapshot_path(offset))
 
     def remove_strays(self, segment_bases: Sequence[int], end_offset: int) -> None:
-        """Keep the snapshots at segment starts and at the end (P-27)."""
+        """Remove all snapshots but those at segment starts and at the log end (P-27)."""
         kept = {*segment_bases, end_offset}
         self.remove_snapshots(lambda offset: offset not in kept)
 
     def remove_outdated(self, segment_bases: Sequence[int], recovery_point: int) -> None:
-        """Remove snapshots inside of segments, but keep the newest that the recovery point has
-        reached, and newer ones (L-30). OSError."""
+        """Remove old snapshots inside segments; the newest at or below the recovery point, and
+        newer ones, are kept (L-30). OSError."""
         inside = sorted(set(self.snapshot_offsets()).difference(segment_bases))
         reached = [offset for offset in inside if offset <= recovery_point]
         outdated = set(reached[:-1])

@@ -1,14 +1,15 @@
 """The file `<offset>.snapshot`: producer state just before that offset (P-26).
 
 Kafka's ProducerSnapshot version 1, which keeps only the last batch of each producer. So that a
-restart does not shrink the window in which duplicates are found, ours is followed by a trailer with
-the others. Kafka reads the entries that it counted, takes the CRC over the whole rest of the file
-and ignores the bytes behind the entries. So one file serves both brokers, and is replaced in one
-step: its two halves cannot disagree, as two files could. Files of Kafka's own, without a trailer,
+restart does not shrink the window in which duplicates are found, this broker adds a trailer with
+the others. Kafka reads as many entries as the count says, takes the CRC over the whole rest of the
+file and ignores the bytes behind the entries. So one file serves both brokers, and is replaced in
+one step, so that the entries and the trailer always match. Files of Kafka's own, without a trailer,
 are read too.
 
 `SNAPSHOT` and `TRAILER` declare the format. A snapshot is taken while the log waits, with up to
-100,000 producers in it, so the bytes are made and read by struct twins that a test holds equal.
+100,000 producers in it, so the bytes are written and read by faster struct code; a test checks that
+it agrees with the declarations.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ TRAILER = c.Struct(
         c.Int32ub,
         c.Struct(
             "producer_id" / c.Int64sb,
-            # All that are cached, oldest first; the last one is that of the entry.
+            # All cached batches, oldest first; the last one is the batch in the entry.
             "batches" / c.PrefixedArray(c.Int8ub, _BATCH),
         ),
     ),
@@ -87,7 +88,9 @@ class CorruptSnapshot(ValueError):
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry], segment_state: bytes = b"") -> bytes:
-    """The file's content. The order of the entries is kept; `segment_state` ends it."""
+    """The content of a snapshot file, in the order of the entries; `segment_state` is at its
+    end.
+    """
     packed: list[bytes] = []
     trailer: list[bytes] = []
     for entry in entries:
@@ -105,7 +108,8 @@ def encode_snapshot(entries: Iterable[ProducerEntry], segment_state: bytes = b""
                 NO_OFFSET if first_offset is None else first_offset,
             )
         )
-        # A single batch with the entry's timestamp is complete in Kafka's part already.
+        # A producer with a single cached batch that has the entry's timestamp needs no trailer:
+        # Kafka's part is complete.
         batches = entry.packed_batches
         if len(batches) > PACKED_BATCH.size or last.timestamp != entry.last_timestamp:
             count = len(batches) // PACKED_BATCH.size
@@ -140,8 +144,8 @@ def read_segment_state(files: Files, path: str, *, checked: bool = True) -> Segm
     """The state of the segment that a snapshot ends or lies in; None if the file is missing or
     damaged, or has no such state. OSError.
 
-    Without `checked` only the last bytes are read, of a file that may have 100,000 producers: a
-    damaged one can pass, and is found with `checked`.
+    Without `checked` only the last bytes are read, because the file may have 100,000 producers:
+    damage elsewhere is then not detected.
     """
     try:
         file = files.open(path)
@@ -212,14 +216,16 @@ def _check_transactions(entries: dict[int, ProducerEntry]) -> None:
 
 
 def _read_trailer(trailer: memoryview, entries: dict[int, ProducerEntry]) -> None:
-    """Give the entries all their batches. What is not our trailer is ignored, as Kafka does."""
+    """Read the trailer, and give the entries all their batches. Other bytes behind the entries are
+    ignored, as in Kafka.
+    """
     if len(trailer) < _TRAILER_HEAD.size:
         return
     magic, version, count = _TRAILER_HEAD.unpack_from(trailer)
     if magic != TRAILER_MAGIC or version != TRAILER_VERSION:
         return
     position = _TRAILER_HEAD.size
-    # `count` needs no bound: each round takes bytes, and running out of them is an error.
+    # `count` needs no limit: each round reads bytes, and the end of the bytes is an error.
     for _ in range(count):
         try:
             producer_id, batch_count = _TRAILER_PRODUCER.unpack_from(trailer, position)

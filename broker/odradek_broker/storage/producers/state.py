@@ -1,13 +1,13 @@
 """Producer state of one partition: duplicates, epochs, sequences, open transactions (rules P,
 T-41).
 
-How the log drives it, in one critical section without an `await` (P-19):
+The calls of the log, in one critical section without an `await` (P-19):
 
     batch   check -> write the bytes -> update
     marker  check_marker -> write the bytes -> apply_marker -> transaction index -> flush
     replay  update or apply_marker alone, for bytes that were checked when they were written (P-17)
 
-A check never changes state, so a failed write needs nothing undone (P-18).
+A check never changes state, so nothing is to be undone after a failed write (P-18).
 """
 
 from __future__ import annotations
@@ -73,8 +73,9 @@ class _Situation(Enum):
     SAME_EPOCH = "the epoch is the same"
 
 
-# P-13. The flag: true if the batch's first sequence is the expected one: 0 where a new run of
-# sequences begins, else the one after the last sequence (0 after 2147483647, P-20).
+# The results of the sequence check (P-13). The flag is true if the batch's first sequence is the
+# expected one: 0 if the producer begins a new epoch, else the one after the last sequence (0 after
+# 2147483647, P-20).
 _VERDICTS: dict[tuple[_Situation, bool], ErrorCode] = {
     # Retention or DeleteRecords may have removed the producer's earlier data (P-14).
     (_Situation.UNKNOWN_PRODUCER, True): ErrorCode.NONE,
@@ -100,7 +101,7 @@ def last_stable_offset(
     return max(first_unstable_offset, log_start_offset)
 
 
-# Rule P-05: as many as a client may have in flight.
+# As many batches as a client may have in flight (P-05).
 CACHED_BATCHES = 5
 
 # last sequence, last offset, offset delta, timestamp: big-endian, as in a snapshot's entry.
@@ -110,8 +111,8 @@ _KEPT_BYTES = (CACHED_BATCHES - 1) * _PACKED_BYTES
 
 
 class CachedBatch(NamedTuple):
-    """An appended batch. `offset_delta` is its last minus its base offset, `timestamp` its
-    largest."""
+    """An appended batch. `offset_delta` is its last offset minus its base offset, `timestamp` its
+    largest timestamp."""
 
     last_sequence: int
     last_offset: int
@@ -124,7 +125,7 @@ class CachedBatch(NamedTuple):
 
     @property
     def base_sequence(self) -> int:
-        """Rule P-02: the last sequence minus the delta, wrapping below zero (P-20)."""
+        """The last sequence minus the delta, wrapping below zero (P-02, P-20)."""
         return previous_sequence(self.last_sequence, self.offset_delta)
 
 
@@ -210,7 +211,7 @@ class ProducerEntry:
         return base_sequence == next_sequence(last, 1)
 
     def find(self, base_sequence: int, last_sequence: int) -> CachedBatch | None:
-        """The cached batch with exactly these sequences (P-09); overlap is not enough."""
+        """The cached batch with exactly these sequences (P-09), not one that only overlaps."""
         for packed in PACKED_BATCH.iter_unpack(self._packed):
             if packed[0] == last_sequence:
                 batch = CachedBatch._make(packed)
@@ -240,8 +241,8 @@ class OpenTransactions:
     __slots__ = ("_above_high_watermark", "_open")
 
     def __init__(self) -> None:
-        # In the order of first offsets, because appends come in that order; the ordered dict gives
-        # its first key in constant time however many were removed in front.
+        # In the order of first offsets, because appends come in that order; an ordered dict, unlike
+        # a dict, finds its first key in constant time even after many removals at its start.
         self._open: OrderedDict[int, int] = OrderedDict()
         self._above_high_watermark: dict[int, int] = {}
 
@@ -250,7 +251,9 @@ class OpenTransactions:
         return len(self._open)
 
     def begin(self, first_offset: int, producer_id: int) -> None:
-        """Add an open transaction. ValueError unless it starts behind all that are open."""
+        """Add an open transaction. ValueError unless its first offset is above those of all open
+        transactions.
+        """
         last = next(reversed(self._open), -1)
         if first_offset <= last:
             raise ValueError(
@@ -313,10 +316,11 @@ class ProducerTally:
 
 
 class ProducerStateManager:
-    """The producers of one partition. Not thread-safe; one per log. `max_producer_ids`: beyond it
-    the producer that wrote longest ago, and has no transaction open, is dropped, just as if it had
-    expired. If all of them have one open, a new producer gets the retriable NOT_ENOUGH_REPLICAS
-    (like other transient problems, T-61). `expiration_ms`: `producer.id.expiration.ms` (P-24)."""
+    """The producers of one partition. Not thread-safe; one per log. `max_producer_ids`: beyond this
+    limit the producer with the oldest last write and no open transaction is dropped, as if it had
+    expired. If all producers have an open transaction, a new producer gets the retriable
+    NOT_ENOUGH_REPLICAS (like other transient problems, T-61). `expiration_ms`:
+    `producer.id.expiration.ms` (P-24)."""
 
     def __init__(
         self,
@@ -332,7 +336,7 @@ class ProducerStateManager:
         self._tally = tally or ProducerTally()
         self.map_end_offset = 0
         """The offset behind the last applied batch; the log may set it (P-18, P-28)."""
-        # Ordered by last write: an entry that is written to moves to the end.
+        # Ordered by last write: each append moves its producer's entry to the end.
         self._entries: dict[int, ProducerEntry] = {}
         self._transactions = OpenTransactions()
         self.verifications = Verifications()
@@ -402,8 +406,8 @@ class ProducerStateManager:
 
         `transaction_version`: 2 if the coordinator raises the epoch with every transaction
         (KIP-890, KIP-1228). Then a marker with the stored epoch belongs to an earlier transaction
-        if one is open; if none is open, it is the repetition of a marker. Raises ProducerStateError
-        with INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
+        if a transaction is open, and else repeats an earlier marker. Raises ProducerStateError with
+        INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
         """
         entry = self._entries.get(producer_id)
         if entry is None:
@@ -454,9 +458,9 @@ class ProducerStateManager:
     # -- changes: only for bytes that are in the log ------------------------------------------
 
     def update(self, header: BatchHeader, base_offset: int, last_offset: int, now_ms: int) -> None:
-        """Apply an appended batch (P-18), as it was written: stamped offsets and timestamps.
+        """Apply an appended batch (P-18) as it was written, with its final offsets and timestamps.
 
-        A control batch moves only the map's end: `apply_marker` does the rest.
+        A control batch moves only the end offset of the state: `apply_marker` does the rest.
         """
         self.map_end_offset = last_offset + 1
         producer_id = header.producer_id
@@ -503,7 +507,7 @@ class ProducerStateManager:
         return AbortedTransaction(producer_id, first_offset, offset, last_stable_offset)
 
     def _touch(self, producer_id: int) -> ProducerEntry:
-        """The producer's entry, made if need be, as the most recently written."""
+        """The producer's entry, created if there is none, moved to the end of the order."""
         entries = self._entries
         entry = entries.pop(producer_id, None)
         if entry is None:
@@ -519,8 +523,8 @@ class ProducerStateManager:
             if entry.transaction_first_offset is None:
                 del self._entries[producer_id]
                 return
-        # More producers than allowed are possible only in replay, which accepts everything in the
-        # log: `check` refuses others before.
+        # More producers than the limit are possible only in replay, which accepts everything in the
+        # log: for other appends `check` has refused them.
 
     # -- verification of transactions (P-15, T-61, T-62) --------------------------------------
 
@@ -535,12 +539,12 @@ class ProducerStateManager:
     ) -> int:
         """Have a first transactional batch wait for the coordinator's answer; returns a guard.
 
-        While one waits, the lowest sequence that came is remembered, and a later batch of the
-        producer cannot overtake it. `must_start_at_zero`: the producer uses transactions v2
+        While a batch waits, the lowest sequence received is remembered, and no later batch of the
+        producer can be appended before it. `must_start_at_zero`: the producer uses transactions v2
         (Produce >= 12), so a partition without its state can only get sequence 0. Not needed where
-        `has_open_transaction`. ProducerStateError for an older epoch than the partition knows
-        (T-61): the coordinator may have given out another producer id meanwhile, and its error
-        would not name the reason.
+        `has_open_transaction`. ProducerStateError for an epoch older than the partition's (T-61):
+        the coordinator may have assigned another producer id meanwhile, and its error would not
+        name the reason.
         """
         entry = self._entries.get(producer_id)
         if entry is not None and producer_epoch < entry.epoch:
@@ -584,7 +588,9 @@ class ProducerStateManager:
         return self._transactions.first_unstable_offset
 
     def high_watermark_moved(self, high_watermark: int) -> None:
-        """Set the high watermark, whenever it moves: markers below it do not hold the LSO back."""
+        """Set the high watermark, whenever it moves: transactions whose marker is below it no
+        longer hold the LSO back.
+        """
         self._transactions.high_watermark_moved(high_watermark)
 
     # -- lifetime -----------------------------------------------------------------------------
@@ -593,7 +599,7 @@ class ProducerStateManager:
         """Remove producers that were idle too long and have no transaction open (P-24).
 
         The idle time begins at a producer's last timestamp. Returns their ids. Verifications that
-        were never answered go too.
+        were never answered are removed too.
         """
         oldest_ms = now_ms - self.expiration_ms
         expired = [
@@ -607,8 +613,8 @@ class ProducerStateManager:
         return expired
 
     def idle(self) -> Iterator[tuple[int, int]]:
-        """(last timestamp, producer id) of producers that may be dropped, the one that wrote
-        longest ago first: timestamps are set by clients, and need not rise."""
+        """(last timestamp, producer id) of producers that may be dropped, ordered by last write,
+        oldest first: timestamps are set by clients, and need not ascend."""
         return (
             (entry.last_timestamp, entry.producer_id)
             for entry in self._entries.values()
@@ -620,8 +626,8 @@ class ProducerStateManager:
         del self._entries[producer_id]
 
     def restore(self, entries: Iterable[ProducerEntry], map_end_offset: int) -> None:
-        """Begin with the entries of the snapshot at `map_end_offset` (P-28); nothing was applied
-        before."""
+        """Begin with the entries of the snapshot at `map_end_offset` (P-28), before any batch is
+        applied."""
         self.map_end_offset = map_end_offset
         self._entries = {entry.producer_id: entry for entry in entries}
         self._tally.made += len(self._entries)
@@ -645,8 +651,8 @@ def _situation(producer_epoch: int, entry: ProducerEntry | None) -> _Situation:
 
 
 def _follows(header: BatchHeader, entry: ProducerEntry) -> bool:
-    """True if a batch is the next one of its producer, in the same transaction or outside of any,
-    as nearly all are. Then it is no duplicate, and there is nothing to refuse."""
+    """True if a batch is the next one of its producer, in the same transaction or outside of any.
+    Such a batch, as nearly all are, is accepted without further checks."""
     return (
         header.producer_epoch == entry.epoch
         and entry.is_followed_by(header.base_sequence)
@@ -656,8 +662,8 @@ def _follows(header: BatchHeader, entry: ProducerEntry) -> bool:
 
 
 def _check_epoch(header: BatchHeader, entry: ProducerEntry | None) -> None:
-    """Refuse a batch of an older epoch (P-12): 47, not PRODUCER_FENCED, because for clients 47 ends
-    a transaction, and PRODUCER_FENCED is fatal."""
+    """Refuse a batch of an older epoch (P-12) with INVALID_PRODUCER_EPOCH, after which clients
+    abort the transaction; PRODUCER_FENCED would be fatal for them."""
     if entry is not None and header.producer_epoch < entry.epoch:
         raise ProducerStateError(
             ErrorCode.INVALID_PRODUCER_EPOCH,

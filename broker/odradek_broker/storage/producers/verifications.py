@@ -1,5 +1,5 @@
-"""The first batches of transactions that wait in a partition until the coordinator has been asked
-(P-15, T-61, T-62)."""
+"""The first batches of transactions, which wait in a partition until the coordinator has verified
+their transaction (P-15, T-61, T-62)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ class Verification:
         self.started_ms = started_ms
 
     def refused(self, header: BatchHeader, *, producer_is_known: bool) -> tuple[str, str] | None:
-        """(expected sequence, why) if a batch is ahead of an earlier one that waits; else None."""
+        """(expected sequence, reason) if a batch would be appended before an earlier one that
+        waits; else None.
+        """
         if not header.is_transactional:
             return None
         if self.strict and not producer_is_known and header.base_sequence:
@@ -35,7 +37,7 @@ class Verification:
 
 
 class Verifications(dict[int, Verification]):
-    """The verifications of a partition whose batch is not appended yet, by producer id."""
+    """The verifications of a partition, by producer id, until their batches are appended."""
 
     __slots__ = ("_last_guard",)
 
@@ -71,14 +73,14 @@ class Verifications(dict[int, Verification]):
         return known.guard
 
     def is_verified(self, producer_id: int, guard: int) -> bool:
-        """True if the coordinator's answer still holds. A marker or a batch in between revokes
-        it."""
+        """True if the coordinator's answer is still valid. A marker or a batch appended in between
+        revokes it."""
         known = self.get(producer_id)
         return known is not None and known.guard == guard
 
     def forget(self, producer_id: int) -> None:
-        """Drop a verification: the coordinator does not know the transaction. A client that invents
-        producer ids must not fill the memory."""
+        """Drop a verification that the coordinator has refused: a client that invents producer ids
+        must not fill the memory."""
         self.pop(producer_id, None)
 
     def remove_expired(self, oldest_ms: int) -> None:

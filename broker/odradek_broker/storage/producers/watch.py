@@ -1,4 +1,5 @@
-"""Observers of producer state: told when a partition refuses a producer, or sees a new one.
+"""Observers of producer state, which are called when a partition refuses a producer or gets a new
+one.
 
 An accepted batch of a producer's present epoch calls no observer.
 """
@@ -17,24 +18,26 @@ class ProducerWatch(Protocol):
     """An observer, called after the fact. Its methods must return at once and never raise."""
 
     def duplicate(self, where: TopicPartition, header: BatchHeader, original: Duplicate, /) -> None:
-        """A batch was in the log already and was answered with its original offsets (P-10)."""
+        """Note a batch that was in the log already and was answered with its original offsets
+        (P-10).
+        """
         ...
 
     def refused(
         self, where: TopicPartition, header: BatchHeader, rejected: AppendRejected, /
     ) -> None:
-        """A batch or a marker does not fit its producer's state."""
+        """Note a batch or a marker that does not fit its producer's state."""
         ...
 
     def new_epoch(
         self, where: TopicPartition, header: BatchHeader, epoch_before: int | None, /
     ) -> None:
-        """A batch or a marker that was appended brought another epoch; None for a producer that was
-        not known here."""
+        """Note a batch or a marker with a new epoch; the old epoch is None for a producer that had
+        no state here."""
         ...
 
     def expired(self, where: TopicPartition, producer_id: int, /) -> None:
-        """A producer that was idle for too long was removed (P-24)."""
+        """Note the removal of a producer that was idle for too long (P-24)."""
         ...
 
 
