@@ -1,19 +1,18 @@
 """The runtime of a coordinator's core, for one partition of an internal topic (D4).
 
-A core decides: it looks at its state and returns an `Outcome`, the records to write and the answers
-to give. The runtime appends the records as one batch, has the core replay them at once, and
-releases answers when everything that they may show is durable. After a restart the same `replay`
-runs over the whole partition.
+A core makes decisions: from its state it returns an `Outcome`, the records to write and the answers
+to send. The runtime appends the records as one batch, makes the core replay them at once, and sends
+answers when all state that they may show is durable. After a restart the same `replay` runs over
+the whole partition.
 
-The runtime distinguishes two kinds of refusal. A refused append has written nothing: nothing is
+The runtime distinguishes two kinds of refusal. After a refused append no record is written or
 replayed, the answers have the error, and `Outcome.after_append` lets the core undo its decision. An
 append that was written but could not be made durable took the partition offline (D5): the runtime
 stops, and every later request gets the error.
 
 `TransactionalRuntime` also takes records of transactions (O-17, O-18), which are replayed as
 pending. The leader of the partition writes the marker that ends a producer's transaction, and
-reports it (`Runtime.appended`). A load reads records and markers in the same order and replays the
-same.
+reports it (`Runtime.appended`). A load replays records and markers in the same order.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ A = TypeVar("A")
 
 Record = tuple[bytes, bytes | None]
 
-#: The longest time an answer waits for the disk; after it the answer is COORDINATOR_NOT_AVAILABLE,
-#: as if the append had timed out (O-03).
+#: The longest time an answer waits for the disk; afterwards the answer is
+#: COORDINATOR_NOT_AVAILABLE, as if the append had timed out (O-03).
 APPEND_TIMEOUT_MS = 5_000
 
-#: The most records of one batch, if they may be divided into several. Their bytes are well below
-#: the smallest sensible max.message.bytes.
+#: The most records of one batch, if they may be divided into several batches. The size of such a
+#: batch is well below the smallest sensible max.message.bytes.
 BATCH_RECORDS_MAX = 1_000
 BATCH_BYTES_MAX = 256 * 1024
 
@@ -51,7 +50,7 @@ LOAD_SLICE_RECORDS = 10_000
 _E = ErrorCode
 _END = object()
 
-#: A storage error behind a group's records, and the client's error for it (G-91).
+#: Storage error of an append of a group's records -> error in the answer (G-91).
 GROUP_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = {
     _E.UNKNOWN_TOPIC_OR_PARTITION: _E.COORDINATOR_NOT_AVAILABLE,
     _E.NOT_ENOUGH_REPLICAS: _E.COORDINATOR_NOT_AVAILABLE,
@@ -74,7 +73,7 @@ class Instant(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reply(Generic[A]):
-    """An answer and its `Deferred`. `refused` makes the answer that is given if the records cannot
+    """An answer and its `Deferred`. `refused` makes the answer that is sent if the records cannot
     be stored."""
 
     deferred: Deferred[A]
@@ -93,11 +92,11 @@ class ProducerIdentity(NamedTuple):
 class Outcome:
     """A core's decision.
 
-    `records` are appended as one batch. `replies` go out when those, and everything written before,
-    are durable. `after_append` is called with NONE at that moment, or with the client's error when
-    the append failed, and may decide more. `append_errors`: storage error to client's error.
-    `producer`: the records are part of this producer's transaction; only for cores that run in a
-    `TransactionalRuntime`.
+    `records` are appended as one batch. `replies` are sent when these records, and all written
+    before, are durable. `after_append` is called with NONE at that moment, or with the error of the
+    answer when the append failed, and may return another decision. `append_errors`: storage error
+    to error of the answer. `producer`: the records are part of this producer's transaction; only
+    for cores that run in a `TransactionalRuntime`.
     """
 
     records: list[Record] = field(default_factory=list)
@@ -127,7 +126,7 @@ def in_batches(records: Iterable[Record]) -> Iterator[list[Record]]:
 
 
 class InternalPartition(Protocol):
-    """A partition of an internal topic, as a runtime needs it."""
+    """The methods of an internal topic's partition that a runtime uses."""
 
     def append_internal(
         self, records: list[tuple[bytes | None, bytes | None]], now_ms: int
@@ -147,15 +146,15 @@ class Core(Protocol):
     timers: Timers[Any]
 
     def replay(self, key: bytes, value: bytes | None) -> None:
-        """Apply one record: the only thing that changes durable state. Unknown keys are skipped."""
+        """Apply one record; only this method changes durable state. Unknown keys are skipped."""
         ...
 
     def loaded(self, now: Instant) -> Outcome:
-        """All records are replayed: build the state that is not durable, and set timers."""
+        """Build the state that is not durable, and set timers, after all records were replayed."""
         ...
 
     def on_timer(self, name: Any, now: Instant) -> Outcome:
-        """A deadline of `timers` has passed."""
+        """Act on a deadline of `timers` that has passed."""
         ...
 
     def closed(self, error: ErrorCode) -> Outcome:
@@ -165,7 +164,7 @@ class Core(Protocol):
 
 
 class RuntimeState(Enum):
-    """The readiness of a coordinator partition; only an ACTIVE one answers."""
+    """The state of a runtime; only an ACTIVE one answers requests."""
 
     LOADING = "Loading"
     ACTIVE = "Active"
@@ -174,18 +173,18 @@ class RuntimeState(Enum):
 
 
 class RuntimeStep(RuntimeError):
-    """An operation that the state of the runtime does not allow."""
+    """The error for an operation that the state of the runtime does not allow."""
 
 
 C = TypeVar("C", bound=Core)
 
 
 class Runtime(Generic[C]):
-    """A core over one partition. The runtime itself keeps nothing but the answers that wait for
+    """The runtime of a core over one partition. Its only state is the answers that wait for
     appends.
 
-    `clock` gives the time at which an append turned out durable. `follow_up` is called after every
-    decision, including those made when an append ended: a decision may request effects and change
+    `clock` gives the time at which an append became durable. `follow_up` is called after every
+    decision, also after those of `after_append`, because a decision may request effects and change
     deadlines.
     """
 
@@ -223,8 +222,8 @@ class Runtime(Generic[C]):
     def load(self, records_max: int = LOAD_SLICE_RECORDS) -> bool:
         """Replay up to this number of records; True when the core is up to date and active.
 
-        DecodeError or StorageError if a record cannot be read: the coordinator must not run on half
-        its state.
+        DecodeError or StorageError if a record cannot be read: the coordinator must not run with an
+        incomplete state.
         """
         if self.state is not RuntimeState.LOADING:
             raise RuntimeStep(f"a load in state {self.state.value}")
@@ -263,7 +262,7 @@ class Runtime(Generic[C]):
     def write(
         self, records: Iterable[Record], answer: A, refused: Callable[[ErrorCode], A]
     ) -> Deferred[A]:
-        """Write records in as many batches as they need, with no other records in between; gives
+        """Write records in as many batches as they need, with no other records in between; returns
         the answer when all of them are durable, or `refused` with the first error."""
         deferred: Deferred[A] = Deferred()
         errors: list[ErrorCode] = []
@@ -297,7 +296,7 @@ class Runtime(Generic[C]):
             self._process(self.core.on_timer(name, now))
 
     def next_deadline_ms(self) -> int | None:
-        """The time at which `run_due` has something to do; None for never."""
+        """The time of the earliest deadline; None if there is none."""
         append_ms = self._append_timeouts.next_deadline()
         if self.state is not RuntimeState.ACTIVE:
             return append_ms
@@ -308,8 +307,8 @@ class Runtime(Generic[C]):
 
     def appended(self, replay: Callable[[C], None], written: Deferred[ErrorCode]) -> None:
         """Replay records that another part of the broker appended to the partition. Answers wait
-        until `written` says that the records are durable. During a load nothing is done, because
-        the load will read the records."""
+        until `written` resolves, when the records are durable. During a load nothing is done,
+        because the load will read the records."""
         if self.state is not RuntimeState.ACTIVE:
             return
         replay(self.core)
@@ -341,7 +340,7 @@ class Runtime(Generic[C]):
         if not written.done:
             self._await_disk(outcome, written)
             return
-        # The append is durable at once, or has no answer that waits: the usual case with page-cache
+        # The append is durable already, or no answer waits for it: the usual case with page-cache
         # durability.
         self._run_after_append(outcome, _E.NONE)
         self._release(outcome.replies, _E.NONE)
@@ -393,8 +392,7 @@ class Runtime(Generic[C]):
             reply.deferred.resolve(reply.response if error is _E.NONE else reply.refused(error))
 
     def _fail(self, error: ErrorCode) -> None:
-        """Stop: records that were replayed are not on disk, so no answer may show the state any
-        more."""
+        """Stop, because replayed records are not on disk, so that no answer may show the state."""
         if self.state is RuntimeState.ACTIVE:
             self._stop(RuntimeState.FAILED, error)
 
@@ -406,7 +404,7 @@ class Runtime(Generic[C]):
 
 
 class OffsetPartition(InternalPartition, Protocol):
-    """A partition that tells where the next record goes."""
+    """A partition that knows its next offset."""
 
     @property
     def next_offset(self) -> int:
@@ -415,7 +413,7 @@ class OffsetPartition(InternalPartition, Protocol):
 
 
 class OffsetCore(Core, Protocol):
-    """A core that takes note of the offsets of its records, so that old ones can be deleted."""
+    """A core that keeps the offsets of its records, so that old records can be deleted."""
 
     next_offset: int
     """The offset of the record that is replayed; set before each `replay`."""

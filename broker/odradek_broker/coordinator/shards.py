@@ -1,8 +1,9 @@
 """The shards of a coordinator: for each partition of its internal topic that this broker leads, a
 core that decides and the runtime that writes.
 
-A key (a group, a transactional id) belongs to one shard. After every decision, the effects that the
-core requested are carried out here and the timer is set to the earliest deadline."""
+A key (a group id or a transactional id) belongs to one shard. After every decision, this module
+carries out the effects that the core requested and sets the timer to the earliest deadline.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.primitives import WireError
 
-#: The longest group id: in UTF-8 it must fit into the keys of records, whose strings have 16 bits
-#: for their length.
+#: The longest group id: encoded in UTF-8 it must fit into a record key, whose strings have a 16-bit
+#: length.
 GROUP_ID_MAX_CHARS = 8_000
 
 
@@ -50,7 +51,7 @@ class DeadlineTimer:
     """A timer that calls `on_due` with the monotonic time in milliseconds, once each time the timer
     is set.
 
-    `on_due` acts on what is due and sets the timer again.
+    `on_due` acts on the deadlines that have passed and sets the timer again.
     """
 
     __slots__ = ("_at_ms", "_clock", "_closed", "_on_due", "_scheduler", "_timer")
@@ -171,7 +172,7 @@ class Shards(Generic[C]):
         return self._runtimes.get(index)
 
     def __iter__(self) -> Iterator[Runtime[C]]:
-        """All runtimes, as a copy: work on one may add others."""
+        """A copy of the list of runtimes, because work on one may add others."""
         return iter(list(self._runtimes.values()))
 
     @property
@@ -272,8 +273,8 @@ class Shards(Generic[C]):
     def read(
         self, key: str, select: Callable[[C], A], refuse: Callable[[ErrorCode], A]
     ) -> Deferred[A]:
-        """The result of `select` for the core of the key, given when the state that `select` reads
-        is durable."""
+        """The result of `select` for the core of the key, once the state that `select` reads is
+        durable."""
         return self.ask(
             key,
             lambda core, deferred, _: Outcome(replies=[Reply(deferred, select(core), refuse)]),
@@ -281,8 +282,8 @@ class Shards(Generic[C]):
         )
 
     def read_all(self, select: Callable[[C], Iterable[T]]) -> Deferred[tuple[ErrorCode, list[T]]]:
-        """The results of `select` for all cores, given when they are durable; or the error of a
-        core that is not available."""
+        """The results of `select` for all cores, once the state that `select` reads is durable, or
+        the error of a core that is not available."""
         errors = [runtime.error for runtime in self if runtime.error is not ErrorCode.NONE]
         error = errors[0] if errors else self._error
         if error is not ErrorCode.NONE:
@@ -344,7 +345,7 @@ class Shards(Generic[C]):
         try:
             runtime.load()
         except (WireError, StorageError) as error:
-            # Half of the state would lead to wrong answers; without a core the clients wait.
+            # An incomplete state would lead to wrong answers; without a core the clients wait.
             before = self._reloads.get(index)
             pause_ms = RELOAD_MS if before is None else min(before.pause_ms * 2, RELOAD_MS_MAX)
             at_ms = self._clock.monotonic_ms() + pause_ms
@@ -368,7 +369,7 @@ class Shards(Generic[C]):
                 return
             runtime = self._runtimes[index] = self._new_runtime(index, partition)
         if runtime.state is RuntimeState.LOADING:
-            # The next slice of the load, if there is one, comes in the next turn of the loop.
+            # The next slice of the load, if there is one, is read in the next turn of the loop.
             self._reloads[index] = self._reloads[index]._replace(at_ms=now.monotonic_ms)
             self._load_slice(index, runtime)
         if runtime.state is RuntimeState.ACTIVE:
@@ -381,7 +382,7 @@ class Shards(Generic[C]):
 
 
 def _together(answers: list[tuple[ErrorCode, list[T]]]) -> tuple[ErrorCode, list[T]]:
-    """The answers of all cores as one, or the first error."""
+    """The answers of all cores in one list, or the first error."""
     failed = next((error for error, _ in answers if error is not ErrorCode.NONE), None)
     if failed is not None:
         return failed, []

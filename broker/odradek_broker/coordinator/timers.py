@@ -1,8 +1,8 @@
-"""Named deadlines as data.
+"""The deadlines of a coordinator's core, by name.
 
-The timers read no clock: the owner asks what is due at a given time. Setting a name again moves its
-deadline. Moving one to a later moment, which every heartbeat does, costs a dictionary write: the
-heap entry stays, and is corrected when it is at the top of the heap.
+The timers read no clock: the owner passes the time to `due`. Setting a name again moves its
+deadline. A move to a later time, as with every heartbeat, costs one dictionary write: the heap
+entry stays, and is corrected when it is at the top of the heap.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _STALE_MAX = 64
 class Timers(Generic[Name]):
     """A set of deadlines in milliseconds of one monotonic clock.
 
-    Deadlines that are equal come due in the order in which they were set.
+    Equal deadlines are due in the order in which they were set.
     """
 
     __slots__ = ("_deadlines", "_heap", "_sequence")
@@ -58,7 +58,7 @@ class Timers(Generic[Name]):
         """Remove and return the name with the earliest deadline that is due at `now_ms`; None if
         there is none.
 
-        One name at a time, so that the action for the first may cancel the second.
+        A call returns one name, so that the action for the first may cancel the second.
         """
         self._drop_stale()
         if not self._heap or self._heap[0][0] > now_ms:
@@ -88,8 +88,7 @@ class Timers(Generic[Name]):
             if entry == (at_ms, sequence):
                 return
             if entry is None or entry[0] < at_ms:
-                # The deadline was cancelled, or set to an earlier time, which has an entry of its
-                # own.
+                # The deadline was cancelled, or set to an earlier time, which has another entry.
                 heapq.heappop(heap)
             else:
                 heapq.heapreplace(heap, (*entry, name))

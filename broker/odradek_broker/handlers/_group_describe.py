@@ -61,7 +61,7 @@ def describe_each(
     off: str | None = None,
 ) -> Deferred[list[D]]:
     """An entry for every group, in the order of the request and without repetition (D11). `off`:
-    the reason why groups of this type are switched off, if there is one to tell."""
+    the reason why groups of this type are disabled, if the answer is to have one."""
 
     def describe(name: str) -> Deferred[D]:
         if is_off:
@@ -76,7 +76,7 @@ def describe_each(
         return Deferred.of(descriptions.refused(name, error, message))
 
     def shown(described: D) -> D:
-        """The group; one with topics that the client may not see is not shown at all, as in
+        """The group, or the refusal if the group has topics that the client may not see, as in
         Kafka."""
         name = described.group_id
         if described.error_code:

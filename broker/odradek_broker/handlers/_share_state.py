@@ -1,7 +1,8 @@
 """Requests about the stored state of share partitions, which other brokers send (keys 83 to 87).
 
-All five name share partitions of one group by topic and partition, and are answered with an error
-for each (H-110). A share partition that is named again is asked again, and its last answer counts.
+Each of the five APIs names share partitions of one group, and is answered with an error for each
+partition (H-110). If a request names a share partition twice, both are carried out, and the result
+of the last counts.
 """
 
 from __future__ import annotations
@@ -56,11 +57,10 @@ def ask_each(
     *,
     needs_partitions: bool = True,
 ) -> Deferred[TopicResults]:
-    """The results of all share partitions that a request names, when all have arrived.
+    """The results of all share partitions that a request names, once all are known.
 
     The answer is empty, as in Kafka, without a group id or topics and, with `needs_partitions`, if
-    a topic has no partitions. `doing`: the action that the messages of the coordinator's errors
-    name.
+    a topic has no partitions. `doing`: the name of the action in error messages.
     """
     if not node.authorizer.allows(context, Operation.CLUSTER_ACTION, CLUSTER):
         refused = StateResult(

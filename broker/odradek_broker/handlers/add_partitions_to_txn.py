@@ -1,7 +1,8 @@
 """AddPartitionsToTxn (key 24): adds partitions to a transaction (rules T-20 to T-22, A-05).
 
 Versions: below 2 the error of a fenced producer is INVALID_PRODUCER_EPOCH; 4 and later are for
-brokers, with many transactions in one request, and may only verify that the partitions were added.
+brokers, have many transactions in one request, and may ask only for a verification that the
+partitions were added.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _Codes = Mapping[TopicPartition, ErrorCode]
 def handle(
     node: TransactionAndMetadataParts, context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse | Deferred[AddPartitionsToTxnResponse]:
-    """Add all partitions or none of them; each has a code (T-21). A request without partitions
+    """Add all partitions or none; each has an error code (T-21). A request without partitions
     begins a transaction as well."""
     if context.api_version >= BETWEEN_BROKERS_SINCE:
         return _between_brokers(node, context, request.transactions)

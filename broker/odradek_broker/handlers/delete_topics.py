@@ -61,9 +61,9 @@ def handle(
 def _sort_out(
     node: _Parts, context: RequestContext, wanted: Sequence[TopicRef]
 ) -> tuple[list[TopicRef], list[DeleteResult]]:
-    """The topics that this client may delete, and the refusals of the others. The refusal of a
-    topic that was given by id has the topic's name only if the client may describe the topic.
-    Without that right the client does not learn that a topic does not exist."""
+    """The topics that this client may delete, and the refusals of the others. If a topic was given
+    by id, its refusal has the topic's name only if the client may describe the topic. A client
+    without that right cannot find out that a topic does not exist."""
     allowed: list[TopicRef] = []
     refused: list[DeleteResult] = []
     for ref in wanted:

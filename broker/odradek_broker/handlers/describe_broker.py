@@ -31,7 +31,8 @@ _E = ErrorCode
 
 #: The most connections, and the most events, of one answer.
 LISTED_MAX = 1_000
-#: The most events that are looked at for one answer: the client may not be allowed to see most.
+#: The most events that are examined for one answer, because the client may have no right to most of
+#: them.
 _LOOKED_AT_MAX = 10_000
 _SECTIONS = frozenset(range(wire.COUNTERS, wire.SAMPLES + 1))
 

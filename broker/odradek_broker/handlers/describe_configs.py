@@ -30,7 +30,7 @@ from odradek_protocol.schemas.describe_configs import (
 
 #: The resources that are described in one turn of the loop.
 _SLICE = 50
-#: The size of the response without its results, at most: throttle time, their number, tagged
+#: The largest size of the response without results: throttle time, number of results, tagged
 #: fields.
 _FRAME_BYTES = 9
 

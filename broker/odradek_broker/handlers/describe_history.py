@@ -4,10 +4,10 @@ current state.
 
 Rights (A-12, A-18): DESCRIBE on the transactional id, the group or the topic; on group and topic
 for a record; on the cluster for a client. For a producer id, the answer has the parts about topics
-that the client may READ and transactional ids that it may DESCRIBE. It shows the client that got
-the id only with DESCRIBE on the cluster. The same applies to the transaction that blocks the last
-stable offset of a partition. Partitions, names of topics and groups that the client may not
-DESCRIBE are left out.
+that the client may READ and transactional ids that it may DESCRIBE. The answer shows the client to
+which the id was assigned only with DESCRIBE on the cluster. The same rights apply to the
+transaction that blocks the last stable offset of a partition. Partitions, names of topics and
+groups that the client may not DESCRIBE are left out.
 """
 
 from __future__ import annotations
@@ -358,15 +358,15 @@ def _producer(
 def _partitions_that_know(
     node: Node, context: RequestContext, producer_id: int
 ) -> list[CurrentState]:
-    """A state for every readable partition with state of the producer. At most OPENED_MAX
-    partitions that were not used since the start are opened; the number of the others is the last
-    state."""
+    """The state of the producer in each readable partition that has one. At most OPENED_MAX
+    partitions that were not used since the start are opened; the last entry is the number of the
+    others."""
     found, opened, unread = [], 0, 0
     now_ms = node.clock.wall_ms()
     readable = Rights(
         lambda name: node.authorizer.would_allow(context, Operation.READ, topic(name))
     )
-    # The broker's own topics last, because users rarely mean those.
+    # Internal topics come last, because users rarely mean them.
     partitions = sorted(
         node.replicas.partitions(), key=lambda each: (node.metadata.is_internal(each[0]), *each[:2])
     )

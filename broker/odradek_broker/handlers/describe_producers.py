@@ -26,8 +26,8 @@ def handle(
     """The state of producers; errors are per partition, and authorization comes before existence
     (A-18, A-20).
 
-    A partition that is named again is answered once, because a request could name it so often that
-    the answer would not fit into memory (D11).
+    A partition that is named several times is answered once, because otherwise the answer might not
+    fit into memory (D11).
     """
     seen: set[tuple[str, int]] = set()
     names = (asked.name for asked in request.topics)

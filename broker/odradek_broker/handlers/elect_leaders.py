@@ -24,7 +24,7 @@ from odradek_protocol.schemas.elect_leaders import (
 
 #: The topics that are processed in one turn of the loop, for a request with all topics.
 _SLICE = 1_000
-#: An election of the preferred replica, and of any replica although records may be lost.
+#: Preferred and unclean elections.
 _ELECTION_TYPES = (0, 1)
 
 

@@ -51,14 +51,15 @@ def handle(
         if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
             return _failed_as_a_whole(request, context.api_version)
         replica_id = max(request.replica_id, request.replica_state.replica_id)
-    # Rights can change between requests, so with an authorizer a session is never up to date.
+    # Rights can change between requests, so with an authorizer every partition of the session is
+    # checked.
     everything = replica_id >= 0 or node.authorizer is not ALLOW_EVERYTHING
     plan = node.fetch_sessions.plan(request, context.api_version, everything=everything)
     if isinstance(plan, ErrorCode):
         return FetchResponse(error_code=plan)
     max_bytes = min(request.max_bytes, node.config.fetch_max_bytes)
     if node.quotas.fetch is not None:
-        # A larger answer could never be sent under the quota (Q-08).
+        # The quota would never allow a larger answer (Q-08).
         max_bytes = int(min(max_bytes, node.quotas.fetch.most_at_once(context)))
     fetch = Fetch(node, context, plan, request, max_bytes)
     fetch.look_up(replica_id, skips=not everything)
@@ -72,7 +73,7 @@ def handle(
 
 _Reply = FetchResponse | list[codec.Buffer]
 
-#: Compiled for speed: a fetch may have thousands of answers.
+#: Compiled for speed, because a fetch may have the answers of thousands of partitions.
 _make_answer = codec.struct_maker(
     PartitionData,
     diverging_epoch=EpochEndOffset(),
@@ -117,7 +118,7 @@ class Fetch:
 
     def look_up(self, replica_id: int, *, skips: bool) -> None:
         """Find the partitions of the plan. `skips`: incremental fetches of the session may skip
-        partitions at which it is up to date."""
+        partitions without news."""
         plan = self._plan
         session = plan.session if plan.incremental and skips else None
         for requested in plan.partitions:
@@ -148,7 +149,7 @@ class Fetch:
                 self._partitions[requested] = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
     def _is_up_to_date(self, requested: RequestedPartition, partition: Partition) -> bool:
-        """True if the fetch needs no answer for the partition until it moves."""
+        """True if the fetch needs no answer for the partition until its offsets change."""
         log = partition.log
         return (
             log.high_watermark == requested.sent_high_watermark
@@ -175,7 +176,7 @@ class Fetch:
         if requested.error is not ErrorCode.NONE:
             return partition, requested.error
         if replica_id >= 0:
-            # One node has all replicas.
+            # The node has no followers: every partition has a single replica.
             return partition, ErrorCode.NOT_LEADER_OR_FOLLOWER
         error = ErrorCode.NONE
         if requested.current_leader_epoch >= 0:
@@ -213,7 +214,7 @@ class Fetch:
 
     def _answer_bytes(self) -> int:
         """Bytes of records in a response that is given now (F-04). The first batch of the first
-        partition with any records counts whole (F-06)."""
+        partition with records counts with its whole size (F-06)."""
         total_bytes = 0
         for requested in self._in_order():
             partition = self._partitions[requested][0]
@@ -240,7 +241,7 @@ class Fetch:
 
     def read(self) -> _Reply:
         """Read every partition in order until the byte limit (F-05, F-06). Partitions that do not
-        exist, or that the client may not know of, come last (F-28)."""
+        exist, or that the client may not describe, come last (F-28)."""
         limit = remaining = min(self._max_bytes, self._node.answer_room_bytes())
         nothing_yet = True
         answers: Answers = []
@@ -400,7 +401,7 @@ def _failed(requested: RequestedPartition, error: ErrorCode) -> PartitionData:
 
 
 def _unknown(requested: RequestedPartition, error: ErrorCode) -> PartitionData:
-    """The answer for a partition that does not exist, or that the client may not know of."""
+    """The answer for a partition that does not exist, or that the client may not describe."""
     return PartitionData(
         partition_index=requested.partition, error_code=error, high_watermark=-1, records=b""
     )

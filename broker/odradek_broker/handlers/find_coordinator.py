@@ -1,7 +1,7 @@
 """FindCoordinator (key 10): the broker that coordinates a group, a transactional id or the state of
 a share partition (G-06, T-01, H-32, D8).
 
-Versions up to 3 have one key, 4 and later many. `TOPIC_OF_KEY_TYPE` has the types of keys, with the
+Versions up to 3 have one key, 4 and later many. `TOPIC_OF_KEY_TYPE` has, for each type of key, the
 internal topic over whose partitions the keys are distributed.
 """
 
@@ -36,14 +36,14 @@ from odradek_protocol.schemas.find_coordinator import (
     FindCoordinatorResponse,
 )
 
-#: The internal topic whose partitions' leaders coordinate the keys of a type.
+#: The internal topic of each type of key: the leader of a key's partition is its coordinator.
 TOPIC_OF_KEY_TYPE: dict[int, str] = {
     GROUP_COORDINATOR: OFFSETS_TOPIC,
     TRANSACTION_COORDINATOR: TRANSACTIONS_TOPIC,
     SHARE_COORDINATOR: SHARE_STATE_TOPIC,
 }
 
-#: The right that a key needs by its type, and the error without it (A-12).
+#: The right that each type of key needs, and the error without this right (A-12).
 _DENIED: dict[int, tuple[Operation, Callable[[str], Resource], ErrorCode]] = {
     GROUP_COORDINATOR: (Operation.DESCRIBE, group, ErrorCode.GROUP_AUTHORIZATION_FAILED),
     TRANSACTION_COORDINATOR: (

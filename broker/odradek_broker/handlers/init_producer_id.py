@@ -1,4 +1,4 @@
-"""InitProducerId (key 22): a producer id and epoch (rules P-29, P-30, T-10 to T-16, A-04).
+"""InitProducerId (key 22): assigns a producer id and epoch (rules P-29, P-30, T-10 to T-16, A-04).
 
 Versions: 3 has the producer's present id and epoch; below 4 the error of a fenced producer is
 INVALID_PRODUCER_EPOCH (T-15); 6 may request two-phase commit (T-70 to T-77).
@@ -24,8 +24,8 @@ from odradek_protocol.schemas.init_producer_id import (
 def handle(
     node: Node, context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse | Deferred[InitProducerIdResponse]:
-    """A new producer id without a transactional id; with a transactional id the coordinator's
-    answer."""
+    """Answer a request without a transactional id with a new producer id, others with the
+    coordinator's answer."""
     name = request.transactional_id
     if name is None:
         if not may_write_idempotently(node.authorizer, context):
@@ -61,7 +61,7 @@ def handle(
 
 
 def _idempotent(node: Node, context: RequestContext) -> Deferred[InitProducerIdResponse]:
-    """A new producer id with epoch 0, when its block is durable (P-30)."""
+    """A new producer id with epoch 0, once its block of ids is durable (P-30)."""
 
     def answer(producer_id: int | None) -> InitProducerIdResponse:
         if producer_id is None:

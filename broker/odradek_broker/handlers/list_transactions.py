@@ -1,7 +1,7 @@
 """ListTransactions (key 66): the transactional ids of this broker (rule A-18).
 
-Versions: 1 filters by the time since the last transaction began, open or not, and an id without a
-transaction matches; 2 by a pattern (KIP-1152).
+Versions: 1 filters by the time since the last transaction began, whether it is still open or not,
+and matches ids that never had a transaction; 2 by a pattern (KIP-1152).
 
 Patterns are regular expressions in RE2's syntax that must match the whole id. Their time is
 proportional to their length and that of the id (`re2.py`).

@@ -1,8 +1,8 @@
 """Metadata (key 3): brokers, topics, leaders; creates topics that clients ask for (A-10, A-11).
 
-Versions: in 0 an empty list means all topics, later null does; from 4 on the client may forbid the
-creation of topics; from 12 on topics may be requested by id, and then names are ignored, as in
-Kafka.
+Versions: in 0 an empty list of topics means all, in later versions null does; from 4 on the client
+may forbid the creation of topics; from 12 on topics may be requested by id, and then names are
+ignored, as in Kafka.
 """
 
 from __future__ import annotations
@@ -148,8 +148,8 @@ class _Answer:
         )
 
     def timed_out(self) -> MetadataResponse:
-        """The answer when the disk is too slow: the state is unknown, and clients retry after this
-        error."""
+        """The answer if the disk was too slow: the topics' state is unknown, and the error is
+        retriable."""
         response = self.respond()
         for topic in response.topics:
             topic.error_code = ErrorCode.LEADER_NOT_AVAILABLE

@@ -177,8 +177,8 @@ def _append_all(
 
 
 def _each_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
-    """The last batch of each partition, as in Kafka: a response has one answer per partition, which
-    cannot report on two batches."""
+    """The last batch of each partition, as in Kafka: the response has one result per partition, so
+    it cannot have those of two batches."""
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return topics
     found: dict[tuple[str, bytes], dict[int, PartitionProduceData]] = {}
@@ -210,8 +210,8 @@ def _transaction_error(
 ) -> ErrorCode:
     """The error of the whole request because of its transaction (P-06, A-01, T-25).
 
-    `wanted`: the transactional id of the request; `producers`: the producers of its batches, None
-    where a batch is not transactional.
+    `wanted`: the transactional id of the request; `producers`: the producer of each batch, None for
+    a batch that is not transactional.
     """
     producer_ids = {producer[0] for producer in producers if producer is not None}
     if not producer_ids:
@@ -241,7 +241,7 @@ def _topic_name(
 
 
 def _verification_error(error: ErrorCode, version: int) -> ErrorCode:
-    """The producer's error for a coordinator's refusal (T-61, T-62)."""
+    """The error that a producer gets if the coordinator refuses the verification (T-61, T-62)."""
     if error in TRANSIENT_ERRORS:
         return _E.NOT_ENOUGH_REPLICAS
     if error is _E.PRODUCER_FENCED:
@@ -288,7 +288,7 @@ def _unanswered(
 
 class _WaitingBatch:
     """A batch that waits for the disk or for its transaction. `result`: the result of its append,
-    or the answer if it was refused or has failed; None before."""
+    or the answer if the append was refused or has failed; None before."""
 
     __slots__ = ("index", "result")
 
@@ -304,7 +304,7 @@ _Outcome = AppendResult | PartitionProduceResponse | _WaitingBatch
 
 
 class _Topic(NamedTuple):
-    """A topic of a request, and what became of the batch of each partition."""
+    """A topic of a request, and the outcome of the batch of each partition."""
 
     name: str
     topic_id: bytes
@@ -336,7 +336,7 @@ class _Produce:
     ) -> None:
         self._node = node
         self._version = version
-        # The request itself is not kept, because it has the memory of the frame.
+        # The request itself is not kept, because it refers to the frame's memory.
         self._acks = request.acks
         self._transactional_id = request.transactional_id
         self._now_ms = node.clock.wall_ms()
@@ -344,7 +344,7 @@ class _Produce:
         #: Batches that are neither durable nor refused yet.
         self.open: set[_WaitingBatch] = set()
         self._reply: Deferred[Any] | None = None
-        # The rest belongs to the reply, and is set with it.
+        # The fields below are set by `reply`.
         self._make: Callable[[], Any]
         self._timeout_ms: int | None
 
@@ -488,8 +488,8 @@ class _Produce:
     # --- The reply ---
 
     def reply(self, make: Callable[[], Any], timeout_ms: int | None) -> Deferred[Any]:
-        """The reply, made by `make` when no batch is open any more, or after `timeout_ms`. None:
-        no limit."""
+        """The reply, which `make` returns when no batch is open any more, or after `timeout_ms`
+        (None: no limit)."""
         self._make = make
         reply: Deferred[Any] = Deferred()
         self._reply = reply
@@ -518,7 +518,8 @@ class _Produce:
         reply.resolve(self._make())
 
     def timed_out(self) -> None:
-        """Answer for the open batches: disk or coordinator are too slow for this client (P-23).
+        """Answer REQUEST_TIMED_OUT for the open batches: the disk or the coordinator is too slow
+        for this client (P-23).
 
         An appended batch stays appended; a batch that waits for its transaction is never appended.
         """

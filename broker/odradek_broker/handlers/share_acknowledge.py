@@ -1,7 +1,7 @@
 """ShareAcknowledge (key 79): acknowledge acquired records of a share group (rules H-185, H-188).
 
-A ShareFetch (`share_fetch.py`) is checked here too, has its acknowledgements carried out here, and
-names leaders in its answer as ShareAcknowledge does.
+The checks, the acknowledgements, and the leaders in the answer are the same for ShareFetch
+(`share_fetch.py`), which uses the functions here.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Outcomes = dict[AskedPartition, Outcome]
 def handle(
     node: ShareParts, context: RequestContext, request: ShareAcknowledgeRequest
 ) -> ShareAcknowledgeResponse | Deferred[ShareAcknowledgeResponse]:
-    """Acknowledge records of each partition; answer when all of it is durable (D5)."""
+    """Acknowledge records of each partition; answer when all acknowledgements are durable (D5)."""
     group_id, member_id = request.group_id or "", request.member_id or ""
     epoch = request.share_session_epoch
     error = refusal(node, context, request.group_id, request.member_id)
@@ -168,7 +168,8 @@ def acknowledge(
                 ],
             )
     if not begun:
-        # Partitions without acknowledgements appear only beside others, as in Kafka.
+        # A request in which no partition has acknowledgements gets an answer without partitions, as
+        # in Kafka.
         return Deferred.of(outcomes)
 
     def ended(found: list[Outcome]) -> Outcomes:

@@ -2,8 +2,8 @@
 
 The partitions come from the share session (`share/sessions.py`), the fetch itself is in
 `share/fetching.py`, and its wait in `fetch/parked.py`. Acknowledgements in the same request are
-carried out first, and have errors of their own. They are in `share_acknowledge.py`, with what the
-two requests have in common: the checks, and the leaders in the answer.
+carried out first, and have their own errors. They are in `share_acknowledge.py`, together with the
+checks and the leaders in the answer, which both requests share.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class ShareFetchParts(ShareParts, Protocol):
 def handle(
     node: ShareFetchParts, context: RequestContext, request: ShareFetchRequest
 ) -> ShareFetchResponse | Deferred[ShareFetchResponse]:
-    """Acknowledge what the request acknowledges, and answer with acquired records, now or when
-    there are enough (H-173)."""
+    """Carry out the acknowledgements, and answer with acquired records, now or when there are
+    enough (H-173)."""
     error = refusal(node, context, request.group_id, request.member_id)
     if error is _E.NONE and request.is_renew_ack and _asks_for_records(request):
         error = _E.INVALID_REQUEST
@@ -131,7 +131,9 @@ def _asks_for_records(request: ShareFetchRequest) -> bool:
 def _later(
     node: ShareFetchParts, wait_ms: int, response: ShareFetchResponse
 ) -> Deferred[ShareFetchResponse]:
-    """Answer after the wait, so that a client without a session does not ask again at once."""
+    """Answer after the maximum wait, so that a client without a session does not send the next
+    request at once.
+    """
     answer: Deferred[ShareFetchResponse] = Deferred()
     timer = node.scheduler.call_later(max(0, wait_ms), lambda: answer.resolve(response))
     answer.on_abandon = timer.cancel
@@ -155,7 +157,7 @@ def _fetch(
             node.metadata.topic_name(each.asked.topic_id) != name
             or node.metadata.leader_of(name, each.asked.partition) is None
         ):
-            # Another topic may have the name by now.
+            # The topic may have been deleted, and another one created with its name.
             failed.append((each, ShareFetched(_E.UNKNOWN_TOPIC_OR_PARTITION)))
         else:
             readable.append(each)
@@ -163,7 +165,7 @@ def _fetch(
         return Deferred.of(failed)
     max_bytes = min(request.max_bytes, node.config.fetch_max_bytes, node.answer_room_bytes())
     if node.quotas.fetch is not None:
-        # A larger answer could never be sent under the quota.
+        # The quota would never allow a larger answer.
         max_bytes = int(min(max_bytes, node.quotas.fetch.most_at_once(context)))
     fetch = ShareFetch(
         node.share_partitions,

@@ -111,8 +111,7 @@ def _is_legal(name: str) -> bool:
 
 
 def _create_missing(node: StreamsParts, context: RequestContext, answer: StreamsAnswer) -> None:
-    """Create internal topics, if the user may; a reason against it is added to the status
-    (J-24)."""
+    """Create internal topics, if the user may; if not, the reason is added to the status (J-24)."""
     denied = [
         name for name in answer.missing if not may_create_topic(node.authorizer, context, name)
     ]

@@ -2,7 +2,8 @@
 
 The offsets are appended to the group's partition of `__consumer_offsets` as records of the
 producer, and become visible with its COMMIT marker. Up to version 4 AddOffsetsToTxn has added that
-partition to the transaction, and it is only verified; from 5 on it is added here (T-61, T-62).
+partition to the transaction, and this request only verifies that; from 5 on this request adds the
+partition (T-61, T-62).
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ Fit = list[tuple[TxnOffsetCommitResponsePartition, CommitPart]]
 def handle(
     node: Node, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse | Deferred[TxnOffsetCommitResponse]:
-    """Commit offsets. Partitions that may not be stored have their own error, the others the
-    coordinator's."""
+    """Commit offsets. Partitions whose offsets may not be stored have their own error, the others
+    have the coordinator's result."""
     refusal = _refusal(node, context, request)
     denied: frozenset[str] = frozenset()
     if not refusal:
@@ -149,8 +150,8 @@ def _commit(
 
 
 def _verification_error(error: ErrorCode, version: int) -> ErrorCode:
-    """The client's error for a coordinator's refusal; the client retries a transient one at the
-    same broker."""
+    """The error that a client gets if the transaction coordinator refuses; after a transient one
+    the client retries at the same broker."""
     if error in TRANSIENT_ERRORS:
         return _E.COORDINATOR_LOAD_IN_PROGRESS
     if error is _E.PRODUCER_FENCED:

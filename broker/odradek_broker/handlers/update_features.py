@@ -27,7 +27,7 @@ def handle(
 ) -> UpdateFeaturesResponse | Deferred[UpdateFeaturesResponse]:
     """Make all updates or none; the answer comes when they are durable.
 
-    With an emulated release that treats updates separately, each one is made or refused by itself.
+    If the emulated release treats updates separately, each update is made or refused on its own.
     """
     if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):
         return UpdateFeaturesResponse(

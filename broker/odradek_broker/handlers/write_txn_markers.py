@@ -1,7 +1,7 @@
 """WriteTxnMarkers (key 27): writes the markers that end transactions (rules T-40 to T-44).
 
-Sent by coordinators on other brokers, and by tools that end a hanging transaction. Markers are
-written like those of this broker's own coordinator.
+The request is sent by coordinators on other brokers, and by tools that end a hanging transaction.
+Markers are written like those of this broker's own coordinator.
 """
 
 from __future__ import annotations
@@ -81,9 +81,10 @@ def _marker_request(marker: WritableTxnMarker) -> MarkerRequest:
 def _response(
     done: Iterable[tuple[WritableTxnMarker, MarkerResults | None]],
 ) -> WriteTxnMarkersResponse:
-    """A code for each partition of a producer; the last one of several, as in Kafka.
+    """An error code for each partition of a producer; of several codes of a partition the last, as
+    in Kafka.
 
-    A marker without results: the client has no right to write markers (A-08).
+    A marker without results is one that the client has no right to write (A-08).
     """
     found: dict[int, dict[str, dict[int, ErrorCode]]] = {}
     for marker, codes in done:

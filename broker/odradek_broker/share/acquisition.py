@@ -1,8 +1,8 @@
 """The acquisition of fetched records by a member (rules H-152 to H-157, H-165, H-167).
 
 A fetch reads whole batches of the log. Their records may be new, or in flight already: available
-again, or acquired by another member. An `Acquisition` goes through them in the order of their
-offsets and gives the member what is available, up to the limits.
+again, or acquired by another member. An `Acquisition` goes through these records in the order of
+their offsets and acquires the available ones for the member, up to the limits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Acquired(NamedTuple):
 
 class Limits(NamedTuple):
     """The limits of a request. `record_limit`: `max_records` is exact; otherwise it may be exceeded
-    up to the end of a batch. `batch_size`: the size into which new records are cut."""
+    up to the end of a batch. `batch_size`: the number of records into which newly acquired records
+    are divided."""
 
     max_records: int
     batch_size: int
@@ -58,7 +59,7 @@ def acquire(
     now_ms: int,
     settings: ShareSettings,
 ) -> list[Acquired]:
-    """Give a member the available ones of the records that were read from `fetch_offset` on.
+    """Acquire for a member the available records among those that were read from `fetch_offset` on.
 
     Those of `aborted` transactions are archived instead (H-167).
     """
@@ -138,7 +139,7 @@ class Acquisition:
         partition = self._partition
         read_from = base = self._batches[0].base_offset
         if fetch_offset < base:
-            # Compaction has removed what was between the two (H-165).
+            # Compaction has removed the records between the two (H-165).
             partition.archive(_S.AVAILABLE, fetch_offset, base - 1, RemovalReason.COMPACTED)
             if partition.open_gaps() is not None:
                 partition.pass_gaps(base)
@@ -158,7 +159,7 @@ class Acquisition:
         if self._acquired:
             partition.pass_gaps(self._acquired[-1].last_offset + 1)
         elif partition.open_gaps() is not None:
-            # None of the records that were read is available, so the gaps have none either.
+            # No record that was read is available, so the gaps before them have none either.
             partition.pass_gaps(self._last + 1)
         return self._acquired
 
@@ -203,8 +204,8 @@ class Acquisition:
         return not (throttled and len(self._acquired) > before)
 
     def _is_throttled(self, batch: Batch) -> bool:
-        """True if records that would be acquired were delivered too often to be delivered together
-        with all others."""
+        """True if some of the available records were delivered so often that only few records may
+        be acquired together with them."""
         limit = _throttled_from(self._settings.delivery_count_limit)
         first, last = self._batches[0].base_offset, self._last
         return any(
@@ -215,8 +216,8 @@ class Acquisition:
         )
 
     def _acquire_by_offset(self, batch: Batch, first: int, last: int) -> None:
-        """Acquire the available records of a batch one by one. The more often one of them was
-        delivered, the fewer others come with it; at its last delivery none (H-156)."""
+        """Acquire the available records of a batch one by one. The more often a record was
+        delivered, the fewer others are delivered with it; at its last delivery, none (H-156)."""
         limit = self._settings.delivery_count_limit
         throttled_from = _throttled_from(limit)
         taken, throttled_max = 0, -1
@@ -270,7 +271,7 @@ class Acquisition:
             last_known = last
             last = self._end_of_batch(first + self._room - 1)
             if partition.open_gaps() is not None:
-                # The next batch in flight need not begin where a batch of the log does.
+                # The next batch in flight may begin in the middle of a batch of the log.
                 last = min(last, last_known)
         for start, end in self._cut(first, last):
             run = Run(start, end, _S.AVAILABLE, 0)
@@ -288,15 +289,17 @@ class Acquisition:
             partition.pass_gaps(self._acquired[-1].last_offset + 1)
 
     def _end_of_batch(self, offset: int) -> int:
-        """The end of the batch of the log that an offset is in; the offset, if it is in none."""
+        """The last offset of the batch of the log that contains an offset; the offset itself if no
+        batch does.
+        """
         for batch in self._batches:
             if batch.base_offset <= offset <= batch.last_offset:
                 return batch.last_offset
         return offset
 
     def _cut(self, first: int, last: int) -> list[tuple[int, int]]:
-        """The batches in which new offsets are kept: of the size that the client asks for, cut
-        between batches of the log (H-155)."""
+        """The in-flight batches for newly acquired offsets: of the size that the client requests,
+        with boundaries between batches of the log (H-155)."""
         if self._limits.record_limit or last - first + 1 <= self._limits.batch_size:
             return [(first, last)]
         cut = []
@@ -315,7 +318,9 @@ def _throttled_from(delivery_count_limit: int) -> int:
 
 
 def _add(acquired: list[Acquired], more: Acquired) -> None:
-    """Add neighbouring offsets. They join the last ones if both were delivered equally often."""
+    """Add neighbouring offsets, as part of the last range if the numbers of deliveries are
+    equal.
+    """
     if acquired:
         first, last, count = acquired[-1]
         if last + 1 == more.first_offset and count == more.delivery_count:

@@ -1,5 +1,5 @@
-"""The dead letter topics of share groups: finding the partition for a share partition, and reading
-records that are given up (KIP-1191, rule H-203)."""
+"""The dead letter topics of share groups: the choice of their partitions, and the copies of
+archived records (KIP-1191, rule H-203)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records import BatchError, Record, iter_batches, read_records
 
 _READ_BYTES = 1024 * 1024
-#: The beginning of the names of a broker's own topics.
+#: The prefix of the names of internal topics.
 _INTERNAL = "__"
 
 Find = Callable[[str, int], Partition | None]
@@ -65,9 +65,8 @@ class NoTarget(NamedTuple):
 
 
 class DeadLetterTopics:
-    """The dead letter topics. `create` makes a topic that may take dead letters, and resolves with
-    NONE when it may be used, or with the error; `known` resolves when all topics of the metadata
-    may be used."""
+    """The dead letter topics. `create` creates a dead letter topic, and resolves with NONE when it
+    may be used, or with the error; `known` resolves when all topics of the metadata may be used."""
 
     def __init__(
         self,
@@ -155,9 +154,9 @@ class DeadLetterTopics:
 def given_up_records(
     log: PartitionLog, ranges: Iterable[GivenUp], *, copy: bool
 ) -> Iterator[DeadLetter | None]:
-    """The dead letters of offsets that are given up: of those that have a record in the log, and of
-    those that the log has lost (H-204). The log is read while the iterator advances: None comes
-    before each read, so that others may have their turn."""
+    """The dead letters of offsets that are given up, whether the log still has their record or not
+    (H-204). The log is read while the iterator advances; it yields None before each read, so that
+    the caller may pause."""
     chunk = _Chunk(0, 0, [])
     for first, last, count, reason in ranges:
         offset = first

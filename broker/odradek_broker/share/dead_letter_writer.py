@@ -2,8 +2,9 @@
 
 A dead letter and the state of its share partition are records of two logs, and no write of a disk
 covers both. So the dead letter decides: when it is durable the record is given up, whatever happens
-next. Before that, the state records the position from which on there may be dead letters that it
-does not show yet. A load of the share partition reads the dead letters from there on.
+next. Before that, the stored state gets the offset of the dead letter topic from which on there may
+be dead letters that the state does not include yet. A load of the share partition reads the dead
+letters from there on.
 
     state: "dead letters from offset 7 on"   durable
     dead letters 7, 8, 9                     durable: the records are given up
@@ -66,7 +67,7 @@ _Place = tuple[Target, int] | str
 
 
 def _ignore(_: ShareEvent) -> None:
-    """Do nothing: the writer has no observer yet."""
+    """The observer of a writer that has none."""
 
 
 def _neighbours(letters: Iterable[DeadLetter]) -> Iterator[GivenUp]:
@@ -85,7 +86,7 @@ def _neighbours(letters: Iterable[DeadLetter]) -> Iterator[GivenUp]:
 
 
 class DeadLetterWriter:
-    """Writes the dead letters of all share partitions. `observer` is told of them."""
+    """The writer of the dead letters of all share partitions. `observer` gets an event for each."""
 
     def __init__(
         self,
@@ -117,7 +118,7 @@ class DeadLetterWriter:
         return done
 
     def tell(self, led: LedPartition, given_up: Iterable[GivenUp], written_at: _Place) -> None:
-        """Tell the observer of dead letters, or log that there are none."""
+        """Pass the events of dead letters to the observer, or log that none were written."""
         place = written_at
         for first, last, count, reason in given_up:
             if isinstance(place, str):
@@ -243,7 +244,7 @@ class _Job:
         target, led = self._target, self._led
         assert target is not None
         if led.error is not _E.NONE:
-            # The next load reads the log to find the dead letters.
+            # The next load finds the dead letters in the log.
             self._done.resolve(Written(StateResult(led.error), None))
             return
         if self._writer.topics.find(target.topic, target.number) is not target.partition:
@@ -275,7 +276,7 @@ class _Job:
         if error is _E.UNKNOWN_TOPIC_OR_PARTITION:
             self._topic_deleted(batch)
         elif error is not _E.NONE:
-            # The batch may be on the disk, or not: the next load finds out.
+            # It is unknown whether the batch is on disk; the next load finds out.
             self._done.resolve(Written(StateResult(error), None))
         else:
             self._any_durable = True
@@ -284,7 +285,7 @@ class _Job:
             self._append_soon()
 
     def _append_soon(self) -> None:
-        """Go on in the next turn of the loop: there may be many batches."""
+        """Continue in the next turn of the loop, because there may be many batches."""
         self._writer.scheduler.call_later(0, self._append_next)
 
     def _topic_deleted(self, batch: LetterBatch) -> None:
@@ -337,7 +338,7 @@ class _Scan:
         self._done = done
 
     def begin(self, error: ErrorCode) -> None:
-        """Begin to read: everything before the end is durable."""
+        """Begin to read; all records before the end are durable."""
         if error is _E.NONE:
             self._slice()
         else:

@@ -45,7 +45,7 @@ class DeadLetter(NamedTuple):
     copied: Record | None = None
 
     def headers(self, source: Source) -> Headers:
-        """The headers of the dead letter: those of the record, then our own."""
+        """The headers of the dead letter: those of the record, then those with its position."""
         own: Headers = [
             (TOPIC, source.topic.encode()),
             (PARTITION, str(source.partition).encode()),
@@ -76,9 +76,9 @@ class LetterBatch:
 def letter_batches(
     source: Source, letters: Iterable[DeadLetter | None], now_ms: int, max_bytes: int
 ) -> Iterator[LetterBatch | None]:
-    """The dead letters in batches of at most `max_bytes`; each None of `letters` is passed on. A
-    copy that no batch has room for is left out (H-204). A dead letter that is too large even
-    without its copy gets a batch of its own, which exceeds the limit."""
+    """The dead letters in batches of at most `max_bytes`; each None of `letters` is yielded too. A
+    copy that is too large for any batch is left out (H-204). A dead letter that is too large even
+    without its copy is alone in a batch that exceeds the limit."""
     limit = min(max_bytes, BATCH_BYTES_MAX)
     builder, together = BatchBuilder(), []
     for letter in letters:
@@ -118,7 +118,7 @@ def letters_in(data: bytes, source: Source, first_offset: int) -> Iterator[tuple
     """(offset of the record, its deliveries, offset of the dead letter) of each dead letter of a
     share partition in batches of a dead letter topic, from an offset on. BatchError.
 
-    Records of producers with an id are no dead letters of this broker (H-206).
+    Records with a producer id were not written by this broker, and are ignored (H-206).
     """
     for position, header in iter_batches(data):
         if header.producer_id != NO_PRODUCER_ID or header.is_control:

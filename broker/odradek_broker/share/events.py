@@ -20,12 +20,12 @@ from odradek_protocol.lazy_tuple import NamedTuple
 
 _T = AcknowledgeType
 _KINDS = tuple(map(int, AcknowledgeType))
-#: A number, since the comparison with a member of an enum is slow, and every request has some.
+#: An int, because comparisons with a member of an enum are slow, and every request makes some.
 _ARCHIVED = int(RecordState.ARCHIVED)
 
 
 class SessionEnd(Enum):
-    """The ways in which a share session ends, so that its member's records are given back."""
+    """The causes of the end of a share session, which releases its member's records."""
 
     CLOSED = "closed"
     DISCONNECTED = "disconnected"
@@ -63,7 +63,7 @@ class Loaded(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """The leader forgot a share partition, and who has which record."""
+    """The leader dropped the state of a share partition, with its acquired records."""
 
     key: ShareKey
     error: ErrorCode
@@ -79,8 +79,8 @@ class RecordsAcquired(NamedTuple):
 
 
 class RecordsAcknowledged(NamedTuple):
-    """The acknowledgements of a member were stored, or could not be: `error`. `stored`: the new
-    states of the records; a renewed lock has none."""
+    """The acknowledgements of a member were stored, or could not be stored because of `error`.
+    `stored`: the new states of the records; a renewed lock has none."""
 
     key: ShareKey
     member_id: str
@@ -100,7 +100,7 @@ class AcknowledgementsRefused(NamedTuple):
 
 
 class RecordsReturned(NamedTuple):
-    """The records of a member were given back, because its session ended."""
+    """The records of a member were released, because its session ended."""
 
     key: ShareKey
     member_id: str
@@ -119,7 +119,9 @@ class LocksExpired(NamedTuple):
 
 
 class RecordsRemoved(NamedTuple):
-    """Records in flight were archived because they do not exist any more, or must not be seen."""
+    """Records in flight were archived because they no longer exist, or belong to an aborted
+    transaction.
+    """
 
     key: ShareKey
     removed: Removed
@@ -216,7 +218,7 @@ def archived_by(
         return Counter()
     counts = count_of_types(acknowledgements)
     if sum(counts) - counts[_T.RENEW] == records_in(stored):
-        # None of the offsets was passed over, so all rejected records and gaps are archived.
+        # No offset was skipped, so all rejected records and gaps are archived.
         rejected, gaps = counts[_T.REJECT], counts[_T.GAP]
         given_up = records_in(archived) - rejected - gaps
         return +Counter[int]({_T.REJECT: rejected, _T.RELEASE: given_up, _T.GAP: gaps})

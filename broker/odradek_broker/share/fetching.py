@@ -24,12 +24,12 @@ from odradek_protocol.records.batch import BatchHeader
 from odradek_protocol.stored.control_marker import ControlMarkerError, decode_marker
 
 _E = ErrorCode
-#: The least that is read at a time.
+#: The fewest bytes that are read at a time.
 _READ_BYTES_MIN = 64 * 1024
 
 
 class ShareFetched(NamedTuple):
-    """The answer for one partition: an error, or records and the acquired ones among them."""
+    """The answer for one partition: an error, or records and the ranges of acquired ones."""
 
     error: ErrorCode = _E.NONE
     records: bytes | memoryview = b""
@@ -82,12 +82,12 @@ class ShareFetch:
 
     @property
     def asks_for_nothing(self) -> bool:
-        """True if no wait could bring any records."""
+        """True if the fetch cannot get any records, however long it waits."""
         return not (self._led or self._errors)
 
     def watched(self) -> list[Partition | LedPartition]:
-        """The partitions at which something may happen that ends the wait: in their logs, or in the
-        share partition."""
+        """The partitions whose changes may end the wait: those of their logs, or of the share
+        partitions."""
         return [
             each
             for led in self._led.values()
@@ -112,7 +112,7 @@ class ShareFetch:
         return available >= self._min_bytes
 
     def read(self) -> Answers:
-        """Acquire and read what there is now."""
+        """Acquire and read the records that are available now."""
         answers: Answers = []
         settings = self._settings()
         ready = self._ready(settings)
@@ -137,7 +137,7 @@ class ShareFetch:
         return answers + [(each, ShareFetched(error)) for each, error in self._errors.items()]
 
     def _tell_why_nothing(self, settings: ShareSettings) -> None:
-        """Tell the observer why partitions have records, but none for this fetch."""
+        """Pass to the observer the reasons why partitions have records, but none for this fetch."""
         for led in self._led.values():
             reason = why_nothing(led, settings)
             if reason is not None:
@@ -147,8 +147,8 @@ class ShareFetch:
         return self._leader.settings(self._group_id)
 
     def _ready(self, settings: ShareSettings) -> list[Ready]:
-        """The share partitions that are loaded and have room for more records. Those that are not
-        led any more become errors."""
+        """The share partitions that are loaded and have room for more records. Partitions that this
+        broker no longer leads get an error."""
         ready = []
         for each, led in list(self._led.items()):
             error = self._leader.check(led)
@@ -179,7 +179,7 @@ class ShareFetch:
         *,
         minimum_one: bool,
     ) -> ShareFetched:
-        """Read one partition, and acquire what is available of it."""
+        """Read one partition, and acquire its available records."""
         log = each.led.partition.log
         try:
             fetched = read(
@@ -315,7 +315,7 @@ def read(
     """Read from an offset on: at most `max_bytes`, and not much more than the batches with this
     number of `offsets`. StorageError, as `PartitionLog.read`.
 
-    A member may ask for 50 MB and few records: bytes of records that it does not get are not read.
+    A member may request 50 MB and few records, so bytes that it would not get are not read.
     """
     bound = log.last_stable_offset if committed else log.high_watermark
     limit = min(max_bytes, _expected_bytes(log, offsets))
@@ -330,7 +330,6 @@ def read(
 
 
 def _expected_bytes(log: PartitionLog, offsets: int) -> int:
-    """The bytes of so many offsets if they are as large as the log's are on average, and some
-    more."""
+    """The expected bytes of a number of offsets, by the average size in the log, and some more."""
     in_log = max(log.high_watermark - log.log_start_offset, 1)
     return _READ_BYTES_MIN + offsets * log.size_bytes // in_log * 5 // 4

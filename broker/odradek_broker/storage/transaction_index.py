@@ -13,7 +13,7 @@ from odradek_protocol.lazy_tuple import NamedTuple
 
 ABORTED_ENTRY_VERSION = 0
 
-#: L-04, as declared; `_ENTRY` is its twin.
+#: The declared format of an entry (L-04); `_ENTRY` is its equivalent in struct.
 ABORTED_ENTRY = c.Struct(
     "version" / c.Int16sb,
     "producer_id" / c.Int64sb,
@@ -29,8 +29,9 @@ _ENTRIES_PER_READ = 512
 class AbortedTransaction(NamedTuple):
     """An aborted transaction on one partition.
 
-    `last_offset` is the offset of its marker, `last_stable_offset` the partition's when the marker
-    was applied, as if the marker had been below the high watermark."""
+    `last_offset` is the offset of its marker; `last_stable_offset` is that of the partition when
+    the marker was applied, as if the marker had been below the high watermark.
+    """
 
     producer_id: int
     first_offset: int
@@ -62,23 +63,24 @@ def cut_behind(files: Files, path: str, entries: int, crc: int) -> None:
 
 
 class TransactionIndex:
-    """Entries in the order of their markers. The file is made with the first of them.
+    """The aborted transactions of a segment, in the order of their markers. The first entry creates
+    the file.
 
-    Most segments never see an abort, so nothing is opened before it is needed, and nothing of the
-    file is kept in memory. Methods raise OSError.
+    Most segments have no aborted transaction, so the file is opened only when it is needed, and
+    none of it is kept in memory. Methods raise OSError.
     """
 
     __slots__ = ("_file", "_files", "_last_offset", "_size_bytes", "path", "was_there")
 
     def __init__(self, files: Files, path: str) -> None:
         """Open the file if there is one. CorruptTransactionIndex if it does not have whole entries
-        in the order of their markers: then `create` another and replay the segment (L-33)."""
+        in the order of their markers: then `create` a new index and replay the segment (L-33)."""
         self._files = files
         self.path = path
         self._file: File | None = None
         self._size_bytes = 0
         self._last_offset = -1
-        #: Without a file only a scan of the segment can tell what was aborted.
+        #: Without a file, only a scan of the segment can find its aborted transactions.
         self.was_there = files.exists(path)
         if self.was_there:
             self._file = files.open(path)
@@ -122,8 +124,8 @@ class TransactionIndex:
         return self._last_offset
 
     def append(self, entry: AbortedTransaction) -> None:
-        """Add an entry. ValueError unless its marker is behind all others. After an OSError nothing
-        is added."""
+        """Add an entry. ValueError unless its marker is behind all others. If this raises OSError,
+        nothing was added."""
         if entry.last_offset <= self._last_offset:
             raise ValueError(
                 f"aborted transaction with marker {entry.last_offset} comes after one with"
@@ -144,9 +146,9 @@ class TransactionIndex:
     ) -> tuple[list[AbortedTransaction], bool]:
         """The transactions aborted in [fetch_offset, upper_bound_offset) (F-09).
 
-        Every transaction whose marker is not below the fetch offset and that began below the
-        bound. The flag says that later segments need no search: a transaction that is aborted
-        there began at or above the bound.
+        Every transaction whose marker is not below the fetch offset and that began below the bound.
+        The flag is true if later segments need no search: the transactions aborted there began at
+        or above the bound.
         """
         found: list[AbortedTransaction] = []
         if self._last_offset < fetch_offset:
@@ -189,7 +191,7 @@ class TransactionIndex:
         return self._scan(0)
 
     def truncate_to(self, offset: int) -> None:
-        """Drop what was aborted by a marker at or above the offset (L-36)."""
+        """Drop the entries whose marker is at or above the offset (L-36)."""
         kept = self._first_ending_at(offset)
         if kept == len(self) or self._file is None:
             return
@@ -207,8 +209,8 @@ class TransactionIndex:
         return crc32c(content)
 
     def take_place(self, path: str) -> None:
-        """Replace the file at `path`; also without entries: an empty file says that nothing was
-        aborted."""
+        """Move the file to `path`, also without entries: an empty file means that no transaction
+        was aborted."""
         self.ensure_file()
         self._files.rename(self.path, path)
         self.path = path

@@ -2,9 +2,10 @@
 R-03..R-08).
 
 By default (`record.validation=full`) every record is checked, without making objects of records;
-compressed ones are inflated for that, up to DEFAULT_MAX_DECOMPRESSED_BYTES a request. With `header`
-only the 61 header bytes and the checksum are checked (D6): a batch with too few records, or none
-that parse, is stored, and stops every reader."""
+compressed batches are decompressed for that, up to DEFAULT_MAX_DECOMPRESSED_BYTES a request. With
+`header` only the 61 header bytes and the checksum are checked (D6): then a batch with too few
+records, or with records that cannot be parsed, is stored, and stops every reader.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ from odradek_protocol.settings import INT64_MAX
 _CODECS_KNOWN = 5
 #: The index of the checksum among the header's fields.
 _CRC = 4
-#: The cost of recompressing a record, as bytes that take as long to inflate.
+#: The cost of recompressing a record, as the number of bytes whose decompression takes as long.
 _MADE_ANEW_BYTES = 100
 _CODECS = {
     "uncompressed": Codec.NONE,
@@ -65,14 +66,15 @@ def check_batch(batch: memoryview, config: LogConfig, origin: AppendOrigin) -> B
     are ignored.
 
     Raises AppendRejected: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE or
-    RECORD_LIST_TOO_LARGE (R-18); NotOneBatch if there is none, more than one, or an old one.
+    RECORD_LIST_TOO_LARGE (R-18); NotOneBatch if there is no batch, more than one, or one of an old
+    format.
     """
     header = _only_header(batch, origin)
     size_bytes = header.size_bytes
     if origin is AppendOrigin.CLIENT and header.base_offset != 0:
         raise _invalid(f"the base offset of the batch is {header.base_offset}, it must be 0")
-    # A marker must go where its transaction's data went, however small the topic's limits are. A
-    # batch of another cluster has obeyed the limits of that cluster.
+    # A marker must be appended to every partition of its transaction, however small the topic's
+    # limits are. A mirrored batch was within the limits of its source cluster.
     limited = origin is AppendOrigin.CLIENT or not (
         header.is_control or origin is AppendOrigin.MIRROR
     )
@@ -97,7 +99,7 @@ def check_batch(batch: memoryview, config: LogConfig, origin: AppendOrigin) -> B
 
 
 def _only_header(batch: memoryview, origin: AppendOrigin) -> BatchHeader:
-    """The header of the one batch that is there (P-06). Raises NotOneBatch."""
+    """The header of the only batch (P-06). Raises NotOneBatch."""
     header = _header_at(batch, 0)
     if header is None:
         raise NotOneBatch(ErrorCode.INVALID_RECORD, "one batch is expected, and there is none")
@@ -188,7 +190,7 @@ def _invalid(message: str) -> AppendRejected:
 def apply_timestamp_rules(
     batch: memoryview, header: BatchHeader, config: LogConfig, now_ms: int
 ) -> int:
-    """Apply R-03 to R-05 as far as the header tells; the batch and `header` are changed.
+    """Apply R-03 to R-05 to the header's fields; the batch and `header` are changed.
 
     Returns the log append time, -1 with CreateTime. Raises AppendRejected (INVALID_TIMESTAMP).
     """
@@ -233,7 +235,7 @@ def _log_append_time_from_client() -> AppendRejected:
 
 class PlainRules(NamedTuple):
     """The settings of a log that apply to plain batches; see `check_plain`. `bytes_max`: the
-    largest batch; 0 where none is plain. `keys`: every record needs a key."""
+    largest batch; 0 if no batch counts as plain. `keys`: every record needs a key."""
 
     config: LogConfig
     bytes_max: int
@@ -280,9 +282,9 @@ def check_plain(batch: memoryview, rules: PlainRules, now_ms: int) -> BatchHeade
 
 
 class DecompressionBudget:
-    """The limit on what the batches of one request inflate to together (R-12, D11).
+    """The limit of the decompressed bytes of all batches of one request together (R-12, D11).
 
-    One batch alone takes the loop for a few tenths of a second at most; a request may hold
+    A single batch occupies the loop for a few tenths of a second at most, but a request may have
     thousands.
     """
 
@@ -290,20 +292,22 @@ class DecompressionBudget:
 
     def __init__(self, left_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> None:
         self._limit_bytes = self.left_bytes = left_bytes
-        #: True if a batch found no room because of those before it.
+        #: True if a batch found no room because of the batches before it.
         self.crowded_out = False
 
     def refused(self, problem: CorruptBatch) -> None:
-        """Count a batch that was refused. The bytes that it was inflated to are unknown, so it
-        takes half of the rest: all batches together take twice the limit at most, and a sound batch
-        behind a damaged one still has room."""
+        """Count a batch that was refused. Its decompressed size is unknown, so it counts as half of
+        the rest: all batches together take at most twice the limit, and a valid batch behind a
+        damaged one still has room."""
         too_large = isinstance(problem.__cause__, DecompressionLimitExceeded)
         self.crowded_out = too_large and self.left_bytes < self._limit_bytes
         self.left_bytes = 0 if too_large else self.left_bytes // 2
 
 
 class Prepared(NamedTuple):
-    """A batch ready to be stamped. `batch` is the caller's, with changes, or a recompressed one."""
+    """A checked batch, ready for its offsets. `batch` is the caller's batch, with changes, or a
+    recompressed one.
+    """
 
     batch: memoryview
     header: BatchHeader
@@ -317,9 +321,9 @@ def prepare(
     now_ms: int,
     budget: DecompressionBudget | None = None,
 ) -> Prepared:
-    """Check and prepare a batch, before producer state is asked. Raises AppendRejected. `budget`:
-    the request's; without it the batch has the limit to itself. Records of coordinators are opened
-    only to be recompressed: they are our own."""
+    """Check and prepare a batch, before its producer state is checked. Raises AppendRejected.
+    `budget`: the budget of the request; without it the batch may use the whole limit. Records of
+    coordinators are trusted, and read only to be recompressed."""
     header = check_batch(batch, config, origin)
     if origin is AppendOrigin.REPLAY:
         return Prepared(batch, header, -1)
@@ -379,7 +383,9 @@ def _opened(
     now_ms: int,
     budget: DecompressionBudget | None,
 ) -> RecordsChecked:
-    """The records, checked by the topic's rules (R-04 to R-07). Raises AppendRejected."""
+    """The records of a batch, after a check of the topic's rules (R-04 to R-07). Raises
+    AppendRejected.
+    """
     if origin is AppendOrigin.CLIENT:
         rules = RecordRules(
             log_append_time=config.uses_log_append_time,
@@ -405,13 +411,13 @@ def _opened(
     if not checked.accepted:
         raise AppendRejected(
             ErrorCode.INVALID_TIMESTAMP if checked.invalid_timestamp else ErrorCode.INVALID_RECORD,
-            _told(checked, header),
+            _fault_text(checked, header),
             checked.record_errors,
         )
     return checked
 
 
-def _told(checked: RecordsChecked, header: BatchHeader) -> str:
+def _fault_text(checked: RecordsChecked, header: BatchHeader) -> str:
     """The fault in the records, as a text."""
     if checked.trouble:
         return f"some of {header.record_count} records break the topic's rules: {checked.trouble}"

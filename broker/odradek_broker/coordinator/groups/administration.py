@@ -1,6 +1,6 @@
 """The administration of groups: list, describe, delete, delete offsets (O-14).
 
-The functions change nothing: they return answers and records.
+The functions change no state: they return answers and records.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def consumer_not_described(
     )
 
 
-#: The only type of group that DescribeGroups knows, by its name in ListGroups (KIP-848).
+#: The name in ListGroups of the only type of group that DescribeGroups serves (KIP-848).
 CLASSIC_TYPE = "classic"
 
 
@@ -186,8 +186,8 @@ def deletion_error(group: AnyGroup | None) -> ErrorCode:
 
 def offset_deletion_error(group: AnyGroup | None) -> ErrorCode:
     """The error that forbids any deletion of offsets of the group. While a group has members, only
-    offsets of groups of consumers or streams may be deleted: for other groups nobody knows which
-    topics are in use (O-14)."""
+    offsets of groups of consumers or streams may be deleted: for other groups the topics in use are
+    unknown (O-14)."""
     if isinstance(group, ShareGroup):
         return ErrorCode.GROUP_ID_NOT_FOUND
     error = deletion_error(group)
@@ -297,6 +297,6 @@ class GroupAdministration:
         return DeletedOffsets(error, codes), records
 
     def _find(self, group_id: str) -> AnyGroup | None:
-        """The group of this id; during a conversion, the one of the newer protocol."""
+        """The group with this id; during a conversion, the group of the newer protocol."""
         found = (each[group_id] for each in reversed(self._by_type) if group_id in each)
         return next(found, None)

@@ -3,8 +3,8 @@ classic ones, if that is requested and allowed, while the members keep working (
 G-156).
 
 The converted group is computed as records. A member that owned a partition before owns it
-afterwards; partitions that a member may still own without an assignment have to be given back
-first. Records and answers are returned, and the caller adds them to its own.
+afterwards; partitions that a member may still own without an assignment have to be revoked first.
+Records and answers are returned to the caller, which writes and sends them.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def from_names(parts: list[tuple[str, list[int]]], topics: Topics) -> Partitions
 
 
 def owned_by_subscription(subscription: ConsumerSubscription, topics: Topics) -> Partitions:
-    """The partitions that a classic member reports as owned. Eager members give up everything
-    before they join, and report nothing."""
+    """The partitions that a classic member reports as owned. Eager members revoke all partitions
+    before they join, and report none."""
     parts = [(part.topic, part.partitions) for part in subscription.owned_partitions]
     return from_names(parts, topics)
 
@@ -90,7 +90,7 @@ def assignment_bytes(partitions: Partitions, metadata: bytes, topics: Topics) ->
     try:
         version = read_version(metadata)
     except DecodeError:
-        # The metadata is that of another protocol of the member, which could be read.
+        # The metadata of another protocol of the member was readable.
         version = 0
     return encode_assignment(
         ConsumerAssignment(
@@ -110,12 +110,12 @@ UPGRADES = frozenset({"bidirectional", "upgrade"})
 def upgraded(
     classic: ClassicGroup, config: ConsumerGroupSettings, topics: Topics
 ) -> tuple[ConsumerGroup, list[Record]] | None:
-    """The consumer group that a classic one with members becomes, and its records (G-150, G-151);
-    the tombstone of the classic group is not among them.
+    """The consumer group into which a classic group with members is converted, and the records of
+    the new group (G-150, G-151); the tombstone of the classic group is not among them.
 
     None if the group may not become one because of the policy, another protocol type, too many
-    members, or members with unreadable metadata. Members that do not know their ids yet are left
-    out.
+    members, or members with unreadable metadata. Members that have not received their ids yet are
+    left out.
     """
     members = [member for member in classic.members.values() if not member.is_new]
     if (
@@ -147,9 +147,9 @@ def upgraded(
     wanted = partitions_of((topic.topic_id, range(topic.partitions)) for topic in metadata.values())
     assigned = partitions_of(pair for after in made for pair in after.assigned.items())
     if not is_subset(wanted, assigned):
-        # Partitions that were moving from one member to another have no owner. The group is made as
-        # if no topic had been resolved yet, so that the next heartbeat assigns them, even if
-        # nothing else has changed.
+        # Partitions that were moving from one member to another have no owner. The new group has no
+        # resolved topics, so that the next heartbeat assigns these partitions, even if nothing else
+        # has changed.
         metadata = {}
     records.append(make.topics_record(group.group_id, metadata))
     records.append(make.group_record(group.group_id, epoch))
@@ -162,8 +162,8 @@ def upgraded(
 
 
 def _without_double_claims(members: list[ConsumerMember]) -> list[ConsumerMember]:
-    """The members without partitions that another member has: an assignment counts before a
-    reported partition, and otherwise the first member."""
+    """The members, each without the partitions that another member has: an assigned partition takes
+    precedence over a reported one, and otherwise the first member keeps the partition."""
     taken: Partitions = NO_PARTITIONS
     assigned = []
     for member in members:
@@ -188,7 +188,7 @@ def _member(classic: ClassicGroup, member: Member, topics: Topics) -> ConsumerMe
     if _has_assignment(classic, member):
         given = decode_assignment(classic.assignment(member.member_id)).assigned_partitions
         assigned = from_names([(part.topic, part.partitions) for part in given], topics)
-        # A cooperative member gives back what it had before only after it got its assignment.
+        # A cooperative member revokes its old partitions only after it has received its assignment.
         pending = difference(claimed, assigned)
     return ConsumerMember(
         member_id=member.member_id,
@@ -207,12 +207,12 @@ def _member(classic: ClassicGroup, member: Member, topics: Topics) -> ConsumerMe
 
 
 def _has_assignment(classic: ClassicGroup, member: Member) -> bool:
-    """True if the member received the assignment of the last record. False while the answer is
-    still to come."""
+    """True if the member received the assignment of the last record; False while its SyncGroup is
+    not answered."""
     if classic.stored is None or classic.stored.leader is None:
         return False
     if classic.state is GroupState.PREPARING_REBALANCE:
-        # A member that has joined again reported its partitions then.
+        # A member that has joined again has reported its partitions in its JoinGroup.
         return member.parked_join is None
     return classic.state is GroupState.STABLE
 
@@ -237,8 +237,9 @@ def downgraded(
 ) -> tuple[GroupMetadataValue, list[Record]]:
     """The classic group without the members `gone`: its record, and all records to write.
 
-    The generation is the group epoch: a member with this epoch is in the generation, and is told to
-    join again; a member with an older epoch is not in it, and joins again as well.
+    The generation is the group epoch: a member with this epoch is in the generation, and has to
+    join again because of a rebalance; a member with an older epoch is not in the generation, and
+    joins again as well.
     """
     left = [member for member in group.members.values() if member.member_id not in gone]
     sides = [member.classic for member in left if member.classic is not None]
@@ -295,8 +296,8 @@ def _records(group: ConsumerGroup | StreamsGroup, value: GroupMetadataValue) -> 
 class OpenedGroup:
     """The consumer group to which a member sends its heartbeat.
 
-    If it was a classic group, `records` create the consumer group, `ending` removes the classic
-    one, and `replies` answer its parked requests (G-150, G-156).
+    If the group was classic, `records` create the consumer group, `ending` removes the classic
+    group, and `replies` answer its parked requests (G-150, G-156).
     """
 
     group: ConsumerGroup
@@ -307,7 +308,7 @@ class OpenedGroup:
 
 class GroupConversion:
     """The conversions of a shard. `groups` and `consumers` are the shard's; `others`: the ids of
-    groups that cannot become groups of another type."""
+    groups that cannot be converted."""
 
     def __init__(
         self,
@@ -335,7 +336,7 @@ class GroupConversion:
 
     def open(self, group_id: str, now: Instant, *, joins: bool) -> OpenedGroup | None:
         """The group to which a member of the consumer protocol sends its heartbeat; None if there
-        is none, or one that cannot become a consumer group."""
+        is no such group, or if it cannot become a consumer group."""
         if group_id in self._others:
             return None
         group = self._consumers.get(group_id)
@@ -364,7 +365,7 @@ class GroupConversion:
         return OpenedGroup(group, records, ending, replies)
 
     def _release_all(self, classic: ClassicGroup) -> list[Reply[Any]]:
-        """Answer everything that is parked in the join phase; a member that knows its id joins
+        """Answer all requests that are parked in the join phase, so that members with an id join
         again at once."""
         out = Outcome()
         classic.storing_generation = None
@@ -388,10 +389,10 @@ class GroupConversion:
     # --- To a classic group ---
 
     def downgrade(self, group: ConsumerGroup, gone: set[str], now: Instant) -> Outcome | None:
-        """Make a classic group of a consumer group whose last members of the consumer protocol
-        leave (G-155); None if the group stays a consumer group.
+        """Convert a consumer group whose last members of the consumer protocol leave into a classic
+        group (G-155); None if the group stays a consumer group.
 
-        The members stay as they are in the record, and are told to join again.
+        The members stay in the group's record, and have to join again because of a rebalance.
         """
         if not may_downgrade(group, gone, self._config):
             return None
@@ -435,8 +436,8 @@ class GroupConversion:
     def _undo_if_refused(
         self, classic: ClassicGroup, group: ConsumerGroup | StreamsGroup, out: Outcome
     ) -> None:
-        """Remove the classic group again if its records are refused: it exists before they are
-        written."""
+        """Remove the classic group again if its records are refused, because the group is created
+        before they are written."""
         before = out.after_append
 
         def after_append(error: ErrorCode, then: Instant) -> Outcome:

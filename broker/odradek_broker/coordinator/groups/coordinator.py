@@ -1,8 +1,8 @@
 """The group coordinator of this broker: finds the shard of a group.
 
-Groups are spread over the partitions of `__consumer_offsets` (G-06); this broker coordinates those
-whose partition it leads. Each partition has a `GroupShard` that decides and a `Runtime` that
-writes.
+Groups are spread over the partitions of `__consumer_offsets` (G-06); this broker coordinates the
+groups of the partitions that it leads. Each partition has a `GroupShard`, which makes decisions,
+and a `Runtime`, which writes their records.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class GroupCoordinator:
     is not available.
 
     `observer` is called with every event of groups, `state_observer` with every state that a
-    classic group enters; by default the state goes into the log.
+    classic group enters; by default the state is logged.
     """
 
     def __init__(
@@ -156,16 +156,16 @@ class GroupCoordinator:
     # --- Topics that go ---
 
     def topic_deleted(self, name: str) -> Deferred[None]:
-        """Delete the offsets of a deleted topic (O-15), and the notes of share groups about it
-        (H-27). To be called when the deletion of the topic is durable, since a crash before that
-        would undo it; resolves when the offsets and notes are deleted durably."""
+        """Delete the offsets of a deleted topic (O-15), and the topic from the records of share
+        groups (H-27). Called when the deletion of the topic is durable, since a crash before that
+        would undo it; resolves when these deletions are durable."""
         forgotten = self.share.forget_missing_topics()
         dropped = self._drop_offsets(lambda topic: topic == name, OffsetDeletion.TOPIC_DELETED)
         return gather([forgotten, dropped]).map(lambda _: None)
 
     def _drop_missing_topics(self) -> None:
-        """Delete the offsets of topics that were deleted before a crash, which prevented the
-        deletion of their offsets, and the notes of share groups about them (O-15, H-27)."""
+        """Delete the offsets of topics whose deletion was durable before a crash, but that of their
+        offsets was not, and the topics from the records of share groups (O-15, H-27)."""
         exists = self._metadata.partition_count
         self.share.forget_missing_topics()
         self._drop_offsets(lambda topic: not exists(topic), OffsetDeletion.TOPIC_MISSING)
@@ -173,7 +173,7 @@ class GroupCoordinator:
     def _drop_offsets(
         self, chosen: Callable[[str], bool], reason: OffsetDeletion
     ) -> Deferred[None]:
-        """Delete the offsets of the topics with such names, as far as the disk allows."""
+        """Delete the offsets of the topics whose names match; errors of the disk are ignored."""
         written: list[Deferred[ErrorCode]] = []
         for runtime in self.shards:
             tombstones = runtime.core.remove_offsets_of_topics(chosen, reason)
@@ -296,8 +296,8 @@ class GroupCoordinator:
     ) -> Deferred[FetchedOffsets]:
         """Fetch committed offsets; `partitions` None: all offsets of the group (O-08).
 
-        A member of a consumer group gives its id and epoch, and is refused if they are not valid
-        any more (O-21).
+        A member of a consumer group sends its id and epoch, and is refused if they are no longer
+        valid (O-21).
         """
         return self.shards.read(
             group_id,
@@ -339,8 +339,8 @@ class GroupCoordinator:
         )
 
     def delete_group(self, group_id: str) -> Deferred[ErrorCode]:
-        """Delete a group that has no members, and all its offsets; of a share group, the states of
-        its partitions first (H-28)."""
+        """Delete a group that has no members, and all its offsets; for a share group, first the
+        states of its partitions (H-28)."""
         return self.share.delete_all_states(group_id).bind(
             lambda error: Deferred.of(error) if error else self._delete_group(group_id)
         )
@@ -386,7 +386,9 @@ class GroupCoordinator:
     # --- For metrics and tools ---
 
     def groups(self) -> Iterator[GroupListing]:
-        """All groups that are loaded. The caller may pause: groups may come and go meanwhile."""
+        """All loaded groups. The caller may pause between two groups, while others are created and
+        removed.
+        """
         for shard in self.shards.cores:
             for groups in shard.by_type:
                 for group in list(groups.values()):
@@ -400,7 +402,7 @@ class GroupCoordinator:
                     )
 
     def readiness(self, group_id: str) -> ErrorCode:
-        """The error of a group whose shard is not available; NONE if it is (G-20)."""
+        """The error for requests about a group; NONE if its shard is available (G-20)."""
         return self.shards.find(group_id)[1]
 
     def _core(self, group_id: str) -> GroupShard | None:

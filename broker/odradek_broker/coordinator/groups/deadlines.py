@@ -1,4 +1,4 @@
-"""The names of the timers of groups, and the deadlines of members of modern groups. None of it is
+"""The names of the timers of groups, and the deadlines of members of modern groups, which are not
 stored."""
 
 from __future__ import annotations
@@ -69,9 +69,11 @@ class MemberDeadlines:
         self._timers.set(name, now.monotonic_ms + timeout_ms)
 
     def update_revocation(self, group: Group, member: ModernMember, now: Instant) -> None:
-        """Set the revocation timer of a member that must give something back; cancel it otherwise.
+        """Set the revocation timer of a member that must revoke partitions or tasks; cancel it
+        otherwise.
 
-        Only a member that uses the classic protocol keeps the deadlines for rejoining and syncing.
+        The deadlines for rejoining and syncing are cancelled unless the member uses the classic
+        protocol.
         """
         if member.own_session_timeout_ms is None:
             self.cancel(group, member.member_id, Deadline.MEMBER_REJOIN)
@@ -112,8 +114,9 @@ class MemberDeadlines:
             self.update_revocation(group, member, now)
 
     def restore(self, group: Group, member_id: str, now: Instant) -> None:
-        """Begin the session of a member whose heartbeat is undone, and those that were cancelled;
-        the others must still be heard of in time. "" for all sessions: a removal is undone."""
+        """Begin again the session of a member whose heartbeat is undone, and sessions that were
+        cancelled; the others keep their deadlines. "" begins all sessions, when a removal is
+        undone."""
         for each, member in group.members.items():
             if member_id in (each, "") or not self.is_set(group, each, Deadline.MEMBER_SESSION):
                 self.restart_session(group, member, now)

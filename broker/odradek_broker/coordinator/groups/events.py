@@ -1,7 +1,7 @@
-"""The events of groups: an observer is given one at the moment of each decision.
+"""The events of groups: each decision passes one to an observer.
 
-The reason is a value as well; `odradek_broker.explain.groups` puts events into words. An observer
-must read groups and members at once, because they change.
+Reasons are values too; `odradek_broker.explain.groups` makes texts of events. An observer must read
+groups and members at once, because they change.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class GroupLoaded(NamedTuple):
 
 
 class MemberIdGiven(NamedTuple):
-    """A new member was told the id to join with (G-25)."""
+    """A new member received the member id to join with (G-25)."""
 
     group_id: str
     member_id: str

@@ -1,5 +1,5 @@
-"""The removal of committed offsets: they have expired, or their removal was requested (rules O-11
-to O-15, O-23). The functions change nothing: they return records."""
+"""The removal of committed offsets that have expired, or whose removal was requested (rules O-11 to
+O-15, O-23). The functions change no state: they return records."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ EXPIRY_PAUSE_MS = 1_000
 def remove_offsets(
     offsets: Iterable[tuple[str, TopicPartition]], reason: OffsetDeletion, observer: Observer
 ) -> list[Record]:
-    """The tombstones of committed offsets, given by (group, partition); tells the observer the
-    reason of the removal."""
+    """The tombstones of committed offsets, given by (group, partition); passes the reason of the
+    removal to the observer."""
     by_group: dict[str, list[TopicPartition]] = {}
     records: list[Record] = []
     for group_id, partition in offsets:
@@ -83,7 +83,7 @@ def _is_unused(group: ClassicGroup | ModernGroup[Any, Any]) -> bool:
     """True if the group has records of its own, but no members."""
     if isinstance(group, ModernGroup):
         return not group.members
-    # A member may have been given an id a moment ago, and be about to join with it.
+    # A pending member id may be used for a join at any moment.
     return group.state is GroupState.EMPTY and group.stored is not None and not group.pending
 
 

@@ -1,7 +1,7 @@
 """Committed offsets: stored, checked, fetched (rules O-01 to O-10, O-17, O-18).
 
-The state of `OffsetStore` is durable: only `replay` and `end_transaction`, which the log drives,
-change it. Decisions are returned as records.
+The state of `OffsetStore` is durable: it is changed only by `replay` and `end_transaction`, which
+are called for records of the log. Decisions are returned as records.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.schemas.offset_commit import CONSUMER_GROUPS_SINCE
 from odradek_protocol.stored.offset_commit import OffsetCommitValue, encode_key, encode_value
 
-#: The longest metadata, whatever the setting: in UTF-8 it must fit into a record, which has 16 bits
-#: for its length.
+#: The longest metadata, whatever the setting: encoded in UTF-8 it must fit into a field of a record
+#: with a 16-bit length.
 METADATA_MAX_CHARS = 8_000
 
-#: The client's error for a storage error of a commit; other errors are answered unchanged (O-03).
+#: The error in the answer for a storage error of a commit; other errors are answered unchanged
+#: (O-03).
 OFFSET_APPEND_ERRORS: dict[ErrorCode, ErrorCode] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    # Kafka's NOT_COORDINATOR sends clients to another node, and there is none: librdkafka then
-    # looks for the coordinator until its session is over. With this error it keeps its membership
-    # and tells its user.
+    # Kafka answers NOT_COORDINATOR, which makes clients look for another node, but there is none:
+    # librdkafka would look for the coordinator until its session has expired. With this error
+    # librdkafka keeps its membership and reports the error to its user.
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
@@ -51,7 +52,7 @@ OFFSET_APPEND_ERRORS: dict[ErrorCode, ErrorCode] = {
 
 @dataclass(frozen=True, slots=True)
 class CommitPart:
-    """A position to store. `leader_epoch` -1 is unknown; `metadata` is the client's own text."""
+    """An offset to commit. `leader_epoch` -1: unknown; `metadata`: a text of the client."""
 
     topic: str
     partition: int
@@ -62,8 +63,8 @@ class CommitPart:
 
 @dataclass(frozen=True, slots=True)
 class CommitCall:
-    """An OffsetCommit. Generation -1 and no ids: not from a member. `retention_ms` -1: the broker's
-    setting."""
+    """An OffsetCommit. Generation -1 and no ids: the client is no member. `retention_ms` -1: the
+    broker's setting."""
 
     group_id: str
     generation: int
@@ -75,7 +76,9 @@ class CommitCall:
 
 
 class FetchingMember(NamedTuple):
-    """The member of a consumer group that fetches offsets; the defaults mean no member (O-21)."""
+    """The member of a consumer group that fetches offsets; with the defaults, a client that is no
+    member (O-21).
+    """
 
     member_id: str | None = None
     epoch: int = NO_GENERATION
@@ -98,7 +101,7 @@ class FetchedPart:
 
 @dataclass(frozen=True, slots=True)
 class FetchedOffsets:
-    """The answer to an OffsetFetch of one group; `error` is that of the whole group."""
+    """The answer to an OffsetFetch of one group; `error` applies to the whole group."""
 
     error: ErrorCode
     parts: list[FetchedPart]
@@ -131,7 +134,7 @@ class OffsetStore:
         value: OffsetCommitValue | None,
         producer_id: int = NO_PRODUCER_ID,
     ) -> None:
-        """Apply one record, None being a tombstone. With a producer id it is pending (O-18)."""
+        """Apply one record; None is a tombstone. A record with a producer id is pending (O-18)."""
         self._position += 1
         if value is None:
             self._remove(group_id, partition)
@@ -143,8 +146,8 @@ class OffsetStore:
             undecided[partition] = Committed(value, self._position)
 
     def end_transaction(self, producer_id: int, commit: bool) -> None:
-        """Apply the marker of a transaction: on a commit, take the pending values that are newer
-        than the stored ones (O-17)."""
+        """Apply the marker of a transaction: after a commit, pending offsets replace stored ones
+        that are older (O-17)."""
         ended = self._pending.pop(producer_id, {})
         for group_id, undecided in ended.items():
             if not commit:
@@ -156,7 +159,7 @@ class OffsetStore:
                     stored[partition] = candidate
 
     def _remove(self, group_id: str, partition: TopicPartition) -> None:
-        """Remove an offset and its pending values, which would restore it otherwise."""
+        """Remove an offset and its pending values, whose commit would restore it."""
         stored = self._committed.get(group_id)
         if stored is not None and stored.pop(partition, None) is not None and not stored:
             del self._committed[group_id]
@@ -210,7 +213,7 @@ class OffsetStore:
     def partitions_of_topics(
         self, chosen: Callable[[str], bool]
     ) -> list[tuple[str, TopicPartition]]:
-        """(group, partition) of every offset, committed or pending, in topics with such names."""
+        """(group, partition) of every offset, committed or pending, in topics whose names match."""
         return list(
             dict.fromkeys(
                 (group_id, partition)
@@ -242,7 +245,7 @@ def check_commit(
 ) -> ErrorCode:
     """The error that forbids a commit, or NONE (O-04; with `transactional` O-05).
 
-    A simple group need not exist: NONE without a group means that the group is to be created.
+    A simple group need not exist: NONE for a missing group means that the commit creates the group.
     """
     if group is None:
         if call.generation < 0:
@@ -329,9 +332,11 @@ def check_streams_commit(group: StreamsGroup, call: CommitCall, transactional: b
 def _committing_member(
     group: ModernGroup[M, Any], call: CommitCall, transactional: bool
 ) -> M | ErrorCode:
-    """The member that commits, whose epoch is still to be checked, or the result without one."""
+    """The member that commits, with its epoch still unchecked, or the result of the check if there
+    is no member.
+    """
     if call.generation < 0 and not group.members:
-        # Offsets that are set from outside while the group has no members.
+        # An administrator or a simple consumer commits while the group has no members.
         return _E.NONE
     anonymous = call.generation < 0 and not call.member_id and call.instance_id is None
     if transactional and anonymous:
@@ -340,8 +345,8 @@ def _committing_member(
 
 
 def check_fetch(group: ModernGroup[Any, Any], asker: FetchingMember) -> ErrorCode:
-    """The error that forbids a fetch of offsets, or NONE. A caller that claims to be a member must
-    be one (O-21, J-52)."""
+    """The error that forbids a fetch of offsets, or NONE. A client that sends a member id must be a
+    member (O-21, J-52)."""
     if asker.member_id is None and asker.epoch < 0:
         return _E.NONE
     member = group.members.get(asker.member_id or "")

@@ -1,7 +1,7 @@
 """Sets of partitions by topic id, and of tasks by subtopology id, as members of groups have them.
 
-A `Partitions` or `Tasks` is never changed once made, and has no topic or subtopology without
-indexes, so that equal sets compare equal.
+A `Partitions` or `Tasks` is immutable, and has no topic or subtopology without indexes, so that
+equal sets compare equal.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The refusals of requests about groups: the errors, with the messages that people read."""
+"""The refusals of requests about groups: error codes with readable messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ _E = ErrorCode
 
 
 class Refusal(Exception):
-    """A request is answered with an error and changes nothing. `message` is for people."""
+    """The error of a request that changes no state. `message` is the readable text of the
+    answer.
+    """
 
     def __init__(self, error: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -22,7 +24,7 @@ def invalid_request(message: str) -> Refusal:
 
 
 def check_not_empty(*fields: tuple[str, str | None]) -> None:
-    """Refusal of an empty text. `fields`: (name, text), with None for one that is not given."""
+    """Refuse an empty text. `fields`: (name, text), with None for a field that is absent."""
     for name, text in fields:
         if text is not None and not text.strip():
             raise invalid_request(f"{name} can't be empty.")
@@ -50,7 +52,7 @@ def unknown_member(member_id: str, group_id: str) -> Refusal:
 
 
 def fenced_epoch(group_type: str, known: int, epoch: int, detail: str = "") -> Refusal:
-    """The refusal of a member that brings another epoch than its own (G-114, H-13, J-14)."""
+    """The refusal of a member that sends another epoch than its present one (G-114, H-13, J-14)."""
     compared = "greater" if epoch > known else "smaller"
     return Refusal(
         _E.FENCED_MEMBER_EPOCH,

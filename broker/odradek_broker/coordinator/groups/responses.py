@@ -1,4 +1,4 @@
-"""The answers of the membership APIs, put together from the state of a group."""
+"""The answers of the membership APIs, made from the state of a group."""
 
 from __future__ import annotations
 

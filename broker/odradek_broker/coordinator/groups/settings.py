@@ -21,7 +21,7 @@ class ConsumerGroupSettings(Protocol):
 
 
 class GroupSettings(ConsumerGroupSettings, Protocol):
-    """The settings of groups of all protocols, besides those that are read by name."""
+    """The settings of groups of all protocols, except those that are read by name."""
 
     @property
     def group_min_session_timeout_ms(self) -> int: ...
@@ -55,7 +55,7 @@ class Topics(Protocol):
         ...
 
     def topic_names(self) -> Iterable[str]:
-        """The names of all topics, including the broker's own."""
+        """The names of all topics, including internal ones."""
         ...
 
     def partition_count(self, name: str) -> int:
@@ -64,7 +64,7 @@ class Topics(Protocol):
 
     @property
     def broker_rack(self) -> str:
-        """The rack of the broker that has all partitions; empty for none."""
+        """The rack of the broker, which has all partitions; empty if it has none."""
         ...
 
     def topic_id(self, name: str) -> bytes: ...
@@ -113,6 +113,6 @@ def assignment_interval_ms(topics: Topics, group_id: str, group_type: str) -> in
 
 
 def may_assign_again(assigned_ms: int, interval_ms: int, wall_ms: int) -> bool:
-    """True unless the last assignment, 0 if its time is not known, is younger than the interval.
-    An assignment in the future does not count: the clock was set back."""
+    """True if the interval has passed since the last assignment (0: time unknown). A time in the
+    future, after the clock was set back, does not count."""
     return not (assigned_ms and 0 <= wall_ms - assigned_ms < interval_ms)

@@ -1,4 +1,6 @@
-"""The groups and offsets of one partition of `__consumer_offsets`: the core that a runtime runs."""
+"""The core of one partition of `__consumer_offsets`, with its groups and offsets, which a runtime
+runs.
+"""
 
 from __future__ import annotations
 
@@ -83,9 +85,9 @@ from odradek_protocol.stored import group_metadata, offset_commit
 
 _MINUTE_MS = 60_000
 
-#: The most groups without a record: a member id was given out, or the first join phase has not
-#: ended. With more, new members are told to retry, so that clients that request ids and never join
-#: cost a bounded amount of memory.
+#: The most groups without a record, in which a member id was assigned or the first join phase has
+#: not ended. Beyond it, new members get a retriable error, so that clients that request ids and
+#: never join take a limited amount of memory.
 UNRECORDED_GROUPS_MAX = 10_000
 _INT16 = Packer(">h")
 
@@ -184,8 +186,8 @@ class GroupShard:
         self._replay_record(key, value, producer_id)
 
     def replay_marker(self, producer_id: int, commit: bool) -> None:
-        """Commit or drop the pending offsets of the producer, whose transaction has ended (O-17). A
-        group that has nothing left is removed by the next check for expired offsets."""
+        """Commit or drop the pending offsets of the producer, whose transaction has ended (O-17).
+        The next check for expired offsets removes a group that has neither members nor offsets."""
         self.offsets.end_transaction(producer_id, commit)
 
     def _replay_record(self, key: bytes, value: bytes | None, producer_id: int) -> None:
@@ -217,13 +219,13 @@ class GroupShard:
                 self._retire_classic(group_id)
                 return
             if not group.members:
-                # The pending ids belong to the group that was removed.
+                # The pending ids are those of the removed group.
                 self._rebalances.timers.forget_pending(group)
             self._drop_if_void(group_id)
 
     def _follow_type(self, group_id: str, made: int) -> None:
-        """Remove the classic group of an id where a group of another type was made (1), and keep
-        the offsets of one that is gone (-1) in a classic group."""
+        """Remove the classic group of an id for which a group of another type was created (1); if a
+        group of another type was removed (-1), keep its offsets in a classic group."""
         if made > 0:
             self._retire_classic(group_id)
         elif made < 0 and self.offsets.has(group_id):
@@ -259,7 +261,7 @@ class GroupShard:
                 self._observer(GroupRemoved(group_id))
 
     def loaded(self, now: Instant) -> Outcome:
-        """Give every group its soft state and its deadlines (G-90)."""
+        """Build the soft state and the deadlines of every group (G-90)."""
         for group in self.groups.values():
             group.state_since_ms = now.wall_ms
             group.restore(now)
@@ -327,8 +329,8 @@ class GroupShard:
         )
 
     def end_sessions(self, group_id: str, member: str | None, now_ms: int) -> list[str]:
-        """Let sessions be due at once: of the member with this member id, of the members with this
-        client id, or of all."""
+        """Expire sessions at once: that of the member with this member id, those of the members
+        with this client id, or all."""
         group = next((each[group_id] for each in self.by_type if group_id in each), None)
         ended = []
         for member_id, each in group.members.items() if group else ():
@@ -469,5 +471,5 @@ class GroupShard:
     def remove_offsets_of_topics(
         self, chosen: Callable[[str], bool], reason: OffsetDeletion
     ) -> list[Record]:
-        """The tombstones of the offsets of topics with such names (O-15)."""
+        """The tombstones of the offsets of topics whose names match (O-15)."""
         return remove_offsets(self.offsets.partitions_of_topics(chosen), reason, self._observer)

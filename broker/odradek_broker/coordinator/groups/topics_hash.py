@@ -1,7 +1,7 @@
-"""The hash by which share and streams groups notice that their topics have changed (H-03, J-03).
+"""The hash of topics by which share and streams groups detect changes of their topics (H-03, J-03).
 
-The bytes and the hash function, XXH3 with 64 bits and no seed, are Kafka's: a Kafka that continues
-with the records of a group finds the hash that the records have.
+The bytes and the hash function, XXH3 with 64 bits and no seed, are Kafka's: a Kafka that takes over
+the records of a group computes the same hash.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from struct import Struct, unpack_from
 
 from odradek_broker.coordinator.groups.settings import Topics
 
-#: The first byte of what is hashed of a topic; another one would mean another hash function.
+#: The first hashed byte of a topic; it would change with the hash function.
 _MAGIC = 0
 _INT32, _INT64, _UINT32S = Struct("<i"), Struct("<q"), Struct("<II")
 
@@ -36,7 +36,9 @@ def topics_hash(names: Collection[str], topics: Topics) -> int:
 
 @lru_cache(maxsize=1_000)
 def topic_hash(name: str, topic_id: bytes, partitions: int, rack: str) -> int:
-    """The hash of a topic, whose partitions have a replica in one rack; empty for no rack."""
+    """The hash of a topic whose partitions have a replica in one rack; the rack is empty if there
+    is none.
+    """
     place = _text(rack, length_first=True) if rack else b""
     return xxh3(
         bytes([_MAGIC])
@@ -49,7 +51,7 @@ def topic_hash(name: str, topic_id: bytes, partitions: int, rack: str) -> int:
 
 
 def _text(text: str, *, length_first: bool = False) -> bytes:
-    """A text as hash streams of Kafka's library take it, with its length behind it."""
+    """A text as the hash streams of Kafka's hash library encode it, followed by its length."""
     units = text.encode("utf-16-le")
     length = _INT32.pack(len(units) // 2)
     return (length if length_first else b"") + units + length
@@ -84,7 +86,7 @@ def xxh3(data: bytes) -> int:
     if size <= 16:
         hashed = _short(data)
     elif size <= 128:
-        # From both ends inwards, in steps of 16 bytes.
+        # The bytes are read from both ends inwards, in steps of 16 bytes.
         total = size * _PRIME64_1
         for step in range((size - 1) // 32 + 1):
             total += _mix(data, 16 * step, 32 * step)

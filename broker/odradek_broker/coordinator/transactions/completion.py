@@ -1,9 +1,9 @@
-"""The way from a durable decision to the end of a transaction: its markers, then its Complete
+"""The completion of a transaction after its decision is durable: its markers, then its Complete
 record (T-33, T-40 to T-45).
 
 A decision is never undone: markers are requested until every partition has its marker. A request of
 a shard to the rest of the broker, for a new producer id or for markers, is an effect in its outbox.
-`Effects` carries out the effect after the decision that it comes from, and the result leads to the
+`Effects` carries out the effects after each decision, and the result of an effect leads to the
 shard's next decision.
 
 The transaction coordinator of this broker and WriteTxnMarkers from the network both write markers
@@ -76,10 +76,10 @@ PartitionCodes = Mapping[TopicPartition, ErrorCode]
 
 @dataclass(frozen=True, slots=True)
 class MarkerRequest:
-    """End one producer's transaction in these partitions (T-40).
+    """A request to end one producer's transaction in these partitions (T-40).
 
-    `commit` False aborts. `transaction_version`: 2 if the epoch was raised for this marker, and so
-    must be higher than that of the data (T-41).
+    `commit` False aborts. `transaction_version`: 2 if the epoch was raised for this marker, so that
+    it must be higher than that of the data (T-41).
     """
 
     producer_id: int
@@ -123,7 +123,7 @@ class TakeProducerId:
 
 @dataclass(frozen=True, slots=True)
 class DecideAgain:
-    """A parked call that may be decided."""
+    """A request to decide a parked call again."""
 
     decide: Callable[[Instant], Outcome]
 
@@ -163,8 +163,8 @@ class Effects(Generic[C]):
     def carry_out(self, runtime: Runtime[C]) -> None:
         """Carry out the effects of the shard, until its outbox is empty.
 
-        An effect that completes at once calls this method again; the outer call carries out the
-        further effects too, so that calls do not nest without end.
+        An effect that completes at once leads to another call of this method, which leaves further
+        effects to the outer call, so that calls do not nest without limit.
         """
         if runtime in self._at_work:
             return
@@ -237,7 +237,8 @@ ANSWERS: dict[ErrorCode, MarkerAnswer] = {
     _E.NONE: MarkerAnswer.DONE,
     _E.UNSUPPORTED_FOR_MESSAGE_FORMAT: MarkerAnswer.DONE,
     _E.UNSUPPORTED_VERSION: MarkerAnswer.DONE,
-    # The topic was deleted, and a mirror topic has its name: the transaction has no records there.
+    # A mirror topic has the name of the topic, which was deleted: the transaction has no records in
+    # it.
     _E.INVALID_REQUEST: MarkerAnswer.DONE,
     _E.UNKNOWN_TOPIC_OR_PARTITION: MarkerAnswer.RETRY,
     _E.NOT_LEADER_OR_FOLLOWER: MarkerAnswer.RETRY,
@@ -291,8 +292,8 @@ class MarkerProgress:
     ) -> dict[MarkerAnswer, list[TopicPartition]]:
         """Take the answers to one request. Returns the partitions by the meaning of their answer.
 
-        A partition without an answer is asked again; a partition whose topic is deleted needs no
-        marker.
+        A partition without an answer gets another request; a partition whose topic is deleted needs
+        no marker.
         """
         self.in_flight = False
         self.attempts += 1
@@ -387,7 +388,7 @@ class Completion:
         return self._complete(name, now)
 
     def clear(self) -> None:
-        """Drop everything: this broker does not coordinate the ids any more."""
+        """Drop all completions, because this broker no longer coordinates the ids."""
         self._under_way.clear()
 
     # --- Inside ---

@@ -2,7 +2,7 @@
 
 Transactional ids are spread over the partitions of `__transaction_state` (T-01); this broker
 coordinates the ids whose partition it leads. Each partition has a `TransactionShard` that decides
-and a `Runtime` that writes; this module carries out what the shards request of the rest of the
+and a `Runtime` that writes; this module carries out the requests of the shards to the rest of the
 broker.
 """
 
@@ -94,7 +94,7 @@ class TransactionCoordinator:
         self._observer = observer
         self._is_full = False
         effects: Effects[TransactionShard] = Effects(next_producer_id, write_marker)
-        #: Each core puts the partition's leader epoch of this start into its markers. The epoch is
+        #: The markers of each core have the partition's leader epoch of this start, which is
         #: durable when the load begins (T-57, T-58).
         self.shards: Shards[TransactionShard] = Shards(
             TRANSACTIONS_TOPIC,
@@ -231,7 +231,7 @@ class TransactionCoordinator:
         return self.shards.read_all(lambda shard: shard.transactions.values())
 
     def abort_open(self, transactional_id: str) -> bool:
-        """Abort the id's transaction as if its timeout had passed; False if none is open."""
+        """Abort the transaction of an id as if its timeout had passed; False if none is open."""
         runtime, _ = self.shards.find(transactional_id)
         if runtime is None or runtime.state is not RuntimeState.ACTIVE:
             return False

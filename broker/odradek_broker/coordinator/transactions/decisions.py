@@ -6,9 +6,9 @@ producers.
 answers PRODUCER_FENCED to a producer with an older epoch. Partitions refuse the batches of such a
 producer by themselves (`storage/producers/state.py`).
 
-A decision is an error, or records and an answer. The functions here look at nothing but their
-arguments. A decision that needs a new producer id says so (`needs_producer_id`); the caller decides
-again when there is one, on the state that is stored then.
+A decision is an error, or records and an answer. The functions here read only their arguments. A
+decision may need a new producer id (`needs_producer_id`); the caller then decides again with the
+new id and the state that is stored by then.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ VERSION_2 = 2
 #: The largest epoch, a signed 16-bit integer.
 EPOCH_MAX = 32_767
 
-#: From this epoch on no epoch is given to clients: the last one is left for the coordinator to
-#: fence with (T-13).
+#: The first epoch that clients do not get: the last epoch is reserved for fencing by the
+#: coordinator (T-13).
 EPOCH_EXHAUSTED = EPOCH_MAX - 1
 
 
@@ -52,7 +52,7 @@ class InitCall(NamedTuple):
     """An InitProducerId with a transactional id. Producer id and epoch are -1 if the producer has
     none yet.
 
-    `client`, here and below: a description of the client for people; empty for the broker itself.
+    `client`, here and below: a readable description of the client; empty for the broker itself.
     """
 
     transactional_id: str
@@ -127,7 +127,7 @@ NEEDS_PRODUCER_ID = Decision(needs_producer_id=True)
 
 
 def is_exhausted(epoch: int) -> bool:
-    """True if only the epoch that fences may follow this one (T-13)."""
+    """True if the next epoch is the one reserved for fencing (T-13)."""
     return epoch >= EPOCH_EXHAUSTED
 
 
@@ -136,9 +136,9 @@ def fence_producer(
 ) -> Decision:
     """Abort an open transaction under an epoch that its producer does not have.
 
-    The epoch is raised once: the markers have the raised epoch, and the next identity that is given
-    to a client is a later one. The new epoch is computed from the stored state, so that a fence
-    that could not be recorded does not raise it twice (T-14).
+    The epoch is raised once: the markers have the raised epoch, and the next identity of a client
+    is a later one. The new epoch is computed from the stored state, so that a fence that could not
+    be recorded does not raise it twice (T-14).
     """
     epoch = min(current.epoch + 1, EPOCH_MAX)
     next_id, next_epoch = current.next_producer_id, current.next_epoch
@@ -277,8 +277,8 @@ def _keep(current: Transaction, timeout_ms: int, fresh_id: int | None, wall_ms: 
 def decide_add_partitions(
     current: Transaction | None, call: AddCall, pending: bool, wall_ms: int
 ) -> Decision:
-    """The effect of an AddPartitionsToTxn (T-20). `pending`: another transition is not durable yet,
-    which is checked before the identity (KAFKA-18660)."""
+    """The effect of an AddPartitionsToTxn (T-20). `pending`: another transition is not durable yet;
+    this is checked before the identity (KAFKA-18660)."""
     if current is None:
         return Decision(_E.INVALID_PRODUCER_ID_MAPPING)
     if pending or current.state.is_prepared:
@@ -288,7 +288,7 @@ def decide_add_partitions(
     if current.epoch != call.epoch:
         return Decision(_E.PRODUCER_FENCED)
     if current.next_epoch != NO_PRODUCER_EPOCH:
-        # A kept transaction waits to be ended and accepts no more partitions (T-73).
+        # A kept transaction can only be ended, and accepts no more partitions (T-73).
         return Decision(_E.PRODUCER_FENCED)
     ongoing = current.state is _S.ONGOING
     if ongoing and current.partitions.issuperset(call.partitions):
@@ -333,8 +333,9 @@ class End(Enum):
 
 Ending = End | ErrorCode
 
-#: Transactions of version 1 (EndTxn 0 to 4), by (state, commit) (T-30). Decided transactions are
-#: refused before: a transition is pending until their Complete record is durable.
+#: Transactions of version 1 (EndTxn 0 to 4), by (state, commit) (T-30). Requests after the decision
+#: are refused before this table is used, because a transition is pending until the Complete record
+#: is durable.
 END_V1: dict[tuple[TransactionState, bool], Ending] = {
     (_S.EMPTY, True): _E.INVALID_TXN_STATE,
     (_S.EMPTY, False): _E.INVALID_TXN_STATE,
@@ -346,8 +347,9 @@ END_V1: dict[tuple[TransactionState, bool], Ending] = {
     (_S.COMPLETE_ABORT, False): End.DONE,
 }
 
-#: Transactions of version 2 (EndTxn 5), by (state, commit, retry). A retry has the epoch that the
-#: first attempt has raised; other epochs, and decided transactions, are refused before (T-65).
+#: Transactions of version 2 (EndTxn 5), by (state, commit, retry). A retry has the epoch before the
+#: raise by the first attempt; other epochs, and requests after the decision, are refused before
+#: this table is used (T-65).
 END_V2: dict[tuple[TransactionState, bool, bool], Ending] = {
     (_S.EMPTY, False, True): _E.PRODUCER_FENCED,
     (_S.EMPTY, False, False): End.PREPARE,
@@ -371,16 +373,17 @@ END_V2: dict[tuple[TransactionState, bool, bool], Ending] = {
 def decide_end(
     current: Transaction | None, call: EndCall, pending: bool, fresh_id: int | None, wall_ms: int
 ) -> Decision:
-    """The effect of an EndTxn; see `END_V1` and `END_V2`. `pending`: true from the decision
-    of a step until its record is durable; for the end of a transaction, its Complete record (T-65).
+    """The effect of an EndTxn; see `END_V1` and `END_V2`. `pending`: true from the decision of a
+    step until its record is durable, and for the end of a transaction until its Complete record is
+    durable (T-65).
     """
     if current is None:
         return Decision(_E.INVALID_PRODUCER_ID_MAPPING)
     pending = pending or current.state.is_prepared
     if call.version >= VERSION_2:
         if pending:
-            # Checked before the identity: a producer that has begun its next transaction has an
-            # identity that is not stored yet, and must not be fenced for it.
+            # This is checked before the identity, because a producer that has begun its next
+            # transaction has an identity that is not stored yet, and must not be fenced for that.
             return Decision(_E.CONCURRENT_TRANSACTIONS)
         return _end_v2(current, call, fresh_id, wall_ms)
     producer_id, epoch = current.identity
@@ -444,7 +447,7 @@ def _prepare_v2(
         last_epoch=client_epoch,
         client_version=VERSION_2,
         last_update_ms=wall_ms,
-        # An abort without a transaction has no start time of its own.
+        # An abort without an open transaction has no start time.
         start_ms=current.start_ms if current.state is _S.ONGOING else wall_ms,
     )
     if is_exhausted(client_epoch):

@@ -1,6 +1,6 @@
-"""The events of transactional ids: an observer is given one at the moment of each decision.
+"""The events of transactional ids: each decision passes one to an observer.
 
-`odradek_broker.explain.transactions` puts them into words.
+`odradek_broker.explain.transactions` makes texts of events.
 """
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ class MarkersRetried(NamedTuple):
 
 
 class MarkersStopped(NamedTuple):
-    """Partitions did not take their markers, and the coordinator leaves the transaction."""
+    """Partitions did not take their markers, and the coordinator stops completing the
+    transaction.
+    """
 
     transactional_id: str
     partitions: Sequence[TopicPartition]

@@ -1,10 +1,12 @@
-"""The transactional ids of one partition of `__transaction_state`: the core that a runtime runs.
+"""The core of one partition of `__transaction_state`, with its transactional ids, which a runtime
+runs.
 
 Records are replayed when they are appended, and answers wait until the records are durable (T-03).
 In between a transition is pending (`PendingTransitions`), and requests that depend on it are
-answered CONCURRENT_TRANSACTIONS, except for further partitions of an open transaction, which are
-added. Partitions for the next transaction wait while the last one is being ended (`Parking`, T-68):
-markers usually take less time than the pause that clients make after CONCURRENT_TRANSACTIONS.
+answered CONCURRENT_TRANSACTIONS, except requests to add further partitions to an open transaction,
+which are accepted. Partitions for the next transaction wait while the last one is being ended
+(`Parking`, T-68): markers usually take less time than the pause that clients make after
+CONCURRENT_TRANSACTIONS.
 
 Requests to the rest of the broker (for producer ids and markers) go into `outbox`; `Effects`
 carries them out and calls back with the answers.
@@ -91,8 +93,8 @@ class TransactionSettings(Protocol):
 _E = ErrorCode
 _S = TransactionState
 
-#: The points at which a broker under test may die once a record is durable: by the state that is
-#: recorded, or by the cause of the record.
+#: The fault points at which a broker under test may die once a record is durable, by the recorded
+#: state or the cause of the record.
 _DECISION_DURABLE = {
     _S.PREPARE_COMMIT: FaultPoint.PREPARE_COMMIT_DURABLE,
     _S.PREPARE_ABORT: FaultPoint.PREPARE_ABORT_DURABLE,
@@ -152,7 +154,8 @@ class PendingTransitions:
             state = _S.PREPARE_EPOCH_FENCE
         check_step(name, state, after.state)
         pending = self._targets[name] = _Target(state if fences else after.state)
-        # The observer is called at once, before the refusals that the pending transition causes.
+        # The observer is called now, so that this event comes before the refusals that the pending
+        # transition causes.
         if call is not None:
             self._observer(StepDecided(name, cause, call, before, after))
         elif before is not None:
@@ -196,7 +199,9 @@ class PendingTransitions:
         decide: Callable[[int | None, Instant], Outcome],
         refuse: Callable[[ErrorCode], None],
     ) -> Outcome:
-        """Request a producer id; until it arrives, the id has a pending transition."""
+        """Request a producer id; until it arrives, the transactional id has a pending
+        transition.
+        """
         pending = self._targets[name] = _Target(_S.EMPTY)
 
         def go_on(given: int | None, now: Instant) -> Outcome:
@@ -232,7 +237,7 @@ class PendingTransitions:
 
 
 class _Target:
-    """The state that a transition leads to; each transition has its own object."""
+    """The state to which a transition leads; each transition has another object."""
 
     __slots__ = ("state",)
 
@@ -243,8 +248,8 @@ class _Target:
 #: The longest wait of a request to add the partitions of a batch (T-68).
 PARK_MS = 2_000
 
-#: The longest wait of a client's AddPartitionsToTxn (T-20): shorter than the pause that clients
-#: make after CONCURRENT_TRANSACTIONS, longer than markers usually take.
+#: The longest wait of a client's AddPartitionsToTxn (T-20): this is shorter than the backoff of
+#: clients after CONCURRENT_TRANSACTIONS, and longer than markers usually take.
 PARK_CLIENT_MS = 50
 
 #: The most parked calls of one id.
@@ -252,7 +257,9 @@ PARKED_MAX = 100
 
 
 class ParkedCall(NamedTuple):
-    """A call that waits until `until_ms` of the monotonic clock, at most."""
+    """A call that waits for the end of a transaction, at most until `until_ms` of the monotonic
+    clock.
+    """
 
     call: AddCall
     deferred: Deferred[PartitionCodes]
@@ -265,8 +272,8 @@ class ParkedCall(NamedTuple):
 
 
 class Parking:
-    """The parked calls of one shard. The name of its deadline in the shard's timers identifies a
-    parked call."""
+    """The parked calls of one shard. A parked call is identified by the name of its deadline in the
+    shard's timers."""
 
     def __init__(self, timers: Timers[TimerName]) -> None:
         self._timers = timers
@@ -384,14 +391,14 @@ class TransactionShard:
             self._set_scan(now.monotonic_ms)
         self._set_expiry(now, self._expiry_interval_ms)
         for name in self._ongoing:
-            # Only the wall clock can tell how long transactions were open before this start.
+            # Only the wall clock shows for how long transactions were open before this start.
             open_ms = max(now.wall_ms - self.transactions[name].start_ms, 0)
             self._ongoing[name] = now.monotonic_ms - open_ms
         for name, current in self.transactions.items():
             if current.state.is_prepared:
                 partitions = sorted(current.partitions)
                 self._observer(CompletionResumed(name, current, partitions))
-                # One transaction at a time: each may write a record.
+                # Each transaction is resumed by its own effect, because each may write a record.
                 self.outbox.append(DecideAgain(partial(self._completion.begin, name)))
         return Outcome()
 
@@ -567,7 +574,7 @@ class TransactionShard:
         self.timers.set(_SCAN, now_ms + interval_ms)
 
     def _scan(self, now: Instant) -> None:
-        # Fifty shards without an ongoing transaction have nothing to scan.
+        # Shards without an ongoing transaction set no timer for the scan.
         if self._ongoing:
             self._set_scan(now.monotonic_ms)
         for name in list(self._ongoing):

@@ -31,8 +31,8 @@ from odradek_protocol.stored.transaction_log import (
 
 
 class TransactionState(IntEnum):
-    """The states, by their number in the log. `label` is the name that DescribeTransactions
-    shows."""
+    """The state of a transactional id, with its number in the log. `label` is its name in
+    DescribeTransactions."""
 
     EMPTY = 0
     ONGOING = 1
@@ -79,7 +79,7 @@ ENTERED_FROM: dict[TransactionState, frozenset[TransactionState]] = {
     _S.EMPTY: _IDLE,
     _S.ONGOING: _IDLE | {_S.ONGOING},
     _S.PREPARE_COMMIT: frozenset({_S.ONGOING}),
-    # From an idle state only in version 2, where a client that aborts may not know whether a
+    # From an idle state only in version 2, in which a client may abort without knowing that no
     # partition was added (T-65).
     _S.PREPARE_ABORT: _IDLE | {_S.ONGOING, _S.PREPARE_EPOCH_FENCE},
     _S.COMPLETE_COMMIT: frozenset({_S.PREPARE_COMMIT}),
@@ -99,8 +99,7 @@ COMPLETED: dict[TransactionState, TransactionState] = {
 
 
 class IllegalTransition(RuntimeError):
-    """A transition that the table does not have: a bug of this program, not an error of a
-    client."""
+    """A transition that is not in the table: a bug of this program, not an error of a client."""
 
 
 def check_step(transactional_id: str, before: TransactionState, after: TransactionState) -> None:
@@ -111,7 +110,7 @@ def check_step(transactional_id: str, before: TransactionState, after: Transacti
         )
 
 
-#: A storage error behind a transaction's record, and the client's error for it (T-04).
+#: Storage error of an append of a transaction's record -> error in the answer (T-04).
 TRANSACTION_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -130,9 +129,10 @@ NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
 class Transaction:
     """The state of a transactional id. Times in milliseconds since the epoch.
 
-    `last_epoch`: the epoch before the raise that the client may not have received (T-12).
-    `client_version`: the transaction version of the client's last request. `next_producer_id` and
-    `next_epoch`: the identity that takes over when this transaction is complete (T-64, KIP-939).
+    `last_epoch`: the epoch before the last raise, whose answer the client may not have received
+    (T-12). `client_version`: the transaction version of the client's last request.
+    `next_producer_id` and `next_epoch`: the identity of the client once this transaction is
+    complete (T-64, KIP-939).
     """
 
     transactional_id: str

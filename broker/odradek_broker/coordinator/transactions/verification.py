@@ -1,12 +1,12 @@
-"""The verification of transactional batches: they wait until the coordinator knows of their
-partition (T-61, T-62, T-68).
+"""The verification of transactional batches, which wait until the coordinator has their partition
+in the transaction (T-61, T-62, T-68).
 
-A batch is appended at once if its producer has a transaction open in the partition already: nearly
-all batches are. For the first batch of a transaction the coordinator is asked, and later batches of
-the same producer wait in a queue until the answer arrives (N-03, P-15).
+Nearly all batches are appended at once, because their producer has a transaction open in the
+partition already. The first batch of a transaction needs a request to the coordinator, and later
+batches of the same producer wait in a queue until the answer arrives (N-03, P-15).
 
 The coordinator may still be writing the markers of the producer's last transaction
-(CONCURRENT_TRANSACTIONS). Asking again a moment later is cheaper than passing the error to the
+(CONCURRENT_TRANSACTIONS). A retry after a short pause is faster than passing the error to the
 client, whose backoff is long.
 """
 
@@ -29,7 +29,7 @@ from odradek_protocol.lazy_tuple import NamedTuple
 
 
 class TransactionVerifier(Protocol):
-    """The coordinator of a transactional id, as a partition's leader needs it."""
+    """The methods of the transaction coordinator that a partition's leader uses."""
 
     def verify_or_add(
         self,
@@ -43,7 +43,8 @@ class TransactionVerifier(Protocol):
         """Verify that the partitions are part of the producer's open transaction.
 
         With `add`, missing partitions are added durably (T-61, as T-20); otherwise they get
-        TRANSACTION_ABORTABLE (T-62). The codes are the coordinator's own: the leader maps them.
+        TRANSACTION_ABORTABLE (T-62). The error codes are the coordinator's; the leader maps them to
+        those of its API.
         """
         ...
 
@@ -51,7 +52,7 @@ class TransactionVerifier(Protocol):
 _E = ErrorCode
 Answer = Deferred[Mapping[TopicPartition, ErrorCode]]
 
-#: The first, the longest and the total of the pauses before the coordinator is asked again.
+#: The pauses between requests to the coordinator: the first, the longest, and the sum of all.
 RETRY_FIRST_MS = 1
 RETRY_LONGEST_MS = 20
 RETRY_TOTAL_MS = 500
@@ -70,11 +71,11 @@ TRANSIENT_ERRORS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class UnverifiedAppend:
-    """An append in a transaction that is not known to be open yet.
+    """An append whose transaction is not verified yet.
 
     `base_sequence` is -1 for offsets. `add`: the producer uses transactions of version 2, so that a
     missing partition is added (T-61). `done` is called once, with NONE or the coordinator's code.
-    With NONE it appends the batch before it returns.
+    If `done` gets NONE, it appends the batch before it returns.
     """
 
     partition: Partition
@@ -88,7 +89,7 @@ class UnverifiedAppend:
 
 
 class _Question(NamedTuple):
-    """A question to the coordinator; `add`: also add the partitions to the transaction."""
+    """A request to the coordinator; `add`: also add the partitions to the transaction."""
 
     transactional_id: str
     producer_id: int
@@ -123,7 +124,9 @@ class TransactionVerification:
 
     @contextmanager
     def one_request(self) -> Iterator[None]:
-        """Ask the coordinator once for all partitions that are verified within this context."""
+        """Send one request to the coordinator for all partitions that are verified within this
+        context.
+        """
         self._nesting += 1
         try:
             yield
@@ -135,8 +138,7 @@ class TransactionVerification:
                     self._verify_or_add(question, partitions).then(answer.resolve)
 
     def _ask_coordinator(self, append: UnverifiedAppend) -> Answer:
-        """Ask if the partition is in the producer's transaction; the answer may have other
-        partitions too."""
+        """Request the verification of a partition; the request may include other partitions."""
         question = _Question(
             append.transactional_id,
             append.producer_id,
@@ -231,8 +233,8 @@ class _ProducerQueue:
         self._delay_ms = RETRY_FIRST_MS
 
     def proceed(self) -> None:
-        """Append until the first append has to wait. Called again when the answer for that append
-        arrives."""
+        """Append the queued batches until one has to wait. Called again when the answer for that
+        batch arrives."""
         if self._at_work or self._paused:
             return
         self._at_work = True
@@ -288,7 +290,7 @@ class _ProducerQueue:
         return _producers(first).verifications.is_verified(first.producer_id, self._guard)
 
     def _pause(self) -> bool:
-        """Ask again a little later; False if the time limit has passed."""
+        """Send the request again after a pause; False if the time limit has passed."""
         waited_ms = self._clock.monotonic_ms() - self._since_ms
         if waited_ms >= RETRY_TOTAL_MS:
             return False

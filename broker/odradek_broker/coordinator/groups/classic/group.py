@@ -1,8 +1,8 @@
 """A classic group: its states and the answers to requests as tables, its durable state, its members
 and its soft state (rule G-01).
 
-Durable is `ClassicGroup.stored`, the last GroupMetadata record, and nothing else; `replay` is the
-one place that sets it (D4). Generation, selected protocol and assignments are read from it.
+The durable state is `ClassicGroup.stored`, the last GroupMetadata record; only `replay` sets it
+(D4). Generation, selected protocol and assignments are read from it.
 
 Soft state, which a restart forgets and `restore` builds anew:
 
@@ -12,13 +12,15 @@ Soft state, which a restart forgets and `restore` builds anew:
 - who must still sync, the leader's sync that is being written, how far the initial delay has come;
 - the deadlines, which are in the shard's `Timers`.
 
-Two kinds of GroupMetadata records have members. With a leader: an assignment was stored, the group
-is Stable. Without: the join phase of a new generation ended, written so that no restart can give
-out its number again (G-90); a group loaded from it lets its members rejoin.
+There are two kinds of GroupMetadata records with members. A record with a leader has a stored
+assignment: the group is Stable. A record without a leader is written at the end of the join phase
+of a new generation, so that no restart assigns its number again (G-90); a group that is loaded from
+such a record lets its members rejoin.
 
-`ANSWERS` is the table of the rules G-20 to G-64: (state, what came) to the action. What came is
-known only after the checks that precede the state: is the member known, is its instance id its own
-(25, 82), and for Sync and Heartbeat, is the generation the current one (22)."""
+`ANSWERS` is the table of the rules G-20 to G-64, from (state, request) to the action. The checks
+that come before the table: the member is known and its instance id belongs to it (errors 25, 82),
+and for SyncGroup and Heartbeat, the generation is the current one (22).
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ from odradek_protocol.stored.group_metadata import GroupMetadataValue, StoredMem
 
 
 class GroupState(Enum):
-    """The names are those that Kafka's tools show (G-03, G-04)."""
+    """The state of a group, with the name that Kafka's tools show (G-03, G-04)."""
 
     EMPTY = "Empty"
     """No members; there may be offsets. A new group starts here."""
@@ -68,12 +70,11 @@ PREDECESSORS: dict[GroupState, frozenset[GroupState]] = {
 
 
 class IllegalTransition(RuntimeError):
-    """A transition that the table does not have: a bug of this program, not an error of a
-    client."""
+    """A transition that is not in the table: a bug of this program, not an error of a client."""
 
 
 def check_transition(group_id: str, source: GroupState, target: GroupState) -> None:
-    """IllegalTransition unless `source` may become `target`."""
+    """Raise IllegalTransition unless the table has the step from `source` to `target`."""
     if source not in PREDECESSORS[target]:
         raise IllegalTransition(f"group {group_id}: {source.value} -> {target.value}")
 
@@ -159,12 +160,12 @@ ANSWERS: dict[tuple[GroupState, Request], Action] = {
 #: The most protocols of one member.
 PROTOCOLS_MAX = 100
 
-#: The most bytes of the names and metadata of all its protocols. More would hardly fit into the
-#: group's record.
+#: The most bytes of the names and metadata of all protocols of one member. More would hardly fit
+#: into the group's record.
 PROTOCOLS_MAX_BYTES = 1_048_576
 
-#: The longest instance id, protocol type or protocol name: in UTF-8, and followed by a UUID, it
-#: must fit into the strings of a record, which have 16 bits for their length.
+#: The longest instance id, protocol type or protocol name: encoded in UTF-8, with a UUID behind it,
+#: it must fit into a string with a 16-bit length.
 TEXT_MAX_CHARS = 8_000
 
 #: The length of the part of a client id that goes into the record and into member ids.
@@ -257,7 +258,7 @@ class Member:
         return next((data for name, data in self.protocols if name == protocol), b"")
 
     def vote(self, candidates: frozenset[str]) -> str:
-        """The member's preferred one among the candidates (G-50)."""
+        """The candidate protocol that the member prefers (G-50)."""
         return next(name for name, _ in self.protocols if name in candidates)
 
 
@@ -278,13 +279,14 @@ class ClassicGroup:
     pending_syncs: set[str] = field(default_factory=set)
     #: The generation whose assignment is being written (G-61).
     storing_generation: int | None = None
-    #: The rest of the longest wait for the first members; None outside of the initial delay (G-44).
+    #: The rest of the longest initial delay, in which the first members may join; None outside of
+    #: it (G-44).
     initial_wait_left_ms: int | None = None
     added_during_wait: bool = False
     #: The time at which the join phase began (monotonic).
     rebalance_since_ms: int = 0
     observer: StateObserver | None = None
-    #: The last assignments, by member id: shown until there is a new assignment.
+    #: The last assignments, by member id, which are shown until there is a new assignment.
     last_assignments: dict[str, bytes] = field(default_factory=dict)
     _assignments: dict[str, bytes] = field(default_factory=dict)
 
@@ -375,7 +377,7 @@ class ClassicGroup:
             self.members[member.member_id] = member
             if member.instance_id is not None:
                 self.static_ids[member.instance_id] = member.member_id
-        # Set without a check of the table: the group is new.
+        # The state is set without a check of the table, because the group is new.
         if not self.members:
             self.state = GroupState.EMPTY
         elif stored.leader is None:
@@ -397,7 +399,7 @@ class ClassicGroup:
             self.observer(self, before, state)
 
     def add(self, member: Member) -> None:
-        """Add a member; the first one leads (G-51)."""
+        """Add a member; the first member becomes the leader (G-51)."""
         if not self.members:
             self.protocol_type = member.protocol_type
         self.members[member.member_id] = member
@@ -407,7 +409,9 @@ class ClassicGroup:
             self.leader_id = member.member_id
 
     def remove(self, member: Member) -> None:
-        """Remove a member; if it led, the one of the others that joined first leads (G-51)."""
+        """Remove a member; if it was the leader, the member that joined first among the others
+        becomes the leader (G-51).
+        """
         del self.members[member.member_id]
         self.pending_syncs.discard(member.member_id)
         if self.static_ids.get(member.instance_id or "") == member.member_id:

@@ -11,8 +11,8 @@ delayed join of Kafka's coordinator).
     `_complete`: c is removed (G-42) --> leader elected, protocol chosen, record written --> all
     parked joins answered: CompletingRebalance. Nobody left: Empty. Static members only: again.
 
-Nothing here reads a request: the handlers of requests call in, and so does the shard when a
-deadline has passed. Records and answers are added to the outcome of the call.
+The functions are called by the handlers of requests, and by the shard when a deadline has passed.
+Records and answers are added to the outcome of the call.
 """
 
 from __future__ import annotations
@@ -52,17 +52,20 @@ from odradek_broker.coordinator.timers import Timers
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.group_metadata import encode_key, encode_value
 
-#: The shortest duration of a join phase that starts again: with a timeout of 0 it would start again
-#: without end.
+#: The shortest duration of a join phase that is started again: with a timeout of 0 it would be
+#: started again without end.
 _JOIN_PHASE_AGAIN_MIN_MS = 100
 
 
-#: The time for which a member with a parked first JoinGroup stays: it cannot heartbeat yet (G-27).
+#: The session timeout of a member whose first JoinGroup is parked, because it cannot heartbeat yet
+#: (G-27).
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 
 
 def classic_session_timeout_ms(member: Member) -> int:
-    """The longest silence of a member, in ms: that of its session, or of its first join."""
+    """The longest silence of a member, in ms: its session timeout, or the longer timeout of its
+    first join.
+    """
     return NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
 
 
@@ -108,12 +111,12 @@ class ClassicTimers:
         self._timers.set(name, now.monotonic_ms + session_timeout_ms)
 
     def take_pending(self, group: ClassicGroup, member_id: str) -> None:
-        """Remove a pending id: its owner joins, or leaves."""
+        """Remove a pending id, because its owner joins or leaves."""
         del group.pending[member_id]
         self._timers.cancel(TimerName(Deadline.PENDING, group.group_id, member_id))
 
     def forget_pending(self, group: ClassicGroup) -> None:
-        """Remove all pending ids: their owners must request new ones."""
+        """Remove all pending ids, so that their owners must request new ones."""
         self._cancel_pending(group)
         group.pending.clear()
 
@@ -171,7 +174,7 @@ class Rebalances:
     def on_pending_end(
         self, group: ClassicGroup, member_id: str, out: Outcome, now: Instant
     ) -> None:
-        """Drop a pending id with which no member joined (G-26); the join phase may now be
+        """Drop a pending id that no member has used to join (G-26); the join phase may now be
         complete."""
         if member_id in group.pending:
             del group.pending[member_id]
@@ -351,7 +354,7 @@ class Rebalances:
         before = group.state
         group.transition_to(GroupState.COMPLETING_REBALANCE, now)
         self._observe_generation(group, before, generation, protocol, now)
-        # Without a leader: no assignment yet (see `group`).
+        # The record has no leader, because there is no assignment yet (see `group`).
         self.write(group, generation, protocol, None, {}, out, now)
         for member in group.members.values():
             member.is_new = False

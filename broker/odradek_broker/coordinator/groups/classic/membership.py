@@ -1,8 +1,8 @@
 """The four requests of the classic protocol: JoinGroup, SyncGroup, Heartbeat and LeaveGroup (rules
 G-20 to G-82).
 
-Each request is checked, looked up in the table of `group`, and carried out. A request that cannot
-be answered yet is parked on its member, and answered as soon as the group's state allows.
+Each request is checked, and the table of `group` selects the action. A request that cannot be
+answered yet is parked on its member, and answered as soon as the group's state allows.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from odradek_protocol.schemas.leave_group import (
 )
 from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 
-#: The most pending member ids of a group. With more, the group counts as full.
+#: The most pending member ids of a group; a group with so many is full.
 PENDING_MEMBERS_MAX = 10_000
 
 _HEARTBEAT_ERRORS: dict[Action, ErrorCode] = {
@@ -308,8 +308,8 @@ class ClassicMembership:
                 answer.skip_assignment = True
                 answer.members = list_members(group, group.protocol)
             else:
-                # A member that learns that it leads computes an assignment, but this generation has
-                # one already.
+                # A member that is told that it is the leader computes an assignment, but this
+                # generation has one already.
                 answer.leader, answer.members = old_leader or "", []
         out.replies.append(
             Reply(call.deferred, answer, lambda error: join_error(error, call.request.member_id))
@@ -343,7 +343,9 @@ class ClassicMembership:
     def sync(
         self, request: SyncGroupRequest, deferred: Deferred[SyncGroupResponse], now: Instant
     ) -> Outcome:
-        """Give the member its assignment, or park it until the leader brings it."""
+        """Answer the SyncGroup with the member's assignment, or park it until the leader has sent
+        the assignments.
+        """
         out = Outcome()
         error, group = find_group(self._groups, request)
         if group is not None and not (
@@ -397,7 +399,8 @@ class ClassicMembership:
         def after_append(error: ErrorCode, then: Instant) -> Outcome:
             done = Outcome()
             if group.storing_generation != generation:
-                # A rebalance began in between; the parked syncs were told so.
+                # A rebalance began in between, and the parked SyncGroup requests were answered with
+                # REBALANCE_IN_PROGRESS.
                 return done
             group.storing_generation = None
             if error is ErrorCode.NONE:
@@ -510,7 +513,7 @@ def request_refused(
     request: SyncGroupRequest | HeartbeatRequest,
     error: ErrorCode,
 ) -> RequestRefused:
-    """The event for a request that `find_group` refuses; `name` is the request's in Kafka."""
+    """The event for a request that `find_group` refuses; `name` is the name of the API."""
     return RequestRefused(
         request.group_id,
         name,

@@ -1,7 +1,7 @@
 """The assignors of the broker, range and uniform (rules G-140 to G-142).
 
 Pure functions from the members' subscriptions, the topics' numbers of partitions and the present
-targets to the new targets. Each partition of a subscribed topic goes to exactly one of its
+targets to the new targets. Each partition of a subscribed topic is assigned to exactly one of its
 subscribers.
 """
 
@@ -70,15 +70,15 @@ def assign_range(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> 
 def assign_uniform(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> Assignment:
     """The most even assignment that the subscriptions allow, with as few moves as possible.
 
-    Even means that there is no chain of moves, each of a partition to another subscriber of its
-    topic, from a member to a member with at least two partitions fewer.
+    An assignment is even if no chain of moves, each of a partition to another subscriber of its
+    topic, leads from one member to another with at least two partitions fewer.
     """
     return _Uniform(members, counts).assign()
 
 
 class _Uniform:
-    """A single run of the uniform assignor. `assigned`: member -> topic -> partitions; `loads` has
-    their number by member."""
+    """A single run of the uniform assignor. `assigned`: member -> topic -> partitions; `loads`:
+    member -> number of its partitions."""
 
     def __init__(self, members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> None:
         self.counts = counts
@@ -187,9 +187,9 @@ class _Uniform:
         return None
 
     def _move_along(self, path: list[tuple[str, bytes, str]]) -> None:
-        """Move partitions along the chain, at least one: as many as every step of the chain has,
-        and as keep the first member at or above the average load and the last one at or below it.
-        Any more would have to be moved again."""
+        """Move partitions along the chain: at least one, and no more than every step of the chain
+        has, or than keeps the first member at or above the average load and the last one at or
+        below it. More would have to be moved back."""
         first, last = path[0][0], path[-1][2]
         total, members = sum(self.loads.values()), len(self.loads)
         surplus = self.loads[first] - -(-total // members)

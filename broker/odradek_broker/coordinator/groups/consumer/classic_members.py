@@ -165,8 +165,8 @@ class ClassicProtocolMembers:
     def _subscribe(
         self, group: ConsumerGroup, call: JoinCall, member_id: str, owned: Partitions
     ) -> MemberUpdate:
-        """The update of the member that joins. A dynamic member may have any id, which it was given
-        before."""
+        """The update of the member that joins. A dynamic member may join with any member id, which
+        an earlier answer has assigned to it."""
         instance_id = call.request.group_instance_id
         member = group.members.get(member_id)
         if instance_id is not None:
@@ -273,7 +273,7 @@ class ClassicProtocolMembers:
 def _find(
     group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
 ) -> ConsumerMember:
-    """The member, if it uses the classic protocol and has this epoch. Refusal if not."""
+    """The member, if it uses the classic protocol and has this epoch. Raises Refusal otherwise."""
     member = group.find_member(member_id, instance_id)
     if member is None or member.classic is None:
         raise Refusal(_E.UNKNOWN_MEMBER_ID, "no such member speaks the classic protocol")

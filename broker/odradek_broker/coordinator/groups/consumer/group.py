@@ -48,7 +48,7 @@ class MemberState(IntEnum):
 
 
 class Report(Enum):
-    """The partitions that the member has to give back, in its heartbeat."""
+    """The report of a heartbeat about the partitions that the member has to give back."""
 
     SILENT = "it does not say what it owns"
     OWNING = "it owns some of them"
@@ -98,8 +98,8 @@ class ClassicMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerMember(ModernMember):
-    """A member of a consumer group. The member may own `assigned` and `pending` (partitions that it
-    was told to give back); no other member owns any of them."""
+    """A member of a consumer group. The member may own `assigned` and `pending` (the partitions to
+    be revoked); no other member owns any of them."""
 
     instance_id: str | None = None
     rebalance_timeout_ms: int = -1
@@ -116,8 +116,8 @@ class ConsumerMember(ModernMember):
 
     @property
     def revocation_timeout_ms(self) -> int | None:
-        """The time for giving partitions back. A member that uses the classic protocol has times
-        for rejoining and syncing instead."""
+        """The time for giving partitions back. For a member that uses the classic protocol, the
+        deadlines of rejoining and syncing apply instead."""
         revokes = self.state is MemberState.UNREVOKED_PARTITIONS and self.epoch >= 0
         return self.rebalance_timeout_ms if revokes and self.classic is None else None
 
@@ -130,8 +130,8 @@ class ConsumerMember(ModernMember):
 
     @property
     def stale_epoch_error(self) -> ErrorCode:
-        """The error of offsets under another epoch; for a member that speaks the classic protocol
-        the epoch is a generation."""
+        """The error for an OffsetCommit or OffsetFetch with another epoch; for a member that speaks
+        the classic protocol the epoch is a generation."""
         classic = self.classic is not None
         return ErrorCode.ILLEGAL_GENERATION if classic else ErrorCode.STALE_MEMBER_EPOCH
 
@@ -187,7 +187,7 @@ class ConsumerMember(ModernMember):
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """The id and the number of partitions of a subscribed topic, as they were resolved last."""
+    """The id and the number of partitions of a subscribed topic at the last resolution."""
 
     topic_id: bytes
     partitions: int
@@ -226,7 +226,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
 
     @property
     def is_new(self) -> bool:
-        """True if nothing was ever assigned in the group, so that it has no record yet."""
+        """True if the group has no record yet."""
         return self.assignment_epoch == 0
 
     def static_member(self, instance_id: str) -> ConsumerMember | None:
@@ -234,7 +234,9 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
         return self.members.get(self.static_ids.get(instance_id, ""))
 
     def find_member(self, member_id: str, instance_id: str | None) -> ConsumerMember | None:
-        """The member; None if it is unknown. Refusal if another member has its instance id."""
+        """The member with an id; None if it is unknown. Raises Refusal if another member has its
+        instance id.
+        """
         if instance_id is None:
             return self.members.get(member_id)
         member = self.static_member(instance_id)
@@ -256,7 +258,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
 
     @property
     def subscribed_names(self) -> frozenset[str]:
-        """Every topic that any member is subscribed to, whether it exists or not."""
+        """Every topic to which any member is subscribed, existing or not."""
         names: set[str] = set()
         for member in self.members.values():
             names |= self.names_of(member)
@@ -319,7 +321,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
             self._replay_topics(value)
 
     def _replay_topics(self, value: ConsumerGroupPartitionMetadataValue | None) -> None:
-        """Apply the subscribed topics, as they were resolved last."""
+        """Apply a record of the subscribed topics."""
         self.topics = {
             topic.topic_name: TopicMetadata(topic.topic_id, topic.num_partitions)
             for topic in (value.topics if value is not None else ())

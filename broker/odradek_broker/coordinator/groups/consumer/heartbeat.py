@@ -182,7 +182,7 @@ class ConsumerGroups(
             if not joins:
                 raise unknown_member(member_id, group.group_id)
             if member_id in group.members:
-                # A dynamic member does not become a static one with a heartbeat.
+                # A heartbeat with an instance id does not make a dynamic member static.
                 member = group.members[member_id]
             else:
                 fresh = ConsumerMember(member_id=member_id, instance_id=request.instance_id)
@@ -190,15 +190,16 @@ class ConsumerGroups(
         if member.classic is None:
             self.check_epoch(member, request.member_epoch, owned)
         elif not joins:
-            # The member uses the classic protocol, under an id of its own.
+            # The member uses the classic protocol, with this member id.
             raise unknown_member(member_id, group.group_id)
         if member.epoch == LEAVE_STATIC_EPOCH:
-            # The member has returned under its own id: treated as if another member replaced it.
+            # The member has returned with its old id, and is treated as if another member replaced
+            # it.
             return MemberUpdate(group, member, replace(member, epoch=0, previous_epoch=0), owned)
         return MemberUpdate(group, member, member, owned)
 
     def _check_pattern(self, update: MemberUpdate) -> None:
-        """Refusal for a new regular expression that cannot be read (G-117)."""
+        """Refuse a new regular expression that cannot be parsed (G-117)."""
         pattern = update.member.pattern
         if not pattern or (update.before is not None and update.before.pattern == pattern):
             return
@@ -221,7 +222,7 @@ class ConsumerGroups(
     def _leave(
         self, request: ConsumerGroupHeartbeatRequest, out: Outcome, now: Instant
     ) -> ConsumerGroupHeartbeatResponse:
-        """Remove a member, or note that a static member is away for a while (G-125, G-132)."""
+        """Remove a member, or note that a static member has left temporarily (G-125, G-132)."""
         group = self.find(request.group_id)
         member = group.find_member(request.member_id, request.instance_id)
         if member is None:

@@ -5,11 +5,11 @@ that follow from it (rules G-101 to G-103, G-120 to G-122, G-130, G-131, G-142, 
 
 Names and regular expressions are resolved when a member changes its subscription, and when the
 topics of the cluster have changed; if the result is another one, the group epoch grows. The
-assignor then computes the target of all members. A member approaches its target step by step: it is
-first told to give back the partitions that are not in its target. When it reports that it has done
-so, it gets those of its target that no other member may own, and the rest when the other members
-have given them back. So no partition ever has two owners, whichever messages are lost. A static
-member replaces another one with the same instance id.
+assignor then computes the target of all members. A member reaches its target step by step: first it
+has to revoke the partitions that are not in its target. When it has reported that, it gets the
+partitions of its target that no other member may own, and the rest when the other members have
+revoked them. So no partition ever has two owners, whichever messages are lost. A static member
+replaces another one with the same instance id.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Subscriptions:
     """The resolved subscriptions of a group: existing topics by name, and the topics that
     expressions matched.
 
-    `epoch`: the group epoch that belongs to them. `records`: the records to write.
+    `epoch`: the group epoch of these subscriptions. `records`: the records to write.
     """
 
     epoch: int
@@ -76,12 +76,11 @@ def resolve_subscriptions(
     now: Instant,
     visible: Visible = every_topic,
 ) -> Subscriptions:
-    """Resolve what `members` are subscribed to; if the result is another one, the group epoch
-    grows.
+    """Resolve the subscriptions of `members`; if the result has changed, the group epoch grows.
 
     `member`: the member that has changed. `before`: the member before the change, None for a new
-    one. A member without topics changes nothing. `visible`: the topics that its user may see;
-    expressions match no others (A-67).
+    member. A member without topics has no effect. `visible`: the topics that the member's user may
+    see; expressions match no others (A-67).
     """
     records: list[Record] = []
     patterns: dict[str, frozenset[str]] = {}
@@ -111,8 +110,8 @@ def resolve_subscriptions(
 
 
 def _resolve(pattern: str, topics: Topics) -> frozenset[str]:
-    """The names that the expression matches; none for an expression that an earlier broker accepted
-    and this one cannot read."""
+    """The names that the expression matches; none if an earlier version of the broker accepted the
+    expression and this one cannot parse it."""
     try:
         return compile_pattern(pattern).select(topics.topic_names())
     except PatternError:
@@ -138,8 +137,8 @@ def subscription_metadata(
 
 
 def choose_assignor(members: Mapping[str, ConsumerMember], config: ConsumerGroupSettings) -> str:
-    """The assignor that most members ask for; if no member asks for one, the first that the broker
-    offers (G-142)."""
+    """The assignor that most members request; if no member requests one, the first of the broker's
+    assignors (G-142)."""
     offered = assignor_names(config)
     votes = Counter(member.assignor for member in members.values() if member.assignor in offered)
     best = min(votes, key=lambda name: (-votes[name], offered.index(str(name))), default=None)
@@ -360,8 +359,8 @@ def replace_static_member(
     """The update by which a member replaces `old`, which has the same instance id.
 
     The new member gets the target of the old one, without a new epoch. If both use the consumer
-    protocol, the old member must have left for a while; the classic protocol has no such leave, and
-    there the newer member replaces the older one.
+    protocol, the old member must have left temporarily; the classic protocol has no temporary
+    leave, and its newer member replaces the older one.
     """
     if old.epoch != LEAVE_STATIC_EPOCH and old.classic is None and not classic:
         raise Refusal(

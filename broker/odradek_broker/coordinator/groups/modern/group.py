@@ -3,12 +3,12 @@
 
     subscriptions  ->  group epoch  ->  target assignment  ->  current assignment of each member
 
-The broker computes the assignment. A heartbeat that changes what the assignment depends on raises
-the group epoch; the targets of all members are computed for a group epoch, and each member takes up
-its target with heartbeats of its own.
+The broker computes the assignment. A heartbeat that changes an input of the assignment raises the
+group epoch; the targets of all members are computed for a group epoch, and each member moves to its
+target with its next heartbeats.
 
-All state is durable and only the `replay*` functions change it, except what is listed under "soft",
-which starts anew after a restart, like the deadlines.
+All state is durable and changed only by the `replay*` functions, except the fields under "soft",
+which are reset by a restart, like the deadlines.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.stored.modern_groups import encode_key
 
-#: The group epoch before anything required an assignment.
+#: The group epoch before the first change that required an assignment.
 FIRST_EPOCH = 1
 
 
@@ -51,22 +51,24 @@ class ModernMember(ABC):
     previous_epoch: int = 0
 
     def is_reconciled(self, target_epoch: int) -> bool:
-        """True if the member has exactly the target of this epoch."""
+        """True if the member's assignment is the target of this epoch."""
         return self.epoch == target_epoch
 
     @property
     def revocation_timeout_ms(self) -> int | None:
-        """The time in which the member must give back what it was told to; None for nothing."""
+        """The time in which the member must revoke what was requested; None if nothing is to be
+        revoked.
+        """
         return None
 
     @property
     def own_session_timeout_ms(self) -> int | None:
-        """The longest silence that the member itself has asked for; None for that of the group."""
+        """The session timeout that the member itself has requested; None: that of the group."""
         return None
 
     def may_own(self, owned: Any) -> bool:
-        """True if the member, whose last answer was lost, may own what it reports, None if it does
-        not report that."""
+        """True if a member whose last answer was lost may own the reported partitions or tasks
+        (None: not reported)."""
         return True
 
     @property
@@ -76,17 +78,17 @@ class ModernMember(ABC):
 
     @property
     def stale_epoch_error(self) -> ErrorCode:
-        """The error of a commit or fetch of offsets under another epoch than the member's."""
+        """The error of a commit or fetch of offsets with another epoch than the member's."""
         return ErrorCode.STALE_MEMBER_EPOCH
 
     @abstractmethod
     def with_metadata(self, value: Any) -> Self:
-        """The member with what its own record says."""
+        """The member with the fields of its own record."""
 
     @abstractmethod
     def with_assignment(self, value: Any) -> Self:
-        """The member with the assignment and the epoch of its record; with none of them for a
-        tombstone, None."""
+        """The member with the assignment and the epoch of its record; without both for a tombstone
+        (None)."""
 
 
 M = TypeVar("M", bound=ModernMember)
@@ -95,21 +97,21 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class ModernGroup(ABC, Generic[M, T]):
-    """A group with members M and targets T.
+    """A modern group with members M and targets T.
 
     `epoch` grows with every change that requires a new assignment; `assignment_epoch` is the epoch
-    that `targets` were computed for, at the time `assignment_ms`, 0 if that is not known.
+    for which `targets` were computed, at the time `assignment_ms` (0: unknown).
     """
 
     #: The type of the group in ListGroups, which is its protocol type too.
     protocol_type: ClassVar[str]
     member_class: ClassVar[Callable[..., Any]]
-    #: The types of the group's records, which have the same names for all types of groups, and the
-    #: one that only this type of group has, with the group's id as its key.
+    #: The types of the group's records, whose names are the same for all types of groups, and the
+    #: type of record that only this type of group has, with the group id as its key.
     record_types: ClassVar[type[IntEnum]]
     other_type: ClassVar[IntEnum]
     no_target: ClassVar[Any]
-    #: The epoch of the assignment without a record of it.
+    #: The epoch of the assignment if it has no record.
     unassigned_epoch: ClassVar[int] = FIRST_EPOCH
 
     group_id: str
@@ -152,7 +154,7 @@ class ModernGroup(ABC, Generic[M, T]):
         return found
 
     def changed_targets(self, targets: Mapping[str, T]) -> list[tuple[str, T]]:
-        """The targets that are not those of the group."""
+        """Those of the given targets that differ from the present ones."""
         return [
             (member_id, target)
             for member_id, target in targets.items()
@@ -160,13 +162,13 @@ class ModernGroup(ABC, Generic[M, T]):
         ]
 
     def forget_topics(self) -> None:
-        """Have the next heartbeat look at the topics again."""
+        """Make the next heartbeat resolve the topics again."""
         self.topics_version = None
 
     # --- Tombstones ---
 
     def tombstones(self) -> list[Record]:
-        """The tombstones of the group and its members. The group's own one comes last."""
+        """The tombstones of the group and its members, that of the group last."""
         keys: list[bytes] = []
         for member_id in self.members:
             keys += self._member_keys(member_id)
@@ -179,8 +181,8 @@ class ModernGroup(ABC, Generic[M, T]):
         return [(key, None) for key in self._member_keys(member_id)]
 
     def _member_keys(self, member_id: str) -> list[bytes]:
-        """The keys of a member's records; its own one comes last, so that no load finds half a
-        member."""
+        """The keys of a member's records. The key of the member's metadata comes last, so that no
+        load finds an incomplete member."""
         return [self._member_key(name, member_id) for name in ("CURRENT", "TARGET", "MEMBER")]
 
     def _member_key(self, name: str, member_id: str) -> bytes:
@@ -206,7 +208,7 @@ class ModernGroup(ABC, Generic[M, T]):
             self.assignment_epoch = self.unassigned_epoch
             if value is not None:
                 self.assignment_epoch = value.assignment_epoch
-            # Consumer groups do not store the time.
+            # Consumer groups do not store the time of the assignment.
             self.assignment_ms = getattr(value, "assignment_timestamp", 0)
         elif kind.name == "GROUP":
             self.replay_group(value)
@@ -242,7 +244,7 @@ class ModernGroup(ABC, Generic[M, T]):
         """The target in a record."""
 
     def replay_group(self, value: Any) -> None:
-        """Apply the group epoch, and what it belongs to."""
+        """Apply a record of the group epoch."""
         self.epoch = FIRST_EPOCH if value is None else value.epoch
 
     @abstractmethod

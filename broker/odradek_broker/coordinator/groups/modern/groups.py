@@ -1,8 +1,8 @@
 """The modern groups of a shard: the common steps of their heartbeats, the replay of their records,
 and the removal of members that leave or are silent.
 
-Each type of group adds what a member may say, how a target is computed, and how a member comes from
-what it has to its target.
+Each type of group adds the checks of its requests, the computation of the targets, and the steps of
+a member from its present assignment to its target.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class HeartbeatCall(NamedTuple, Generic[Q, A]):
 
 
 class ModernGroups(ABC, Generic[G, Q, A]):
-    """The groups of one type on a shard, G, with heartbeats Q and answers A. `groups`, by id, and
-    the timers are the shard's; `others`: the ids of groups of all types."""
+    """The groups of one type on a shard, G, with heartbeats Q and answers A. `groups` (by id) and
+    the timers belong to the shard; `others`: the ids of groups of all types."""
 
     group_class: ClassVar[type[ModernGroup[Any, Any]]]
 
@@ -149,7 +149,8 @@ class ModernGroups(ABC, Generic[G, Q, A]):
             else:
                 answer = self._heartbeat(call, out, now)
         except Refusal as refusal:
-            # Nothing is written; requests that were parked on the way are answered nevertheless.
+            # No record is written; requests that the heartbeat has unparked are answered
+            # nevertheless.
             out.records.clear()
             answer = self.refused(refusal.error, refusal.message)
             self._observe_refusal(call, refusal)
@@ -171,7 +172,7 @@ class ModernGroups(ABC, Generic[G, Q, A]):
 
     @abstractmethod
     def check_request(self, call: HeartbeatCall[Q, A]) -> None:
-        """Refusal of a request that is not valid from any member."""
+        """Refuse a request that is not valid from any member."""
 
     @abstractmethod
     def _heartbeat(self, call: HeartbeatCall[Q, A], out: Outcome, now: Instant) -> A:
@@ -196,21 +197,22 @@ class ModernGroups(ABC, Generic[G, Q, A]):
         return Refusal(_E.GROUP_ID_NOT_FOUND, message)
 
     def find(self, group_id: str) -> G:
-        """The group. Refusal if there is none, or one of another type."""
+        """The group with an id. Raises Refusal if there is none, or if it has another type."""
         group = self.groups.get(group_id)
         if group is None:
             raise self.missing(group_id)
         return group
 
     def check_size(self, group: G) -> None:
-        """Refusal of a new member if the group is full (G-112, H-11)."""
+        """Refuse a new member if the group is full (G-112, H-11)."""
         size_max: int = getattr(self._config, f"group_{self.group_type}_max_size")
         if len(group.members) >= size_max:
             raise group_full(self.group_type, size_max)
 
     def check_epoch(self, member: ModernMember, epoch: int, owned: Any = None) -> None:
-        """Refusal unless the epoch is the member's, or its last one after a lost answer (G-114,
-        G-115, H-13, J-14). `owned`: what the member reports as owned.
+        """Refuse an epoch that is neither the member's, nor its previous one after a lost answer
+        (G-114, G-115, H-13, J-14). `owned`: the partitions or tasks that the member reports as
+        owned.
 
         A join is always accepted, because a member that joins owns nothing.
         """
@@ -236,8 +238,8 @@ class ModernGroups(ABC, Generic[G, Q, A]):
         return self._left(request.member_id, request.member_epoch)
 
     def on_timer(self, name: TimerName, out: Outcome, now: Instant) -> None:
-        """Remove a member that was silent, or did not do in time what it was told (G-123, G-124,
-        H-16, J-19)."""
+        """Remove a member whose session, or whose deadline for revoking, rejoining or syncing, has
+        expired (G-123, G-124, H-16, J-19)."""
         self._monotonic_ms = now.monotonic_ms
         group = self.groups.get(name.group_id)
         member = None if group is None else group.members.get(name.member_id)
@@ -247,8 +249,8 @@ class ModernGroups(ABC, Generic[G, Q, A]):
             self.remove(group, {member.member_id: Removal(_REASONS[name.kind])}, out, now)
 
     def remove(self, group: G, removals: Mapping[str, Removal], out: Outcome, now: Instant) -> None:
-        """Remove members: what they had becomes free, and the group epoch grows once (G-101, H-15,
-        J-03).
+        """Remove members: their partitions or tasks become free, and the group epoch grows once
+        (G-101, H-15, J-03).
 
         `removals`: the reasons by member id.
         """
@@ -264,13 +266,13 @@ class ModernGroups(ABC, Generic[G, Q, A]):
         self.undo_if_refused(group, out)
 
     def _converts_without(self, group: G, gone: set[str], out: Outcome, now: Instant) -> bool:
-        """Convert the group if its protocol may change when these members are gone. `out` then has
-        the records, and the result is True."""
+        """Convert the group to another protocol if that is allowed without these members; `out`
+        then has the records, and the result is True."""
         return False
 
     @abstractmethod
     def _records_without(self, group: G, left: Mapping[str, Any]) -> list[Record]:
-        """The records of the group when it has only these members left, with its next epoch."""
+        """The records of the group's next epoch, if it has only these members left."""
 
     def undo_if_refused(
         self,
@@ -279,8 +281,8 @@ class ModernGroups(ABC, Generic[G, Q, A]):
         member_id: str = "",
         then: Callable[[], None] | None = None,
     ) -> None:
-        """Undo the changes of soft state if the records are refused: then nothing has changed, and
-        the member `member_id` has not joined. `then` is called when the records are durable."""
+        """Undo the changes of soft state if the records are refused: then the state is as before,
+        and the member `member_id` has not joined. `then` is called when the records are durable."""
 
         if not out.records:
             return

@@ -1,11 +1,12 @@
 """The assignor of streams groups, Kafka's `sticky` (rule J-40).
 
 A pure function from the tasks of a topology and the present targets to new targets: every task
-stays where it was, as far as the load allows, and the others go to the least loaded process and
-there to its least loaded member.
+stays with its member, as far as the load allows, and the others are assigned to the least loaded
+process and its least loaded member.
 
-Among equals Kafka takes what Java's collections put first. `hash_order` and `_Queue` give the same
-order, so that a history leads to the same tasks on the same members as in Kafka.
+Among equals Kafka takes the first in the order of Java's collections. `hash_order` and `_Queue`
+reproduce this order, so that the same sequence of assignments leads to the same targets as in
+Kafka.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ def assign_sticky(
 
 
 def hash_order(keys: Iterable[str], capacity: int = _CAPACITY_MIN) -> list[str]:
-    """The keys in the order in which Java's HashMap of this capacity gives them, if they were put
-    in the given order."""
+    """The keys in the order of iteration of a Java HashMap of this capacity, after insertion in the
+    given order."""
     listed = list(keys)
     buckets = 1
     while buckets < capacity or len(listed) * 4 > buckets * 3:
@@ -113,7 +114,7 @@ class _Queue(Generic[T]):
 
 @dataclass(slots=True)
 class _Place:
-    """A member with the tasks that it gets."""
+    """A member with the tasks assigned to it."""
 
     member_id: str
     active: set[Task] = field(default_factory=set)
@@ -125,7 +126,7 @@ class _Place:
 
 
 class _Process:
-    """A client: its members share what they have in memory and on disk."""
+    """A client process, whose members share its memory and its state on disk."""
 
     def __init__(self) -> None:
         self.places: dict[str, _Place] = {}
@@ -171,7 +172,7 @@ class _Process:
 
 class _Quota:
     """The most tasks of a member, so that all have about equally many. The quota of the others is
-    computed anew when a member has reached it."""
+    computed again when a member has reached it."""
 
     def __init__(self, tasks: int, members: int) -> None:
         self._tasks = tasks
@@ -240,8 +241,8 @@ class _Assignment:
     # --- Active tasks ---
 
     def assign_active(self) -> None:
-        """Keep active tasks; then make them of standby tasks; then give them to the least loaded
-        process."""
+        """Assign the active tasks: first where they are active now, then where they are standby,
+        then to the least loaded process."""
         waiting = sorted(self._tasks(stateful=False), key=lambda task: (task[1], task[0]))
         waiting = [task for task in waiting if not self._keep(task, self._was_active.get(task))]
         waiting = [
@@ -266,9 +267,9 @@ class _Assignment:
         return True
 
     def _least_loaded(self, member_ids: Sequence[str], without: Task | None = None) -> str | None:
-        """The least loaded of the members; with `without`, one whose process does not have the
-        task. As in Kafka, another member than the first must be less loaded by both measures, its
-        process and itself."""
+        """The least loaded of the members; with `without`, of those whose process does not have the
+        task. As in Kafka, a member is preferred to the first only if both its process and the
+        member itself are less loaded."""
         if not member_ids:
             return None
         first = self._process_of[member_ids[0]]
@@ -284,8 +285,8 @@ class _Assignment:
     # --- Standby tasks ---
 
     def assign_standby(self) -> None:
-        """Keep standby tasks, and make them of active tasks that went elsewhere; then give them to
-        the least loaded process that does not have the task."""
+        """Assign the standby tasks: first where they are standby now, or were active and moved
+        away, then to the least loaded process that does not have the task."""
         waiting: list[tuple[Task, int]] = []
         for task in sorted(
             self._tasks(stateful=True), key=lambda task: (task[1], task[0]), reverse=True

@@ -131,7 +131,7 @@ class StreamsMember(ModernMember):
 
 
 class Holders(NamedTuple):
-    """The processes that have a task, or have yet to give it back: the one with the active task,
+    """The processes that have a task, or have not revoked it yet: the process with the active task,
     and all with a standby or warm-up task."""
 
     active: Mapping[Task, str]
@@ -142,8 +142,8 @@ class Holders(NamedTuple):
 class StreamsGroup(ModernGroup[StreamsMember, TaskSet]):
     """A group of the streams protocol.
 
-    The epoch belongs to the hash of the topics `hashed`, the topology epoch whose topics were all
-    there, `validated_epoch`, and the settings of the assignor `assignor_settings`.
+    The group epoch was computed for: the hash of the topics `hashed`; `validated_epoch`, the
+    topology epoch whose topics all existed; and `assignor_settings`, the settings of the assignor.
     """
 
     protocol_type = STREAMS_TYPE
@@ -160,7 +160,7 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskSet]):
     # --- soft ---
     #: The topology with what follows from the topics of the cluster; None: not since the start.
     configured: ConfiguredTopology | None = None
-    #: The number of changes of the addresses and their tasks.
+    #: The number of changes of the endpoints and their tasks.
     endpoint_epoch: int = 0
     #: The member that has requested the end of the application.
     shutdown_by: str | None = None

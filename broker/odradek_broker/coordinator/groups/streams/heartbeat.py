@@ -70,7 +70,7 @@ STANDBY_REPLICAS = "num.standby.replicas"
 
 
 def _check_unsupported(request: StreamsGroupHeartbeatRequest) -> None:
-    """Refusal of what Kafka 4.3 has in the message and does not serve."""
+    """Refuse fields of the message that Kafka 4.3 does not support."""
     if request.instance_id is not None:
         raise invalid_request("Static membership is not yet supported.")
     if request.task_offsets is not None:
@@ -98,7 +98,7 @@ def _check_topology(topology: StreamsTopology) -> None:
 
 
 def _check_tasks(configured: ConfiguredTopology, owned: TaskSet) -> None:
-    """Refusal of tasks that the topology does not have."""
+    """Refuse tasks that are not in the topology."""
     for tasks in (owned.active, owned.standby):
         for each_id, indexes in tasks.items():
             subtopology = configured.subtopologies.get(each_id)
@@ -139,7 +139,9 @@ class OpenedStreamsGroup(NamedTuple):
 
 
 class GroupChange(NamedTuple):
-    """A heartbeat in the making: the group, its next epoch and topology, and the states to tell."""
+    """The effects of a heartbeat under construction: the group, its next epoch and topology, and
+    the statuses to answer.
+    """
 
     group: StreamsGroup
     epoch: int
@@ -149,8 +151,8 @@ class GroupChange(NamedTuple):
 
 
 class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, StreamsAnswer]):
-    """The requests of members of streams groups. `retire` gives the records that end a group of
-    another type, None if it must stay."""
+    """The requests of members of streams groups. `retire` returns the records that end a group of
+    another type, or None if that group must stay."""
 
     group_class = StreamsGroup
     refused = staticmethod(streams_heartbeat_error)
@@ -169,7 +171,7 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
         self._retire = retire
 
     def check_request(self, call: StreamsHeartbeatCall) -> None:
-        """Refusal of a request that is not valid from any member (J-10, J-11)."""
+        """Refuse a request that is not valid from any member (J-10, J-11)."""
         request = call.request
         _check_unsupported(request)
         check_not_empty(
@@ -303,8 +305,8 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
         return group.topology
 
     def _configure(self, group: StreamsGroup, topology: Topology) -> tuple[int, ConfiguredTopology]:
-        """The hash of the topics, and the topology with what follows from them. Computed again
-        when the topics have changed."""
+        """The hash of the topics, and the topology configured for these topics. Computed again when
+        the topics have changed."""
         fresh = group.topology is not None and group.topics_version == self._topics.topics_version
         if fresh and group.configured is not None:
             return group.hashed, group.configured
@@ -468,7 +470,7 @@ def owned_tasks(request: StreamsGroupHeartbeatRequest) -> TaskSet | None:
 
 
 def _updated(member: StreamsMember, call: StreamsHeartbeatCall) -> StreamsMember:
-    """The member with what its heartbeat says; null means: as before."""
+    """The member with the fields of its heartbeat; null fields are unchanged."""
     request = call.request
     endpoint, topology = request.user_endpoint, request.topology
     updated = replace(member, client_id=call.client_id, client_host=call.client_host)
@@ -493,7 +495,7 @@ def new_targets(
     configured: ConfiguredTopology,
     settings: Mapping[str, str],
 ) -> dict[str, TaskSet]:
-    """The new targets of these members; nothing while the topology cannot run."""
+    """The new targets of these members; empty while the topology cannot run."""
     if not configured.is_ready:
         return dict.fromkeys(members, NO_TASK_SET)
     return assign_sticky(

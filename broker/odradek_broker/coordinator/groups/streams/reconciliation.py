@@ -1,5 +1,5 @@
-"""The way of a member of a streams group from the tasks that it has to its target (rules J-30 to
-J-32): it gives tasks back first, and gets others when no process has them any more."""
+"""The reconciliation of a member of a streams group with its target (rules J-30 to J-32): the
+member revokes tasks first, and gets others when no other process has them."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _NOBODY: frozenset[str] = frozenset()
 class Step(Enum):
     """The steps of a reconciliation."""
 
-    #: Some tasks are still to be given back.
+    #: Some tasks are still to be revoked.
     REVOKE = auto()
-    #: All tasks of the target are there or can be given out.
+    #: The member has all tasks of the target, or can get them now.
     FINISH = auto()
     #: Some tasks of the target are still with another process.
     WAIT = auto()
@@ -100,7 +100,7 @@ def _moved(
 
 
 class _Plan:
-    """The tasks that a member keeps, gives back and gets, and whether it waits for others."""
+    """The tasks that a member keeps, revokes and gets, and a flag: true if it waits for others."""
 
     def __init__(
         self, member: StreamsMember, epoch: int, target: TaskSet, holders: Holders
@@ -130,7 +130,7 @@ class _Plan:
         )
 
     def _free(self, wanted: Tasks, is_free: Callable[[Task], bool]) -> Tasks:
-        """The tasks that can be given out."""
+        """The tasks that no other process has, so that the member can get them."""
         free = partitions_of(
             (each_id, [index for index in indexes if is_free((each_id, index))])
             for each_id, indexes in wanted.items()
@@ -139,11 +139,11 @@ class _Plan:
         return free
 
     def _active_is_free(self, task: Task) -> bool:
-        """No process has the task as an active one, and the member's own has no copy of it."""
+        """True if no process has the task as active, and the member's process has no copy of it."""
         return task not in self._holders.active and not self._has_copy(task)
 
     def _copy_is_free(self, task: Task) -> bool:
-        """The member's process has the task in no way."""
+        """True if the member's process has the task neither as active nor as a copy."""
         return self._holders.active.get(task) != self._process_id and not self._has_copy(task)
 
     def _has_copy(self, task: Task) -> bool:

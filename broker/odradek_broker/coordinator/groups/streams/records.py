@@ -32,7 +32,7 @@ from odradek_protocol.stored.streams_group import (
 def group_record(
     group_id: str, epoch: int, hashed: int, validated_epoch: int, settings: Mapping[str, str]
 ) -> Record:
-    """A record of the group epoch, and of what it belongs to."""
+    """A record of the group epoch, with the hashes and settings for which it was computed."""
     value = StreamsGroupMetadataValue(
         epoch=epoch,
         metadata_hash=hashed,
@@ -161,7 +161,7 @@ def _stored_target(tasks: Tasks) -> list[StoredTargetTasks]:
 
 
 def target_epoch_record(group_id: str, epoch: int, wall_ms: int) -> Record:
-    """A record of the group epoch that the target assignment belongs to, and of the time."""
+    """A record of the group epoch of the target assignment, and of its time."""
     value = StreamsGroupTargetAssignmentMetadataValue(
         assignment_epoch=epoch, assignment_timestamp=wall_ms
     )

@@ -1,4 +1,6 @@
-"""Sets of tasks of Kafka Streams, as members of streams groups have them and are to have them."""
+"""Sets of tasks of Kafka Streams: the present and the target assignments of members of streams
+groups.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ NO_TASK_SET = TaskSet()
 
 @dataclass(frozen=True, slots=True)
 class HeldTasks:
-    """Tasks that a member has or must give back. `epochs`: the group epoch in which the member got
+    """Tasks that a member has or must revoke. `epochs`: the group epoch in which the member got
     each active task."""
 
     tasks: TaskSet = NO_TASK_SET

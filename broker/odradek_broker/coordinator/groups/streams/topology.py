@@ -1,8 +1,8 @@
-"""The topology of a streams group, and what follows from it and the topics of the cluster (rules
-J-20 to J-25): the internal topics, the numbers of their partitions, and the tasks.
+"""The topology of a streams group, and its configuration for the topics of the cluster (rules J-20
+to J-25): the internal topics, the numbers of their partitions, and the tasks.
 
-Source topics are those that the users of the application make. Repartition topics are between two
-subtopologies: one writes them, the other reads them. Changelog topics keep the state of tasks.
+Source topics are created by the users of the application. Repartition topics are written by one
+subtopology and read by another. Changelog topics keep the state of tasks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from odradek_protocol.stored.streams_group import (
 
 
 class StreamsStatusCode(IntEnum):
-    """The codes of the states that answers to heartbeats tell members."""
+    """The codes of the statuses in answers to heartbeats."""
 
     STALE_TOPOLOGY = 0
     MISSING_SOURCE_TOPICS = 1
@@ -76,7 +76,7 @@ def topology_of(value: StreamsGroupTopologyValue) -> Topology:
 
 
 class TopicProblem(NamedTuple):
-    """The reason why the tasks of a topology cannot run on the topics that there are."""
+    """The reason why the tasks of a topology cannot run with the existing topics."""
 
     status: StreamsStatusCode
     detail: str
@@ -114,8 +114,8 @@ class ConfiguredSubtopology:
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredTopology:
-    """A topology with what follows from the topics. `subtopologies` are empty with a problem other
-    than missing internal topics, `missing` are those."""
+    """A topology, configured for the topics. `missing`: the missing internal topics; with any other
+    problem, `subtopologies` is empty."""
 
     epoch: int
     subtopologies: Mapping[str, ConfiguredSubtopology] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class ConfiguredTopology:
 
 
 class _Unusable(Exception):
-    """The topics do not fit the topology."""
+    """The error for topics that do not match the topology."""
 
     def __init__(self, status: StreamsStatusCode, detail: str) -> None:
         super().__init__(detail)
@@ -137,14 +137,14 @@ class _Unusable(Exception):
 
 
 def invalid_topology(message: str) -> Refusal:
-    """The refusal of a topology that no topics could fit (J-25)."""
+    """The refusal of a topology that no topics could satisfy (J-25)."""
     return Refusal(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
 
 
 def configure(topology: Topology, partition_count: Callable[[str], int]) -> ConfiguredTopology:
-    """The consequences of the topology and the topics; `partition_count` is 0 for a missing topic.
+    """Configure the topology for the topics; `partition_count` is 0 for a missing topic.
 
-    Refusal for a topology that no topics could fit.
+    Raises Refusal for a topology that no topics could satisfy.
     """
     copartitioned = [
         group for each in topology.subtopologies.values() for group in _copartition_groups(each)
@@ -258,8 +258,8 @@ class _Counts:
         for place, sink in enumerate(sinks):
             for source in writers[sink].repartition_source_topics:
                 readers.setdefault(source.name, []).append(place)
-        # Kafka goes through all sinks again and again. This is the same order, in which a sink is
-        # looked at again only when one of its inputs has become known.
+        # Kafka repeatedly goes through all sinks. The order here is the same, but a sink is
+        # examined again only after the number of partitions of one of its inputs became known.
         looks = [(1, place) for place in range(len(sinks))]
         while looks:
             turn, place = heappop(looks)
@@ -289,8 +289,8 @@ class _Counts:
     # --- Copartitioning ---
 
     def enforce_copartitioning(self, names: frozenset[str]) -> None:
-        """Give the repartition topics of a copartition group equally many partitions: as the other
-        topics have, which must agree."""
+        """Give the repartition topics of a copartition group as many partitions as its other topics
+        have, which must have equally many."""
         if not names:
             return
         counts = {name: self.of(name) for name in sorted(names)}
