@@ -19,14 +19,14 @@ def _header_believed(batch: Any, header: Any, config: Any, now_ms: int, budget: 
 
 BATCHES = (
     Mutant(
-        "a batch whose checksum nobody checks",
+        "the broker does not verify the checksums of batches",
         "damaged-batches",
         1,
         {(validation, "verify_crc"): _nothing},
         ("was never sent", "cannot be read", "and is nowhere"),
     ),
     Mutant(
-        "a batch whose header is believed",
+        "the broker trusts the header of a batch without checking the records",
         "damaged-batches",
         1,
         {(validation, "_check_records"): _header_believed},

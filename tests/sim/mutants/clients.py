@@ -39,27 +39,27 @@ _answered = Sender.answered
 
 CLIENTS = (
     Mutant(
-        "memory of the accumulator that no batch gives back",
+        "completed batches do not return their memory to the accumulator",
         "produce",
         1,
         {(Accumulator, "finished"): _memory_is_kept},
     ),
     Mutant(
-        "commits that stay in the consumer's queue",
+        "completed commits stay in the consumer's queue",
         "groups",
         1,
         {(CommitQueue, "end"): _commit_stays_in_the_queue},
         ("queues: ",),
     ),
     Mutant(
-        "a fetch that failed, and is waited for all the same",
+        "a failed fetch still counts as in flight",
         "groups",
         17,
         {(Fetcher, "on_failure"): _fetch_stays_in_flight},
         ("queues: ",),
     ),
     Mutant(
-        "the topic of an answer to Produce taken from the present metadata",
+        "the topics of a Produce answer are looked up in the current metadata",
         "admin-churn",
         25,
         {(Sender, "answered"): _topics_of_the_present_metadata},

@@ -48,32 +48,32 @@ def _not_begun_by_recovery(self: AbortedTransactions, segment: Segment) -> None:
 
 COMPACTION = (
     Mutant(
-        "the lost end of a rolled segment taken for what compaction removed",
+        "recovery takes the lost end of a rolled segment for records that compaction removed",
         "compaction",
         16,
         {(LogLoader, "_restore_end"): _restored_in_the_last_segment_only},
         ("readers were shown records", "though nothing was compacted"),
     ),
     Mutant(
-        "aborted records that replace committed ones",
+        "compaction lets an aborted record replace a committed one",
         "compaction",
         1,
         {(CleanedTransactions, "saw_data"): _never_aborted},
     ),
     Mutant(
-        "keys that are not told apart",
+        "compaction distinguishes keys by their first byte only",
         "compaction",
         1,
         {(offset_map, "_digests"): _first_bytes_of_keys},
     ),
     Mutant(
-        "what was compacted taken for what retention removed",
+        "segments that compaction replaced count as deleted by retention",
         "compaction",
         1,
         {(swap, "_RETIRED"): RETENTION_DELETED},
     ),
     Mutant(
-        "a cleaner that goes by transaction indexes which are missing",
+        "the cleaner takes missing transaction indexes for empty ones",
         "compaction",
         15,
         {

@@ -54,26 +54,26 @@ def _log_starts_of_all_directories(self: LogStartup) -> dict[TopicPartition, lis
 
 EVERYTHING = (
     Mutant(
-        "a log start that is left to the next topic of the name",
+        "a new topic inherits the log start of a deleted topic with the same name",
         "everything",
         5,
         {(LogDirectory, "forget_checkpoints"): _log_start_is_left},
     ),
     Mutant(
-        "a last stable offset that stays behind when the records of its transaction are deleted",
+        "the last stable offset stays below the log start when a transaction's records are deleted",
         "everything",
         2,
         {(log, "last_stable_offset"): _stable_up_to_the_transaction},
         ("watermarks: ",),
     ),
     Mutant(
-        "a transaction that waits for its marker in a deleted topic",
+        "a transaction waits forever for its marker in a deleted topic",
         "everything",
         13,
         {(MarkerProgress, "answered"): _every_topic_exists},
     ),
     Mutant(
-        "log starts of all data directories taken for those of each",
+        "a start applies the log starts of all data directories to each of them",
         "everything",
         9,
         {(LogStartup, "_find_all"): _log_starts_of_all_directories},

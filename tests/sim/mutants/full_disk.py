@@ -56,34 +56,34 @@ def _removed_index_is_whole(
 
 FULL_DISK = (
     Mutant(
-        "a write to the commit journal that found no room, taken for a good one",
+        "a write to the commit journal that fails on a full disk counts as successful",
         "full-disk",
         153,
         {(LogDurability, "finish_journaled"): _refused_write_is_a_write},
         ("readers were shown records", "was acknowledged", "after a replay of the logs"),
     ),
     Mutant(
-        "a torn write that is not cut off",
+        "a torn write is not cut off",
         "full-disk",
         6,
         {(Segment, "cut_torn"): _left_torn},
     ),
     Mutant(
-        "a swap that finds no room, and is taken for a committed one",
+        "a swap of compacted segments that fails on a full disk counts as committed",
         "full-disk",
         1_621,
         {(SegmentSwap, "commit"): _committed_without_room},
         ("was acknowledged", "readers were shown records", "CorruptMessage", "after a replay"),
     ),
     Mutant(
-        "a committed swap that finds no room, and takes the partition offline",
+        "a full disk after a committed swap of segments takes the partition offline",
         "full-disk",
         6,
         {(LogTrimming, "_step"): _offline_without_room},
         ("is offline: swapping", "is offline: retiring"),
     ),
     Mutant(
-        "a transaction index that took no entry, and is not rebuilt",
+        "a transaction index that could not store an entry is not rebuilt",
         "full-disk",
         67,
         {(AbortedTransactions, "append"): _removed_index_is_whole},

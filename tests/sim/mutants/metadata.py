@@ -44,26 +44,26 @@ def _recorded_by_partition(
 
 METADATA = (
     Mutant(
-        "a topic that is created again finds the old records",
+        "a topic that is created again has the records of the deleted one",
         "admin-churn",
         2,
         {(LogManager, "_schedule_removal"): _nothing},
     ),
     Mutant(
-        "producer ids that are handed out again after a crash",
+        "producer ids are assigned a second time after a crash",
         "produce",
         3,
         {(ClusterMetadata, "producer_id_block"): _unrecorded},
     ),
     Mutant(
-        "a change of metadata acknowledged before it is durable",
+        "a change of metadata is acknowledged before it is durable",
         "admin-churn",
         9,
         {(MetadataLog, "commit"): committed_at_once},
         ("admin-churn: ",),
     ),
     Mutant(
-        "a metadata record that no start can replay, written unchecked",
+        "a metadata record that no start can replay is written without a check",
         "mirror",
         1,
         {

@@ -51,28 +51,28 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 MIRROR = (
     Mutant(
-        "a mirror whose batches are taken at any end",
+        "a mirror topic accepts batches whatever its log end offset is",
         "mirror",
         1,
         {(MirrorAppends, "_take"): _take_at_any_end},
         ("mirror",),
     ),
     Mutant(
-        "a mirror whose batches may have been fetched anywhere",
+        "a mirror topic accepts batches fetched from any offset of the source",
         "mirror",
         1,
         {(appends, "_check_fetch_offset"): _nothing},
         ("is not the source's", "acknowledged batches are lost"),
     ),
     Mutant(
-        "a mirror that does not raise the leader epoch",
+        "a mirror topic's leader epoch does not rise with that of its records",
         "mirror",
         1,
         {(MirrorAppends, "_to_record"): _raise_no_epoch},
         ("metadata has leader epoch",),
     ),
     Mutant(
-        "a promotion that leaves transactions open",
+        "a promotion leaves transactions open",
         "mirror",
         1,
         {
@@ -82,14 +82,14 @@ MIRROR = (
         ("open transactions", "committed records end"),
     ),
     Mutant(
-        "a promotion that keeps the producers of the source",
+        "a promotion keeps the producer states of the source",
         "mirror",
         1,
         {(MirrorPromotions, "_forget_producers"): _forget_nothing},
         ("producers of the source are known",),
     ),
     Mutant(
-        "a log start that does not follow the source",
+        "the log start of a mirror topic does not follow the source",
         "mirror",
         3,
         {(MirrorAppends, "_move_log_starts"): _nothing},

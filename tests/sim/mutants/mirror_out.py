@@ -37,21 +37,21 @@ _begin = ExactlyOnceCopier._begin
 
 MIRROR_OUT = (
     Mutant(
-        "the positions of a mirror are written outside of its transaction",
+        "a mirror writes its positions outside of its transaction",
         "mirror-out",
         1,
         {(TransactionalWriter, "write_map"): _written_outside},
         ("mirrored",),
     ),
     Mutant(
-        "a run of a mirror's map goes on over a marker of the target",
+        "a run in a mirror's offset map continues across a transaction marker of the target",
         "mirror-out",
         1,
         {(run_map, "_follows"): _follows_in_the_source},
         ("mirrored",),
     ),
     Mutant(
-        "a failed start of a mirror taken for another instance",
+        "a mirror takes its own failed start for another instance",
         "mirror-out",
         10,
         {(ExactlyOnceCopier, "_begin"): _begin_as_the_last_name},

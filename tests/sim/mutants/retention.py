@@ -25,19 +25,19 @@ def _no_snapshot(
 
 RETENTION = (
     Mutant(
-        "a log start that a crash takes back",
+        "a crash resets the log start, which is not written to disk",
         "retention",
         11,
         {(LogDirectory, "write_log_starts"): _nothing},
     ),
     Mutant(
-        "a log start that stays behind when segments go",
+        "the log start does not move when segments are deleted",
         "retention",
         1,
         {(LogTrimming, "_move_log_start"): _nothing},
     ),
     Mutant(
-        "duplicates that are known only until the next start",
+        "a restart forgets the producer states that detect duplicates",
         "produce",
         1,
         {(Producers, "_load_snapshot"): _no_snapshot},

@@ -42,26 +42,26 @@ def _commit_id_alone(commit_id: str, topic: str | None) -> str:
 
 SPARK_SINK = (
     Mutant(
-        "a write that is known by its commitId alone",
+        "a write is identified by its commitId alone, without the topic",
         "spark-sink",
         4,
         {(identity, "commit_query"): _commit_id_alone},
         ("is nowhere, and nobody was told",),
     ),
     Mutant(
-        "a refused EndTxn taken for a transaction that is ended",
+        "a refused EndTxn counts as the end of the transaction",
         "spark-sink",
         17,
         {(Brokers, "_end"): _refused_is_ended},
     ),
     Mutant(
-        "the last record of the decision log taken for the one that counts",
+        "the last record of the decision log counts, even if it is not valid",
         "spark-sink",
         37,
         {(ledger, "newest"): _last_decision},
     ),
     Mutant(
-        "a failed batch that is aborted before its run has resigned",
+        "a failed batch is aborted before the decision log says that its run has given up",
         "spark-sink",
         28,
         {(protocol, "abort"): _abort_without_resigning},

@@ -98,7 +98,7 @@ def _opened_without_the_id_of_the_metadata(
 
 STORAGE = (
     Mutant(
-        "a topic id that a start finds in the page cache, and neither syncs nor knows afterwards",
+        "a start neither syncs a topic id from the page cache nor takes the id from the metadata",
         "spark-sink",
         131,
         {
@@ -108,65 +108,65 @@ STORAGE = (
         ("readers were shown records",),
     ),
     Mutant(
-        "a start that could not sync what it found, and says that it is on disk",
+        "a start whose sync fails still counts the records that it found as synced",
         "compaction",
         6,
         {(LogDurability, "recovery_failed"): _recovery_failed_is_recovered},
         ("CorruptMessage", "comes behind write"),
     ),
     Mutant(
-        "a hole in a young compacted log that is taken for the work of compaction",
+        "recovery takes a hole in a new compacted log for records that compaction removed",
         "compaction",
         32,
         {(LogDirectory, "begin_recovery_points"): _nothing},
         ("comes behind write",),
     ),
     Mutant(
-        "a start with page-cache that leaves unsynced what fsync had acknowledged",
+        "a start with page-cache does not sync records that fsync had acknowledged",
         "everything",
         13,
         {(PartitionLog, "load"): _loaded_unsynced},
         ("readers were shown records",),
     ),
     Mutant(
-        "a write to the commit journal that does nothing",
+        "writes to the commit journal do nothing",
         "produce",
         5,
         {(CommitJournal, "write"): _nothing},
     ),
     Mutant(
-        "a start that puts nothing back from the commit journal",
+        "a start restores no records from the commit journal",
         "produce",
         5,
         {(JournalReplay, "behind"): _no_journal_bytes},
     ),
     Mutant(
-        "a start that puts back what is not missing",
+        "a start restores records from the commit journal that the log already has",
         "produce",
         5,
         {(JournalReplay, "behind"): _all_journal_bytes},
     ),
     Mutant(
-        "parts of the commit journal used again before the files are synced",
+        "parts of the commit journal are reused before the log files are synced",
         "produce",
         5,
         {(CommitJournal, "_next_part"): _next_part_without_a_sync},
     ),
-    Mutant("an fsync that does nothing", "produce", 5, {(FlushTicket, "sync"): _nothing}),
+    Mutant("fsync of a log does nothing", "produce", 5, {(FlushTicket, "sync"): _nothing}),
     Mutant(
-        "an acknowledgement before the write is durable",
+        "the broker acknowledges a write before it is durable",
         "produce",
         8,
         {(Partition, "durable"): lambda self, last_offset: True},
     ),
     Mutant(
-        "sequences and duplicates that nobody checks",
+        "the broker checks neither sequence numbers nor duplicates",
         "produce",
         2,
         {(ProducerStateManager, "check"): _never_a_duplicate},
     ),
     Mutant(
-        "a failed fsync taken for a good one",
+        "the broker takes a failed fsync for a successful one",
         "transactional-copy",
         108,
         {
@@ -175,7 +175,7 @@ STORAGE = (
         },
     ),
     Mutant(
-        "partitions of a directory that is missing are made anew, empty",
+        "the partitions of a missing data directory are created again, empty",
         "two-directories",
         104,
         {(LogDirectories, "missing"): property(lambda self: None)},

@@ -25,28 +25,28 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 STREAMS = (
     Mutant(
-        "an active task given out while another process has it",
+        "an active task is assigned while another process still has it",
         "streams-groups",
         1,
         {(_Plan, "_active_is_free"): _always},
         ("tasks: ", "assignment: "),
     ),
     Mutant(
-        "a standby task given to the process that has the active one",
+        "a standby task is assigned to the process that has the active task",
         "streams-groups",
         19,
         {(_Plan, "_copy_is_free"): _always},
         ("tasks: ", "assignment: "),
     ),
     Mutant(
-        "tasks taken for given back before the member says so",
+        "tasks count as revoked before the member confirms it",
         "streams-groups",
         6,
         {(TaskSet, "intersects"): _never},
         ("tasks: ",),
     ),
     Mutant(
-        "sessions of streams members forgotten by a restart",
+        "a restart forgets the sessions of streams members",
         "streams-groups",
         1,
         {(MemberDeadlines, "restored"): _nothing},

@@ -122,43 +122,43 @@ def _prepare_in_the_same_epoch(held: Transaction, call: EndCall, *rest: Any) -> 
 
 TRANSACTIONS = (
     Mutant(
-        "readers of committed records that go up to the high watermark",
+        "read_committed consumers read up to the high watermark",
         "jepsen",
         1,
         {(PartitionLog, "last_stable_offset"): property(lambda self: self.high_watermark)},
     ),
     Mutant(
-        "open transactions that hold no last stable offset back",
+        "open transactions do not hold back the last stable offset",
         "transactional-copy",
         1,
         {(ProducerStateManager, "first_unstable_offset"): property(lambda self: None)},
     ),
     Mutant(
-        "aborted transactions that fetches do not name",
+        "Fetch answers do not list aborted transactions",
         "transactional-copy",
         1,
         {(PartitionLog, "aborted_transactions"): lambda self, start, end: []},
     ),
     Mutant(
-        "markers forgotten by a restart",
+        "a restart forgets transaction markers that are still to be written",
         "transactional-copy",
         6,
         {(TransactionShard, "loaded"): _loaded_without_resuming},
     ),
     Mutant(
-        "markers that one partition never gets",
+        "partition 1 of a topic never gets its transaction markers",
         "transactional-copy",
         1,
         {(MarkerWriter, "_write_to"): _write_except_to_partition_1},
     ),
     Mutant(
-        "an EndTxn that is not fenced",
+        "an EndTxn request of an older producer epoch is not fenced",
         "transactional-copy",
         30,
         {(shard, "decide_end"): _end_in_any_epoch},
     ),
     Mutant(
-        "an EndTxn that is judged before what is under way",
+        "an EndTxn request is fenced because the end of a transaction is still in progress",
         "lone-producers",
         1,
         {
@@ -172,7 +172,7 @@ TRANSACTIONS = (
         ("fencing: ",),
     ),
     Mutant(
-        "a batch of a former epoch that nobody refuses",
+        "a batch of an older producer epoch is not refused",
         "transactional-copy-v1",
         1,
         {
@@ -183,31 +183,31 @@ TRANSACTIONS = (
         ("transactional-copy-v1: ",),
     ),
     Mutant(
-        "an AddOffsetsToTxn that adds nothing",
+        "AddOffsetsToTxn adds nothing to the transaction",
         "transactional-copy-v1",
         1,
         {(add_offsets_to_txn, "AddCall"): _add_nothing},
     ),
     Mutant(
-        "offsets that count before their transaction is committed",
+        "offsets take effect before their transaction is committed",
         "transactional-copy",
         1,
         {(GroupShard, "replay_pending"): _replay_pending_as_committed},
     ),
     Mutant(
-        "offsets that no commit takes",
+        "committing a transaction drops its offsets",
         "transactional-copy-v1",
         1,
         {(OffsetStore, "end_transaction"): _drop_offsets},
     ),
     Mutant(
-        "a prepared transaction that times out",
+        "a prepared transaction times out",
         "prepared",
         2,
         {(TransactionShard, "_timed_out"): _time_out_at_once},
     ),
     Mutant(
-        "a last stable offset that is one too far",
+        "the last stable offset is too high by one",
         "transactional-copy",
         1,
         {
@@ -218,7 +218,7 @@ TRANSACTIONS = (
         ("not committed", "nobody has committed"),
     ),
     Mutant(
-        "an EndTxn of version 2 that raises no epoch",
+        "EndTxn of transaction version 2 does not raise the producer epoch",
         "lone-producers",
         1,
         {
