@@ -25,12 +25,12 @@ def cleaner_families(node: Node) -> Families:
     statistics = node.cleaner.statistics
     partitions = Gauge(
         "kafka_log_logcleanermanager_uncleanable_partitions_count",
-        "Partitions that are not compacted any more, because their batches are damaged.",
+        "Partitions that are no longer compacted, because batches of them are damaged.",
         labels=["logDirectory"],
     )
     size = Gauge(
         "kafka_log_logcleanermanager_uncleanable_bytes",
-        "Bytes of those partitions.",
+        "Bytes of the partitions that are no longer compacted.",
         labels=["logDirectory"],
     )
     for directory in node.logs.directories:
@@ -40,45 +40,45 @@ def cleaner_families(node: Node) -> Families:
     yield from (partitions, size)
     yield Gauge(
         "kafka_log_logcleanermanager_max_dirty_percent",
-        "Part of the dirtiest compacted log that is new, at the last look.",
+        "Percentage of bytes not compacted yet, in the log with most of them, at the last check.",
         value=int(100 * statistics.dirtiest),
     )
     yield Gauge(
         "kafka_log_logcleanermanager_time_since_last_run_ms",
-        "Time since the cleaner looked for logs to clean.",
+        "Time since the cleaner last checked which logs to compact.",
         value=node.clock.monotonic_ms() - statistics.looked_at_ms,
     )
     yield Gauge(
         "odradek_compaction_dirty_bytes",
-        "Bytes of compacted logs that are to be cleaned, at the last look.",
+        "Bytes of compacted logs that are not compacted yet, at the last check.",
         value=statistics.dirty_bytes,
     )
-    yield Counter("odradek_compactions", "Logs that were cleaned.", value=statistics.cleanings)
+    yield Counter("odradek_compactions", "Compactions of logs.", value=statistics.cleanings)
     yield Counter(
         "odradek_compaction_failures",
-        "Cleanings that failed, and logs that are not cleaned any more.",
+        "Compactions that failed, and logs that are no longer compacted.",
         value=statistics.failures,
     )
     for name, text, value in (
         (
             "max_buffer_utilization_percent",
-            "How full the table of keys was in the last cleaning.",
+            "Percentage of the table of keys that the last compaction used.",
             int(100 * statistics.map_used),
         ),
         (
             "cleaner_recopy_percent",
-            "Part of the bytes that the last cleaning kept.",
+            "Percentage of bytes that the last compaction kept.",
             int(100 * statistics.kept),
         ),
-        ("max_clean_time_secs", "How long the last cleaning took.", statistics.took_ms // 1000),
+        ("max_clean_time_secs", "Duration of the last compaction.", statistics.took_ms // 1000),
         (
             "max_compaction_delay_secs",
-            "For how long records have been dirty beyond max.compaction.lag.ms.",
+            "Time by which the compaction of records is late, after max.compaction.lag.ms.",
             statistics.delay_ms // 1000,
         ),
         (
             "deadthreadcount",
-            "How often the cleaner's process has died. It is started again.",
+            "Number of times that the cleaner's process has died and was started again.",
             statistics.deaths,
         ),
     ):
@@ -113,7 +113,7 @@ def _machine_families(metrics: BrokerMetrics) -> Families:
     """The build, and the times of the event loop and of the disk."""
     build = Gauge(
         "odradek_build_info",
-        "1, with the versions of the broker and of Python.",
+        "Always 1; the labels have the versions of the broker and of Python.",
         labels=["version", "python", "implementation", "record_codec"],
     )
     build.add_metric([broker_version(), _PYTHON, sys.implementation.name, native.describe()], 1)
@@ -127,7 +127,7 @@ def _machine_families(metrics: BrokerMetrics) -> Families:
         ),
         (
             "odradek_event_loop_delay_seconds",
-            "By how much the event loop was late, measured ten times a second.",
+            "Delay of the event loop, measured ten times a second.",
             metrics.loop_delays,
         ),
     ):
@@ -139,7 +139,7 @@ def _machine_families(metrics: BrokerMetrics) -> Families:
 def _certificate_family(metrics: BrokerMetrics, now_ms: int) -> Gauge:
     left = Gauge(
         "odradek_certificate_expiry_seconds",
-        "The time until the end of a listener's certificate.",
+        "Time until the certificate of a listener expires.",
         labels=["listener"],
     )
     for listener, end_s in sorted(metrics.certificate_ends_s.items()):
@@ -158,7 +158,7 @@ def _broker_families(metrics: BrokerMetrics) -> Families:
     yield errors
     times = HistogramFamily(
         "odradek_request_duration_seconds",
-        "From the last byte of a request to its answer, waits included.",
+        "Time from the last byte of a request to its answer, including waits.",
         labels=["api"],
     )
     for api, histogram in sorted(metrics.times.items()):
@@ -169,27 +169,27 @@ def _broker_families(metrics: BrokerMetrics) -> Families:
         ("odradek_received_bytes", "Bytes read from connections.", metrics.received_total),
         ("odradek_sent_bytes", "Bytes written to connections.", metrics.sent_total),
         ("odradek_appended_bytes", "Bytes of batches appended to logs.", metrics.appended_total),
-        ("odradek_fetched_bytes", "Bytes of batches handed out.", metrics.fetched_total),
+        ("odradek_fetched_bytes", "Bytes of batches in Fetch responses.", metrics.fetched_total),
         (
             "odradek_sessions_expired",
-            "Connections closed because their session was over.",
+            "Connections closed because their SASL session had expired.",
             metrics.sessions_expired_total,
         ),
         (
             "odradek_connections_refused",
-            "Connections closed because of what came over them.",
+            "Connections closed because of invalid or excessive data.",
             metrics.connections_refused_total,
         ),
     ):
         yield Counter(name, text, value=value)
     throttled = Counter(
         "odradek_throttled_requests",
-        "Requests whose client had to wait because of a quota.",
+        "Requests that were throttled because of a quota.",
         labels=["quota"],
     )
     throttle_time = Counter(
         "odradek_throttle_time_seconds",
-        "How long clients were told to wait because of a quota.",
+        "Time that requests were throttled because of a quota.",
         labels=["quota"],
     )
     for quota, count in sorted(metrics.throttled_requests.items()):
@@ -198,7 +198,7 @@ def _broker_families(metrics: BrokerMetrics) -> Families:
     yield from (throttled, throttle_time)
     authentications = Counter(
         "odradek_authentications",
-        "Authentications by SASL, and repeated ones.",
+        "Authentications by SASL, including re-authentications.",
         labels=["listener", "mechanism", "kind", "result"],
     )
     for (listener, mechanism, again, failed), count in sorted(metrics.authentications.items()):

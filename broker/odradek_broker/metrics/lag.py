@@ -235,8 +235,8 @@ def lag_families(node: Node, times: UnreadTimes) -> Families:
     yield maximum
     yield Counter(
         "odradek_consumergroup_lag_seconds_left_out",
-        "Samples of the lag in seconds that were left out: too much work for one scrape, or records"
-        " without a timestamp.",
+        "Samples of the lag in seconds that are missing, because one scrape would take too long or"
+        " records have no timestamp.",
         value=times.left_out,
     )
 
@@ -246,7 +246,7 @@ def verdict_families(node: Node) -> Families:
     grows with every rebalance."""
     status = Gauge(
         "kafka_consumergroup_status",
-        "1 for the verdict about a consumer group: OK, WARNING, STALLED or STOPPED.",
+        "1 for the status of a consumer group: OK, WARNING, STALLED or STOPPED.",
         labels=["consumergroup", "status"],
     )
     generation = Gauge(
@@ -266,6 +266,6 @@ def verdict_families(node: Node) -> Families:
     yield from (status, generation)
     yield Gauge(
         "odradek_consumergroup_unwatched_partitions",
-        "Partitions in which groups are behind and that are too many to be watched for a verdict.",
+        "Partitions with lag that are not watched for the status, because there are too many.",
         value=node.verdicts.unwatched,
     )

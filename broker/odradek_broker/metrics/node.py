@@ -35,7 +35,7 @@ def node_families(node: Node) -> Families:
     disks = [directory.disk for directory in node.logs.directories]
     yield Gauge(
         "odradek_disk_writable",
-        "0 while the data directory takes no writes, as on a full disk.",
+        "1 if the data directories can be written, 0 if not, for example on a full disk.",
         value=float(not any(disk.problem for disk in disks)),
     )
     yield Counter(
@@ -64,12 +64,12 @@ def _directory_families(node: Node) -> Families:
     directories = node.logs.directories
     yield Gauge(
         "kafka_log_logmanager_offlinelogdirectorycount",
-        "Data directories that have failed.",
+        "Number of data directories that have failed.",
         value=sum(bool(directory.failure) for directory in directories),
     )
     failed = Gauge(
         "kafka_log_logmanager_logdirectoryoffline",
-        "1 if the data directory has failed: its partitions are offline until a start can use it.",
+        "1 if the data directory has failed; its partitions are offline until a start can use it.",
         labels=["logDirectory"],
     )
     for directory in directories:
@@ -82,7 +82,7 @@ def _directory_families(node: Node) -> Families:
     )
     size = Gauge(
         "odradek_log_directory_total_bytes",
-        "Bytes of the file system of a data directory.",
+        "Size of the file system of a data directory.",
         labels=["logDirectory"],
     )
     for directory in directories:
@@ -96,7 +96,7 @@ def _directory_families(node: Node) -> Families:
 def _journal_families(node: Node) -> Families:
     used = Gauge(
         "odradek_journal_used_bytes",
-        "Bytes of the commit journal whose logs are not synced yet.",
+        "Bytes of the commit journal that are not yet synced to the logs.",
         labels=["logDirectory"],
     )
     size = Gauge(
@@ -106,7 +106,7 @@ def _journal_families(node: Node) -> Families:
     )
     crowded_out = Counter(
         "odradek_journal_crowded_out",
-        "Appends that found no room in the commit journal, and were synced with their files.",
+        "Appends that synced the log files instead, because the commit journal was full.",
         labels=["logDirectory"],
     )
     for directory in node.logs.directories:
@@ -120,8 +120,8 @@ def _journal_families(node: Node) -> Families:
 def _quota_families(node: Node) -> Families:
     used = Gauge(
         "odradek_quota_rate",
-        "Bytes, or percent of the time, per second that clients with a quota use; an empty user or"
-        " client_id sums up.",
+        "Bytes, or percent of the time, per second that clients with a quota use; with an empty user"
+        " or client_id, the sum of several clients.",
         labels=["quota", "user", "client_id"],
     )
     for manager in node.quotas.in_use():
@@ -130,7 +130,7 @@ def _quota_families(node: Node) -> Families:
     yield used
     throttled = Gauge(
         "odradek_throttled_clients",
-        "Clients, or sums of clients, that are above their quota.",
+        "Clients, or sums of clients with a common quota, that exceed their quota.",
         labels=["quota"],
     )
     for manager in node.quotas.in_use():
@@ -162,11 +162,11 @@ def _partition_families(node: Node) -> Families:
     )
     unstable = Gauge(
         "odradek_partition_unstable_records",
-        "Records behind the last stable offset: how far read_committed lags.",
+        "Records after the last stable offset, which read_committed consumers cannot read yet.",
         labels=_PARTITION,
     )
     offline = Gauge(
-        "odradek_partition_offline", "1 if a disk error took the partition away.", labels=_PARTITION
+        "odradek_partition_offline", "1 if the partition is offline.", labels=_PARTITION
     )
     shows_internal = node.metadata.config.metrics_internal_topics_enable
     for topic in list(node.metadata.topics.values()):
@@ -202,17 +202,17 @@ def _mirror_families(node: Node) -> Families:
     """The lag of each mirror topic, as its mirror has reported it since the start of the broker."""
     lag = Gauge(
         "odradek_mirror_lag_records",
-        "Offsets that a mirror topic is behind the high watermarks of its source.",
+        "Number of offsets by which a mirror topic is behind the high watermarks of its source.",
         labels=["topic"],
     )
     told = Gauge(
         "odradek_mirror_told_seconds",
-        "Time since the mirror told the high watermark; of the partition with the longest.",
+        "Time since the last report of the mirror, of the partition with the oldest report.",
         labels=["topic"],
     )
     untold = Gauge(
         "odradek_mirror_untold_partitions",
-        "Partitions of a mirror topic of which the broker has heard nothing since its start.",
+        "Partitions of a mirror topic for which no mirror has sent a report since the broker started.",
         labels=["topic"],
     )
     now_ms = node.clock.wall_ms()
@@ -301,12 +301,12 @@ def _transaction_families(node: Node) -> Families:
     )
     age = Gauge(
         "odradek_transaction_open_seconds",
-        "How long a transaction has been open; timeout none: it is prepared (KIP-939).",
+        "Time that a transaction has been open; timeout is none if it is prepared (KIP-939).",
         labels=["transactional_id", "state", "timeout"],
     )
     overdue = Gauge(
         "odradek_transaction_overdue_seconds",
-        "For how long a transaction has been open beyond its timeout; 0 before that.",
+        "Time that a transaction has been open after its timeout; 0 before the timeout.",
         labels=["transactional_id", "state"],
     )
     now_ms = node.clock.wall_ms()

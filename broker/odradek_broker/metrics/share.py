@@ -92,22 +92,22 @@ def _in_flight_families(node: Node) -> Families:
     """The share partitions in memory, with their records in flight."""
     messages = Gauge(
         "kafka_server_sharepartitionmetrics_inflightmessagecount",
-        "Offsets from the start offset to the last one that was acquired.",
+        "Number of offsets from the start offset to the last acquired one.",
         labels=_KAFKA,
     )
     batches = Gauge(
         "kafka_server_sharepartitionmetrics_inflightbatchcount",
-        "Batches in which those records are kept.",
+        "Number of batches of records in flight.",
         labels=_KAFKA,
     )
     sizes = Summary(
         "kafka_server_sharepartitionmetrics_inflightbatchmessagecount",
-        "Records of the batches when they were acquired first.",
+        "Number of records in a batch when it was first acquired.",
         labels=_KAFKA,
     )
     states = Gauge(
         "odradek_sharegroup_records_in_flight",
-        "Records in flight by their state.",
+        "Records in flight, by state.",
         labels=[*_EXPORTER, "state"],
     )
     for led in list(node.share_partitions.loaded()):
@@ -140,7 +140,7 @@ def _counted_families(node: Node) -> Families:
     yield acknowledged
     loads = Summary(
         "kafka_server_sharegroupmetrics_partitionloadtimems",
-        "How long the states of share partitions took to load.",
+        "Time that loading the state of a share partition took.",
         count_value=statistics.loads,
         sum_value=statistics.load_time_ms,
     )
@@ -152,22 +152,22 @@ def _counted_families(node: Node) -> Families:
     )
     archived = Counter(
         "odradek_sharegroup_archived_records",
-        "Records that were archived, by the reason.",
+        "Records that were archived, by reason.",
         labels=[*_EXPORTER, "reason"],
     )
     empty = Counter(
         "odradek_sharegroup_empty_fetches",
-        "Fetches that brought nothing although the partition has records, by the reason.",
+        "Fetches that returned no records although the partition has some, by reason.",
         labels=[*_EXPORTER, "reason"],
     )
     letters = Counter(
         "odradek_sharegroup_dead_letters",
-        "Records that were given up and have a dead letter.",
+        "Records that a share group gave up and that have a dead letter.",
         labels=_EXPORTER,
     )
     missing = Counter(
         "odradek_sharegroup_missing_dead_letters",
-        "Records that were given up and should have a dead letter, but could not get one.",
+        "Records that a share group gave up and whose dead letter could not be written.",
         labels=_EXPORTER,
     )
     groups = yield from _share_groups(node)
@@ -188,12 +188,12 @@ def _fetch_families(node: Node) -> Families:
     fetch waited for them."""
     used = Summary(
         "kafka_server_sharegroupmetrics_requesttopicpartitionsfetchratio",
-        "Percentage of a fetch's partitions from which records could be acquired.",
+        "Percentage of the partitions of a fetch from which records could be acquired.",
         labels=["group"],
     )
     waited = Summary(
         "kafka_server_sharegroupmetrics_topicpartitionsacquiretimems",
-        "How long fetches waited for partitions from which records can be acquired.",
+        "Time that a fetch waited for partitions from which records can be acquired.",
         labels=["group"],
     )
     existing = yield from _share_groups(node)
@@ -227,12 +227,15 @@ def _request_families(node: Node) -> Families:
     def counter(name: str, text: str) -> Counter:
         return Counter(f"kafka_server_brokertopicmetrics_{name}requests", text, labels=["topic"])
 
-    fetches = counter("totalsharefetch", "ShareFetch requests with a topic.")
-    failed_fetches = counter("failedsharefetch", "Those of them with an error for the topic.")
+    fetches = counter("totalsharefetch", "ShareFetch requests for a topic.")
+    failed_fetches = counter("failedsharefetch", "ShareFetch requests with an error for a topic.")
     acknowledgements = counter(
         "totalshareacknowledgement", "Requests that acknowledge records of a topic."
     )
-    failed = counter("failedshareacknowledgement", "Those of them with an error for the topic.")
+    failed = counter(
+        "failedshareacknowledgement",
+        "Requests that acknowledge records of a topic and got an error for it.",
+    )
     for topic, counted in list(node.share_partitions.statistics.topics.items()):
         yield PAUSE
         if topic not in node.metadata.topics:
@@ -259,7 +262,7 @@ def _coordinator_families(node: Node) -> Families:
     )
     pruned = Gauge(
         "kafka_server_share_coordinator_metrics_last_pruned_offset",
-        "Offset below which the records of the share-group state topic were deleted last.",
+        "Offset below which records of the topic __share_group_state have been deleted.",
         labels=["topic", "partition"],
     )
     for index, offset in sorted(coordinator.pruned.items()):

@@ -43,11 +43,15 @@ def telemetry_families(node: Node) -> Families:
 def _own_families(node: Node) -> Iterator[Family]:
     telemetry, config = node.telemetry, node.metadata.config
     for name, text, value in (
-        ("odradek_client_telemetry_clients", "Clients that have series.", len(telemetry.series)),
-        ("odradek_client_telemetry_series", "Series of clients.", telemetry.series.series),
+        (
+            "odradek_client_telemetry_clients",
+            "Clients whose metrics are stored.",
+            len(telemetry.series),
+        ),
+        ("odradek_client_telemetry_series", "Stored series of clients.", telemetry.series.series),
         (
             "odradek_client_telemetry_series_limit",
-            "The most series of clients (telemetry.max.series).",
+            "Limit of the stored series of clients (telemetry.max.series).",
             config.telemetry_max_series,
         ),
         (
@@ -59,7 +63,7 @@ def _own_families(node: Node) -> Iterator[Family]:
         yield Gauge(name, text, value=value)
     left_out = Counter(
         "odradek_client_telemetry_left_out",
-        "Pushed data points that were not kept, by the limit: that of a client"
+        "Pushed data points that were dropped, by the limit that was reached: of a client"
         " (telemetry.max.series.per.client), of the broker (telemetry.max.series) or of characters.",
         labels=["limit"],
     )
@@ -67,11 +71,11 @@ def _own_families(node: Node) -> Iterator[Family]:
         left_out.add_metric([limit], getattr(telemetry.series.left_out, limit))
     yield left_out
     for name, text, value in (
-        ("plugin_export", "Pushes whose metrics were taken.", telemetry.taken),
+        ("plugin_export", "Pushes whose metrics were accepted.", telemetry.taken),
         ("plugin_error", "Pushes that could not be read.", telemetry.unreadable),
         (
             "throttle",
-            "Requests of clients that came before their push interval had passed.",
+            "Requests that clients sent before their push interval had passed.",
             telemetry.instances.counts.throttled,
         ),
         (
