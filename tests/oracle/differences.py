@@ -33,16 +33,26 @@ class Difference:
 
 _ONCE = (
     "A name that is repeated in one request to describe groups, transactions, configs or "
-    "producers, or to fetch offsets, is answered once; Kafka answers it each time, so that a small "
-    "request can have an answer of gigabytes."
+    "producers, or to fetch offsets, is in the answer once; in Kafka's answer it is as often as in the "
+    "request, so that a small request can have an answer of gigabytes."
+)
+_STATIC = (
+    "If the last member with the consumer protocol is static and changes back to the classic "
+    "protocol, it has to join again (REBALANCE_IN_PROGRESS), so that the classic group has a leader "
+    "that watches its topics. In Kafka it is a member at once, and partitions that are added later "
+    "are assigned only at the next rebalance."
+)
+_CREATED = (
+    "A topic that a Metadata request creates is in the answer to that request; Kafka answers "
+    "UNKNOWN_TOPIC_OR_PARTITION until it has created the topic."
 )
 
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "alter-client-metrics-to-a-java-pattern",
         ("*",),
-        "The patterns of subscriptions to client metrics are in RE2's syntax, which has no back "
-        "references and no look-around; Kafka's are Java's.",
+        "The patterns in subscriptions to client metrics have RE2's syntax, which has no back "
+        "references and no look-around; in Kafka they have Java's syntax.",
     ),
     Difference(
         "repeated-names",
@@ -61,18 +71,12 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "classic-comes-back-for-the-only-static-member",
         ("*",),
-        "The last member with the consumer protocol, if it is static and goes back to the classic "
-        "protocol, has to join again (REBALANCE_IN_PROGRESS), so that the classic group has a "
-        "leader that watches its topics. In Kafka it is a member at once, and added partitions are "
-        "assigned only at the next rebalance.",
+        _STATIC,
     ),
     Difference(
         "classic-comes-back-for-the-last-consumer-member",
         ("*",),
-        "The last member with the consumer protocol, if it is static and goes back to the classic "
-        "protocol, has to join again (REBALANCE_IN_PROGRESS), so that the classic group has a "
-        "leader that watches its topics. In Kafka it is a member at once, and added partitions are "
-        "assigned only at the next rebalance.",
+        _STATIC,
     ),
     Difference(
         "consumer-replaces-a-static-classic-member",
@@ -83,14 +87,12 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "metadata-creates-at-once",
         ("*",),
-        "A topic that a Metadata request creates is in the answer to that request; Kafka answers "
-        "UNKNOWN_TOPIC_OR_PARTITION until it has created the topic.",
+        _CREATED,
     ),
     Difference(
         "create-topics-pipelined-behind-automatic-creation",
         ("0.answer.topics.0.*",),
-        "A topic that a Metadata request creates is in the answer to that request; Kafka answers "
-        "UNKNOWN_TOPIC_OR_PARTITION until it has created the topic.",
+        _CREATED,
     ),
     Difference(
         "client-quota-values",
@@ -100,44 +102,44 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "metadata-without-name-and-id",
         ("*error_code", "*.name"),
-        "Metadata of a topic with neither name nor id: UNKNOWN_TOPIC_ID for that topic, where "
-        "Kafka answers UNKNOWN_SERVER_ERROR to the whole request.",
+        "A Metadata request for a topic with neither name nor id gets UNKNOWN_TOPIC_ID for that "
+        "topic; Kafka answers UNKNOWN_SERVER_ERROR for the whole request.",
     ),
     Difference(
         "alter-unknown-operation",
         ("*error_code",),
-        "An unknown operation of IncrementalAlterConfigs on a topic or a logger: INVALID_REQUEST, "
-        "as for a broker, where Kafka answers UNKNOWN_SERVER_ERROR.",
+        "An unknown operation of IncrementalAlterConfigs on a topic or a logger gets "
+        "INVALID_REQUEST, as on a broker; Kafka answers UNKNOWN_SERVER_ERROR.",
     ),
     Difference(
         "offsets-of-largest-timestamp-deleted-*",
         ("*.offset", "*.timestamp", "*.leader_epoch"),
-        "ListOffsets for the largest timestamp finds the record among those that DeleteRecords has "
-        "left; Kafka may name a deleted record, which cannot be read.",
+        "ListOffsets for the largest timestamp considers only records that DeleteRecords has not "
+        "deleted; Kafka may answer with a deleted record, which cannot be read.",
     ),
     Difference(
         "alter-to-small-segments",
         ("*error_*",),
-        "Segments may be smaller than 1 MB (`segment.bytes`, `log.segment.bytes`), as they could "
-        "in Kafka before 4.0: tests and demonstrations need them.",
+        "Segments may be smaller than 1 MB (`segment.bytes`, `log.segment.bytes`), as in "
+        "Kafka before 4.0, because tests and demonstrations need small segments.",
     ),
     Difference(
         "scram-credentials-of-another-length",
         ("*.error_*",),
-        "A salted password whose length is not that of its mechanism: UNACCEPTABLE_CREDENTIAL; "
-        "Kafka stores it, and nobody can log in with it.",
+        "A salted password that has not the length of its mechanism is refused "
+        "(UNACCEPTABLE_CREDENTIAL); Kafka stores it, and nobody can log in with it.",
     ),
     Difference(
         "alter-unknown-broker-key",
         ("*error_code",),
-        "An unknown setting of a broker is refused, since it is most often misspelt; Kafka stores "
-        "it, because plugins may use it.",
+        "An unknown setting of a broker is refused, because most often its name is misspelt; Kafka "
+        "stores it, because plugins may use it.",
     ),
     Difference(
         "describe-quorum*",
         ("*.nodes.0.listeners",),
-        "DescribeQuorum has no listeners of the controller, which is part of the broker and has "
-        "none of its own.",
+        "DescribeQuorum lists no listeners of the controller, because the controller is part of the "
+        "broker and has no listener of its own.",
         "2",
     ),
     Difference(
@@ -149,47 +151,47 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "features",
         ("*.supported_features", "*.finalized_features"),
-        "Two features are missing: eligible.leader.replicas.version, since there is one replica, "
-        "and kraft.version, since voters cannot change.",
+        "Two features are missing: eligible.leader.replicas.version, because each partition has one "
+        "replica, and kraft.version, because the voters cannot change.",
         "3-4",
     ),
     Difference(
         "streams-topology-broken",
         ("*.error_code",),
-        "A topology of Kafka Streams with two subtopologies of one id, or with a copartition group "
-        "that names a topic which the subtopology does not have: STREAMS_INVALID_TOPOLOGY with the "
-        "reason, where Kafka answers UNKNOWN_SERVER_ERROR.",
+        "A topology of Kafka Streams gets STREAMS_INVALID_TOPOLOGY with the reason if two "
+        "subtopologies have the same id, or if a copartition group names a topic that its "
+        "subtopology does not have; Kafka answers UNKNOWN_SERVER_ERROR.",
     ),
     Difference(
         "create-partitions-too-many",
         ("*error_code",),
-        "More than 10,000 new partitions in one CreatePartitions request: POLICY_VIOLATION, as in "
-        "CreateTopics, where Kafka answers UNKNOWN_SERVER_ERROR.",
+        "A CreatePartitions request for more than 10,000 new partitions gets POLICY_VIOLATION, as "
+        "in CreateTopics; Kafka answers UNKNOWN_SERVER_ERROR.",
     ),
     Difference(
         "init-two-phase",
         ("0.answer*",),
-        "InitProducerId 6 (two-phase commit, KIP-939) is served; Kafka closes the connection unless "
-        "`unstable.api.versions.enable` is set.",
+        "Version 6 of InitProducerId (two-phase commit, KIP-939) is served; Kafka closes the "
+        "connection unless `unstable.api.versions.enable` is set.",
     ),
     Difference(
         "describe-topic-partitions-of-the-empty-name",
         ("0.answer.topics*",),
-        "DescribeTopicPartitions of the empty name: INVALID_TOPIC_EXCEPTION for that topic, where Kafka "
-        "answers UNKNOWN_SERVER_ERROR for every topic of the request.",
+        "DescribeTopicPartitions with an empty topic name gets INVALID_TOPIC_EXCEPTION for that topic; "
+        "Kafka answers UNKNOWN_SERVER_ERROR for every topic of the request.",
     ),
     Difference(
         "share-fetch-by-duration",
         ("*.answer.responses.0.partitions.0.*",),
-        "A share group with share.auto.offset.reset=by_duration begins at the end of a partition that "
-        "has no record of that age or newer; in Kafka its members get OFFSET_NOT_AVAILABLE until such "
-        "a record is there.",
+        "A share group with share.auto.offset.reset=by_duration starts at the end of a partition that "
+        "has no record of that age or newer; in Kafka its members get OFFSET_NOT_AVAILABLE until the "
+        "partition has such a record.",
     ),
     Difference(
         "share-fetch-unknown-topic",
         ("*.answer.*",),
-        "A ShareFetch that names an unknown topic id is answered for each partition, those of this "
-        "topic with UNKNOWN_TOPIC_ID; Kafka answers UNKNOWN_SERVER_ERROR for the whole request, and "
+        "A ShareFetch that names an unknown topic id is answered for each partition, with "
+        "UNKNOWN_TOPIC_ID for those of this topic; Kafka answers UNKNOWN_SERVER_ERROR for the whole request, and "
         "for all later ones of the session.",
     ),
     Difference("describe-producers-odd", ("2.answer.topics.0.partitions",), _ONCE),
@@ -201,8 +203,8 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "offset-delete",
         ("4.answer.error_code", "5.answer.error_code", "9.answer.groups.0.*"),
-        "A group without members is deleted with the last of its offsets; Kafka lists it as Empty "
-        "until the next check for expired offsets.",
+        "A group without members is deleted together with the last of its offsets; Kafka lists it as "
+        "Empty until the next check for expired offsets.",
     ),
 )
 

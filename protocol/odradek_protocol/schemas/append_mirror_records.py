@@ -4,9 +4,9 @@ mirror topics.
 Versions: only 0.
 
 Of note: this API is Odradek's own, for `odradek mirror`. Batches are stored as they
-come, with base offset, leader epoch, producer and timestamps. Null records append nothing: the
-answer tells where the log ends. The log may end before the last batch, if the batches decompress to
-more than a request may have; the others are then sent again.
+are sent, with base offset, leader epoch, producer and timestamps. A request with null records
+appends nothing; the answer has the log end offset. If the batches decompress to more than one
+request may have, only the first of them are appended, and the client sends the others again.
 """
 
 from __future__ import annotations

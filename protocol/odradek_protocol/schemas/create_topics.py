@@ -3,8 +3,8 @@
 Versions: 4 takes -1 for the broker's defaults; 5 is flexible and answers the configuration; 7 the
 topic id.
 
-Left out: replicas. A factor above 1 is refused (INVALID_REPLICATION_FACTOR), or with
-`replication.factor.policy=accept` accepted, and one copy kept.
+Left out: replicas. A replication factor above 1 is refused (INVALID_REPLICATION_FACTOR); with
+`replication.factor.policy=accept` it is accepted, and one copy is kept.
 """
 
 from __future__ import annotations

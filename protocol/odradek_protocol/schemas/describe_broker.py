@@ -4,8 +4,8 @@ events of one broker.
 Versions: only 0.
 
 Of note: this API is Odradek's own, for `odradek console` and `odradek top`, as DescribeHistory is.
-Only the requested sections are filled. Samples are the same counters in the past. Counters never go
-down while the broker runs; the client makes rates of them.
+Only the requested sections are filled. Samples are earlier values of the same counters.
+Counters never decrease while the broker runs; the client computes rates from them.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ The sentences are for people; `name` and `details` are for programs. Versions: o
 Of note: this API is Odradek's own, for `odradek explain`, with a number far above Kafka's. It is
 advertised like all others, because clients ignore unknown keys: confluent-kafka, aiokafka and
 kafka-python are tested with it, and the code of Kafka's Java client does so. If a broker does not
-advertise it, `odradek explain` says so, and what to use instead. Changes of its fields get a new
-version, as in Kafka.
+advertise it, `odradek explain` says so, and names tools to use instead. A change of its fields gets
+a new version, as in Kafka.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ epochs; 10 zstd; 11 racks; 12 is flexible and detects divergence; 13 topic ids; 
 replica id into a tag; 16 node endpoints; 17 and 18 are for followers.
 
 Left out: followers, which are answered NOT_LEADER_OR_FOLLOWER, and their fetches of snapshots;
-preferred read replicas (racks), and the present leader of a partition that has moved.
+preferred read replicas (racks), and the new leader of a partition that has moved.
 """
 
 from __future__ import annotations

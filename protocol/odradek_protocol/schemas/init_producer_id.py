@@ -3,8 +3,8 @@
 Versions: 2 is flexible; 3 brings the current id and epoch (KIP-360); 4 answers PRODUCER_FENCED; 5
 TRANSACTION_ABORTABLE; 6 two-phase commit (KIP-939).
 
-Of note: 6 (two-phase commit) is advertised unless `transaction.two.phase.commit.enable=false`;
-Kafka calls it unstable.
+Of note: version 6 (two-phase commit) is advertised unless
+`transaction.two.phase.commit.enable=false`; Kafka calls this version unstable.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Versions: 1 a rebalance timeout; 4 the MEMBER_ID_REQUIRED handshake (KIP-394); 5 static members
 (KIP-345); 7 the protocol type in the answer; 8 a reason; 9 skip_assignment.
 
-Of note: 0 is served again, as Kafka does since 4.1 (KAFKA-19444).
+Of note: version 0 is served again, as Kafka does since 4.1 (KAFKA-19444).
 """
 
 from __future__ import annotations

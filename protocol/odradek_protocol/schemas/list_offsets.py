@@ -4,8 +4,8 @@ Versions: 1 answers a single offset; 2 isolation levels; 4 leader epochs; 7 the 
 largest timestamp (-3); 8, 9 and 11 the ends of local and tiered storage (-4, -5, -6); 10 a
 timeout.
 
-Left out: tiered storage. The earliest local offset is the start of the log, and nothing is tiered
-or to be uploaded.
+Left out: tiered storage. The earliest local offset is the log start offset, and no segment is
+tiered or waits for its upload.
 """
 
 from __future__ import annotations

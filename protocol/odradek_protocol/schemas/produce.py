@@ -5,11 +5,12 @@ allows zstd; 8 errors per record; 10 the current leader, tagged; 11 a client tha
 TRANSACTION_ABORTABLE; 12 transactions v2 (KIP-890): the broker adds the partition itself; 13
 topic ids.
 
-Of note: 0 is advertised as the lowest version and 0 to 2 close the connection, because librdkafka
-turns compression off if the lowest version is above 0 (KAFKA-18659; Kafka does the same).
+Of note: 0 is advertised as the lowest version, although requests in versions 0 to 2 close the
+connection, because librdkafka turns compression off if the lowest version is above 0 (KAFKA-18659;
+Kafka does the same).
 
-Left out: the present leader of a partition that has moved (`current_leader`, `node_endpoints`): one
-node leads all partitions.
+Left out: the new leader of a partition that has moved (`current_leader`, `node_endpoints`), because
+one node leads all partitions.
 """
 
 from __future__ import annotations

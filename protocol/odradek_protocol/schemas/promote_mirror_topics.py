@@ -2,8 +2,8 @@
 
 Versions: only 0.
 
-Of note: this API is Odradek's own, for `odradek mirror promote`. An ordinary topic is answered
-without an error.
+Of note: this API is Odradek's own, for `odradek mirror promote`. A topic that is not a
+mirror topic is answered without an error.
 """
 
 from __future__ import annotations

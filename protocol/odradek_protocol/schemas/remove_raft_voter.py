@@ -2,7 +2,7 @@
 
 Versions: only 0.
 
-Left out: any change. The quorum is this node, as on a Kafka whose voters are given by its settings.
+Left out: any change. This node is the only voter, as in a Kafka whose settings fix the voters.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ JVM_ROWS = (
         "Kafka's command line tools",
         VERSION,
         "topics, records, groups of each kind, transactions, settings, ACLs, quotas, "
-        "reassignments, elections, features, metrics of clients, the quorum, measurements, and "
+        "reassignments, elections, features, metrics of clients, the quorum, performance tools, and "
         "what `kafka-dump-log` reads from the broker's files",
         toolchains.kafka(VERSION),
         kafka_tools.run,
@@ -30,8 +30,8 @@ JVM_ROWS = (
         "kafka-streams",
         "Kafka Streams",
         VERSION,
-        "a word count, a join of stream and table and one of two tables, exactly once (v2), in a "
-        "classic and a streams group; the broker is killed, and the state directory deleted",
+        "a word count, a join of a stream and a table, and a join of two tables, exactly once (v2), in "
+        "a classic and a streams group; the broker is killed, and the state directory is deleted",
         toolchains.jars(streams_class_path),
         streams.run,
     ),
@@ -39,8 +39,8 @@ JVM_ROWS = (
         "connect",
         "Kafka Connect, distributed",
         VERSION,
-        "a file into a topic exactly once, the topic into a file, the offsets and states of its "
-        "REST API; the worker and the broker are killed",
+        "a file copied to a topic exactly once, the topic copied to a file, the offsets and states in "
+        "its REST API; the worker and the broker are killed",
         toolchains.jars(streams_class_path),
         connect.distributed,
     ),
@@ -48,8 +48,8 @@ JVM_ROWS = (
         "mirror-maker",
         "MirrorMaker 2",
         VERSION,
-        "from Kafka to the broker and from the broker to Kafka, exactly once, with the offsets of "
-        "groups; it is killed in the middle",
+        "copies from Kafka to the broker and from the broker to Kafka, exactly once, with the offsets "
+        "of groups; MirrorMaker is killed halfway",
         toolchains.jars(mirror_class_path),
         connect.mirror_maker,
     ),
@@ -58,7 +58,7 @@ JVM_ROWS = (
         "spring-kafka",
         _SPRING,
         "listener containers, dead letters, transactions that are rolled back, batches, requests "
-        "with replies, topics for retries, a share group; the broker is killed twice",
+        "with replies, retry topics, a share group; the broker is killed twice",
         toolchains.java_program(
             "SpringKafka", ("org.springframework.kafka", "spring-kafka", _SPRING)
         ),
@@ -69,7 +69,7 @@ JVM_ROWS = (
         "Flink",
         f"{_FLINK}, connector {_FLINK_CONNECTOR}",
         "its source and its exactly-once sink with both ways to name transactions: a job fails, "
-        "the broker is killed, and the job goes on from a savepoint; each record once",
+        "the broker is killed, and the job continues from a savepoint; each record once",
         toolchains.java_program(
             "FlinkSink",
             ("org.apache.flink", "flink-connector-kafka", _FLINK_CONNECTOR),
@@ -82,8 +82,8 @@ JVM_ROWS = (
         "spark-kafka",
         "Spark's own format",
         SPARK_KAFKA_VERSION,
-        "batches with keys, headers, offsets and times, streams that go on from a checkpoint; the "
-        "broker is killed",
+        "batches with keys, headers, offsets and times, streams that continue from a checkpoint; "
+        "the broker is killed",
         toolchains.spark,
         programs.spark("spark_kafka"),
     ),
@@ -93,8 +93,8 @@ JVM_ROWS = (
         _KAFDROP,
         "its pages and JSON: the cluster, topics with offsets and settings, messages (codecs, "
         "headers, tombstones, compacted, aborted and open transactions), search, groups of both "
-        "protocols and their lag, ACLs; topics made and deleted, a message sent; the broker is "
-        "killed",
+        "protocols and their lag, ACLs; topics created and deleted, a message sent; the broker "
+        "is killed",
         toolchains.release_jar(
             "kafdrop",
             _KAFDROP,

@@ -44,9 +44,9 @@ _BENTO = tuple(
     for part in ("service", "components/io", "components/kafka", "components/pure")
 )
 _CLIENT_STORY = (
-    "each codec, keys, headers, tombstones; two members that share partitions; positions; "
-    "transactions, committed and aborted; a broker that is killed while an idempotent producer and "
-    "a member work; times, groups and topics"
+    "each codec, keys, headers, tombstones; two group members that share partitions; committed "
+    "offsets; transactions, committed and aborted; a broker that is killed while an idempotent "
+    "producer and a group member run; offsets by time; groups and topics deleted"
 )
 
 ROWS = (
@@ -54,8 +54,8 @@ ROWS = (
         "java-3.9",
         "Java clients",
         "3.9.1",
-        "transactions right behind each other, committed and aborted; three members that come and "
-        "go read each record once, classic and consumer protocol",
+        "transactions in quick succession, committed and aborted; three group members that join and "
+        "leave and read each record once, with the classic and the consumer protocol",
         toolchains.kafka("3.9.1"),
         java(*_JAVA_3_PROGRAMS),
     ),
@@ -64,7 +64,7 @@ ROWS = (
         "Java clients",
         VERSION,
         "the same, with every codec; share consumers with each way to acknowledge; a quota; Kafka "
-        "Streams with `exactly_once_v2`, closed and started again halfway, in a classic and a "
+        "Streams with `exactly_once_v2`, stopped and started again halfway, in a classic and a "
         "streams group",
         toolchains.jars(streams_class_path),
         java(*_JAVA_4_PROGRAMS),
@@ -73,8 +73,8 @@ ROWS = (
         "sarama",
         "sarama",
         "1.61.1",
-        "its admin client, an idempotent and a transactional producer, a group: each call's result; a "
-        "broker that is killed while an idempotent producer works",
+        "the result of each call of its admin client, an idempotent and a transactional producer, and a "
+        "consumer group; a broker that is killed while an idempotent producer runs",
         toolchains.go("sarama", "github.com/IBM/sarama@v1.61.1"),
         compared(),
     ),
@@ -82,7 +82,7 @@ ROWS = (
         "kafka-go",
         "kafka-go",
         "0.4.51",
-        "its client's calls, writer and reader: each call's result",
+        "the result of each call of its client, writer and reader",
         toolchains.go("kafka_go", "github.com/segmentio/kafka-go@v0.4.51"),
         compared(),
     ),
@@ -90,22 +90,22 @@ ROWS = (
         "kadm",
         "franz-go with kadm",
         f"{_FRANZ_GO}, 1.20.0",
-        "kadm's calls, transactions, groups of both protocols: each call's result; a broker that is "
-        "killed while a producer and a member of a group work",
+        "the result of each call of kadm, of transactions, and of groups of both protocols; a broker "
+        "that is killed while a producer and a group member run",
         toolchains.go(
             "kadm",
             f"github.com/twmb/franz-go@v{_FRANZ_GO}",
             "github.com/twmb/franz-go/pkg/kadm@v1.20.0",
         ),
         compared(),
-        differs="kadm deduces Kafka's version from the APIs, and InitProducerId 6 puzzles it",
+        differs="kadm deduces Kafka's version from the APIs, and does not expect version 6 of InitProducerId",
     ),
     Row(
         "franz-go-tests",
         "franz-go's own tests",
         _FRANZ_GO,
         "`TestTxnEtl` (consume, transform and produce in transactions; classic and consumer "
-        "protocol, static members) and the other tests that want a broker, but for share groups",
+        "protocol, static members) and the other tests that need a broker, except those of share groups",
         toolchains.go_tests(
             "github.com/twmb/franz-go/pkg/kgo", f"github.com/twmb/franz-go@v{_FRANZ_GO}"
         ),
@@ -119,7 +119,7 @@ ROWS = (
         "franz-go-share-tests",
         "franz-go's own tests",
         _FRANZ_GO,
-        "those of share groups, with connections that they cut",
+        "the tests of share groups, which also cut connections",
         toolchains.go_tests(
             "github.com/twmb/franz-go/pkg/kgo", f"github.com/twmb/franz-go@v{_FRANZ_GO}"
         ),
@@ -134,7 +134,7 @@ ROWS = (
         "kafkajs",
         "2.2.4",
         "topics, codecs, two members of a group, commits, transactions with offsets, a broker that "
-        "is killed while an idempotent producer and a member work, groups and records deleted",
+        "is killed while an idempotent producer and a group member run, groups and records deleted",
         toolchains.node("kafkajs", "kafkajs@2.2.4"),
         program("node", "{tool}"),
     ),
@@ -142,7 +142,7 @@ ROWS = (
         "confluent-js",
         "@confluentinc/kafka-javascript (librdkafka)",
         "1.10.1",
-        "the same with its interface of kafkajs, and every codec",
+        "the same through its API of kafkajs, with every codec",
         toolchains.node("confluent", "@confluentinc/kafka-javascript@1.10.1"),
         program("node", "{tool}"),
     ),
@@ -150,7 +150,7 @@ ROWS = (
         "rdkafka",
         "rdkafka (Rust, librdkafka)",
         "0.39.0",
-        f"{_CLIENT_STORY}; without zstd, which its build leaves out",
+        f"{_CLIENT_STORY}; not zstd, which its build does not have",
         toolchains.rust(
             "rdkafka_program",
             'rdkafka = { version = "=0.39.0", features = ["cmake-build"] }',
@@ -163,7 +163,7 @@ ROWS = (
         "rskafka (Rust)",
         "0.6.0",
         "each codec, keys, headers, tombstones; records and topics deleted; a broker that is killed "
-        "while it produces, without idempotence",
+        "while a producer without idempotence runs",
         toolchains.rust(
             "rskafka_program",
             'rskafka = "=0.6.0"',
@@ -176,7 +176,7 @@ ROWS = (
         "kcat",
         "kcat",
         "1.7.1",
-        "each codec, a tombstone, a group that goes on where it was, offsets by time, metadata",
+        "each codec, a tombstone, a group that continues at its committed offsets, offsets by time, metadata",
         toolchains.on_path("kcat"),
         commands.kcat,
     ),
@@ -184,8 +184,8 @@ ROWS = (
         "kaf",
         "kaf",
         "0.2.14",
-        "topics and their settings, records, groups and their offsets: 12 commands, of which two are in versions "
-        "that Kafka 4 does not have, and three follow these",
+        "topics and their settings, records, groups and their offsets: 12 commands; two of them use versions of "
+        "APIs that Kafka 4 does not have, and three depend on these two",
         toolchains.go_tool("kaf", "github.com/birdayz/kaf/cmd/kaf", "v0.2.14"),
         commands.kaf,
     ),
@@ -201,7 +201,7 @@ ROWS = (
         "kafka_exporter",
         "kafka_exporter",
         "1.9.0",
-        "the offsets of a topic, the commits and the lag of a group",
+        "the offsets of a topic, the committed offsets and the lag of a group",
         toolchains.go_tool("kafka_exporter", "github.com/danielqsj/kafka_exporter", "v1.9.0"),
         commands.exporter(
             commands.kafka_exporter_command,
@@ -218,7 +218,7 @@ ROWS = (
         "kminion",
         "kminion",
         "2.3.5",
-        "the same, with commits read from `__consumer_offsets`, and its end-to-end test",
+        "the same, with committed offsets read from `__consumer_offsets`, and its end-to-end test",
         toolchains.go_tool("kminion", "github.com/cloudhut/kminion/v2", "v2.3.5"),
         commands.exporter(
             commands.kminion_command,
@@ -260,7 +260,7 @@ ROWS = (
         "aiokafka",
         "aiokafka",
         "0.14.0",
-        f"{_CLIENT_STORY} (without the deletion of groups, which it has not)",
+        f"{_CLIENT_STORY} (it cannot delete groups)",
         toolchains.python("aiokafka", "aiokafka[lz4,snappy,zstd]==0.14.0"),
         python("aiokafka_program"),
     ),
@@ -276,8 +276,8 @@ ROWS = (
         "bento",
         "Bento, a fork of Benthos",
         "1.10.0",
-        "a pipeline by YAML from a topic to another, with each of its Kafka components (sarama, "
-        "franz-go): each record, before and after the kill of a broker; the group's positions",
+        "a pipeline, configured in YAML, from one topic to another, with each of its Kafka components "
+        "(sarama, franz-go): each record, before and after a broker is killed; the committed offsets",
         toolchains.go("bento", *_BENTO, common=False),
         bento.pipelines,
     ),

@@ -43,12 +43,12 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         ("*: varint with bit 32, *",),
         INVALID_RECORD,
-        "A number with more bits than its type: Kafka drops the extra bits, other clients do not.",
+        "A number with more bits than its type has: Kafka drops the extra bits, other clients do not.",
     ),
     Difference(
         ("*: gzip, rubbish behind", "*: lz4, rubbish behind"),
         INVALID_RECORD,
-        "Bytes behind the compressed records: Kafka does not read them, and other clients stop at "
+        "Bytes after the compressed records: Kafka does not read them, and other clients stop at "
         "them.",
     ),
     Difference(

@@ -19,10 +19,13 @@ class Row:
 
 
 _ANY = (
-    "CreateAcls with ANY or MATCH in an entry: that entry is answered with INVALID_REQUEST and the others are made."
+    "An entry of CreateAcls with ANY or MATCH gets INVALID_REQUEST, and the ACLs of the other entries are created;"
     " Kafka answers UNKNOWN_SERVER_ERROR for the whole request."
 )
-_USERS = "DescribeUserScramCredentials without the right names the users that were asked for. Kafka leaves the names empty."
+_USERS = (
+    "The answer to DescribeUserScramCredentials without the necessary right has the names of the requested users;"
+    " in Kafka the names are empty."
+)
 DIFFERENCES: tuple[Row, ...] = (
     Row("create-acls-of-any-*", "0.answer.results.*.error_*", _ANY),
     Row("create-acls-of-a-match-*", "0.answer.results.*.error_*", _ANY),
