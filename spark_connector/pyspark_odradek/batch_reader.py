@@ -66,7 +66,9 @@ class BatchReader(DataSourceReader):
         network = blocking.network(self.options.client)
         found = blocking.shared().thread.run(cluster.plan(network, self.options, self.restriction))
         for warning in found.warnings:
-            log.warning("odradek: %s; reading what is there (failOnDataLoss=false)", warning)
+            log.warning(
+                "odradek: %s; reading the records that are left (failOnDataLoss=false)", warning
+            )
         ranges = planning.split(
             found.ranges,
             min_partitions=self.options.min_partitions,

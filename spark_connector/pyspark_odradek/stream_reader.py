@@ -72,7 +72,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options = replace(self.options, end=AtEdge(LATEST))
             plan = self._run(cluster.plan(self._network(), options))
             for warning in plan.warnings:
-                log.warning("odradek: %s; reading what is there (failOnDataLoss=false)", warning)
+                log.warning(
+                    "odradek: %s; reading the records that are left (failOnDataLoss=false)", warning
+                )
             self._initial = {each.partition: each.start for each in plan.ranges}
             self._topic_ids.update(plan.topic_ids)
             if self._target is not None:
@@ -189,7 +191,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"odradek: records may be lost: {text}. Set failOnDataLoss to false to go on with what "
                 "is there, or begin anew with another checkpointLocation"
             )
-        log.warning("odradek: records may be lost: %s; going on (failOnDataLoss=false)", text)
+        log.warning(
+            "odradek: records may be lost: %s; reading continues (failOnDataLoss=false)", text
+        )
 
     def _commit_progress(self, done: Offsets) -> None:
         group = self.options.group

@@ -134,7 +134,7 @@ class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
         if written:
             log.info("odradek: batch %d committed, %d rows", batchId, rows)
         else:
-            log.info("odradek: batch %d had been written before", batchId)
+            log.info("odradek: batch %d was written already; nothing is written again", batchId)
         fault_points.reach(FaultPoint.BATCH_DONE)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -144,7 +144,9 @@ class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
             return  # no task is known to have begun; the next run cleans up
         terms = self._terms(writer, batchId)
         if not self._drive(protocol.abort(terms), terms):
-            log.warning("odradek: batch %d is decided; a restart finishes it", batchId)
+            log.warning(
+                "odradek: the commit of batch %d is decided; a restart completes it", batchId
+            )
 
 
 class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
@@ -168,7 +170,9 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
         if self.options.commit_id is None:
             self._drive(protocol.commit_job(terms, outcomes), terms)
         elif not self._drive(protocol.commit(terms, outcomes), terms):
-            log.info("odradek: %s had been written before", self.options.commit_id)
+            log.info(
+                "odradek: %s was written already; nothing is written again", self.options.commit_id
+            )
         fault_points.reach(FaultPoint.BATCH_DONE)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -182,7 +186,9 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
         else:
             aborted = self._drive(protocol.abort(terms), terms)
         if not aborted:
-            log.warning("odradek: the job had been decided before it failed; all of it is written")
+            log.warning(
+                "odradek: the commit of the job was decided before the job failed; all rows are written"
+            )
 
     def _job(self) -> Terms:
         if self.options.commit_id is None:
@@ -196,8 +202,8 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
             steps = protocol.is_decided_for_every_topic(without_topic)
             if self._drive(steps, without_topic):
                 log.warning(
-                    "odradek: commitId %s, commitVersion %d was decided without a topic; it is taken as "
-                    "written to %s",
+                    "odradek: commitId %s, commitVersion %d was decided without a topic; its rows "
+                    "count as written to %s",
                     commit_id,
                     version,
                     topic,
@@ -281,8 +287,8 @@ def _warn_of_timeout(messages: list[WriterCommitMessage | None]) -> None:
     if timeouts and blocking.shared().first_time("fallback to timeouts"):
         log.warning(
             "odradek: this cluster aborts transactions after %d s (transaction.max.timeout.ms): a "
-            "batch must be written, and a crash recovered from, within that; what comes later fails, "
-            "and says so. Nothing has a timeout where all brokers are Kafka 4.3 or newer with "
+            "batch must be written, and a crash recovered from, within that time; what comes later "
+            "fails with an error. Transactions have no timeout if all brokers are Kafka 4.3 or newer with "
             "transaction.two.phase.commit.enable=true and unstable.api.versions.enable=true",
             min(timeouts) // 1000,
         )

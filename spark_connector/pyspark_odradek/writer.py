@@ -100,7 +100,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing can be removed from the topic: a restart writes the batch again."""
-        log.warning("odradek: batch %d failed; what was written of it stays in the topic", batchId)
+        log.warning(
+            "odradek: batch %d failed; records of it that were written stay in the topic", batchId
+        )
 
 
 def write_untransacted(

@@ -517,7 +517,7 @@ def test_l59_a_data_directory_open_to_others_is_kept_with_a_warning(
     served = serve(data_dir=data)
     assert served.line
     _, _, err = served.end()
-    assert ("may look into the data directory" in err) is warned
+    assert ("can read the data directory" in err) is warned
     assert (f"chmod o-rwx {data}" in err) is warned
     assert stat.S_IMODE(data.stat().st_mode) == mode
 

@@ -164,7 +164,7 @@ def test_a_failed_test_shows_the_log_of_its_broker(suite: Path) -> None:
     )
     output = run(suite, expect=1)
     assert "Log of odradek_cluster" in output
-    assert "a fault was ordered" in output
+    assert "a fault is injected on request" in output
 
 
 @pytest.mark.full

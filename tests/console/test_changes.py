@@ -44,4 +44,4 @@ async def test_the_audit_log_has_a_line_for_an_unexpected_failure() -> None:
     planned = await perform("record", change, session, {"topic": "orders"})
     with capture_logs() as lines, pytest.raises(UnicodeEncodeError):
         await perform("record", change, session, planned["send"])
-    assert [(line["event"], line["user"]) for line in lines] == [("failed", "alice")]
+    assert [(line["event"], line["user"]) for line in lines] == [("a change failed", "alice")]

@@ -119,7 +119,7 @@ async def test_a_record_is_planned_then_written_and_logged_without_its_content(
     assert (record.key, record.value) == (b"\xff\x00", None)
     assert list(record.headers) == [("name", b"secret-header")]
     (line,) = [each for each in lines if each.get("change") == "/change/record"]
-    assert (line["event"], line["of"]["topic"]) == ("done", topic)
+    assert (line["event"], line["of"]["topic"]) == ("a change was made", topic)
     assert "secret-header" not in str(line)
 
 

@@ -115,7 +115,7 @@ def carried_out(
 
 def torn_logs(broker: CrashingBroker) -> list[str]:
     """The log lines of the start about truncated logs."""
-    return [line for line in broker.log.splitlines() if "cut a torn log" in line]
+    return [line for line in broker.log.splitlines() if "cut off the torn end of a log" in line]
 
 
 # --- A process and raw requests ---

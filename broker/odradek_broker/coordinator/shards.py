@@ -352,7 +352,7 @@ class Shards(Generic[C]):
             self._reloads[index] = _Reload(at_ms, pause_ms)
             self._timer.bring_forward(at_ms)
             structlog.get_logger(f"odradek.{self._name}").error(
-                f"{self._name} cannot be loaded: a record cannot be read; it is tried again",
+                f"{self._name} cannot be loaded: a record cannot be read; the broker tries again",
                 topic=self._topic,
                 partition=index,
                 error=str(error),

@@ -91,7 +91,7 @@ class Acceptors:
             full = self._connections >= self.most or each.connections >= self._most_at(name)
             if full and not each.full:
                 log.warning(
-                    "no more connections are accepted until others end (max.connections, ulimit -n)",
+                    "no more connections are accepted until some are closed (max.connections, ulimit -n)",
                     listener=name,
                     connections=self._connections,
                 )

@@ -59,7 +59,7 @@ class FaultControl:
         TooManyRules."""
         now_ms = self._node.clock.monotonic_ms()
         parsed = parse_order(order, now_ms)
-        log.warning("a fault was ordered", order=order)
+        log.warning("a fault is injected on request", order=order)
         if isinstance(parsed, ExpireSession):
             return {"expired": self._expire(parsed)}
         if isinstance(parsed, AbortTransaction):

@@ -329,7 +329,7 @@ async def answer_order(
     except (ConnectionError, TimeoutError):
         raise
     except Exception as error:
-        log.exception("an order failed unexpectedly")
+        log.exception("an HTTP request with an order failed unexpectedly")
         status, answer = 500, {"error": f"the order failed: {type(error).__name__}: {error}"}
     return response(status, json.dumps(answer).encode() + b"\n", content_type=JSON)
 

@@ -179,7 +179,7 @@ class SaslListener:
         self._peer_log.warn(
             "refused a connection",
             host,
-            "its address has too many that have not authenticated (max.sasl.authentications.per.ip)",
+            "its address has too many connections that have not authenticated (max.sasl.authentications.per.ip)",
             listener=self.name,
         )
         return False
@@ -233,13 +233,13 @@ class UsersFile:
             users = self._read()
         except (TlsError, UsersFileError) as problem:
             log.error(
-                "the new users of PLAIN cannot be used; the old ones stay",
+                "the new PLAIN users cannot be read; the earlier ones stay in use",
                 listener=self._listener,
                 problem=str(problem),
             )
         else:
             self._users.use_hashes(users)
-            log.info("new users of PLAIN are in use", listener=self._listener, users=len(users))
+            log.info("the new PLAIN users are in use", listener=self._listener, users=len(users))
 
     def _read(self) -> dict[str, PasswordHash]:
         try:

@@ -307,7 +307,7 @@ class Server:
                 self._users_missing = True
                 if not missing:
                     log.error(
-                        "users of SCRAM cannot be created: it is tried again",
+                        "SCRAM users cannot be created; the broker tries again",
                         users=names,
                         problem=problem.message,
                     )
@@ -317,7 +317,7 @@ class Server:
             for each in waiting:
                 each.cancel()
             if durable.is_set():
-                log.info("created users of SCRAM", users=names)
+                log.info("created SCRAM users", users=names)
 
     def _open_sasl(self, loop: asyncio.AbstractEventLoop) -> SaslListeners | None:
         """Open the listeners with SASL. Raises StartError."""
@@ -352,7 +352,7 @@ class Server:
             return Dispatcher(self.node, control_bytes_max, handlers)
         from odradek_broker.server.fault_control import FaultControl
 
-        log.warning("this broker is under test: it takes orders for faults (--testing)")
+        log.warning("this broker is under test: it injects faults on request (--testing)")
         self.faults = FaultControl(self.node, self._ordered, handlers)
         return Dispatcher(self.node, control_bytes_max, self.faults.handlers)
 
@@ -424,12 +424,12 @@ class Server:
         offline."""
         disk = directory.disk
         disk.on_failing = lambda problem: log.error(
-            "the data directory takes no writes: producers are refused until it does",
+            "the data directory cannot be written: Produce requests are refused until it can",
             data_dir=directory.path,
             problem=problem,
         )
         disk.on_working = lambda problem: log.warning(
-            "the data directory takes writes again", data_dir=directory.path, was=problem
+            "the data directory can be written again", data_dir=directory.path, was=problem
         )
         disk.on_offline = lambda name, reason: log.error(
             "a partition went offline: check the disk, then restart the broker",
@@ -441,7 +441,7 @@ class Server:
             data_dir=directory.path,
             reason=reason,
         )
-        disk.on_online = lambda name: log.warning("a partition is back", partition=name)
+        disk.on_online = lambda name: log.warning("a partition is online again", partition=name)
         disk.on_unreadable = lambda name, reason: log.error(
             "a partition cannot be read: check the disk", partition=name, reason=reason
         )
@@ -450,7 +450,7 @@ class Server:
         """Log compactions, and their failures."""
         cleaner.on_cleaned = lambda cleaned: log.info("compacted a log", **asdict(cleaned))
         cleaner.on_problem = lambda name, problem: log.error(
-            "compaction met a problem", partition=name, problem=problem
+            "the compaction of a log has a problem", partition=name, problem=problem
         )
 
     def _report(self, report: StartReport) -> None:
@@ -459,7 +459,7 @@ class Server:
                 cut = recovered.truncated_bytes > recovered.restored_bytes
                 whole = recovered.restored_bytes and not cut and not recovered.removed_segments
                 log.warning(
-                    "completed a torn log" if whole else "cut a torn log",
+                    "restored the torn end of a log" if whole else "cut off the torn end of a log",
                     partition=f"{recovered.topic}-{recovered.partition}",
                     problem=recovered.problem,
                     truncated_bytes=recovered.truncated_bytes,
@@ -470,7 +470,7 @@ class Server:
             if recovered.gaps:
                 first, end = recovered.gaps[0]
                 log.warning(
-                    "segments of a compacted log do not follow each other: taken for compaction's work",
+                    "a compacted log has gaps between segments; the broker assumes that compaction left them",
                     partition=f"{recovered.topic}-{recovered.partition}",
                     gaps=len(recovered.gaps),
                     first_gap=f"offsets {first} to {end - 1}",
@@ -478,12 +478,12 @@ class Server:
         restored = [each.restored_bytes for each in report.recovered if each.restored_bytes]
         if restored:
             log.warning(
-                "put records back from the commit journal", logs=len(restored), bytes=sum(restored)
+                "restored records from the commit journal", logs=len(restored), bytes=sum(restored)
             )
         for problem in report.problems[:_PROBLEMS_LOGGED_MAX]:
-            log.error("found at start", problem=problem)
+            log.error("a problem was found at the start", problem=problem)
         if len(report.problems) > _PROBLEMS_LOGGED_MAX:
-            log.error("found more at start", problems=len(report.problems))
+            log.error("more problems were found at the start", problems=len(report.problems))
         if not report.clean and report.logs:
             log.info("recovered after an unclean stop", logs=report.logs)
 
@@ -602,7 +602,7 @@ class Server:
         problems = self.node.logs.close(clean=True)
         if problems:
             log.error(
-                "the stop was not clean; the next start will recover",
+                "the stop was not clean; the next start will recover the logs",
                 problem=problems[0],
                 problems=len(problems),
             )
@@ -655,9 +655,9 @@ class Server:
         for name, count in report.deleted_segments.items():
             log.info("deleted old segments", partition=name, segments=count)
         for problem in report.problems[:_PROBLEMS_LOGGED_MAX]:
-            log.error("maintenance met a problem", problem=problem)
+            log.error("the maintenance of logs has a problem", problem=problem)
         if len(report.problems) > _PROBLEMS_LOGGED_MAX:
-            log.error("maintenance met more problems", problems=len(report.problems))
+            log.error("the maintenance of logs has more problems", problems=len(report.problems))
         if self._users_missing and not self.node.logs.metadata_directory.disk.problem:
             await self._make_first_users()
 

@@ -294,7 +294,9 @@ class Session(asyncio.BufferedProtocol):
         elif self._loop.time() - self.last_active <= idle_s:
             return
         elif unsent:
-            self._peer_log.warn("closed a connection: it takes no answers", self.peer.host)
+            self._peer_log.warn(
+                "closed a connection: the client does not read its answers", self.peer.host
+            )
             self.peer.end = "the client read no responses (connections.max.idle.ms)"
             transport.abort()
         else:

@@ -123,7 +123,7 @@ class DeadLetterWriter:
         for first, last, count, reason in given_up:
             if isinstance(place, str):
                 log.warning(
-                    "records were given up, and have no dead letter",
+                    "a share group gave up records without a dead letter",
                     group=led.key.group_id,
                     topic=led.topic,
                     partition=led.key.partition,

@@ -119,7 +119,9 @@ class ConsoleChild:
             if time.monotonic() - began_s > _LONG_RUN_S:
                 pauses = list(self._pauses_s)
             if not pauses:
-                log.error("the console has ended too often, and stays away", exit_code=code)
+                log.error(
+                    "the console has ended too often and is not started again", exit_code=code
+                )
                 return
             log.warning("the console has ended; starting it again", exit_code=code)
             self._ending.wait(pauses.pop(0))

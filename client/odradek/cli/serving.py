@@ -307,8 +307,8 @@ def _warn_of_open_directories(paths: Sequence[str]) -> None:
             mode = stat.S_IMODE(os.stat(path).st_mode)
             if mode & stat.S_IRWXO:
                 structlog.get_logger("odradek.config").warning(
-                    "other users of this machine may look into the data directory, where records"
-                    " and keys of passwords are",
+                    "other users of this machine can read the data directory, which has records"
+                    " and keys of passwords",
                     directory=path,
                     mode=f"{mode:04o}",
                     remedy=f"chmod o-rwx {path}",

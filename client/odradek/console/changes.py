@@ -65,17 +65,17 @@ async def perform(name: str, change: Change, session: Session, sent: Json) -> Js
         result = await change.act(session, sent, plan)
     except OdradekError as error:
         refusal = refusal_of(error)
-        log.warning("refused", why=str(refusal))
+        log.warning("a change was refused", why=str(refusal))
         raise refusal from None
     except Refusal as refusal:
-        log.warning("refused", why=str(refusal))
+        log.warning("a change was refused", why=str(refusal))
         raise
     except BaseException as error:
         # The error may have come after a part of the change was done.
-        log.error("failed", why=type(error).__name__)
+        log.error("a change failed", why=type(error).__name__)
         session.forget()
         raise
-    log.info("done", result=str(result)[:_SHOWN_CHARACTERS])
+    log.info("a change was made", result=str(result)[:_SHOWN_CHARACTERS])
     session.forget()
     return {"result": result}
 

@@ -169,7 +169,7 @@ class Hub:
         except OdradekError as error:
             return refusal_of(error).as_json()
         except Exception as error:  # noqa: BLE001 - logged, and the feed goes on
-            _log.exception("a feed failed")
+            _log.exception("a feed of live values failed")
             return failed(error).as_json()
 
     async def close(self) -> None:

@@ -364,7 +364,9 @@ class ExactlyOnceCopier:
             failing_ms = (now_s - self._failing_since_s) * 1000
             if _is_final(error) or (patience_ms is not None and failing_ms > patience_ms):
                 raise
-            log.warning("the mirror goes on from its last transaction after an error: %s", error)
+            log.warning(
+                "the mirror met an error and continues after its last transaction: %s", error
+            )
             pause_ms = min(_PAUSE_MS * 2 ** min(self._failures, 10), _PAUSE_MAX_MS)
             self._failures += 1
             self._retry_at_s = now_s + pause_ms / 1000

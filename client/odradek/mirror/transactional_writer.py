@@ -190,7 +190,9 @@ class TransactionalWriter:
             except TransactionTimeout as error:
                 if wait + 1 == _COMMIT_WAITS_MAX:
                     raise
-                log.warning("the commit of the mirror's transaction is not answered: %s", error)
+                log.warning(
+                    "the target has not answered the commit of the mirror's transaction: %s", error
+                )
 
     async def abort(self) -> None:
         """Abort the transaction."""

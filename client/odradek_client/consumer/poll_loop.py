@@ -416,7 +416,11 @@ class OffsetFetcher:
                     if state is not None and state.fetch_state is FetchState.AWAIT_VALIDATION:
                         subscription.validated(partition, asked.checked_epoch)
             except Retriable as error:
-                log.info("node %d was not asked where epochs end: %s", node_id, error)
+                log.info(
+                    "node %d has not answered at which offsets leader epochs end: %s",
+                    node_id,
+                    error,
+                )
                 retry |= set(plan.asked)
                 network.request_metadata_update()
             else:

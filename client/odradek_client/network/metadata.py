@@ -327,7 +327,7 @@ class MetadataUpdater:
 
     def _rebootstrap(self) -> None:
         """Drop the known brokers; the next request goes to the bootstrap addresses."""
-        log.warning("every known broker is gone; starting again from bootstrap_servers")
+        log.warning("no known broker can be reached; starting again from bootstrap_servers")
         self._connections.drop_all("the cluster asks to start again")
         self.cluster.brokers = {}
         self._on_rebootstrap()

@@ -106,7 +106,7 @@ class DeliveryLog:
         if waited_ms >= PATIENCE_MS and now_ms >= self._refusal_line_ms:
             self._refusal_line_ms = now_ms + NEXT_LINE_MS
             log.warning(
-                "no record has been acknowledged for %.0f s, and they are sent again: %s",
+                "no record has been acknowledged for %.0f s; the records are sent again: %s",
                 waited_ms / 1000,
                 trouble,
             )

@@ -76,7 +76,7 @@ class Login:
         try:
             found = credentials(self._settings, resolve)
         except (ConfigError, TlsError) as error:
-            log.warning("the password cannot be read again, and the old one is used: %s", error)
+            log.warning("the password cannot be read again, and the earlier one is used: %s", error)
             return before
         assert isinstance(found, Password)
         self._credentials = found
@@ -110,7 +110,7 @@ class Login:
             now_ms = self._now_ms()
             if old is None or old.expires_ms is None or old.expires_ms <= now_ms:
                 raise
-            log.warning("the token cannot be replaced, and is used until its end: %s", error)
+            log.warning("the token cannot be replaced, and is used until it expires: %s", error)
             self._refresh_ms = min(now_ms + _AGAIN_MS, old.expires_ms)
             return old
         now_ms = self._now_ms()

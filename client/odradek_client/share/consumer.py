@@ -149,8 +149,8 @@ class ShareConsumer:
             await self._wait(left_ms)
         if not fetcher.is_closed:
             log.warning(
-                "group %s: not every broker has answered the end of the share session within %.0f "
-                "ms; its records are delivered again when their locks expire",
+                "group %s: not every broker has confirmed within %.0f ms that the share session is "
+                "closed; its records are delivered again when their locks expire",
                 self.config.group_id,
                 timeout_ms,
             )
@@ -285,8 +285,8 @@ class ShareConsumer:
         if room <= 0 and not self._warned_full:
             self._warned_full = True
             log.warning(
-                "group %s: no records are returned while max_in_flight=%d are not acknowledged; "
-                "acknowledge them, or raise it",
+                "group %s: no records are returned, because max_in_flight=%d records are not "
+                "acknowledged; acknowledge some, or raise max_in_flight",
                 self.config.group_id,
                 self.config.max_in_flight,
             )

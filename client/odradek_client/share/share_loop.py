@@ -54,7 +54,7 @@ class ShareLoop:
             try:
                 self._send()
             except Exception:
-                log.exception("the requests of a share consumer cannot be made")
+                log.exception("the requests of a share consumer cannot be sent")
             try:
                 async with asyncio.timeout(self._wait_s()):
                     await self._wakeup.wait()

@@ -151,7 +151,7 @@ class Brokers:
         try:
             return await decisions.forget(action.keys)
         except OdradekError as error:
-            log.info("odradek: the decision log was not tidied: %s", error)
+            log.info("odradek: obsolete records of the decision log were not deleted: %s", error)
             return None
 
     async def _append(self, action: protocol.Append, query: str, decisions: DecisionLog) -> None:
@@ -227,9 +227,9 @@ class Brokers:
             # A broker before Kafka 3.0 never supports it, so one try is enough.
             if not isinstance(error, UnsupportedByBroker) or not self._told_of_no_list:
                 log.warning(
-                    "odradek: the clean-up could not list open transactions, and aborted none: %s. What "
-                    "failed or superseded attempts of query %s have left open may hold back "
-                    "read_committed readers until it ends. The next batch or restart tries again; "
+                    "odradek: the clean-up could not list open transactions, and aborted none: %s. "
+                    "Transactions that failed or superseded attempts of query %s left open may hold "
+                    "back read_committed readers until they end. The next batch or restart tries again; "
                     "`odradek txn list --state Ongoing` shows them, `odradek txn abort` ends them",
                     error,
                     query,

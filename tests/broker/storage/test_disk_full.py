@@ -142,6 +142,6 @@ async def test_the_broker_logs_a_full_disk_and_its_end(
         assert answer.responses[0].partition_responses[0].error_code == 0
     said = [(line["log_level"], line["event"].partition(":")[0]) for line in lines]
     assert said == [
-        ("error", "the data directory takes no writes"),
-        ("warning", "the data directory takes writes again"),
+        ("error", "the data directory cannot be written"),
+        ("warning", "the data directory can be written again"),
     ]

@@ -89,7 +89,7 @@ def test_c81_refusals_are_logged_before_records_expire(
     for later_ms in range(0, 29_000, 1_000):
         world.log.answered(full, 1_000.0 + PATIENCE_MS + later_ms)
     assert caplog.messages == [
-        "no record has been acknowledged for 5 s, and they are sent again: No space left on device"
+        "no record has been acknowledged for 5 s; the records are sent again: No space left on device"
     ]
     world.log.answered(full, 1_000.0 + PATIENCE_MS + NEXT_LINE_MS)
     assert len(caplog.messages) == 2

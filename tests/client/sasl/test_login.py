@@ -127,7 +127,7 @@ async def test_c74_an_old_token_is_used_until_it_expires_if_renewal_fails(
     asked = login(clock, token_provider=provider)
     assert await token(asked) == "one"
     clock.now_ms += 0.9 * HOUR_MS
-    assert await token(asked) == "one" and "is used until its end" in caplog.text
+    assert await token(asked) == "one" and "is used until it expires" in caplog.text
     assert await token(asked) == "one" and len(answers) == 1, "not asked again so soon"
     clock.now_ms += 0.2 * HOUR_MS
     with pytest.raises(AuthenticationFailed, match="failed with OSError: down"):

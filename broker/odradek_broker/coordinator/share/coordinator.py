@@ -231,7 +231,7 @@ class ShareCoordinator:
         try:
             ready = self._ensure_topic(SHARE_STATE_TOPIC)
         except StorageError as problem:
-            log.warning("the topic of share states cannot be created", error=str(problem))
+            log.warning("the topic __share_group_state cannot be created", error=str(problem))
             return Deferred.of(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
         def usable(_: None) -> ErrorCode:

@@ -221,7 +221,11 @@ class ClassicGroupLoop(GroupLoop):
         try:
             await self._network.wait_for_metadata(topics, self._config.request_timeout_ms / 4)
         except OdradekError as error:
-            log.warning("group %s: assigning without it: %s", self._group_id, error)
+            log.warning(
+                "group %s: partitions are assigned without some topics' metadata: %s",
+                self._group_id,
+                error,
+            )
 
     # --- heartbeats -------------------------------------------------------------------------------
 
@@ -289,4 +293,4 @@ class ClassicGroupLoop(GroupLoop):
             )
         except (OdradekError, WireError) as error:
             # The session timeout will remove the member.
-            log.info("group %s: leaving: %s", self._group_id, error)
+            log.info("group %s: the request to leave the group failed: %s", self._group_id, error)

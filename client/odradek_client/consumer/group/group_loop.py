@@ -189,13 +189,15 @@ class AutoCommit:
             self._failed = True
             log.log(
                 level,
-                "group %s: automatic commit in background, to be tried again: %s",
+                "group %s: an automatic commit in the background failed and is tried again: %s",
                 self._offsets.group_id,
                 error,
             )
         else:
             log.warning(
-                "group %s: automatic commit in background: %s", self._offsets.group_id, error
+                "group %s: an automatic commit in the background failed: %s",
+                self._offsets.group_id,
+                error,
             )
 
     def restart_timer(self) -> None:

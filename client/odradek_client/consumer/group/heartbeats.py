@@ -133,7 +133,9 @@ class EpochHeartbeats(HeartbeatLoop):
             async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):
                 await self._heartbeat()
         except TimeoutError:
-            self._log.info("group %s: leaving: no coordinator in time", self._group_id)
+            self._log.info(
+                "group %s: no coordinator answered the request to leave in time", self._group_id
+            )
         finally:
             # This is also done without an answer: a later attempt to leave would affect the next
             # membership.

@@ -239,7 +239,7 @@ class GroupOffsets:
         try:
             await self._carry_out(commit, timeout_ms)
         except (OdradekError, WireError) as error:
-            log.warning("group %s: automatic commit %s: %s", self.group_id, when, error)
+            log.warning("group %s: the automatic commit %s failed: %s", self.group_id, when, error)
 
     async def _carry_out_automatically(
         self, commit: Commit, ended: Callable[[OdradekError | WireError | None], None]

@@ -139,7 +139,7 @@ class ShareRequests:
             error = _first_error(results)
             if error is not _E.NONE:
                 log.warning(
-                    "states of share partitions cannot be made; the next heartbeat tries again",
+                    "the states of share partitions cannot be initialized; the next heartbeat tries again",
                     group=wanted.group_id,
                     error=error.name,
                 )
