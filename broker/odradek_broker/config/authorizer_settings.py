@@ -35,7 +35,7 @@ class AuthorizerSettings:
     authorizer_class_name: str = setting(
         Kind.STRING,
         "",
-        f"Who decides what clients may do: {STANDARD_AUTHORIZER} goes by ACLs; empty: everything is"
+        f"The authorizer of requests: {STANDARD_AUTHORIZER} checks ACLs; empty: everything is"
         " allowed.",
         Check(
             f"{STANDARD_AUTHORIZER}, or empty; other classes of Java cannot run here",
@@ -49,12 +49,12 @@ class AuthorizerSettings:
         Check("principals separated by semicolons, like User:alice;User:bob", _are_principals),
     )
     allow_everyone_if_no_acl_found: bool = setting(
-        Kind.BOOLEAN, False, "Whether everybody may do everything with a resource without ACLs."
+        Kind.BOOLEAN, False, "true: every user may do everything with a resource that has no ACLs."
     )
     authorizer_log_allowed: bool = setting(
         Kind.BOOLEAN,
         False,
-        "Log a line for what is allowed too, not only for what is denied.",
+        "Log allowed requests too, not only denied ones.",
         dynamic=True,
         ours=True,
     )

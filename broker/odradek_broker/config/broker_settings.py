@@ -54,72 +54,81 @@ class BrokerSettings(
     cluster_id: str = setting(
         Kind.STRING,
         "",
-        "The id of the cluster; empty: one is made at the first start and kept.",
+        "The id of the cluster; empty: the first start generates one and stores it.",
         ours=True,
     )
     odradek_emulate: str = setting(
         Kind.STRING,
         "",
-        "For tests: another broker whose API versions, features and limits clients find here; "
+        "For tests: the broker whose API versions, features and limits this one emulates; "
         "empty: none.",
         one_of("", *PROFILES),
         ours=True,
     )
-    broker_rack: str = setting(Kind.STRING, "", "The rack that clients are told; empty: none.")
+    broker_rack: str = setting(
+        Kind.STRING,
+        "",
+        "The rack of this broker, which clients get with the metadata; empty: none.",
+    )
     log_dirs: tuple[str, ...] = setting(
         Kind.LIST,
         ("odradek-data",),
-        "The data directories. A partition lies in one of them, a new one where the fewest are.",
+        "The data directories. A partition is stored in one of them; a new partition is "
+        "created in the directory with the fewest partitions.",
         synonyms=(Synonym("log.dir"),),
     )
     metadata_log_dir: str = setting(
         Kind.STRING,
         "",
-        "The directory of the metadata log, without which the broker does not run; empty: the first of "
+        "The directory of the metadata log, which the broker needs to run; empty: the first of "
         "log.dirs.",
     )
     http_listen: str = setting(
         Kind.STRING,
         "",
-        "HOST:PORT of the HTTP endpoint with /metrics, /healthz and /readyz; empty: none. Other machines "
-        "reach it only with http.security.protocol=SSL and http.token (or insecure.listeners).",
+        "HOST:PORT of the HTTP endpoint with /metrics, /healthz and /readyz; empty: none. An "
+        "address that other machines can reach needs http.security.protocol=SSL and http.token "
+        "(or insecure.listeners).",
         ours=True,
     )
     http_security_protocol: str = setting(
         Kind.STRING,
         "PLAINTEXT",
-        "How the HTTP endpoint is spoken to: PLAINTEXT, or SSL with the certificate of ssl.keystore.*, or "
-        "of listener.name.http.ssl.keystore.*.",
+        "The protocol of the HTTP endpoint: PLAINTEXT, or SSL with the certificate of "
+        "ssl.keystore.* or listener.name.http.ssl.keystore.*.",
         one_of("PLAINTEXT", "SSL"),
         ours=True,
     )
     http_token: str = setting(
         Kind.PASSWORD,
         "",
-        "What a request to the HTTP endpoint has to bring, as `Authorization: Bearer TOKEN`. Without it "
-        "/healthz and /readyz tell yes or no, and nothing else answers. Empty: nothing is asked for.",
+        "The token that requests to the HTTP endpoint must have, as `Authorization: Bearer "
+        "TOKEN`. Requests without it are refused, except that /healthz and /readyz answer with "
+        "a status alone. Empty: no token is needed.",
         ours=True,
         secret=True,
     )
     metrics_internal_topics_enable: bool = setting(
         Kind.BOOLEAN,
         False,
-        "Have /metrics show each partition of the broker's own topics too (__consumer_offsets and the "
-        "like). Without it one of them is shown only while it is offline.",
+        "true: /metrics also has each partition of internal topics (such as "
+        "__consumer_offsets); false: it has such a partition only while the partition is "
+        "offline.",
         dynamic=True,
         ours=True,
     )
     log_format: str = setting(
         Kind.STRING,
         "auto",
-        "How log lines look: console for people, json for machines, auto: console on a terminal.",
+        "The format of log lines: console for people, json for machines, auto: console on a "
+        "terminal, otherwise json.",
         one_of("auto", "console", "json"),
         ours=True,
     )
     log_level: str = setting(
         Kind.STRING,
         "info",
-        "The least important log lines that are written.",
+        "The lowest level of log lines that are written.",
         one_of("debug", "info", "warning", "error"),
         ours=True,
     )
@@ -127,30 +136,33 @@ class BrokerSettings(
     # --- Topics ---
 
     num_partitions: int = setting(
-        Kind.INT, 1, "Partitions of a topic that is created without a number.", at_least(1)
+        Kind.INT,
+        1,
+        "Number of partitions of a topic that is created without a number.",
+        at_least(1),
     )
     default_replication_factor: int = setting(
         Kind.INT,
         1,
-        "Replication factor of a topic that is created without one.",
+        "Replication factor of a topic that is created without a replication factor.",
         between(1, 32767),
     )
     replication_factor_policy: str = setting(
         Kind.STRING,
         "reject",
-        "What to do with a replication factor above 1: reject it, as Kafka does with too few "
-        "brokers, or accept it, keep one copy and say so.",
+        "Treatment of a replication factor above 1: reject it, as Kafka does with too few "
+        "brokers, or accept it, keep one copy and report it.",
         one_of("reject", "accept"),
         ours=True,
     )
     auto_create_topics_enable: bool = setting(
-        Kind.BOOLEAN, True, "Create a topic when a client asks for its metadata."
+        Kind.BOOLEAN, True, "Create an unknown topic when a client requests its metadata."
     )
     delete_topic_enable: bool = setting(Kind.BOOLEAN, True, "Allow topics to be deleted.")
     max_partitions: int = setting(
         Kind.INT,
         20_000,
-        "Most partitions that this broker holds.",
+        "Maximum number of partitions of this broker.",
         between(1, 1_000_000),
         ours=True,
     )
@@ -175,49 +187,55 @@ class BrokerSettings(
     log_journal_max_bytes: int = setting(
         Kind.LONG,
         128 * 1024 * 1024,
-        "How large the file in each data directory may grow that small appends are made durable by,"
-        " all partitions at once; 0: there is none, and each partition's file is synced.",
+        "Maximum size of the commit journal, a file in each data directory that makes small "
+        "appends of all partitions durable at once; 0: there is no journal, and the files of "
+        "each partition are synced.",
         between(0, 4 * 1024**3),
         ours=True,
     )
     log_durability: str = setting(
         Kind.STRING,
         "fsync",
-        "What an acknowledgement means: fsync, the records are on disk; page-cache, they survive "
-        "a crash of the process but not of the machine, which is Kafka's own default.",
+        "What an acknowledgement guarantees. fsync: the records are on disk. page-cache, as in "
+        "Kafka by default: the records survive a crash of the process, but not of the machine.",
         one_of("fsync", "page-cache"),
         ours=True,
     )
     record_validation: str = setting(
         Kind.STRING,
         "full",
-        "How deeply a produced batch is checked: full (every record, as Kafka does) or header "
-        "(length, CRC, counts). With header, a batch whose header does not fit its records is "
-        "stored, and every reader of the partition stops at it.",
+        "The checks of a produced batch: full (every record, as Kafka does) or header (length, "
+        "CRC, counts). With header, a batch whose header does not match its records is stored, "
+        "and every reader of the partition stops at it.",
         one_of("header", "full"),
         ours=True,
     )
     message_max_bytes: int = setting(
-        Kind.INT, 1_048_588, "Largest batch, as it is sent.", at_least(0), dynamic=True
+        Kind.INT,
+        1_048_588,
+        "Maximum size of a batch as it is sent, that is, after compression.",
+        at_least(0),
+        dynamic=True,
     )
     compression_type: str = setting(
         Kind.STRING,
         "producer",
-        "Codec of stored batches; producer keeps the producer's.",
+        "Compression type of stored batches; producer: the compression that the producer has "
+        "chosen.",
         one_of(*COMPRESSION_TYPES),
         dynamic=True,
     )
     log_segment_bytes: int = setting(
         Kind.INT,
         1_073_741_824,
-        "Size at which a segment file is closed and a new one begun.",
+        "Size at which a segment file is closed and a new one is started.",
         at_least(14),
         dynamic=True,
     )
     log_roll_ms: int = setting(
         Kind.LONG,
         168 * _HOURS,
-        "Age at which a segment is closed, if it is not full before.",
+        "Age at which a segment is closed if it is not full earlier.",
         at_least(1),
         synonyms=(Synonym("log.roll.hours", _HOURS, "168"),),
         dynamic=True,
@@ -225,7 +243,7 @@ class BrokerSettings(
     log_roll_jitter_ms: int = setting(
         Kind.LONG,
         0,
-        "Up to this much is taken off log.roll.ms, at random for each segment.",
+        "Maximum time that is subtracted from log.roll.ms, at random for each segment.",
         at_least(0),
         synonyms=(Synonym("log.roll.jitter.hours", _HOURS, "0"),),
         dynamic=True,
@@ -238,20 +256,24 @@ class BrokerSettings(
         dynamic=True,
     )
     log_index_size_max_bytes: int = setting(
-        Kind.INT, 10_485_760, "Largest index file of a segment.", at_least(4), dynamic=True
+        Kind.INT,
+        10_485_760,
+        "Maximum size of an index file of a segment.",
+        at_least(4),
+        dynamic=True,
     )
     log_cleanup_policy: tuple[str, ...] = setting(
         Kind.LIST,
         ("delete",),
-        "What happens to old segments: delete removes them, compact keeps the last record of "
-        "each key, both do both, and empty keeps everything.",
+        "Treatment of old segments: delete removes them, compact keeps the last record of each "
+        "key; with both values both happen, and with none all records stay.",
         any_of("delete", "compact", may_be_empty=True),
         dynamic=True,
     )
     log_retention_ms: int = setting(
         Kind.LONG,
         168 * _HOURS,
-        "How long records are kept; -1: without end.",
+        "Time for which records are kept; -1: no limit.",
         at_least(-1),
         synonyms=(
             Synonym("log.retention.minutes", _MINUTES),
@@ -262,11 +284,11 @@ class BrokerSettings(
     log_retention_bytes: int = setting(
         Kind.LONG,
         -1,
-        "How many bytes each partition keeps; less than 0: no limit.",
+        "Number of bytes that each partition keeps; less than 0: no limit.",
         dynamic=True,
     )
     log_retention_check_interval_ms: int = setting(
-        Kind.LONG, 300_000, "Time between two looks for segments to remove.", at_least(1)
+        Kind.LONG, 300_000, "Time between two checks for segments to remove.", at_least(1)
     )
     log_segment_delete_delay_ms: int = setting(
         Kind.LONG,
@@ -278,21 +300,22 @@ class BrokerSettings(
     log_message_timestamp_type: str = setting(
         Kind.STRING,
         "CreateTime",
-        "Whose clock a record's timestamp is: producer's or broker's.",
+        "The clock that gives a record its timestamp: the producer's (CreateTime) or the "
+        "broker's (LogAppendTime).",
         one_of(*TIMESTAMP_TYPES),
         dynamic=True,
     )
     log_message_timestamp_before_max_ms: int = setting(
         Kind.LONG,
         INT64_MAX,
-        "How far a record's timestamp may lie in the past.",
+        "Maximum age of a record's timestamp, compared with the broker's clock.",
         at_least(0),
         dynamic=True,
     )
     log_message_timestamp_after_max_ms: int = setting(
         Kind.LONG,
         3_600_000,
-        "How far a record's timestamp may lie in the future.",
+        "Maximum time by which a record's timestamp may be ahead of the broker's clock.",
         at_least(0),
         dynamic=True,
     )
@@ -316,61 +339,66 @@ class BrokerSettings(
     log_preallocate: bool = setting(
         Kind.BOOLEAN,
         False,
-        "Accepted for compatibility: segment files grow as they are written.",
+        "Accepted for compatibility: segment files are not preallocated.",
         dynamic=True,
         effective=False,
     )
     log_cleaner_enable: bool = setting(
-        Kind.BOOLEAN, True, "Clean compacted topics; without it they only grow."
+        Kind.BOOLEAN,
+        True,
+        "Compact the topics with cleanup.policy=compact; if false, these topics only grow.",
     )
     log_cleaner_backoff_ms: int = setting(
         Kind.LONG,
         15_000,
-        "Time between two looks for logs to clean, when there is none.",
+        "Time until the next check for logs to compact if the last check found none.",
         at_least(0),
         dynamic=True,
     )
     log_cleaner_dedupe_buffer_size: int = setting(
         Kind.LONG,
         134_217_728,
-        "Memory for the keys of a log that is cleaned, 34 bytes for each; what does not fit is left "
-        "to the next cleaning.",
+        "Memory for the keys of a log during its compaction, 34 bytes for each key; records "
+        "whose keys do not fit wait for the next compaction.",
         dynamic=True,
     )
     log_cleaner_io_buffer_load_factor: float = setting(
-        Kind.DOUBLE, 0.9, "How much of that memory is used.", dynamic=True
+        Kind.DOUBLE, 0.9, "The part of log.cleaner.dedupe.buffer.size that is used.", dynamic=True
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
         Kind.DOUBLE,
         1.7976931348623157e308,
-        "How many bytes the cleaner reads and writes in a second, both together.",
+        "Maximum number of bytes that compaction reads and writes in a second, both together.",
         dynamic=True,
     )
     log_cleaner_delete_retention_ms: int = setting(
         Kind.LONG,
         _DAYS,
-        "How long a compacted topic keeps the mark of a deleted key after its first cleaning.",
+        "Time for which a compacted topic keeps a tombstone (the record that deletes a key) "
+        "after its first compaction.",
         at_least(0),
         dynamic=True,
     )
     log_cleaner_min_cleanable_ratio: float = setting(
         Kind.DOUBLE,
         0.5,
-        "A compacted log is cleaned when more than this share of it is new.",
+        "A log is compacted when more than this part of its bytes is not compacted yet.",
         between(0, 1),
         dynamic=True,
     )
     log_cleaner_min_compaction_lag_ms: int = setting(
         Kind.LONG,
         0,
-        "How long a record of a compacted topic stays, even if a newer one of its key comes.",
+        "Minimum time for which a record stays in a compacted topic, even if a newer record "
+        "has the same key.",
         at_least(0),
         dynamic=True,
     )
     log_cleaner_max_compaction_lag_ms: int = setting(
         Kind.LONG,
         INT64_MAX,
-        "After so long a compacted log is cleaned, however little of it is new.",
+        "Maximum time until a record is compacted, however few bytes of its log are not "
+        "compacted yet.",
         at_least(1),
         dynamic=True,
     )
@@ -380,84 +408,89 @@ class BrokerSettings(
     metadata_log_max_record_bytes_between_snapshots: int = setting(
         Kind.LONG,
         20_971_520,
-        "The metadata log gets a snapshot when so many bytes of records have come since the last.",
+        "Bytes of records in the metadata log after which a new snapshot is written.",
         at_least(1),
     )
     metadata_log_max_snapshot_interval_ms: int = setting(
         Kind.LONG,
         3_600_000,
-        "It also gets one after so long, if anything has changed; 0: only by size.",
+        "Time after which a snapshot of the metadata log is written if anything has changed; "
+        "0: only the size counts.",
         at_least(0),
     )
     metadata_max_retention_bytes: int = setting(
         Kind.LONG,
         104_857_600,
-        "When metadata log and snapshots are larger together, the oldest go; the newest snapshot and "
-        "what came after it stay. -1: no limit.",
+        "Maximum size of the metadata log and its snapshots together. Beyond it the oldest are "
+        "deleted, but never the newest snapshot and the records after it. -1: no limit.",
     )
     metadata_max_retention_ms: int = setting(
         Kind.LONG,
         604_800_000,
-        "Snapshots of the metadata log that are older go, and the log that they stand for; the "
-        "newest stays. -1: no limit.",
+        "Maximum age of snapshots of the metadata log. Older ones are deleted, together with "
+        "the part of the log that they replace, but never the newest snapshot. -1: no limit.",
     )
 
     # --- Connections and requests ---
 
-    socket_request_max_bytes: int = setting(Kind.INT, 104_857_600, "Largest request.", at_least(1))
+    socket_request_max_bytes: int = setting(
+        Kind.INT, 104_857_600, "Maximum size of a request.", at_least(1)
+    )
     max_control_request_bytes: int = setting(
         Kind.INT,
         8_388_608,
-        "Largest request other than Produce and the appends of a mirror, for which "
-        "socket.request.max.bytes is the limit.",
+        "Maximum size of requests other than Produce and AppendMirrorRecords, whose limit is "
+        "socket.request.max.bytes.",
         at_least(1024),
         ours=True,
     )
     telemetry_max_bytes: int = setting(
         Kind.INT,
         1_048_576,
-        "Largest push of metrics by a client, as it is sent, that is to say compressed.",
+        "Maximum size of the metrics that a client pushes in one request, after compression.",
         at_least(1),
     )
     telemetry_max_series: int = setting(
         Kind.INT,
         10_000,
-        "Most series of all clients' metrics that are kept and served in /metrics.",
+        "Maximum number of series of clients' metrics that are stored and exposed in /metrics, "
+        "of all clients together.",
         between(0, 1_000_000),
         ours=True,
     )
     telemetry_max_series_per_client: int = setting(
         Kind.INT,
         2_000,
-        "Most series of one client's metrics.",
+        "Maximum number of series of one client's metrics.",
         between(0, 1_000_000),
         ours=True,
     )
     connections_max_idle_ms: int = setting(
         Kind.LONG,
         600_000,
-        "A connection without traffic for so long is closed; -1: never.",
+        "Time after which a connection without traffic is closed; -1: never.",
         at_least(-1),
     )
     max_connections_per_ip: int = setting(
         Kind.INT,
         INT32_MAX,
-        "Most connections at a time from one IP address; more are closed.",
+        "Maximum number of connections from one IP address; further ones are closed.",
         at_least(0),
         dynamic=True,
     )
     max_connections_per_ip_overrides: str = setting(
         Kind.STRING,
         "",
-        "Most connections from some IP addresses, in the place of max.connections.per.ip. Names of "
-        "hosts are not looked up.",
+        "Limits for some IP addresses that replace max.connections.per.ip. Host names are not "
+        "looked up.",
         COUNTS_BY_ADDRESS,
         dynamic=True,
     )
     quota_window_num: int = setting(
         Kind.INT,
         11,
-        "Windows over which the rates of quotas are taken, the present one included.",
+        "Number of time windows over which the rates of quotas are measured, including the "
+        "current one.",
         at_least(1),
     )
     quota_window_size_seconds: int = setting(
@@ -466,7 +499,7 @@ class BrokerSettings(
     controller_quota_window_num: int = setting(
         Kind.INT,
         11,
-        "Windows whose quota of created and deleted partitions may be used at once.",
+        "Number of time windows whose quota of created and deleted partitions may be used at once.",
         at_least(1),
     )
     controller_quota_window_size_seconds: int = setting(
@@ -475,70 +508,76 @@ class BrokerSettings(
     queued_max_requests: int = setting(
         Kind.INT,
         500,
-        "Accepted for compatibility: queued.max.request.bytes limits what is in work.",
+        "Accepted for compatibility: queued.max.request.bytes limits the requests in progress.",
         at_least(1),
         effective=False,
     )
     max_in_flight_per_connection: int = setting(
         Kind.INT,
         256,
-        "Requests in work of one connection before reading from it stops.",
+        "Number of requests of one connection in progress at which the broker stops reading "
+        "from it.",
         between(1, 10_000),
         ours=True,
     )
     max_in_flight_bytes_per_connection: int = setting(
         Kind.INT,
         134_217_728,
-        "Bytes of requests in work of one connection before reading from it stops.",
+        "Bytes of requests of one connection in progress at which the broker stops reading "
+        "from it.",
         at_least(1024),
         ours=True,
     )
     queued_max_request_bytes: int = setting(
         Kind.LONG,
         536_870_912,
-        "Bytes of requests that arrive or are in work, and of answers not taken, over all connections, before"
-        " reading stops, large requests take turns, and fetch answers become small; Kafka has no limit.",
+        "Memory for requests that arrive or are in progress and for responses that clients "
+        "have not read, of all connections. When it is used up, the broker stops reading, "
+        "handles large requests one after another, and returns small Fetch responses. Kafka "
+        "has no limit.",
         at_least(1024),
     )
     fetch_max_bytes: int = setting(
         Kind.INT,
         57_671_680,
-        "Most bytes of records in one fetch answer, and of any other answer: a request that asks for"
-        " more is refused.",
+        "Maximum bytes of records in one Fetch response, and maximum size of any other "
+        "response: a request that needs a larger one is refused.",
         at_least(1024),
     )
     max_incremental_fetch_session_cache_slots: int = setting(
-        Kind.INT, 1000, "Most incremental fetch sessions that are kept.", at_least(0)
+        Kind.INT, 1000, "Maximum number of incremental fetch sessions.", at_least(0)
     )
 
     # --- Consumer groups and offsets ---
 
     group_min_session_timeout_ms: int = setting(
-        Kind.INT, 6_000, "Shortest session timeout a member may ask for.", at_least(1)
+        Kind.INT, 6_000, "Minimum session timeout that a member may request.", at_least(1)
     )
     group_max_session_timeout_ms: int = setting(
-        Kind.INT, 1_800_000, "Longest session timeout a member may ask for.", at_least(1)
+        Kind.INT, 1_800_000, "Maximum session timeout that a member may request.", at_least(1)
     )
     group_initial_rebalance_delay_ms: int = setting(
         Kind.INT,
         0,
-        "How long an empty group waits for more members after the first. Kafka's own default is 3000,"
-        " and the server.properties that it ships sets 0.",
+        "Time for which an empty group waits for more members after the first one. Kafka's "
+        "default is 3000, but the server.properties in its distribution sets 0.",
         at_least(0),
     )
-    group_max_size: int = setting(Kind.INT, INT32_MAX, "Most members of a group.", at_least(1))
+    group_max_size: int = setting(
+        Kind.INT, INT32_MAX, "Maximum number of members of a group.", at_least(1)
+    )
     group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
         Kind.LIST,
         ("classic", "consumer"),
-        "The protocols that groups may speak. Without consumer its requests are refused "
-        "(KIP-848); classic cannot be left out. The features share.version and streams.version switch"
-        " share and streams groups.",
+        "The protocols that groups may use. Without consumer, ConsumerGroupHeartbeat requests "
+        "(KIP-848) are refused; classic cannot be left out. The features share.version and "
+        "streams.version turn share groups and streams groups on and off.",
         any_of("classic", "consumer", "streams", "share"),
     )
     group_consumer_session_timeout_ms: int = setting(
         Kind.INT,
         45_000,
-        "How long a member of a consumer group (KIP-848) may be silent before it is removed.",
+        "Time without a heartbeat after which a member of a consumer group (KIP-848) is removed.",
         at_least(1),
     )
     group_consumer_min_session_timeout_ms: int = setting(
@@ -550,7 +589,7 @@ class BrokerSettings(
     group_consumer_heartbeat_interval_ms: int = setting(
         Kind.INT,
         5_000,
-        "How often members of a consumer group are told to send a heartbeat.",
+        "Time between two heartbeats of a member of a consumer group.",
         at_least(1),
     )
     group_consumer_min_heartbeat_interval_ms: int = setting(
@@ -560,7 +599,7 @@ class BrokerSettings(
         Kind.INT, 15_000, "Upper bound of group.consumer.heartbeat.interval.ms.", at_least(1)
     )
     group_consumer_max_size: int = setting(
-        Kind.INT, INT32_MAX, "Most members of a consumer group.", at_least(1)
+        Kind.INT, INT32_MAX, "Maximum number of members of a consumer group.", at_least(1)
     )
     group_consumer_assignors: tuple[str, ...] = setting(
         Kind.LIST,
@@ -577,17 +616,20 @@ class BrokerSettings(
     group_consumer_migration_policy: str = setting(
         Kind.STRING,
         "bidirectional",
-        "Whether a group with members may change from the classic to the consumer protocol "
-        "(upgrade), back (downgrade), both or neither.",
+        "Allowed changes of protocol of a group with members: from classic to consumer "
+        "(upgrade), back (downgrade), both (bidirectional) or none (disabled).",
         one_of("bidirectional", "upgrade", "downgrade", "disabled"),
     )
     offset_metadata_max_bytes: int = setting(
-        Kind.INT, 4096, "Longest text that may be stored with an offset.", at_least(0)
+        Kind.INT,
+        4096,
+        "Maximum length of the metadata that a client commits with an offset.",
+        at_least(0),
     )
     offsets_topic_num_partitions: int = setting(
         Kind.INT,
         50,
-        "Partitions of __consumer_offsets, fixed when it is created.",
+        "Number of partitions of __consumer_offsets, which is fixed when the topic is created.",
         between(1, 10_000),
     )
     offsets_topic_replication_factor: int = setting(
@@ -608,10 +650,10 @@ class BrokerSettings(
         effective=False,
     )
     offsets_retention_minutes: int = setting(
-        Kind.INT, 10_080, "How long an empty group keeps its offsets.", at_least(1)
+        Kind.INT, 10_080, "Time for which the offsets of an empty group are kept.", at_least(1)
     )
     offsets_retention_check_interval_ms: int = setting(
-        Kind.LONG, 600_000, "Time between two looks for offsets to remove.", at_least(1)
+        Kind.LONG, 600_000, "Time between two checks for expired offsets.", at_least(1)
     )
 
 

@@ -62,15 +62,16 @@ METRICS_SETTINGS: dict[str, ConfigRow] = {
             "interval.ms",
             Kind.INT,
             DEFAULT_INTERVAL_MS,
-            "How often clients push metrics; of several subscriptions the shortest time counts.",
+            "Time between two pushes of metrics by a client; if several subscriptions match, the "
+            "shortest time counts.",
             between(100, INTERVAL_MS_MAX),
         ),
         _row(
             "match",
             Kind.LIST,
             (),
-            "The clients that the subscription is about, NAME=PATTERN each, all of which have to"
-            " match; empty: every client.",
+            "The clients that the subscription applies to, as a list of NAME=PATTERN that must all "
+            "match; empty: every client.",
             Check(f"a list of NAME=PATTERN, NAME out of {', '.join(MATCHED)}", _is_match),
         ),
         _row(

@@ -93,72 +93,70 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
     row.name: row
     for row in (
         _assignment_interval("consumer"),
-        _bounded(
-            "consumer", "heartbeat.interval.ms", "How often members are told to send a heartbeat."
-        ),
+        _bounded("consumer", "heartbeat.interval.ms", "Time between two heartbeats of a member."),
         _bounded(
             "consumer",
             "session.timeout.ms",
-            "How long a member may be silent before it is removed.",
+            "Time without a heartbeat after which a member is removed.",
         ),
         _share_alone(
             "errors.deadletterqueue.copy.record.enable",
             Kind.BOOLEAN,
             False,
-            "true: a dead letter of a share group has the key, the value and the headers of the"
-            " record, and not only its position (KIP-1191, in Kafka from 4.4 on).",
+            "true: a dead letter of a share group has the key, the value and the headers of the "
+            "record; false: it has only the position of the record (KIP-1191, in Kafka from 4.4 "
+            "on).",
         ),
         _share_alone(
             "errors.deadletterqueue.topic.name",
             Kind.STRING,
             "",
-            "The topic for the records that a share group gives up; empty: they are only archived"
-            " (KIP-1191, in Kafka from 4.4 on).",
+            "The topic to which a share group writes records that it gives up; empty: they are "
+            "only archived (KIP-1191, in Kafka from 4.4 on).",
             _DEAD_LETTER_TOPIC,
         ),
         _bounded(
             "share",
             "assignment.interval.ms",
-            "The shortest time between two assignments of the group.",
+            "Minimum time between two assignments of the group.",
         ),
         _share_alone(
             "share.auto.offset.reset",
             Kind.STRING,
             "latest",
-            "The place at which the group begins in a partition that it has not read yet.",
+            "The position from which the group reads a partition that it has not read before.",
             _OFFSET_RESET,
         ),
         _bounded(
             "share",
             "delivery.count.limit",
-            "How often a record is delivered to the group before it is given up.",
+            "Maximum number of deliveries of a record; after the last one the group gives the "
+            "record up.",
         ),
-        _bounded(
-            "share", "heartbeat.interval.ms", "How often members are told to send a heartbeat."
-        ),
+        _bounded("share", "heartbeat.interval.ms", "Time between two heartbeats of a member."),
         _share_alone(
             "share.isolation.level",
             Kind.STRING,
             "read_uncommitted",
-            "read_committed leaves out records of transactions that are open or were aborted.",
+            "read_committed: the group gets no records of open or aborted transactions.",
             one_of("read_committed", "read_uncommitted"),
         ),
         _bounded(
             "share",
             "partition.max.record.locks",
-            "Records of a partition that the group may have in flight.",
+            "Maximum number of records of a partition that the group has in flight.",
         ),
         _bounded(
             "share",
             "record.lock.duration.ms",
-            "How long a member has a record before it is given to another one.",
+            "Time for which a member has a record locked; after that another member may get it.",
         ),
         _share_alone(
             "share.redelivery.delay.max.ms",
             Kind.INT,
             60_000,
-            "Upper bound of the pause before a redelivery, which doubles with each delivery. Not a"
-            " setting of Kafka.",
+            "Maximum pause before a record is delivered again; the pause doubles with each "
+            "delivery. Not a setting of Kafka.",
             _REDELIVERY_DELAY,
         ),
         _share_alone(
@@ -173,32 +171,32 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
             "share.renew.acknowledge.enable",
             Kind.BOOLEAN,
             True,
-            "true: members may renew the lock of a record.",
+            "true: members may renew the lock of a record before it expires.",
         ),
         _bounded(
-            "share", "session.timeout.ms", "How long a member may be silent before it is removed."
+            "share",
+            "session.timeout.ms",
+            "Time without a heartbeat after which a member is removed.",
         ),
         _bounded(
             "streams",
             "assignment.interval.ms",
-            "The shortest time between two assignments of the group.",
+            "Minimum time between two assignments of the group.",
         ),
-        _bounded(
-            "streams", "heartbeat.interval.ms", "How often members are told to send a heartbeat."
-        ),
+        _bounded("streams", "heartbeat.interval.ms", "Time between two heartbeats of a member."),
         _like(
             SETTINGS["group.streams.initial.rebalance.delay.ms"],
-            "How long the group waits for more members after the first.",
+            "Time for which an empty group waits for more members after the first one.",
         ),
         _like(
             SETTINGS["group.streams.num.standby.replicas"],
-            "How many clients keep a copy of the state of each task.",
+            "Number of clients that keep a copy of the state of each task.",
             most=SETTINGS["group.streams.max.standby.replicas"],
         ),
         _bounded(
             "streams",
             "session.timeout.ms",
-            "How long a member may be silent before it is removed.",
+            "Time without a heartbeat after which a member is removed.",
         ),
     )
 }

@@ -35,7 +35,7 @@ def _store_type(what: str) -> Any:
     return setting(
         Kind.STRING,
         "JKS",
-        f"The kind of store with the {what}: PEM, PKCS12 or JKS, which is taken for PKCS12."
+        f"The type of the store with the {what}: PEM, PKCS12 or JKS, which is read as PKCS12."
         + _OF_ONE,
         Check(f"one of {', '.join(STORE_TYPES)}", lambda text: text.upper() in STORE_TYPES),
         dynamic=True,
@@ -57,16 +57,16 @@ class ListenerSettings:
     listeners: tuple[str, ...] = setting(
         Kind.LIST,
         ("PLAINTEXT://127.0.0.1:9092",),
-        "Where to listen: NAME://HOST:PORT, several with commas. An empty host means all addresses, "
-        "port 0 a free one. Only this machine is served by default, because anybody who reaches a "
-        "listener may do everything (insecure.listeners).",
+        "The addresses to listen on: NAME://HOST:PORT, separated by commas. An empty host "
+        "means all addresses, port 0 a free port. By default only clients on this machine can "
+        "connect, because a client that can connect may do everything (insecure.listeners).",
     )
     advertised_listeners: tuple[str, ...] = setting(
         Kind.LIST,
         (),
-        "The addresses that clients are told to connect to, by the listener that they asked: "
-        "NAME://HOST:PORT. Without one it is the address that is listened on, or the machine's name "
-        "where that is all addresses.",
+        "The addresses that the broker gives to clients, one for each listener: "
+        "NAME://HOST:PORT. Without one, the broker gives the address on which it listens, or "
+        "the name of the machine if it listens on all addresses.",
     )
     listener_security_protocol_map: tuple[str, ...] = setting(
         Kind.LIST,
@@ -76,26 +76,27 @@ class ListenerSettings:
             "SSL:SSL",
             "SASL_PLAINTEXT:SASL_PLAINTEXT",
         ),
-        "Which protocol each name of a listener stands for: NAME:PROTOCOL, several with commas. If it "
-        "is not set, the names of controller.listener.names are PLAINTEXT.",
+        "The security protocol of each listener name: NAME:PROTOCOL, separated by commas. If "
+        "it is not set, the protocol of the names in controller.listener.names is PLAINTEXT.",
     )
     inter_broker_listener_name: str = setting(
         Kind.STRING,
         "",
-        "Checked to be the name of an advertised listener, and nothing else: there are no other "
-        "brokers to talk to.",
+        "The name of an advertised listener. It is checked, but has no effect, because there "
+        "are no other brokers.",
         effective=False,
     )
     security_inter_broker_protocol: str = setting(
         Kind.STRING,
         "",
-        "Accepted in the place of inter.broker.listener.name: there are no other brokers.",
+        "Accepted instead of inter.broker.listener.name; it has no effect, because there are "
+        "no other brokers.",
         effective=False,
     )
     controller_listener_names: tuple[str, ...] = setting(
         Kind.LIST,
         (),
-        "Listeners with these names are left out: this broker is its own controller.",
+        "Listeners with these names are not opened, because this broker is its own controller.",
     )
     process_roles: tuple[str, ...] = setting(
         Kind.LIST,
@@ -107,23 +108,24 @@ class ListenerSettings:
     insecure_listeners: bool = setting(
         Kind.BOOLEAN,
         False,
-        "Listen on addresses that other machines reach, though nobody who connects has to say who he "
-        "is. `odradek serve --insecure` sets it.",
+        "Allow listeners without authentication on addresses that other machines can reach. "
+        "`odradek serve --insecure` sets it.",
         ours=True,
     )
     max_connections: int = setting(
         Kind.INT,
         INT32_MAX,
-        "Most connections at a time, over all listeners; more wait to be accepted. When it is "
-        "lowered, those that were silent for longest are closed. May be set for one listener.",
+        "Maximum number of connections of all listeners; further ones wait to be accepted. If "
+        "the limit is lowered, the connections that have been idle longest are closed. May be "
+        "set for one listener.",
         at_least(1),
         dynamic=True,
     )
     max_connection_creation_rate: int = setting(
         Kind.INT,
         INT32_MAX,
-        "Most new connections per second, over all listeners and over the windows of quotas; more "
-        "wait to be accepted. May be set for one listener.",
+        "Maximum number of new connections per second of all listeners, measured over the time "
+        "windows of quotas; further ones wait to be accepted. May be set for one listener.",
         at_least(0),
         dynamic=True,
     )
@@ -138,74 +140,77 @@ class ListenerSettings:
         + _OF_ONE,
         dynamic=True,
     )
-    ssl_keystore_password: str = _secret("The password of that file." + _OF_ONE)
+    ssl_keystore_password: str = _secret("The password of ssl.keystore.location." + _OF_ONE)
     ssl_key_password: str = _secret("The password of an encrypted private key." + _OF_ONE)
-    ssl_keystore_key: str = _secret(
-        "The private key, as PEM text in the place of a file." + _OF_ONE
-    )
+    ssl_keystore_key: str = _secret("The private key as PEM text, instead of a file." + _OF_ONE)
     ssl_keystore_certificate_chain: str = _secret(
-        "The certificate of that key, and those that lead to its authority, as PEM text." + _OF_ONE
+        "The certificate of ssl.keystore.key and the chain of its issuers, as PEM text." + _OF_ONE
     )
     ssl_truststore_type: str = _store_type("authorities")
     ssl_truststore_location: str = setting(
         Kind.STRING,
         "",
-        "The file with the authorities whose client certificates are taken; without one those that the "
-        "system trusts. It is read again when it changes." + _OF_ONE,
+        "The file with the certificate authorities that may issue client certificates; empty: "
+        "those that the system trusts. It is read again when it changes." + _OF_ONE,
         dynamic=True,
     )
-    ssl_truststore_password: str = _secret("The password of that file." + _OF_ONE)
+    ssl_truststore_password: str = _secret("The password of ssl.truststore.location." + _OF_ONE)
     ssl_truststore_certificates: str = _secret(
-        "The authorities, as PEM text in the place of a file." + _OF_ONE
+        "The certificate authorities as PEM text, instead of a file." + _OF_ONE
     )
     ssl_client_auth: str = setting(
         Kind.STRING,
         "none",
-        "Whether clients show a certificate. Who has to is known by it." + _OF_ONE,
+        "Whether clients have to present a certificate, whose name is then the principal of "
+        "the client." + _OF_ONE,
         one_of("required", "requested", "none"),
     )
     ssl_principal_mapping_rules: str = setting(
         Kind.STRING,
         "DEFAULT",
-        "How the name in a client's certificate becomes the name of its user: DEFAULT, or "
-        "RULE:pattern/replacement/ with L or U behind it for lower or upper case, several with commas."
-        + _OF_ONE,
+        "Rules that turn the name in a client's certificate into the name of its user: "
+        "DEFAULT, or RULE:pattern/replacement/ followed by L or U for lower or upper case, "
+        "separated by commas." + _OF_ONE,
         Check("DEFAULT or RULE:pattern/replacement/[LU], separated by commas", _are_rules),
     )
     ssl_enabled_protocols: tuple[str, ...] = setting(
-        Kind.LIST, PROTOCOLS, "The versions of TLS that are spoken." + _OF_ONE, any_of(*PROTOCOLS)
+        Kind.LIST,
+        PROTOCOLS,
+        "The versions of TLS that clients may use." + _OF_ONE,
+        any_of(*PROTOCOLS),
     )
     ssl_protocol: str = setting(
         Kind.STRING,
         "TLSv1.3",
-        "Accepted for compatibility: ssl.enabled.protocols says which versions are spoken.",
+        "Accepted for compatibility: ssl.enabled.protocols has the versions of TLS.",
         one_of("TLS", *PROTOCOLS),
         effective=False,
     )
     ssl_cipher_suites: tuple[str, ...] = setting(
         Kind.LIST,
         (),
-        "The cipher suites that are used, by the names of the standards or of OpenSSL; empty: those of "
-        "OpenSSL." + _OF_ONE,
+        "The cipher suites that may be used, by their names in the standards or in OpenSSL; "
+        "empty: OpenSSL's default." + _OF_ONE,
     )
     ssl_handshake_timeout_ms: int = setting(
         Kind.INT,
         10_000,
-        "How long a TLS handshake may take before its connection is closed.",
+        "Maximum time of a TLS handshake, after which its connection is closed.",
         between(1, 600_000),
         ours=True,
     )
     max_ssl_handshakes: int = setting(
         Kind.INT,
         1_000,
-        "Most unfinished TLS handshakes of one listener; for one more, the oldest is closed.",
+        "Maximum number of unfinished TLS handshakes of one listener; for a further one, the "
+        "oldest is closed.",
         at_least(1),
         ours=True,
     )
     max_ssl_handshakes_per_ip: int = setting(
         Kind.INT,
         100,
-        "Most unfinished TLS handshakes of one IP address; more are closed.",
+        "Maximum number of unfinished TLS handshakes of one IP address; further ones are closed.",
         at_least(1),
         ours=True,
     )

@@ -26,8 +26,8 @@ odradek serve --config server.properties --set num.partitions=3 --data-dir /var/
 ```
 
 `--set` overrides the file; `--listen`, which moves the listener PLAINTEXT, and `--data-dir` override both. Listeners,
-and who may reach them, are in [security](security.md). An unknown key
-is a warning that names the nearest known one. A bad value ends the program with exit
+and who may reach them, are in [security](security.md). For an unknown key
+the broker logs a warning that names the nearest known one. A bad value ends the program with exit
 code 2 and a line that says which value it was and what is allowed. Kafka's settings that mean nothing on one
 node (`num.io.threads`, `replica.*` and the like) are accepted and ignored; those of its quorum (`process.roles`,
 `controller.quorum.*`) are named in one log line at the start.
@@ -35,8 +35,8 @@ node (`num.io.threads`, `replica.*` and the like) are accepted and ignored; thos
 Settings marked **dynamic** can be changed while the broker runs, for it or for all brokers
 (`kafka-configs.sh --entity-type brokers`, IncrementalAlterConfigs). Those marked **ours** do not exist
 in Kafka. Those that say so may be set for one listener alone: `listener.name.NAME.KEY`, with the name in lower
-case; or for one mechanism of one listener: `listener.name.NAME.plain.KEY`. Those marked **no effect** are checked and kept, but change nothing in this version: either
-one node has no use for them.
+case; or for one mechanism of one listener: `listener.name.NAME.plain.KEY`. Those marked **no effect** are checked and
+stored, but change nothing, because one node has no use for them.
 If a key has synonyms, the first one that is set counts; synonyms are read-only.
 
 ## Broker settings
@@ -48,7 +48,7 @@ If a key has synonyms, the first one that is set counts; synonyms are read-only.
 _TOPICS = """
 ## Topic settings
 
-Given when a topic is created, or changed at any time (`odradek topic alter`, `kafka-configs.sh
+These settings are given when a topic is created, and can be changed at any time (`odradek topic alter`, `kafka-configs.sh
 --entity-type topics`). Where a topic has no setting of its own, the broker's setting applies.
 
 | Key | Broker's setting | What it is | Values |
@@ -56,13 +56,13 @@ Given when a topic is created, or changed at any time (`odradek topic alter`, `k
 """
 
 _NO_EFFECT_KEYS = """
-These settings of Kafka can be changed while the broker runs and have no meaning here. They are checked, kept and shown, so
+These settings of Kafka can be changed while the broker runs and have no effect here. They are checked, stored and described, so
 that tools which set them work: """
 
 _GROUPS = """
 ## Group settings
 
-What a group sets for itself (`kafka-configs.sh --entity-type groups`, resource type 32 of
+These settings apply to one group (`kafka-configs.sh --entity-type groups`, resource type 32 of
 IncrementalAlterConfigs). The group need not exist yet.
 
 | Key | Broker's setting | What it is |
@@ -72,7 +72,7 @@ IncrementalAlterConfigs). The group need not exist yet.
 _SUBSCRIPTIONS = """
 ## Subscriptions to client metrics
 
-What clients are asked to push ([metrics that clients push](monitoring.md#metrics-that-clients-push); `odradek client-metrics alter`, `kafka-client-metrics.sh`,
+The metrics that clients are asked to push ([metrics that clients push](monitoring.md#metrics-that-clients-push); `odradek client-metrics alter`, `kafka-client-metrics.sh`,
 `kafka-configs.sh --entity-type client-metrics`, resource type 16 of IncrementalAlterConfigs).
 
 | Key | Default | What it is | Values |

@@ -55,144 +55,155 @@ class SaslSettings:
     sasl_enabled_mechanisms: tuple[str, ...] = setting(
         Kind.LIST,
         ("GSSAPI",),
-        "The SASL mechanisms that clients may use: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. The "
-        "default is Kafka's, and not served." + _OF_ONE,
+        "The SASL mechanisms that clients may use: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, "
+        "OAUTHBEARER. GSSAPI is Kafka's default, and is not supported here." + _OF_ONE,
         any_of("GSSAPI", *MECHANISMS),
     )
     sasl_jaas_config: str = setting(
         Kind.PASSWORD,
         "",
-        "What a mechanism knows of its users, as Kafka writes it: for PLAIN, PlainLoginModule with an option "
-        'user_NAME="PASSWORD" for each. It counts only for one mechanism of one listener: '
-        "listener.name.NAME.plain.sasl.jaas.config.",
+        "The users of a mechanism, in Kafka's format: for PLAIN, PlainLoginModule with an "
+        'option user_NAME="PASSWORD" for each user. It has an effect only for one mechanism of '
+        "one listener: listener.name.NAME.plain.sasl.jaas.config.",
         secret=True,
     )
     sasl_plain_users_file: str = setting(
         Kind.STRING,
         "",
-        "A file with the users of PLAIN and the hashes of their passwords, one NAME:HASH in each line. It is "
-        "read again when it changes." + _OF_ONE,
+        "A file with the PLAIN users and the hashes of their passwords, one NAME:HASH in each "
+        "line. It is read again when it changes." + _OF_ONE,
         ours=True,
     )
     sasl_scram_initial_users: tuple[str, ...] = setting(
         Kind.LIST,
         (),
-        "Users of SCRAM who are made at the start if they have no password yet, so that somebody can make "
-        "the others: NAME=env:VARIABLE or NAME=file:PATH, which say where the password is. `odradek serve "
-        "--user` adds one.",
+        "SCRAM users that are created at the start if they have no password yet, so that one "
+        "of them can create the others: NAME=env:VARIABLE or NAME=file:PATH, the place of the "
+        "password. `odradek serve --user` adds one.",
         Check("a list of NAME=env:VARIABLE or NAME=file:PATH", _are_users),
         ours=True,
     )
     sasl_mechanism_inter_broker_protocol: str = setting(
-        Kind.STRING, "GSSAPI", "Accepted: there are no other brokers to talk to.", effective=False
+        Kind.STRING,
+        "GSSAPI",
+        "Accepted for compatibility: there are no other brokers.",
+        effective=False,
     )
     sasl_mechanism_controller_protocol: str = setting(
-        Kind.STRING, "GSSAPI", "Accepted: this broker is its own controller.", effective=False
+        Kind.STRING,
+        "GSSAPI",
+        "Accepted for compatibility: this broker is its own controller.",
+        effective=False,
     )
     sasl_server_max_receive_size: int = setting(
         Kind.INT,
         524_288,
-        "The largest request in bytes before a client is authenticated.",
+        "Maximum size of a request before the client is authenticated.",
         between(1, INT32_MAX),
     )
     sasl_server_callback_handler_class: str = setting(
         Kind.STRING,
         "",
-        "How tokens are validated. Kafka's class OAuthBearerValidatorCallbackHandler stands for tokens that "
-        "are signed, OAuthBearerUnsecuredValidatorCallbackHandler for tokens without a signature, which are "
-        "for development only. It counts only for the mechanism oauthbearer of a listener.",
+        "The validation of tokens. Kafka's class OAuthBearerValidatorCallbackHandler selects "
+        "signed tokens, OAuthBearerUnsecuredValidatorCallbackHandler tokens without a "
+        "signature, which are for development only. It has an effect only for the mechanism "
+        "oauthbearer of a listener.",
         one_of("", VALIDATOR, _OLD_VALIDATOR, UNSECURED_VALIDATOR),
     )
     delegation_token_secret_key: str = setting(
         Kind.PASSWORD,
         "",
-        "The key from which the HMACs of delegation tokens are made, the same at every start: with another "
-        "one the tokens of before have other HMACs, so that nobody can use them. Empty: there are no "
-        "delegation tokens.",
+        "The secret key from which the HMACs of delegation tokens are computed. It must be the "
+        "same at every start: with another key, nobody can use the earlier tokens. Empty: "
+        "there are no delegation tokens.",
         secret=True,
     )
     delegation_token_max_lifetime_ms: int = setting(
         Kind.LONG,
         7 * _DAY_MS,
-        "The longest life of a delegation token, however often it is renewed.",
+        "Maximum lifetime of a delegation token, however often it is renewed.",
         at_least(1),
     )
     delegation_token_expiry_time_ms: int = setting(
         Kind.LONG,
         _DAY_MS,
-        "How long a delegation token is valid before it has to be renewed.",
+        "Time after which a delegation token expires unless it is renewed.",
         at_least(1),
     )
     delegation_token_expiry_check_interval_ms: int = setting(
         Kind.LONG,
         3_600_000,
-        "Time between two looks for expired delegation tokens to remove. One that is not removed yet is "
-        "refused all the same.",
+        "Time between two checks for expired delegation tokens to remove. An expired token is "
+        "refused even before it is removed.",
         at_least(1),
     )
     connections_max_reauth_ms: int = setting(
         Kind.LONG,
         0,
-        "How long a client may go on before it has to authenticate again; one that does not is "
-        "disconnected with its next request. 0: for ever, or until its token expires."
+        "Time after which a client has to authenticate again; one that does not is "
+        "disconnected at its next request. 0: no limit, or until its token expires."
         + _OF_MECHANISM,
         between(0, INT64_MAX),
     )
     connection_failed_authentication_delay_ms: int = setting(
         Kind.INT,
         100,
-        "How long a failed authentication waits for its answer, and its connection for its end. After several "
-        "failures from one address it is longer.",
+        "Delay before the broker answers a failed authentication and closes the connection. It "
+        "is longer after several failures from one address.",
         between(0, 600_000),
     )
     sasl_authentication_timeout_ms: int = setting(
         Kind.INT,
         30_000,
-        "How long a client may take to authenticate before it is disconnected.",
+        "Maximum time of an authentication, after which the client is disconnected.",
         between(1, 600_000),
         ours=True,
     )
     max_sasl_authentications_per_ip: int = setting(
         Kind.INT,
         200,
-        "Most connections of one IP address that have not authenticated; more are closed.",
+        "Maximum number of connections of one IP address that have not authenticated; further "
+        "ones are closed.",
         at_least(1),
         ours=True,
     )
     max_sasl_authentications: int = setting(
         Kind.INT,
         2_000,
-        "Most connections that have not authenticated, of all addresses together; for one more the oldest is "
-        "closed.",
+        "Maximum number of connections that have not authenticated, of all addresses together; "
+        "for a further one, the oldest is closed.",
         at_least(1),
         ours=True,
     )
     sasl_oauthbearer_jwks_endpoint_url: str = _oauth(
         Kind.STRING,
         "",
-        "Where the public keys are that tokens are signed with, as JWKS: https://..., or file:///... for a "
-        "file.",
+        "The URL of the public keys that verify the signatures of tokens, as JWKS: "
+        "https://..., or file:///... for a file.",
     )
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int = _oauth(
         Kind.LONG,
         3_600_000,
-        "How long the keys are used before they are read again.",
+        "Time after which the keys are read again.",
         between(1_000, INT64_MAX),
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = _oauth(
         Kind.LONG,
         100,
-        "How long to wait before the keys are read again after that has failed.",
+        "Time until the next attempt to read the keys after a failure.",
         at_least(1),
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = _oauth(
-        Kind.LONG, 10_000, "The longest such wait, after several failures.", at_least(1)
+        Kind.LONG,
+        10_000,
+        "Maximum time until the next attempt to read the keys, after several failures.",
+        at_least(1),
     )
     sasl_oauthbearer_expected_audience: tuple[str, ...] = _oauth(
-        Kind.LIST, (), "Tokens must be for one of these audiences; empty: for any."
+        Kind.LIST, (), "The audiences of which a token must name one; empty: any."
     )
     sasl_oauthbearer_expected_issuer: str = _oauth(
-        Kind.STRING, "", "Tokens must be of this issuer; empty: of any."
+        Kind.STRING, "", "The issuer that a token must have; empty: any."
     )
     sasl_oauthbearer_scope_claim_name: str = _oauth(
         Kind.STRING, "scope", "The claim of a token that holds its scopes."
@@ -203,13 +214,13 @@ class SaslSettings:
     sasl_oauthbearer_clock_skew_seconds: int = _oauth(
         Kind.INT,
         30,
-        "How far the clocks of the broker and of who makes tokens may be apart.",
+        "Maximum difference between the clocks of the broker and of the issuer of tokens.",
         between(0, 3_600),
     )
     sasl_oauthbearer_algorithms: tuple[str, ...] = setting(
         Kind.LIST,
         ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"),
-        "The algorithms that tokens may be signed with." + _OF_ONE,
+        "The algorithms with which tokens may be signed." + _OF_ONE,
         any_of(
             *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
             *("ES256", "ES384", "ES512", "EdDSA"),

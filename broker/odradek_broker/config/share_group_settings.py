@@ -14,7 +14,7 @@ class ShareGroupSettings:
     group_share_session_timeout_ms: int = setting(
         Kind.INT,
         45_000,
-        "How long a member of a share group (KIP-932) may be silent before it is removed.",
+        "Time without a heartbeat after which a member of a share group (KIP-932) is removed.",
         at_least(1),
     )
     group_share_min_session_timeout_ms: int = setting(
@@ -26,7 +26,7 @@ class ShareGroupSettings:
     group_share_heartbeat_interval_ms: int = setting(
         Kind.INT,
         5_000,
-        "How often members of a share group are told to send a heartbeat.",
+        "Time between two heartbeats of a member of a share group.",
         at_least(1),
     )
     group_share_min_heartbeat_interval_ms: int = setting(
@@ -36,20 +36,20 @@ class ShareGroupSettings:
         Kind.INT, 15_000, "Upper bound of group.share.heartbeat.interval.ms.", at_least(1)
     )
     group_share_max_size: int = setting(
-        Kind.INT, 200, "Most members of a share group.", between(1, 1_000)
+        Kind.INT, 200, "Maximum number of members of a share group.", between(1, 1_000)
     )
     group_share_assignors: tuple[str, ...] = setting(
         Kind.LIST,
         ("simple",),
-        "The assignor of share groups, by name or by Kafka's class name. There is one.",
+        "The assignor of share groups, by name or by Kafka's class name. Only one exists.",
         any_of("simple", "org.apache.kafka.coordinator.group.assignor.SimpleAssignor"),
         effective=False,
     )
     group_share_assignment_interval_ms: int = setting(
         Kind.INT,
         1_000,
-        "The shortest time between two assignments of a share group; 0: as soon as there is a"
-        " reason for one.",
+        "Minimum time between two assignments of a share group; 0: a change leads to an "
+        "assignment at once.",
         at_least(0),
         dynamic=True,
     )

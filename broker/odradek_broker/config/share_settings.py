@@ -15,7 +15,8 @@ class ShareSettings:
     group_share_record_lock_duration_ms: int = setting(
         Kind.INT,
         30_000,
-        "How long a member of a share group has a record before it is given to another one.",
+        "Time for which a member of a share group has a record locked; after that another "
+        "member may get it.",
         between(1_000, 3_600_000),
     )
     group_share_min_record_lock_duration_ms: int = setting(
@@ -33,7 +34,8 @@ class ShareSettings:
     group_share_delivery_count_limit: int = setting(
         Kind.INT,
         5,
-        "How often a record is delivered to a share group before it is given up.",
+        "Maximum number of deliveries of a record to a share group; after the last one the "
+        "group gives the record up.",
         between(2, 10),
     )
     group_share_min_delivery_count_limit: int = setting(
@@ -45,8 +47,8 @@ class ShareSettings:
     group_share_partition_max_record_locks: int = setting(
         Kind.INT,
         2_000,
-        "Records of a partition that a share group may have in flight. At this limit its members"
-        " get nothing new until the first of them is finished.",
+        "Maximum number of records of a partition that a share group has in flight. At the "
+        "limit its members get no new records until the first of these records is finished.",
         between(100, 10_000),
     )
     group_share_min_partition_max_record_locks: int = setting(
@@ -64,7 +66,7 @@ class ShareSettings:
     group_share_max_share_sessions: int = setting(
         Kind.INT,
         2_000,
-        "Most share sessions, of which each member of a share group has one.",
+        "Maximum number of share sessions. Each member of a share group has one.",
         at_least(1),
     )
     errors_deadletterqueue_auto_create_topics_enable: bool = setting(
@@ -76,13 +78,13 @@ class ShareSettings:
     errors_deadletterqueue_topic_name_prefix: str = setting(
         Kind.STRING,
         "dlq.",
-        "The beginning that the names of dead letter topics must have; empty: any name (KIP-1191,"
-        " in Kafka from 4.4 on).",
+        "The prefix that the names of dead letter topics must have; empty: any name (KIP-1191, "
+        "in Kafka from 4.4 on).",
     )
     share_coordinator_state_topic_num_partitions: int = setting(
         Kind.INT,
         50,
-        "Partitions of __share_group_state, fixed when it is created.",
+        "Number of partitions of __share_group_state, which is fixed when the topic is created.",
         between(1, 10_000),
     )
     share_coordinator_state_topic_replication_factor: int = setting(
@@ -112,14 +114,14 @@ class ShareSettings:
     share_coordinator_snapshot_update_records_per_snapshot: int = setting(
         Kind.INT,
         500,
-        "Changes of a share partition's state between two records with the whole state; 0: each"
-        " record has the whole state.",
+        "Number of records with changes of a share partition's state between two records with "
+        "the whole state; 0: each record has the whole state.",
         between(0, 500),
     )
     share_coordinator_state_topic_prune_interval_ms: int = setting(
         Kind.INT,
         300_000,
-        "Time between two deletions of the records of __share_group_state that no start needs.",
+        "Time between two deletions of obsolete records of __share_group_state.",
         at_least(1),
     )
     share_coordinator_cold_partition_snapshot_interval_ms: int = setting(
@@ -132,7 +134,7 @@ class ShareSettings:
     share_coordinator_write_timeout_ms: int = setting(
         Kind.INT,
         5_000,
-        "How long a request waits until its state is on disk; after that it is answered with"
-        " COORDINATOR_NOT_AVAILABLE.",
+        "Maximum time that a request waits until its state is on disk; after that its error is "
+        "COORDINATOR_NOT_AVAILABLE.",
         at_least(1),
     )

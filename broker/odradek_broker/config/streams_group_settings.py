@@ -16,7 +16,7 @@ class StreamsGroupSettings:
     group_streams_session_timeout_ms: int = setting(
         Kind.INT,
         45_000,
-        "How long a member of a streams group (KIP-1071) may be silent before it is removed.",
+        "Time without a heartbeat after which a member of a streams group (KIP-1071) is removed.",
         at_least(1),
     )
     group_streams_min_session_timeout_ms: int = setting(
@@ -28,7 +28,7 @@ class StreamsGroupSettings:
     group_streams_heartbeat_interval_ms: int = setting(
         Kind.INT,
         5_000,
-        "How often members of a streams group are told to send a heartbeat.",
+        "Time between two heartbeats of a member of a streams group.",
         at_least(1),
     )
     group_streams_min_heartbeat_interval_ms: int = setting(
@@ -38,13 +38,13 @@ class StreamsGroupSettings:
         Kind.INT, 15_000, "Upper bound of group.streams.heartbeat.interval.ms.", at_least(1)
     )
     group_streams_max_size: int = setting(
-        Kind.INT, _INT32_MAX, "Most members of a streams group.", at_least(1)
+        Kind.INT, _INT32_MAX, "Maximum number of members of a streams group.", at_least(1)
     )
     group_streams_num_standby_replicas: int = setting(
         Kind.INT,
         0,
-        "How many clients of a streams group keep a copy of the state of each task besides the one"
-        " that processes it.",
+        "Number of clients of a streams group that keep a copy of the state of each task, "
+        "besides the one that processes it.",
         at_least(0),
     )
     group_streams_max_standby_replicas: int = setting(
@@ -53,14 +53,14 @@ class StreamsGroupSettings:
     group_streams_initial_rebalance_delay_ms: int = setting(
         Kind.INT,
         3_000,
-        "How long an empty streams group waits for more members after the first.",
+        "Time for which an empty streams group waits for more members after the first one.",
         at_least(0),
     )
     group_streams_assignment_interval_ms: int = setting(
         Kind.INT,
         1_000,
-        "The shortest time between two assignments of a streams group; 0: as soon as there is a"
-        " reason for one.",
+        "Minimum time between two assignments of a streams group; 0: a change leads to an "
+        "assignment at once.",
         at_least(0),
         dynamic=True,
     )

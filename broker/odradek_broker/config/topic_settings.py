@@ -102,9 +102,9 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             MIRROR_SOURCE,
             Kind.STRING,
             "",
-            "The cluster and the id of the topic that this topic mirrors with the same offsets. Set"
-            " when the topic is created, by `odradek mirror`; removed by `odradek mirror promote`."
-            " Until then only the mirror adds records.",
+            "The cluster and the id of the topic that this topic mirrors with the same offsets. "
+            "`odradek mirror` sets it when it creates the topic, and `odradek mirror promote` "
+            "removes it. Until then only the mirror can write records.",
             _MIRROR_SOURCES,
         ),
         _like("preallocate", "log.preallocate"),
@@ -124,7 +124,7 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
         _like(
             "segment.jitter.ms",
             "log.roll.jitter.ms",
-            "Up to this much is taken off segment.ms, at random for each segment.",
+            "Maximum time that is subtracted from segment.ms, at random for each segment.",
         ),
         _like("segment.ms", "log.roll.ms"),
         _like("unclean.leader.election.enable", "unclean.leader.election.enable"),

@@ -16,40 +16,41 @@ class TransactionSettings:
     producer_id_expiration_ms: int = setting(
         Kind.INT,
         86_400_000,
-        "How long a partition remembers a producer that sends nothing.",
+        "Time after which a partition forgets the state of an idempotent producer that sends "
+        "nothing.",
         at_least(1),
         dynamic=True,
     )
     producer_id_expiration_check_interval_ms: int = setting(
-        Kind.INT, 600_000, "Time between two looks for producers to forget.", at_least(1)
+        Kind.INT, 600_000, "Time between two checks for expired producer states.", at_least(1)
     )
     max_producer_ids: int = setting(
         Kind.INT,
         1_000_000,
-        "Most producers that all partitions together remember, looked at every second; beyond it "
-        "those that wrote longest ago, and have no transaction open, are forgotten as if they had "
-        "expired.",
+        "Maximum number of producer states of all partitions together, checked every second. "
+        "Beyond it, the states of those that wrote longest ago and have no open transaction "
+        "expire early.",
         between(1_000, 100_000_000),
         ours=True,
     )
     max_transactional_ids: int = setting(
         Kind.INT,
         200_000,
-        "Most transactional ids that are remembered; a new one beyond it is refused with "
-        "POLICY_VIOLATION until others expire (transactional.id.expiration.ms).",
+        "Maximum number of transactional ids; a further one is refused with POLICY_VIOLATION "
+        "until others expire (transactional.id.expiration.ms).",
         between(1, 100_000_000),
         ours=True,
     )
     transaction_max_timeout_ms: int = setting(
         Kind.INT,
         900_000,
-        "Longest transaction timeout a producer may ask for.",
+        "Maximum transaction timeout that a producer may request.",
         at_least(1),
     )
     transaction_state_log_num_partitions: int = setting(
         Kind.INT,
         50,
-        "Partitions of __transaction_state, fixed when it is created.",
+        "Number of partitions of __transaction_state, which is fixed when the topic is created.",
         between(1, 10_000),
     )
     transaction_state_log_replication_factor: int = setting(
@@ -72,31 +73,32 @@ class TransactionSettings:
     transactional_id_expiration_ms: int = setting(
         Kind.INT,
         604_800_000,
-        "How long an unused transactional id is remembered.",
+        "Time after which an unused transactional id expires.",
         at_least(1),
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
         Kind.INT,
         10_000,
-        "Time between two looks for transactions that ran out of time.",
+        "Time between two checks for transactions that have timed out.",
         at_least(1),
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
         Kind.INT,
         3_600_000,
-        "Time between two looks for transactional ids to forget.",
+        "Time between two checks for expired transactional ids.",
         at_least(1),
     )
     transaction_partition_verification_enable: bool = setting(
         Kind.BOOLEAN,
         True,
-        "Ask the coordinator whether a transaction knows a partition before it is written to, for "
-        "producers that speak transactions of version 1. Off, a write that comes late can leave "
-        "a transaction open that nothing ends.",
+        "For producers with version 1 of transactions: check with the coordinator that a "
+        "partition belongs to the transaction before the first write to it. If false, a late "
+        "write can leave a transaction open forever.",
         dynamic=True,
     )
     transaction_two_phase_commit_enable: bool = setting(
         Kind.BOOLEAN,
         True,
-        "Allow transactions that are prepared and ended later (KIP-939); off in Kafka.",
+        "Allow prepared transactions, which are committed or aborted later (two-phase commit, "
+        "KIP-939); false by default in Kafka.",
     )

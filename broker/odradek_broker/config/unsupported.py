@@ -5,7 +5,7 @@ from __future__ import annotations
 from odradek_broker.config.types import Kind, Setting, Value
 from odradek_protocol.settings import ANYTHING, INT64_MAX, Check, at_least, between
 
-_NO_EFFECT = "Accepted for compatibility: it changes nothing on this broker."
+_NO_EFFECT = "Accepted for compatibility: it has no effect on this broker."
 
 
 def _setting(name: str, kind: Kind, default: Value, check: Check = ANYTHING) -> Setting:

@@ -15,8 +15,8 @@ from odradek_client.sasl.settings import SaslSettings
 from odradek_protocol.settings import INT32_MAX, INT64_MAX, between, one_of
 from odradek_protocol.tls.settings import PROTOCOLS, TlsSettings
 
-_TYPES = "PEM, PKCS12 or JKS, which is taken for PKCS12."
-_REFERENCE = "${env:NAME}, ${file:PATH:KEY} and ${dir:FOLDER:FILE} stand for one elsewhere."
+_TYPES = "PEM, PKCS12 or JKS, which is read as PKCS12."
+_REFERENCE = "It may be a reference: ${env:NAME}, ${file:PATH:KEY} or ${dir:FOLDER:FILE}."
 
 
 @config
@@ -26,48 +26,57 @@ class ClientConfig(Settings):
     bootstrap_servers: tuple[str, ...] = setting(
         ("127.0.0.1:9092",),
         kind="addresses",
-        doc='Brokers to ask first, "host:port,host:port" or a list; any broker of the cluster does.',
+        doc='The first brokers to connect to, "host:port,host:port" or a list; one broker of the '
+        "cluster is enough.",
     )
-    client_id: str = setting("odradek", doc="A name that the broker shows in logs and metrics.")
+    client_id: str = setting(
+        "odradek", doc="A name of this client for the broker's logs and metrics."
+    )
     request_timeout_ms: int = setting(
-        30_000, between(1, INT32_MAX), doc="The longest wait for the answer to a request."
+        30_000, between(1, INT32_MAX), doc="Maximum time to wait for the response to a request."
     )
     default_api_timeout_ms: int = setting(
         60_000,
         between(1, INT32_MAX),
-        doc="The timeout of calls that take none of their own.",
+        doc="The timeout of calls that are made without one of their own.",
     )
     retry_backoff_ms: int = setting(
-        100, between(0, INT32_MAX), doc="Wait before the first retry; doubled every time."
+        100, between(0, INT32_MAX), doc="Wait before the first retry; it doubles with each retry."
     )
     retry_backoff_max_ms: int = setting(
-        1_000, between(0, INT32_MAX), doc="The longest wait before a retry."
+        1_000, between(0, INT32_MAX), doc="Maximum wait before a retry."
     )
     reconnect_backoff_ms: int = setting(
-        50, between(0, INT32_MAX), doc="Wait before connecting again; doubled every time."
+        50,
+        between(0, INT32_MAX),
+        doc="Wait before the first reconnection; it doubles with each attempt.",
     )
     reconnect_backoff_max_ms: int = setting(
-        1_000, between(0, INT32_MAX), doc="The longest wait before connecting again."
+        1_000, between(0, INT32_MAX), doc="Maximum wait before a reconnection."
     )
     socket_connection_setup_timeout_ms: int = setting(
-        10_000, between(1, INT32_MAX), doc="The longest time for making a connection."
+        10_000, between(1, INT32_MAX), doc="Maximum time for opening a connection."
     )
     connections_max_idle_ms: int = setting(
-        540_000, between(1, INT64_MAX), doc="Close connections that were not used for this time."
+        540_000, between(1, INT64_MAX), doc="Time after which an unused connection is closed."
     )
     metadata_max_age_ms: int = setting(
-        300_000, between(1, INT64_MAX), doc="The longest time between two requests for metadata."
+        300_000,
+        between(1, INT64_MAX),
+        doc="Maximum age of metadata, after which it is requested again.",
     )
     max_in_flight_requests_per_connection: int = setting(
-        100, between(1, INT32_MAX), doc="Unanswered requests on one connection."
+        100, between(1, INT32_MAX), doc="Maximum number of unanswered requests on one connection."
     )
     receive_max_bytes: int = setting(
         256 * 1024 * 1024,
         between(1024, INT32_MAX),
-        doc="The largest answer that is accepted; a larger one closes the connection.",
+        doc="Maximum size of a response; a larger one closes the connection.",
     )
     allow_auto_create_topics: bool = setting(
-        True, doc="Let the broker create unknown topics that are used, if it does so at all."
+        True,
+        doc="Let the broker create unknown topics that the client uses, if its own settings allow "
+        "that.",
     )
 
     security_protocol: str = setting(
@@ -76,36 +85,37 @@ class ClientConfig(Settings):
         " SASL_SSL, none with PLAINTEXT.",
     )
     ssl_truststore_type: str = setting(
-        "JKS", doc=f"The kind of store with the authorities: {_TYPES}"
+        "JKS", doc=f"The type of the store with the certificate authorities: {_TYPES}"
     )
     ssl_truststore_location: str = setting(
         "",
-        doc="The file with the authorities whose certificates are trusted; without one those that the "
-        "system trusts.",
+        doc="The file with the trusted certificate authorities; if not set, those that the system "
+        "trusts.",
     )
     ssl_truststore_password: str = setting(
         "", secret=True, doc=f"The password of the truststore. {_REFERENCE}"
     )
     ssl_truststore_certificates: str = setting(
-        "", secret=True, doc="The authorities, as PEM text in the place of a file."
+        "", secret=True, doc="The certificate authorities as PEM text, instead of a file."
     )
     ssl_keystore_type: str = setting(
-        "JKS", doc=f"The kind of store with the client's own certificate: {_TYPES}"
+        "JKS", doc=f"The type of the store with the client's certificate: {_TYPES}"
     )
     ssl_keystore_location: str = setting(
         "",
-        doc="The file with the client's private key and certificates, where brokers ask for one.",
+        doc="The file with the client's private key and certificates, for brokers that require a "
+        "client certificate.",
     )
     ssl_keystore_password: str = setting(
         "", secret=True, doc=f"The password of the keystore. {_REFERENCE}"
     )
     ssl_keystore_key: str = setting(
-        "", secret=True, doc=f"The private key, as PEM text in the place of a file. {_REFERENCE}"
+        "", secret=True, doc=f"The private key as PEM text, instead of a file. {_REFERENCE}"
     )
     ssl_keystore_certificate_chain: str = setting(
         "",
         secret=True,
-        doc="The certificate of ssl_keystore_key, and those that lead to its authority, as PEM text.",
+        doc="The certificate of ssl_keystore_key and the chain of its issuers, as PEM text.",
     )
     ssl_key_password: str = setting(
         "", secret=True, doc=f"The password of an encrypted private key. {_REFERENCE}"
@@ -122,46 +132,47 @@ class ClientConfig(Settings):
     ssl_cipher_suites: tuple[str, ...] = setting(
         (),
         kind="names",
-        doc="The cipher suites that are used, by the names of Java or of OpenSSL; empty: OpenSSL's.",
+        doc="The cipher suites that may be used, by their names in Java or OpenSSL; empty: "
+        "OpenSSL's default.",
     )
     ssl_protocol: str = setting(
         "TLSv1.3",
-        doc="Accepted without effect: ssl_enabled_protocols has the versions.",
+        doc="Accepted without effect: ssl_enabled_protocols has the versions of TLS.",
     )
 
     sasl_mechanism: str = setting(
         "GSSAPI",
-        doc="The mechanism of authentication: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER. Kafka's default"
-        " is not supported.",
+        doc="The SASL mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER. Kafka's "
+        "default, GSSAPI, is not supported.",
     )
     sasl_jaas_config: str = setting(
         "",
         secret=True,
-        doc="Name and password, or options of OAUTHBEARER, as a login module of Java in one line."
-        f" {_REFERENCE}",
+        doc="The name and password, or the options of OAUTHBEARER, in one line, as a login module "
+        f"of Java. {_REFERENCE}",
     )
-    sasl_username: str = setting("", doc="The user of PLAIN and SCRAM.")
+    sasl_username: str = setting("", doc="The name of the user, for PLAIN and SCRAM.")
     sasl_password: str = setting("", secret=True, doc=f"The user's password. {_REFERENCE}")
     sasl_token_auth: bool = setting(
         False,
-        doc="The user of SCRAM is the id of a delegation token, and the password its HMAC in base64. In a"
-        " sasl_jaas_config the option is tokenauth=true.",
+        doc="True: the SCRAM user is the id of a delegation token, and the password is its HMAC in "
+        "base64. In a sasl_jaas_config the option is tokenauth=true.",
     )
     sasl_oauth_token_provider: Callable[[], Any] | None = setting(
         None,
         kind="function",
-        doc="Gives a token of OAUTHBEARER: a function without arguments, async or not, that returns the token and"
-        " its end in seconds since the epoch, or a JWT alone.",
+        doc="A function that returns an OAUTHBEARER token. It has no arguments, may be async, and "
+        "returns the token with its expiry in seconds since the epoch, or a JWT alone.",
     )
     sasl_oauthbearer_method: str = setting(
         "default",
         one_of("default", "oidc"),
-        doc="Of librdkafka: oidc wants sasl_oauthbearer_token_endpoint_url.",
+        doc="A setting of librdkafka: oidc needs sasl_oauthbearer_token_endpoint_url.",
     )
     sasl_oauthbearer_token_endpoint_url: str = setting(
         "",
-        doc="The endpoint for tokens of OAUTHBEARER, by the client credentials grant; or file:///PATH of a file"
-        " with a token.",
+        doc="The endpoint that gives OAUTHBEARER tokens for client credentials; or file:///PATH of "
+        "a file with a token.",
     )
     sasl_oauthbearer_client_credentials_client_id: str = setting(
         "", doc=f"The client's id at the token endpoint. {_REFERENCE}"
@@ -174,7 +185,8 @@ class ClientConfig(Settings):
     )
     sasl_oauthbearer_header_urlencode: bool = setting(
         False,
-        doc="Encode id and secret as in URLs, which RFC 6749 demands and few endpoints expect.",
+        doc="URL-encode the client's id and secret, which RFC 6749 requires and few endpoints "
+        "expect.",
     )
     sasl_oauthbearer_jwt_retriever_class: str = setting(
         "", doc="Accepted without effect if it is one of Kafka's classes that are built in here."
@@ -185,36 +197,40 @@ class ClientConfig(Settings):
     sasl_login_connect_timeout_ms: int = setting(
         10_000,
         between(1, INT32_MAX),
-        doc="The longest time for connecting to the token endpoint.",
+        doc="Maximum time for connecting to the token endpoint.",
     )
     sasl_login_read_timeout_ms: int = setting(
-        10_000, between(1, INT32_MAX), doc="The longest wait for the answer of the token endpoint."
+        10_000,
+        between(1, INT32_MAX),
+        doc="Maximum time to wait for the response of the token endpoint.",
     )
     sasl_login_retry_backoff_ms: int = setting(
         100,
         between(0, INT32_MAX),
-        doc="Wait before the token endpoint is asked again; doubled every time.",
+        doc="Wait before the first retry at the token endpoint; it doubles with each retry.",
     )
     sasl_login_retry_backoff_max_ms: int = setting(
         10_000,
         between(0, INT32_MAX),
-        doc="The time for which an overloaded token endpoint is asked again.",
+        doc="Maximum time for retries at an overloaded token endpoint.",
     )
     sasl_login_refresh_window_factor: float = setting(
-        0.8, between(0.5, 1.0), doc="The part of its lifetime after which a token is replaced."
+        0.8,
+        between(0.5, 1.0),
+        doc="The part of a token's lifetime after which the token is replaced.",
     )
     sasl_login_refresh_window_jitter: float = setting(
         0.05,
         between(0.0, 0.25),
-        doc="The largest part of its lifetime by which that is delayed at random.",
+        doc="Maximum random delay of the replacement, as a part of the token's lifetime.",
     )
     sasl_login_refresh_min_period_seconds: int = setting(
-        60, between(0, 900), doc="The shortest time between two tokens."
+        60, between(0, 900), doc="Minimum time between two replacements of the token."
     )
     sasl_login_refresh_buffer_seconds: int = setting(
         300,
         between(0, 3600),
-        doc="The shortest time before its end at which a token is replaced.",
+        doc="Minimum time before a token's expiry at which the token is replaced.",
     )
 
     @property

@@ -20,83 +20,90 @@ from odradek_protocol.settings import INT32_MAX, between, one_of
 class ConsumerConfig(ClientConfig):
     """Settings of `Consumer`."""
 
-    client_id: str = setting("odradek-consumer", doc="A name that the broker shows in its logs.")
+    client_id: str = setting("odradek-consumer", doc="A name of this client for the broker's logs.")
     group_id: str | None = setting(
-        None, kind="str", doc="The group that shares the partitions and keeps the offsets."
+        None,
+        kind="str",
+        doc="The consumer group, whose members share the partitions and commit offsets.",
     )
     group_instance_id: str | None = setting(
-        None, kind="str", doc="Names a static member, which may restart without a rebalance."
+        None, kind="str", doc="The name of a static member, which may restart without a rebalance."
     )
     group_protocol: str = setting(
         "classic",
         one_of("classic", "consumer"),
-        doc='The protocol of the group: "classic": members divide the partitions; "consumer": the '
-        "broker does (KIP-848).",
+        doc='The protocol of the group. "classic": a member assigns the partitions; "consumer": '
+        "the broker assigns them (KIP-848).",
     )
     group_remote_assignor: str | None = setting(
         None,
         kind="str",
-        doc='With group_protocol="consumer": the assignor of the broker, "uniform" or '
-        '"range"; None for its default.',
+        doc='The assignor of the broker for group_protocol="consumer": "uniform" or "range"; None: '
+        "the broker's default.",
     )
     auto_offset_reset: str | timedelta = setting(
         "latest",
         kind="object",
-        doc="The start without a committed offset: earliest, latest, none (raise), or "
-        "by_duration:PT1H (in Python also a timedelta) for the records of the last hour.",
+        doc="The start position without a committed offset: earliest, latest, none (an error is "
+        "raised), or by_duration:PT1H (in Python also a timedelta) for the records of the last "
+        "hour.",
     )
     enable_auto_commit: bool = setting(
-        True, doc="Commit the records of earlier polls in the background."
+        True, doc="Commit the offsets of earlier polls in the background."
     )
     auto_commit_interval_ms: int = setting(
-        5_000, between(0, INT32_MAX), doc="The time between two commits in the background."
+        5_000, between(0, INT32_MAX), doc="Time between two commits in the background."
     )
     session_timeout_ms: int = setting(
         45_000,
         between(1, INT32_MAX),
-        doc="The group removes a member that is silent for this time.",
+        doc="Time without a heartbeat after which the group removes a member.",
     )
     heartbeat_interval_ms: int = setting(
-        3_000, between(1, INT32_MAX), doc="The time between two heartbeats."
+        3_000, between(1, INT32_MAX), doc="Time between two heartbeats."
     )
     max_poll_interval_ms: int = setting(
-        300_000, between(1, INT32_MAX), doc="The longest pause between two polls."
+        300_000,
+        between(1, INT32_MAX),
+        doc="Maximum time between two polls, after which the member leaves the group.",
     )
     max_poll_records: int = setting(
-        500, between(1, INT32_MAX), doc="The most records that a poll returns."
+        500, between(1, INT32_MAX), doc="Maximum number of records that a poll returns."
     )
     fetch_min_bytes: int = setting(
         1,
         between(0, INT32_MAX),
-        doc="The bytes for which the broker waits before it answers a fetch.",
+        doc="Minimum bytes of records for which the broker waits before it answers a fetch.",
     )
     fetch_max_wait_ms: int = setting(
-        500, between(0, INT32_MAX), doc="The longest time that it waits for fetch_min_bytes."
+        500, between(0, INT32_MAX), doc="Maximum time that the broker waits for fetch_min_bytes."
     )
     fetch_max_bytes: int = setting(
-        52_428_800, between(0, INT32_MAX), doc="Bytes of one fetch, over all partitions."
+        52_428_800, between(0, INT32_MAX), doc="Maximum bytes of one fetch from all partitions."
     )
     max_partition_fetch_bytes: int = setting(
-        1_048_576, between(0, INT32_MAX), doc="Bytes of one fetch, of one partition."
+        1_048_576, between(0, INT32_MAX), doc="Maximum bytes of one fetch from one partition."
     )
-    check_crcs: bool = setting(True, doc="Check that batches arrived undamaged.")
+    check_crcs: bool = setting(True, doc="Verify the checksums of batches.")
     isolation_level: str = setting(
         "read_uncommitted",
         one_of("read_uncommitted", "read_committed"),
-        doc="read_committed leaves out records of open and aborted transactions.",
+        doc="read_committed: the consumer gets no records of open or aborted transactions.",
     )
     partition_assignment_strategy: tuple[str | Assignor, ...] = setting(
         ("range", "cooperative-sticky"),
         kind="assignors",
-        doc="The assignors, best first: range, roundrobin, sticky, cooperative-sticky, "
-        "or Assignor objects of your own.",
+        doc="The assignors in the order of preference: range, roundrobin, sticky, "
+        "cooperative-sticky, or your own Assignor objects.",
     )
-    exclude_internal_topics: bool = setting(True, doc="Let patterns skip the broker's own topics.")
+    exclude_internal_topics: bool = setting(
+        True, doc="Exclude internal topics from pattern subscriptions."
+    )
     key_deserializer: Callable[[bytes], Any] | None = setting(
-        None, kind="function", doc="Makes keys of bytes; not called for null."
+        None, kind="function", doc="A function from bytes to keys; it is not called for null."
     )
     value_deserializer: Callable[[bytes], Any] | None = setting(
-        None, kind="function", doc="Makes values of bytes; not called for null."
+        None, kind="function", doc="A function from bytes to values; it is not called for null."
     )
 
     @classmethod

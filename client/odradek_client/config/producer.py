@@ -19,73 +19,82 @@ IDEMPOTENT_IN_FLIGHT_MAX = 5
 class ProducerConfig(ClientConfig):
     """Settings of `Producer`."""
 
-    client_id: str = setting("odradek-producer", doc="A name that the broker shows in its logs.")
+    client_id: str = setting("odradek-producer", doc="A name of this client for the broker's logs.")
     acks: int = setting(
         -1,
         kind="acks",
-        doc='The condition for a record to count as written: "all" (or -1): by all replicas in sync; 1: '
-        "by the leader; 0: sent.",
+        doc='The acknowledgement that a record needs. "all" (or -1): of all in-sync replicas; 1: '
+        "of the leader; 0: none, the record is only sent.",
     )
     enable_idempotence: bool = setting(
-        True, doc="Every record once and in order per partition, whatever is retried."
+        True, doc="Write every record once and in order in its partition, even after retries."
     )
     retries: int = setting(
-        INT32_MAX, between(0, INT32_MAX), doc="Retries of a batch within delivery_timeout_ms."
+        INT32_MAX,
+        between(0, INT32_MAX),
+        doc="Maximum number of retries of a batch, within delivery_timeout_ms.",
     )
     max_in_flight_requests_per_connection: int = setting(
-        5, between(1, INT32_MAX), doc="Unanswered produce requests per broker."
+        5, between(1, INT32_MAX), doc="Maximum number of unanswered Produce requests per broker."
     )
     batch_size: int = setting(
-        16_384, between(0, INT32_MAX), doc="The size in bytes at which a batch is full."
+        16_384, between(0, INT32_MAX), doc="Size in bytes at which a batch is full."
     )
     linger_ms: int = setting(
-        5, between(0, INT32_MAX), doc="The longest wait of a record for others."
+        5, between(0, INT32_MAX), doc="Maximum time that a batch waits for more records."
     )
     buffer_memory: int = setting(
-        33_554_432, between(1, INT64_MAX), doc="Bytes of records that wait for the broker."
+        33_554_432,
+        between(1, INT64_MAX),
+        doc="Maximum bytes of records that wait to be sent and acknowledged.",
     )
     max_request_size: int = setting(
-        1_048_576, between(1, INT32_MAX), doc="The largest request, and the largest record."
+        1_048_576, between(1, INT32_MAX), doc="Maximum size of a request, and of a record."
     )
     max_block_ms: int = setting(
         60_000,
         between(0, INT32_MAX),
-        doc="The longest wait of `send` for metadata or for room.",
+        doc="Maximum time that `send` waits for metadata or for memory.",
     )
     delivery_timeout_ms: int = setting(
         120_000,
         between(1, INT32_MAX),
-        doc="The longest time from `send` to the answer for a record.",
+        doc="Maximum time from `send` to the acknowledgement of a record.",
     )
     compression_type: str = setting(
         "none",
         one_of("none", "gzip", "snappy", "lz4", "zstd"),
-        doc="The compression of batches.",
+        doc="The compression type of batches.",
     )
     partitioner: str | Callable[[str, bytes | None, int], int] = setting(
         "default",
         kind="partitioner",
-        doc='"default" (by key, else sticky), "round_robin", or f(topic, key, partitions) -> number.',
+        doc='"default" (by key; records without a key: sticky), "round_robin", or f(topic, key, '
+        "partitions) -> number.",
     )
     key_serializer: Callable[[Any], bytes | None] | None = setting(
-        None, kind="function", doc="Makes bytes of keys."
+        None, kind="function", doc="A function from keys to bytes."
     )
     value_serializer: Callable[[Any], bytes | None] | None = setting(
-        None, kind="function", doc="Makes bytes of values."
+        None, kind="function", doc="A function from values to bytes."
     )
     metadata_max_idle_ms: int = setting(
-        300_000, between(5_000, INT64_MAX), doc="Forget topics that were not used for this time."
+        300_000,
+        between(5_000, INT64_MAX),
+        doc="Time after which the metadata of an unused topic is dropped.",
     )
     transactional_id: str | None = setting(
-        None, kind="str", doc="Names the producer across restarts; turns transactions on."
+        None, kind="str", doc="The name of the producer across restarts; it turns transactions on."
     )
     transaction_timeout_ms: int = setting(
         60_000,
         between(1, INT32_MAX),
-        doc="The time after which the broker aborts an open transaction.",
+        doc="Time after which the broker aborts an open transaction.",
     )
     transaction_two_phase_commit_enable: bool = setting(
-        False, doc="Let no transaction time out, so that prepared ones are safe (KIP-939)."
+        False,
+        doc="Transactions do not time out, so that prepared ones are never aborted by a timeout "
+        "(KIP-939).",
     )
 
     @property

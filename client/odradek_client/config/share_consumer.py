@@ -13,16 +13,16 @@ from odradek_protocol.settings import INT32_MAX, between, one_of
 
 #: Settings of a `Consumer` that a share consumer does not have, and the replacement for each.
 _INSTEAD = {
-    "auto_offset_reset": "the group's setting share.auto.offset.reset says where a group begins",
-    "isolation_level": "the group's setting share.isolation.level says it for all members",
+    "auto_offset_reset": "the group's setting share.auto.offset.reset applies",
+    "isolation_level": "the group's setting share.isolation.level applies to all members",
     "enable_auto_commit": "records are acknowledged; see share_acknowledgement_mode",
-    "session_timeout_ms": "the group's setting share.session.timeout.ms says it",
-    "heartbeat_interval_ms": "the group's setting share.heartbeat.interval.ms says it",
+    "session_timeout_ms": "the group's setting share.session.timeout.ms applies",
+    "heartbeat_interval_ms": "the group's setting share.heartbeat.interval.ms applies",
     "group_instance_id": "share groups have no static members",
     "group_protocol": "share groups have a protocol of their own",
     "group_remote_assignor": "the broker assigns the partitions",
     "partition_assignment_strategy": "the broker assigns the partitions",
-    "max_partition_fetch_bytes": "fetch_max_bytes is for all partitions",
+    "max_partition_fetch_bytes": "fetch_max_bytes limits a fetch from all partitions",
 }
 
 
@@ -31,7 +31,7 @@ class ShareConsumerConfig(ClientConfig):
     """Settings of `ShareConsumer`."""
 
     client_id: str = setting(
-        "odradek-share-consumer", doc="A name that the broker shows in its logs."
+        "odradek-share-consumer", doc="A name of this client for the broker's logs."
     )
     group_id: str | None = setting(
         None, kind="str", doc="The share group, whose members share the records. Required."
@@ -42,29 +42,31 @@ class ShareConsumerConfig(ClientConfig):
     share_acknowledgement_mode: str = setting(
         "implicit",
         one_of("implicit", "explicit"),
-        doc="implicit: the next poll accepts what earlier polls returned, except for records that "
-        "have an answer or are in `async with record`; explicit: only answers count.",
+        doc="implicit: the next poll accepts the records that earlier polls returned, except those "
+        "that are acknowledged already or are in `async with record`; explicit: every record "
+        "needs an acknowledgement of its own.",
     )
     share_acquire_mode: str = setting(
         "batch_optimized",
         one_of("batch_optimized", "record_limit"),
-        doc="batch_optimized: the broker lends whole batches, so perhaps more records than asked "
-        "for, which wait here; record_limit: never more than asked for, from one broker at a time.",
+        doc="batch_optimized: the broker returns whole batches, so that the client may buffer more "
+        "records than it requested; record_limit: it never returns more records than "
+        "requested, and the client fetches from one broker at a time.",
     )
     max_poll_records: int = setting(
-        500, between(1, INT32_MAX), doc="The most records one poll returns."
+        500, between(1, INT32_MAX), doc="Maximum number of records that a poll returns."
     )
     max_in_flight: int = setting(
         2_000,
         between(1, INT32_MAX),
-        doc="The most records that the application has without having answered them; polls wait "
-        "while it has so many.",
+        doc="Maximum number of records that the application has received and not acknowledged; "
+        "polls wait at this limit.",
     )
     max_poll_interval_ms: int = setting(
         300_000,
         between(1, INT32_MAX),
-        doc="The longest pause between two polls, and the longest time for which the lock of a "
-        "record is renewed.",
+        doc="Maximum time between two polls, and maximum time for which the lock of a record is "
+        "renewed.",
     )
     renew_locks: bool = setting(
         True,
@@ -74,23 +76,28 @@ class ShareConsumerConfig(ClientConfig):
     unreadable_records: str = setting(
         "release",
         one_of("release", "reject"),
-        doc="The answer to records that a deserializer or a damaged batch makes unreadable. "
-        "release: they are delivered again, since another version of the program may read them, and "
-        "the group's delivery limit ends the retries; reject: they are not delivered again.",
+        doc="The acknowledgement of records that cannot be read, because of the deserializer or a "
+        "damaged batch. release: they are delivered again, up to the group's delivery limit, "
+        "because another version of the program may be able to read them; reject: they are not "
+        "delivered again.",
     )
     fetch_min_bytes: int = setting(
-        1, between(0, INT32_MAX), doc="The broker waits until it has so much to send."
+        1,
+        between(0, INT32_MAX),
+        doc="Minimum bytes of records for which the broker waits before it answers a fetch.",
     )
-    fetch_max_wait_ms: int = setting(500, between(0, INT32_MAX), doc="But no longer than this.")
+    fetch_max_wait_ms: int = setting(
+        500, between(0, INT32_MAX), doc="Maximum time that the broker waits for fetch_min_bytes."
+    )
     fetch_max_bytes: int = setting(
-        52_428_800, between(1, INT32_MAX), doc="Bytes of one fetch, over all partitions."
+        52_428_800, between(1, INT32_MAX), doc="Maximum bytes of one fetch from all partitions."
     )
-    check_crcs: bool = setting(True, doc="Check that batches arrived undamaged.")
+    check_crcs: bool = setting(True, doc="Verify the checksums of batches.")
     key_deserializer: Callable[[bytes], Any] | None = setting(
-        None, kind="function", doc="Makes keys of bytes; not called for null."
+        None, kind="function", doc="A function from bytes to keys; it is not called for null."
     )
     value_deserializer: Callable[[bytes], Any] | None = setting(
-        None, kind="function", doc="Makes values of bytes; not called for null."
+        None, kind="function", doc="A function from bytes to values; it is not called for null."
     )
 
     @classmethod
