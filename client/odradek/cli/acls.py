@@ -73,8 +73,8 @@ Pattern = Annotated[
     typer.Option(
         "--resource-pattern-type",
         metavar="TYPE",
-        help="literal; prefixed: names that begin so; for list and delete any, and match: what holds for the"
-        " name.",
+        help="literal: the exact name; prefixed: names that begin with it; for list and delete also "
+        "any, and match: every ACL that applies to the name.",
     ),
 ]
 Operations = Annotated[
@@ -102,19 +102,22 @@ Idempotent = Annotated[
 Allowed = Annotated[
     list[str] | None,
     typer.Option(
-        "--allow-principal", metavar="NAME", help="Who may: User:alice, or alice; * for everybody."
+        "--allow-principal",
+        metavar="NAME",
+        help="The principal to allow: User:alice, or alice; * for everybody.",
     ),
 ]
 Denied = Annotated[
-    list[str] | None, typer.Option("--deny-principal", metavar="NAME", help="Who may not.")
+    list[str] | None,
+    typer.Option("--deny-principal", metavar="NAME", help="The principal to deny."),
 ]
 AllowedHosts = Annotated[
     list[str] | None,
-    typer.Option("--allow-host", metavar="ADDRESS", help="From where. [default: anywhere]"),
+    typer.Option("--allow-host", metavar="ADDRESS", help="The host to allow. [default: all hosts]"),
 ]
 DeniedHosts = Annotated[
     list[str] | None,
-    typer.Option("--deny-host", metavar="ADDRESS", help="From where not. [default: anywhere]"),
+    typer.Option("--deny-host", metavar="ADDRESS", help="The host to deny. [default: all hosts]"),
 ]
 
 
@@ -174,7 +177,10 @@ def list_(
     *,
     resources: ResourceOptions,
     principal: Annotated[
-        list[str] | None, typer.Option("--principal", metavar="NAME", help="Only of these.")
+        list[str] | None,
+        typer.Option(
+            "--principal", metavar="NAME", help="Only ACLs of this principal; repeatable."
+        ),
     ] = None,
     as_json: AsJson = False,
     setting: ClientSettings = None,
@@ -240,7 +246,7 @@ def delete(
     rights: RightsOptions,
     resources: ResourceOptions,
     every: Annotated[
-        bool, typer.Option("--all", help="Every ACL, where nothing else says which.")
+        bool, typer.Option("--all", help="Delete every ACL; only without options that select some.")
     ] = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,

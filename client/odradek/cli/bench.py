@@ -293,7 +293,7 @@ OptionalBootstrap = Annotated[
         "-b",
         metavar="HOST:PORT,...",
         envvar="ODRADEK_BOOTSTRAP",
-        help="Any Kafka; without it a temporary broker is started.",
+        help="The brokers to measure, of any Kafka; without it a temporary broker is started.",
         show_default=False,
     ),
 ]
@@ -306,22 +306,28 @@ def bench(
     ] = What.ALL,
     bootstrap: OptionalBootstrap = None,
     records: Annotated[
-        int, typer.Option("--records", "-n", metavar="N", min=1, help="How many.")
+        int, typer.Option("--records", "-n", metavar="N", min=1, help="Number of records.")
     ] = 200_000,
     size_bytes: Annotated[
-        int, typer.Option("--size", min=0, metavar="BYTES", help="Bytes of a value.")
+        int, typer.Option("--size", min=0, metavar="BYTES", help="Size of a value in bytes.")
     ] = 100,
     partitions: Annotated[int, typer.Option("--partitions", metavar="N", min=1, max=1000)] = 1,
     batch_size: Annotated[
-        int, typer.Option("--batch-size", min=0, metavar="BYTES", help="Of a producer's batch.")
+        int,
+        typer.Option(
+            "--batch-size", min=0, metavar="BYTES", help="Size of the producer's batches in bytes."
+        ),
     ] = 16_384,
     linger_ms: Annotated[
-        int, typer.Option("--linger", min=0, metavar="MS", help="Wait to fill a batch.")
+        int,
+        typer.Option("--linger", min=0, metavar="MS", help="Maximum wait to fill a batch."),
     ] = 5,
-    acks: Annotated[Acks, typer.Option("--acks", help="all is idempotent, too.")] = Acks.ALL,
+    acks: Annotated[
+        Acks, typer.Option("--acks", help="Acknowledgements; all makes the producer idempotent.")
+    ] = Acks.ALL,
     compression: Compression = "none",
     durability: Annotated[
-        Durability, typer.Option("--durability", help="Of the temporary broker.")
+        Durability, typer.Option("--durability", help="log.durability of the temporary broker.")
     ] = Durability.FSYNC,
     as_json: AsJson = False,
     setting: ClientSettings = None,

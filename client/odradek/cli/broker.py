@@ -32,7 +32,7 @@ Listen = Annotated[
     typer.Option(
         "--listen",
         metavar="HOST:PORT",
-        help="Where the PLAINTEXT listener listens; port 0 is a free one.",
+        help="The address of the PLAINTEXT listener; port 0 is a free port.",
     ),
 ]
 DataDir = Annotated[
@@ -41,7 +41,7 @@ DataDir = Annotated[
         "--data-dir",
         metavar="DIR",
         envvar=DATA_DIR_VARIABLE,
-        help="Where everything is kept; odradek-data if nothing says otherwise. Several with commas.",
+        help="The data directories, separated by commas; odradek-data if no setting names one.",
         show_default=False,
     ),
 ]
@@ -51,20 +51,22 @@ ConfigFile = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="One setting; stronger than the file."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="A setting, which overrides the file; repeatable."
+    ),
 ]
 Testing = Annotated[
     bool,
     typer.Option(
         "--testing",
-        help="Take orders for faults from this machine, over HTTP; see `odradek faults`.",
+        help="Let programs on this machine inject faults, over HTTP; see `odradek faults`.",
     ),
 ]
 Insecure = Annotated[
     bool,
     typer.Option(
         "--insecure",
-        help="Let other machines in without knowing who they are, as insecure.listeners=true does.",
+        help="Let other machines connect without authentication, as insecure.listeners=true does.",
     ),
 ]
 Users = Annotated[
@@ -72,7 +74,8 @@ Users = Annotated[
     typer.Option(
         "--user",
         metavar="NAME=env:VARIABLE|file:PATH",
-        help="A user of SCRAM to make if it has no password yet, and where the password is; repeatable.",
+        help="A SCRAM user that is created if it has no password yet, and the place of the "
+        "password; repeatable.",
     ),
 ]
 Console = Annotated[
@@ -80,19 +83,22 @@ Console = Annotated[
     typer.Option(
         "--console",
         metavar="[HOST:PORT]",
-        help="Serve the web console too, at this address, 127.0.0.1:8080 if none is given.",
+        help="Serve the web console too, at this address or at 127.0.0.1:8080.",
     ),
 ]
 ConsoleWrite = Annotated[
     bool,
-    typer.Option("--console-write", help="Let the console change things; it only shows otherwise."),
+    typer.Option(
+        "--console-write", help="Let the console make changes; without it the console is read-only."
+    ),
 ]
 PortFile = Annotated[
     Path | None,
     typer.Option(
         "--port-file",
         metavar="FILE",
-        help="While the broker is ready: its HOST:PORT in the first line; that of faults and clusters in the second.",
+        help="A file that exists while the broker is ready. The first line is its HOST:PORT, the "
+        "second that of the HTTP endpoint for faults and clusters.",
     ),
 ]
 ExitWithParent = Annotated[
@@ -107,7 +113,7 @@ Emulate = Annotated[
     typer.Option(
         "--emulate",
         metavar="NAME",
-        help="For tests: be like kafka-3.9, kafka-4.0, redpanda, event-hubs or confluent-cloud.",
+        help="For tests: emulate kafka-3.9, kafka-4.0, redpanda, event-hubs or confluent-cloud.",
     ),
 ]
 LogFile = Annotated[Path | None, typer.Option("--log-file", hidden=True)]
@@ -177,7 +183,10 @@ def start(
     console_write: ConsoleWrite = False,
     port_file: PortFile = None,
     timeout_s: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", help="Longest wait until it is ready.")
+        float,
+        typer.Option(
+            "--timeout", metavar="SECONDS", help="Maximum time until the broker is ready."
+        ),
     ] = 60.0,
 ) -> None:
     """Run a broker in the background and wait until it is ready.
@@ -285,7 +294,10 @@ def stop(
     config: ConfigFile = None,
     settings: Settings = None,
     timeout_s: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", help="Longest wait until it is gone.")
+        float,
+        typer.Option(
+            "--timeout", metavar="SECONDS", help="Maximum time until the broker has stopped."
+        ),
     ] = 60.0,
 ) -> None:
     """Stop the broker of a data directory and wait until it is gone.

@@ -26,9 +26,9 @@ from odradek.cli.common import (
 if TYPE_CHECKING:
     from odradek_client.admin.telemetry import ClientMetric, PushingClient
 
-app = typer.Typer(help="Ask clients for metrics, and show them.", no_args_is_help=True)
+app = typer.Typer(help="Subscribe to metrics of clients, and show them.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A subscription.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a subscription.")]
 
 
 @app.command("list")
@@ -57,7 +57,8 @@ def list_(
 @app.command()
 def describe(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A subscription; all, if none is named.")
+        str | None,
+        typer.Argument(metavar="NAME", help="The name of a subscription. [default: all]"),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -108,11 +109,12 @@ def describe(
 @app.command()
 def alter(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A subscription, new or not.")
+        str | None,
+        typer.Argument(metavar="NAME", help="The name of a new or existing subscription."),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     generate_name: Annotated[
-        bool, typer.Option("--generate-name", help="Make a name, and print it.")
+        bool, typer.Option("--generate-name", help="Generate a name, and print it.")
     ] = False,
     metrics: Annotated[
         str | None,
@@ -127,7 +129,7 @@ def alter(
         typer.Option(
             "--interval",
             metavar="MS",
-            help="How often, in milliseconds: 100 to 3600000; empty: 300000.",
+            help="Time between two pushes in milliseconds: 100 to 3600000; empty: 300000.",
         ),
     ] = None,
     match: Annotated[
@@ -141,7 +143,7 @@ def alter(
     ] = None,
     setting: ClientSettings = None,
 ) -> None:
-    """Make or change a subscription; what is not named stays as it is.
+    """Create or change a subscription; settings that are not named stay as they are.
 
     \b
     odradek client-metrics alter producers --metrics org.apache.kafka.producer. --interval 30000
@@ -201,7 +203,7 @@ def show(
     client_instance_id: Annotated[
         str | None,
         typer.Argument(
-            metavar="CLIENT_INSTANCE_ID", help="A client; all of them, if none is named."
+            metavar="CLIENT_INSTANCE_ID", help="The id of a client instance. [default: all]"
         ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

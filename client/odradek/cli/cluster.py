@@ -28,7 +28,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 def cluster(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     apis: Annotated[
-        bool, typer.Option("--apis", help="Which versions of which APIs each node serves, too.")
+        bool, typer.Option("--apis", help="Show the APIs and versions of each node too.")
     ] = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,

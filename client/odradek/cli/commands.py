@@ -32,8 +32,8 @@ COMMANDS: tuple[CommandRow, ...] = (
     CommandRow("serve", "odradek.cli.broker:serve", "Run a broker in the foreground.", BROKER),
     CommandRow("start", "odradek.cli.broker:start", "Run a broker in the background.", BROKER),
     CommandRow("stop", "odradek.cli.broker:stop", "Stop the background broker.", BROKER),
-    CommandRow("status", "odradek.cli.broker:status", "Say whether it is running.", BROKER),
-    CommandRow("doctor", "odradek.cli.doctor:doctor", "Look for trouble, say what to do.", BROKER),
+    CommandRow("status", "odradek.cli.broker:status", "Say whether a broker is running.", BROKER),
+    CommandRow("doctor", "odradek.cli.doctor:doctor", "Find problems, and say what to do.", BROKER),
     CommandRow("top", "odradek.cli.top:top", "Watch rates, lag, transactions, live.", CLUSTER),
     CommandRow("cluster", "odradek.cli.cluster:cluster", "Show nodes, disks, features.", CLUSTER),
     CommandRow(
@@ -41,7 +41,7 @@ COMMANDS: tuple[CommandRow, ...] = (
     ),
     CommandRow("config", "odradek.cli.configs:app", "Describe, set, delete settings.", CLUSTER),
     CommandRow(
-        "user", "odradek.cli.users:app", "List, create, alter, delete users of SCRAM.", CLUSTER
+        "user", "odradek.cli.users:app", "List, create, alter, delete SCRAM users.", CLUSTER
     ),
     CommandRow(
         "token",
@@ -54,7 +54,7 @@ COMMANDS: tuple[CommandRow, ...] = (
     CommandRow(
         "client-metrics",
         "odradek.cli.client_metrics:app",
-        "Ask clients for metrics, and show them.",
+        "Subscribe to metrics of clients, and show them.",
         CLUSTER,
     ),
     CommandRow(
@@ -72,16 +72,25 @@ COMMANDS: tuple[CommandRow, ...] = (
         DATA,
     ),
     CommandRow("txn", "odradek.cli.transactions:app", "List, describe, abort transactions.", DATA),
-    CommandRow("mirror", "odradek.cli.mirror:app", "Copy topics, groups to another cluster.", DATA),
-    CommandRow("explain", "odradek.cli.explain:app", "Say what happened, in words.", DATA),
     CommandRow(
-        "mcp", "odradek.cli.mcp_server:mcp", "Answer a model's questions, changing nothing.", TOOLS
+        "mirror", "odradek.cli.mirror:app", "Copy topics and groups to another cluster.", DATA
+    ),
+    CommandRow("explain", "odradek.cli.explain:app", "Explain what happened, in words.", DATA),
+    CommandRow(
+        "mcp",
+        "odradek.cli.mcp_server:mcp",
+        "Answer a language model's questions, read-only.",
+        TOOLS,
     ),
     CommandRow("log", "odradek.cli.log:app", "Dump and verify files of a log.", TOOLS),
-    CommandRow("faults", "odradek.cli.faults:app", "Order faults of a broker under test.", TOOLS),
-    CommandRow("generate", "odradek.cli.generate:app", "Print units, alerts, dashboards.", TOOLS),
+    CommandRow(
+        "faults", "odradek.cli.faults:app", "Inject faults into a broker under test.", TOOLS
+    ),
+    CommandRow(
+        "generate", "odradek.cli.generate:app", "Print systemd units, alerts, dashboards.", TOOLS
+    ),
     CommandRow("bench", "odradek.cli.bench:bench", "Measure a broker and a client.", TOOLS),
-    CommandRow("demo", "odradek.cli.demo:demo", "Show everything on real data.", TOOLS),
+    CommandRow("demo", "odradek.cli.demo:demo", "Show all features with real data.", TOOLS),
 )
 
 

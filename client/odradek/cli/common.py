@@ -81,7 +81,7 @@ Bootstrap = Annotated[
         "-b",
         metavar="HOST:PORT,...",
         envvar="ODRADEK_BOOTSTRAP",
-        help="Brokers to ask first; any Kafka.",
+        help="The first brokers to connect to, of any Kafka.",
     ),
 ]
 ClientSettings = Annotated[
@@ -99,7 +99,8 @@ Compression = Annotated[
     typer.Option("--compression", "-z", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd."),
 ]
 Execute = Annotated[
-    bool, typer.Option("--execute", help="Do it; without this the plan is shown only.")
+    bool,
+    typer.Option("--execute", help="Carry out the plan; without this option it is only shown."),
 ]
 ValidateOnly = Annotated[bool, typer.Option("--validate-only", help="Check, and change nothing.")]
 

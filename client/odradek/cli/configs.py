@@ -49,7 +49,11 @@ class Kind(StrEnum):
 _DEFAULT = "default"
 
 KindArgument = Annotated[
-    Kind, typer.Argument(metavar="topic|broker|group|broker-logger", help="What has the settings.")
+    Kind,
+    typer.Argument(
+        metavar="topic|broker|group|broker-logger",
+        help="The type of resource that has the settings.",
+    ),
 ]
 Name = Annotated[
     str,
@@ -74,14 +78,14 @@ def describe(
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     all_of_them: Annotated[
-        bool, typer.Option("--all", "-a", help="Settings that are the default as well.")
+        bool, typer.Option("--all", "-a", help="Also settings that have their default value.")
     ] = False,
     keys: Annotated[
         list[str] | None,
         typer.Option("--key", "-k", metavar="KEY", help="Only this setting; repeatable."),
     ] = None,
     documentation: Annotated[
-        bool, typer.Option("--doc", help="What each setting means, as the broker says it.")
+        bool, typer.Option("--doc", help="Show the broker's description of each setting.")
     ] = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,
@@ -90,7 +94,7 @@ def describe(
 
     SOURCE: dynamic-topic, dynamic-broker, dynamic-default-broker and group are set with `odradek
     config set`; static-broker is in the broker's file or command line; default is Kafka's. Levels
-    of loggers are dynamic-broker-logger, and forgotten when the broker stops.
+    of loggers are dynamic-broker-logger, and are lost when the broker stops.
 
     \b
     odradek config describe topic orders
@@ -128,7 +132,7 @@ def set_(
     validate_only: ValidateOnly = False,
     setting: ClientSettings = None,
 ) -> None:
-    """Change settings while everything runs.
+    """Change settings while the brokers run.
 
     \b
     odradek config set topic orders retention.ms=86400000 cleanup.policy=delete

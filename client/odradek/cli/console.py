@@ -48,8 +48,8 @@ BehindProxy = Annotated[
     typer.Option(
         "--behind-proxy",
         metavar="ADDRESS",
-        help="A proxy's address or network, whose X-Forwarded-For and X-Forwarded-Proto are"
-        " believed; repeatable.",
+        help="The address or network of a proxy whose X-Forwarded-For and X-Forwarded-Proto headers "
+        "are trusted; repeatable.",
     ),
 ]
 
@@ -67,18 +67,25 @@ def console(
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
-            "--allow-host", metavar="NAME", help="A name of this machine in addresses; repeatable."
+            "--allow-host",
+            metavar="NAME",
+            help="A name of this machine that browsers may use in the address; repeatable.",
         ),
     ] = None,
     behind_proxy: BehindProxy = None,
     insecure: Annotated[
         bool,
-        typer.Option("--insecure", help="Let other machines look without knowing who they are."),
+        typer.Option(
+            "--insecure", help="Let other machines use the console without authentication."
+        ),
     ] = False,
     write: Annotated[
-        bool, typer.Option("--write", help="Let it change things; it only shows otherwise.")
+        bool,
+        typer.Option(
+            "--write", help="Let the console make changes; without it the console is read-only."
+        ),
     ] = False,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Open no browser.")] = False,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
     setting: ClientSettings = None,
     listen_on: Annotated[int | None, typer.Option("--listen-on", hidden=True)] = None,
 ) -> None:

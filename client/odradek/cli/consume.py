@@ -497,7 +497,8 @@ Topics = Annotated[
     list[str],
     typer.Argument(
         metavar="TOPIC|REGEX",
-        help="Topics to read, or regular expressions for whole names; new topics that match come in.",
+        help="Topics to read, or regular expressions for whole names; new topics that match are "
+        "read too.",
         autocompletion=topic_names,
     ),
 ]
@@ -513,12 +514,17 @@ Offsets = Annotated[
 ]
 Partitions = Annotated[
     list[int] | None,
-    typer.Option("--partition", "-p", metavar="N", min=0, help="Only these; repeatable."),
+    typer.Option("--partition", "-p", metavar="N", min=0, help="Only this partition; repeatable."),
 ]
-ExitAtEnd = Annotated[bool, typer.Option("--exit", "-e", help="Stop at what is the end now.")]
+ExitAtEnd = Annotated[
+    bool,
+    typer.Option(
+        "--exit", "-e", help="Stop at the end of the log as it is at the start of the command."
+    ),
+]
 Count = Annotated[
     int | None,
-    typer.Option("--count", "-c", metavar="N", min=1, help="Stop after so many records."),
+    typer.Option("--count", "-c", metavar="N", min=1, help="Stop after this number of records."),
 ]
 Format = Annotated[
     str | None,
@@ -538,7 +544,9 @@ KeyDelimiter = Annotated[
 ]
 Delimiter = Annotated[
     str,
-    typer.Option("--delimiter", "-D", metavar="TEXT", help="What is printed behind a record."),
+    typer.Option(
+        "--delimiter", "-D", metavar="TEXT", help="The text that is printed after each record."
+    ),
 ]
 NullText = Annotated[bool, typer.Option("--null", "-Z", help="Print null keys and values as NULL.")]
 Group = Annotated[
@@ -552,7 +560,8 @@ Group = Annotated[
     ),
 ]
 ReadCommitted = Annotated[
-    bool, typer.Option("--read-committed", help="Leave out what is not committed.")
+    bool,
+    typer.Option("--read-committed", help="Leave out records of open and aborted transactions."),
 ]
 
 

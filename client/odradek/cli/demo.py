@@ -67,12 +67,13 @@ class DemoFailed(Exception):
 
 def demo(
     bootstrap: Annotated[
-        str, typer.Option("--bootstrap", help="Use this broker (any Kafka) instead of an own one.")
+        str,
+        typer.Option("--bootstrap", help="Use these brokers (any Kafka) instead of starting one."),
     ] = "",
     records: Annotated[
         int,
         typer.Option(
-            "--records", metavar="N", min=1, max=FLIGHTS, help="How many of the flights to take."
+            "--records", metavar="N", min=1, max=FLIGHTS, help="Number of flights to use."
         ),
     ] = FLIGHTS,
     console: Annotated[
@@ -80,11 +81,11 @@ def demo(
         typer.Option(
             "--console",
             metavar="[HOST:PORT]",
-            help="Serve the web console, and leave all running at the end, to look at.",
+            help="Serve the web console, and keep everything running at the end.",
         ),
     ] = None,
 ) -> None:
-    """Show everything on real data: 336,776 flights through broker, client, Spark and back.
+    """Show all features with real data: 336,776 flights through broker, client, Spark and back.
 
     Needs `pip install 'odradek[demo]'`. Works from any folder and leaves nothing behind. Exits with
     1 unless Spark's numbers are those of the same computation without Kafka and Spark.

@@ -28,7 +28,7 @@ Remote = Annotated[
         "--bootstrap",
         "-b",
         metavar="HOST:PORT,...",
-        help="Instead: look at these brokers as a client here sees them; any Kafka.",
+        help="Check these brokers instead (any Kafka), as a client on this machine sees them.",
         show_default=False,
     ),
 ]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from odradek_client.admin import Admin
     from odradek_client.admin.history import HistoryDescription, HistoryEvent, Subject
 
-app = typer.Typer(help="Say what happened, in words.", no_args_is_help=True)
+app = typer.Typer(help="Explain what happened, in words.", no_args_is_help=True)
 
 #: The pause between two requests of --follow.
 _LOOK_EVERY_S = 0.5
@@ -42,9 +42,7 @@ Limit = Annotated[
         "--limit", "-n", metavar="N", min=0, show_default="all", help="Only the newest N events."
     ),
 ]
-Follow = Annotated[
-    bool, typer.Option("--follow", "-f", help="Go on with what happens, until Ctrl+C.")
-]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Also show new events, until Ctrl+C.")]
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ def producer(
         str,
         typer.Argument(
             metavar="ID",
-            help="A producer id; or a transactional id, for the producer id that it has.",
+            help="A producer id, or a transactional id that has the producer id.",
         ),
     ],
     *,
@@ -137,11 +135,15 @@ def share(
     partition: Annotated[
         int | None,
         typer.Option(
-            "--partition", metavar="N", min=0, show_default="the only one", help="Its partition."
+            "--partition",
+            metavar="N",
+            min=0,
+            show_default="the only one",
+            help="The partition of the record.",
         ),
     ] = None,
     offset: Annotated[
-        int | None, typer.Option("--offset", metavar="N", min=0, help="Its offset.")
+        int | None, typer.Option("--offset", metavar="N", min=0, help="The offset of the record.")
     ] = None,
     *,
     options: HistoryOptions,

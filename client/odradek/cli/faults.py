@@ -14,7 +14,7 @@ from odradek.cli.common import AsJson, print_table
 from odradek.cli.option_groups import with_option_groups
 from odradek.faults import FaultRefused, Faults
 
-app = typer.Typer(help="Order faults of a broker under test.", no_args_is_help=True)
+app = typer.Typer(help="Inject faults into a broker under test.", no_args_is_help=True)
 
 Http = Annotated[
     str,
@@ -22,28 +22,45 @@ Http = Annotated[
         "--http",
         metavar="HOST:PORT",
         envvar="ODRADEK_FAULTS",
-        help="Where the broker takes orders; its ready line says it.",
+        help="The HTTP endpoint of the broker; its ready line has the address.",
     ),
 ]
 Api = Annotated[
-    str, typer.Argument(metavar="API", help="Produce, Fetch, ...; several with commas; * for all.")
+    str,
+    typer.Argument(
+        metavar="API", help="The APIs: Produce, Fetch, ..., separated by commas; * for all."
+    ),
 ]
-Ms = Annotated[int, typer.Argument(metavar="MS", help="Milliseconds.")]
-Topic = Annotated[str | None, typer.Option("--topic", help="Only requests about this topic.")]
-Partition = Annotated[int | None, typer.Option("--partition", help="Only about this partition.")]
-Group = Annotated[str | None, typer.Option("--group", help="Only requests about this group.")]
+Ms = Annotated[int, typer.Argument(metavar="MS", help="Duration in milliseconds.")]
+Topic = Annotated[str | None, typer.Option("--topic", help="Only requests for this topic.")]
+Partition = Annotated[
+    int | None, typer.Option("--partition", help="Only requests for this partition.")
+]
+Group = Annotated[str | None, typer.Option("--group", help="Only requests for this group.")]
 TransactionalId = Annotated[
-    str | None, typer.Option("--transactional-id", help="Only requests about this id.")
+    str | None, typer.Option("--transactional-id", help="Only requests for this transactional id.")
 ]
-ClientId = Annotated[str | None, typer.Option("--client-id", help="Only this client's requests.")]
+ClientId = Annotated[
+    str | None, typer.Option("--client-id", help="Only requests of this client id.")
+]
 Times = Annotated[
-    int, typer.Option("--times", help="So many requests meet it; 0 for all until it is cleared.")
+    int,
+    typer.Option(
+        "--times",
+        help="Number of requests that the fault affects; 0: all, until the fault is cleared.",
+    ),
 ]
 DiskTimes = Annotated[
-    int, typer.Option("--times", help="So many of them; 0 for all until it is cleared.")
+    int,
+    typer.Option(
+        "--times",
+        help="Number of operations that the fault affects; 0: all, until the fault is cleared.",
+    ),
 ]
-Skip = Annotated[int, typer.Option("--skip", help="Let so many pass first.")]
-ForMs = Annotated[int | None, typer.Option("--for-ms", help="It is over after that time.")]
+Skip = Annotated[
+    int, typer.Option("--skip", help="Number of requests that pass before the fault takes effect.")
+]
+ForMs = Annotated[int | None, typer.Option("--for-ms", help="Time after which the fault ends.")]
 
 
 @dataclass(frozen=True)
@@ -81,7 +98,9 @@ def _call(what: Callable[[], Any]) -> Any:
 @with_option_groups
 def fail(
     api: Api,
-    code: Annotated[str, typer.Argument(metavar="ERROR", help="Kafka's name or number of it.")],
+    code: Annotated[
+        str, typer.Argument(metavar="ERROR", help="The error, by Kafka's name or number.")
+    ],
     http: Http,
     *,
     requests: RequestsHit,
@@ -176,7 +195,8 @@ def expire_session(
     group: Annotated[str, typer.Argument(metavar="GROUP")],
     http: Http,
     member: Annotated[
-        str | None, typer.Option("--member", help="A member id or a client id; all without it.")
+        str | None,
+        typer.Option("--member", help="A member id or a client id. [default: all members]"),
     ] = None,
 ) -> None:
     """End the sessions of a group's members at once."""
@@ -195,9 +215,11 @@ def abort_transaction(
 def expire_lock(
     group: Annotated[str, typer.Argument(metavar="GROUP")],
     http: Http,
-    topic: Annotated[str | None, typer.Option("--topic", help="Only of this topic.")] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="Only records of this topic.")
+    ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", help="Only of this partition.")
+        int | None, typer.Option("--partition", help="Only records of this partition.")
     ] = None,
 ) -> None:
     """End the locks of a share group's records at once."""
@@ -253,7 +275,7 @@ def list_all(http: Http, as_json: AsJson = False) -> None:
 @app.command()
 def clear(
     http: Http,
-    number: Annotated[int | None, typer.Argument(metavar="ID", help="Only this one.")] = None,
+    number: Annotated[int | None, typer.Argument(metavar="ID", help="Only this fault.")] = None,
 ) -> None:
     """Clear all faults, or one of them."""
     faults = Faults.at(http)

@@ -601,7 +601,7 @@ SECTIONS = (
 def grafana_dashboard() -> None:
     """Print a dashboard for Grafana, to import as JSON.
 
-    It asks for a Prometheus data source, and for the instances to show.
+    Grafana asks for a Prometheus data source, and for the instances to show.
     """
     typer.echo(json.dumps(dashboard(), indent=2))
 

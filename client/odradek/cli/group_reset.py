@@ -51,11 +51,14 @@ TopicSpecs = Annotated[
         "--topic",
         "-t",
         metavar="TOPIC[:P,...]",
-        help="All partitions of a topic, or only these; repeatable.",
+        help="A topic with all of its partitions, or only these partitions; repeatable.",
         autocompletion=topic_names,
     ),
 ]
-AllTopics = Annotated[bool, typer.Option("--all-topics", help="Wherever the group has a position.")]
+AllTopics = Annotated[
+    bool,
+    typer.Option("--all-topics", help="All partitions for which the group has a committed offset."),
+]
 
 
 ToDatetime = Annotated[
@@ -70,16 +73,20 @@ ToDatetime = Annotated[
 ByDuration = Annotated[
     str | None,
     typer.Option(
-        "--by-duration", metavar="TIME", help="The records of the last 90m, 12h, 7d, PT1H30M."
+        "--by-duration",
+        metavar="TIME",
+        help="The first record of the last 90m, 12h, 7d or PT1H30M.",
     ),
 ]
 ShiftBy = Annotated[
     int | None,
-    typer.Option("--shift-by", metavar="N", help="N records on; back if it is negative."),
+    typer.Option("--shift-by", metavar="N", help="N offsets forward; backward if N is negative."),
 ]
 FromFile = Annotated[
     Path | None,
-    typer.Option("--from-file", metavar="CSV", help="What --export wrote; - for standard input."),
+    typer.Option(
+        "--from-file", metavar="CSV", help="A file that --export wrote; - for standard input."
+    ),
 ]
 
 
@@ -89,9 +96,13 @@ def reset_offsets(
     topic: TopicSpecs = None,
     all_topics: AllTopics = False,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="The first record.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last one.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="After the last record.")] = False,
     to_current: Annotated[
-        bool, typer.Option("--to-current", help="Where the group stands, back inside the log.")
+        bool,
+        typer.Option(
+            "--to-current",
+            help="The committed offset, moved to the nearest offset that the log has.",
+        ),
     ] = False,
     to_offset: Annotated[
         int | None, typer.Option("--to-offset", metavar="N", min=0, help="This offset.")
@@ -102,7 +113,7 @@ def reset_offsets(
     from_file: FromFile = None,
     execute: Execute = False,
     export: Annotated[
-        bool, typer.Option("--export", help="CSV for --from-file instead of a table.")
+        bool, typer.Option("--export", help="Print CSV for --from-file instead of a table.")
     ] = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,

@@ -51,7 +51,9 @@ def list_(
     state: Annotated[
         list[str] | None,
         typer.Option(
-            "--state", metavar="STATE", help="Only those in this state, such as Stable; repeatable."
+            "--state",
+            metavar="STATE",
+            help="Only groups in this state, such as Stable; repeatable.",
         ),
     ] = None,
     kind: Annotated[
@@ -63,12 +65,13 @@ def list_(
         ),
     ] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Type, protocol, state and coordinator too.")
+        bool,
+        typer.Option("--verbose", "-v", help="Show type, protocol, state and coordinator too."),
     ] = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """Print the ids of all groups, a line each."""
+    """Print the ids of all groups, one in each line."""
 
     async def main() -> list[dict[str, Any]]:
         async with open_admin(bootstrap, setting) as admin:
@@ -105,28 +108,32 @@ def list_(
 def describe(
     groups: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME", help="All, if none is named.", autocompletion=group_names),
+        typer.Argument(
+            metavar="NAME", help="Group ids. [default: all groups]", autocompletion=group_names
+        ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     members: Annotated[
-        bool, typer.Option("--members", help="Who is in it, instead of where it stands.")
+        bool, typer.Option("--members", help="Show the members instead of the offsets.")
     ] = False,
     state: Annotated[
-        bool, typer.Option("--state", help="State, assignor and coordinator instead.")
+        bool, typer.Option("--state", help="Show state, assignor and coordinator instead.")
     ] = False,
     verbose: Annotated[
         bool,
         typer.Option(
-            "--verbose", "-v", help="Leader epochs; with --members what each one is assigned."
+            "--verbose",
+            "-v",
+            help="Show leader epochs too; with --members the assignment of each member.",
         ),
     ] = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """Positions, lag and members of groups.
+    """Show committed offsets, lag and members of groups.
 
-    With --json one line for each group has everything. LAG is the number of records behind the
-    group's position.
+    With --json, one line for each group has all of these. LAG is the number of records after the
+    committed offset.
     """
     if members and state:
         fail("--members and --state are two tables; ask for one", 2)
@@ -360,7 +367,7 @@ def delete_offsets(
     all_topics: AllTopics = False,
     setting: ClientSettings = None,
 ) -> None:
-    """Delete positions of a group in topics that it does not read now."""
+    """Delete committed offsets of a group in topics that it does not consume now."""
     try:
         topics = parse_topics(topic or [])
     except OffsetError as error:
@@ -413,11 +420,11 @@ def delete(
     groups: Groups,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="A group that is not there is no error.")
+        bool, typer.Option("--if-exists", help="Do not fail if a group does not exist.")
     ] = False,
     setting: ClientSettings = None,
 ) -> None:
-    """Delete groups that have no members, and all their positions."""
+    """Delete groups that have no members, and all of their committed offsets."""
     from odradek_protocol.errors import ErrorCode
 
     async def main() -> dict[str, OdradekError]:

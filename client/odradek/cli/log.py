@@ -7,11 +7,11 @@ import typer
 from odradek.cli.log_dump import dump
 from odradek.cli.log_verify import verify
 
-app = typer.Typer(help="Look into the files of a data directory.", no_args_is_help=True)
+app = typer.Typer(help="Print and check the files of a data directory.", no_args_is_help=True)
 app.command()(dump)
 app.command()(verify)
 
 
 @app.callback()
 def _group() -> None:
-    """Look into the files of a data directory."""
+    "Print and check the files of a data directory."

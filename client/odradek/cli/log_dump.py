@@ -236,7 +236,7 @@ Kinds = Annotated[
     typer.Option(
         "--only",
         metavar="KIND",
-        help="Of directories only these files: log, index, timeindex, txnindex, snapshot, "
+        help="Only these kinds of files in directories: log, index, timeindex, txnindex, snapshot, "
         "metadata-snapshot, leader-epochs, offsets, partition-metadata, meta-properties, "
         "clean-shutdown, quorum-state; repeatable.",
     ),
@@ -247,13 +247,17 @@ def dump(
     paths: Paths = None,
     config: ConfigFile = None,
     records: Annotated[
-        bool, typer.Option("--records", "-r", help="The records of every batch as well.")
+        bool, typer.Option("--records", "-r", help="Show the records of every batch too.")
     ] = False,
     only: Kinds = None,
     offset: Annotated[
         int,
         typer.Option(
-            "--offset", "-o", metavar="N", min=0, help="Batches, records, entries from offset N on."
+            "--offset",
+            "-o",
+            metavar="N",
+            min=0,
+            help="Only batches, records and entries from offset N on.",
         ),
     ] = 0,
     count: Annotated[
@@ -263,7 +267,7 @@ def dump(
             "-c",
             metavar="N",
             min=1,
-            help="At most so many batches, with --records records, or lines of each file.",
+            help="Maximum number of batches (with --records: of records) or of lines of each file.",
         ),
     ] = None,
     as_json: AsJson = False,

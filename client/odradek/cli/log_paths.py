@@ -12,7 +12,9 @@ from odradek.cli.serving import EXIT_BAD_CONFIG, configure
 
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", help="Instead: the settings file of the broker, with log.dirs."),
+    typer.Option(
+        "--config", help="The settings file of the broker, whose log.dirs are used instead of PATH."
+    ),
 ]
 
 

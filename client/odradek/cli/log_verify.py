@@ -43,7 +43,8 @@ def verify(
         bool,
         typer.Option(
             "--running",
-            help="Also while a broker runs on it; what it is writing just now is not judged.",
+            help="Allow it while a broker uses the directory; data that the broker is just writing is "
+            "not checked.",
         ),
     ] = False,
     as_json: AsJson = False,

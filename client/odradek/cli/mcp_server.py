@@ -34,17 +34,27 @@ _INSTRUCTIONS = (
 _ARGUMENTS_SHOWN_MAX = 200
 
 ShowValues = Annotated[
-    bool, typer.Option("--show-values", help="Show keys and values; by default their shape only.")
+    bool,
+    typer.Option(
+        "--show-values",
+        help="Show keys and values; by default only the structure of JSON, with types and lengths.",
+    ),
 ]
 ShowFields = Annotated[
     list[str] | None,
     typer.Option(
-        "--show-field", metavar="PATH", help="Show this field, as order.id or *.id; repeatable."
+        "--show-field",
+        metavar="PATH",
+        help="Show the value of this field, such as order.id or *.id; repeatable.",
     ),
 ]
 HideFields = Annotated[
     list[str] | None,
-    typer.Option("--hide-field", metavar="PATH", help="Hide this field in any case; repeatable."),
+    typer.Option(
+        "--hide-field",
+        metavar="PATH",
+        help="Hide the value of this field even if another option shows it; repeatable.",
+    ),
 ]
 
 

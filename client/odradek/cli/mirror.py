@@ -56,14 +56,18 @@ Quotas = Annotated[bool, typer.Option("--quotas", help="Copy quotas as well.")]
 PlanOnly = Annotated[
     bool, typer.Option("--plan", help="Show what would be done, and change nothing.")
 ]
-Follow = Annotated[bool, typer.Option("--follow", help="Go on until Ctrl+C, with new topics too.")]
+Follow = Annotated[
+    bool, typer.Option("--follow", help="Continue until Ctrl+C, and copy new topics too.")
+]
 MaxRate = Annotated[
     int | None,
-    typer.Option("--max-bytes-per-s", min=1, metavar="N", help="The limit of the rate."),
+    typer.Option("--max-bytes-per-s", min=1, metavar="N", help="Maximum rate of copying."),
 ]
 Timeout = Annotated[
     float,
-    typer.Option("--timeout", min=0, metavar="S", help="The longest wait for open transactions."),
+    typer.Option(
+        "--timeout", min=0, metavar="S", help="Maximum time to wait for open transactions."
+    ),
 ]
 
 
@@ -86,12 +90,17 @@ def mirror(
     skip_deleted: Annotated[
         bool,
         typer.Option(
-            "--skip-deleted", help="Go on behind records deleted before they were copied."
+            "--skip-deleted",
+            help="Continue after records that were deleted before they were copied.",
         ),
     ] = False,
     offset_header: Annotated[
         str | None,
-        typer.Option("--offset-header", metavar="KEY", help="A header for the source's offset."),
+        typer.Option(
+            "--offset-header",
+            metavar="KEY",
+            help="The name of a header that gets the offset of the source.",
+        ),
     ] = None,
     from_config: FromConfig = None,
     to_config: ToConfig = None,
@@ -99,8 +108,8 @@ def mirror(
 ) -> None:
     """Copy topics and groups from one cluster to another.
 
-    Without --follow it ends when everything that was there at its start is copied. A run may be
-    stopped at any time: the same command goes on from there.
+    Without --follow the command ends when all records that existed at its start are copied. It may
+    be stopped at any time: the same command then continues.
     """
     if context.invoked_subcommand is not None:
         return
@@ -261,16 +270,18 @@ def promote(
     execute: Annotated[
         bool,
         typer.Option(
-            "--execute", help="Without --topics: promote all; without this they are listed only."
+            "--execute",
+            help="Promote all mirror topics if --topics is missing; without this option they are only "
+            "listed.",
         ),
     ] = False,
     to_config: ToConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make mirror topics ordinary ones, which take records of producers.
+    """Turn mirror topics into ordinary topics, to which producers can write.
 
-    Transactions that are open in them are aborted. End the mirror first: it does not go on.
-    Without --topics all mirror topics are meant: they are listed, and promoted with --execute.
+    Open transactions in them are aborted. Stop the mirror first, because it cannot continue
+    afterwards. Without --topics, all mirror topics are listed, and with --execute promoted.
     """
     is_plan = not topics and not execute
     rows, errors = run(_promote(client_settings(target, to_config), topics, is_plan))

@@ -66,7 +66,8 @@ def checkpoint(
         Path, typer.Argument(metavar="CHECKPOINT", help="The checkpoint of the stopped query.")
     ],
     made: Annotated[
-        Path, typer.Argument(metavar="NEW_FOLDER", help="The translated copy; must not exist.")
+        Path,
+        typer.Argument(metavar="NEW_FOLDER", help="The translated copy, which must not exist yet."),
     ],
     target: To,
     name: Name = "default",

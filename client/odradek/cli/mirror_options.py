@@ -23,7 +23,7 @@ Topics = Annotated[
 ]
 Exclude = Annotated[
     list[str] | None,
-    typer.Option("--exclude", metavar="PATTERN", help="Not these topics; repeatable."),
+    typer.Option("--exclude", metavar="PATTERN", help="Leave out these topics; repeatable."),
 ]
 Groups = Annotated[
     list[str] | None,
@@ -33,7 +33,8 @@ ModeName = Annotated[
     str, typer.Option("--mode", metavar="MODE", help="same-offsets or exactly-once.")
 ]
 Name = Annotated[
-    str, typer.Option("--name", metavar="NAME", help="The mirror, if there are several.")
+    str,
+    typer.Option("--name", metavar="NAME", help="The name of the mirror, if there are several."),
 ]
 FromConfig = Annotated[
     list[str] | None,

@@ -470,7 +470,7 @@ Topic = Annotated[
 ]
 Files = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="FILE", help="Files to read; standard input without any."),
+    typer.Argument(metavar="FILE", help="Files to read. [default: standard input]"),
 ]
 KeyDelimiter = Annotated[
     str | None,
@@ -478,36 +478,42 @@ KeyDelimiter = Annotated[
         "--key-delimiter",
         "-K",
         metavar="TEXT",
-        help="What stands between key and value in a line.",
+        help="The separator of key and value in a line.",
     ),
 ]
 Delimiter = Annotated[
-    str, typer.Option("--delimiter", "-D", metavar="TEXT", help="What stands between records.")
+    str, typer.Option("--delimiter", "-D", metavar="TEXT", help="The separator of records.")
 ]
 Key = Annotated[
-    str | None, typer.Option("--key", "-k", metavar="KEY", help="One key for all records.")
+    str | None, typer.Option("--key", "-k", metavar="KEY", help="The key of all records.")
 ]
 Headers = Annotated[
     list[str] | None,
-    typer.Option("--header", "-H", metavar="NAME=VALUE", help="For all records; repeatable."),
+    typer.Option(
+        "--header", "-H", metavar="NAME=VALUE", help="A header of all records; repeatable."
+    ),
 ]
 EmptyIsNull = Annotated[
-    bool, typer.Option("--null", "-Z", help="Empty keys and values are null (tombstones).")
+    bool, typer.Option("--null", "-Z", help="Write empty keys and values as null (tombstones).")
 ]
 IntoPartition = Annotated[
     int | None,
-    typer.Option("--partition", "-p", metavar="N", min=0, help="All records go here."),
+    typer.Option("--partition", "-p", metavar="N", min=0, help="The partition of all records."),
 ]
 TransactionalId = Annotated[
     str | None,
     typer.Option(
         "--transactional-id",
         metavar="ID",
-        help="All records in one transaction: consumers of committed records see all or none.",
+        help="Write all records in one transaction, so that consumers of committed records get all "
+        "or none.",
     ),
 ]
 KeepPartition = Annotated[
-    bool, typer.Option("--keep-partition", help="With --json: to the partition of the line.")
+    bool,
+    typer.Option(
+        "--keep-partition", help="With --json: write each record to the partition in its line."
+    ),
 ]
 
 

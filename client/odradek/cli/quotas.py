@@ -55,7 +55,11 @@ def describe(
     ip: Ip = None,
     ip_defaults: IpDefaults = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Only what has no other part: not the user's clients.")
+        bool,
+        typer.Option(
+            "--strict",
+            help="Only quotas of exactly these entities, for example not those of a user's clients.",
+        ),
     ] = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,

@@ -40,18 +40,24 @@ _SHOWN_BYTES_MAX = 200
 
 Keys = Annotated[
     list[str] | None,
-    typer.Option("--key", metavar="KEY", help="Only records with this key; repeatable: or that."),
+    typer.Option(
+        "--key", metavar="KEY", help="Only records with this key; repeatable: one of the keys."
+    ),
 ]
 HeadersWanted = Annotated[
     list[str] | None,
     typer.Option(
-        "--header", metavar="NAME[=VALUE]", help="Only records with this header; repeatable: all."
+        "--header",
+        metavar="NAME[=VALUE]",
+        help="Only records with this header; repeatable: all of the headers.",
     ),
 ]
 Grep = Annotated[
     list[str] | None,
     typer.Option(
-        "--grep", metavar="REGEX", help="Only records with this in key, value or a header; all."
+        "--grep",
+        metavar="REGEX",
+        help="Only records with this text in key, value or a header; repeatable: all of the texts.",
     ),
 ]
 JsonPaths = Annotated[
@@ -59,12 +65,13 @@ JsonPaths = Annotated[
     typer.Option(
         "--jsonpath",
         metavar="PATH[=VALUE]",
-        help="Only records whose value meets this: '$.total>=10', '$.lines[*].sku=a', '$.id'; all.",
+        help="Only records whose value meets this condition: '$.total>=10', '$.lines[*].sku=a', "
+        "'$.id'; repeatable: all of the conditions.",
     ),
 ]
 FilterText = Annotated[
     str | None,
-    typer.Option("--filter", metavar="FILTER", help="Conditions as the console takes them."),
+    typer.Option("--filter", metavar="FILTER", help="A filter expression, as in the web console."),
 ]
 Decode = Annotated[
     list[str] | None,
@@ -80,15 +87,25 @@ SchemaFiles = Annotated[
     typer.Option(
         "--schema",
         metavar="[TOPIC:][key=|value=]FILE[#MESSAGE]",
-        help="A schema of Avro, or descriptors and a message of Protobuf; repeatable.",
+        help="A file with an Avro schema, or with Protobuf descriptors and the name of a message; "
+        "repeatable.",
     ),
 ]
 RegistryUrl = Annotated[
     str | None,
-    typer.Option("--registry", metavar="URL", help="The schema registry that knows the ids."),
+    typer.Option(
+        "--registry",
+        metavar="URL",
+        help="The schema registry that has the schemas of the ids in records.",
+    ),
 ]
 Pretty = Annotated[
-    bool, typer.Option("--pretty", help="For people: where, when, key, headers, indented value.")
+    bool,
+    typer.Option(
+        "--pretty",
+        help="Print each record for people: partition, offset, time, key, headers and indented "
+        "value.",
+    ),
 ]
 
 

@@ -51,16 +51,18 @@ def list_(
     state: Annotated[
         list[str] | None,
         typer.Option(
-            "--state", metavar="STATE", help="Only those in this state, such as Stable; repeatable."
+            "--state",
+            metavar="STATE",
+            help="Only groups in this state, such as Stable; repeatable.",
         ),
     ] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="State and coordinator too.")
+        bool, typer.Option("--verbose", "-v", help="Show state and coordinator too.")
     ] = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """Print the ids of all share groups, a line each."""
+    """Print the ids of all share groups, one in each line."""
 
     async def main() -> list[dict[str, Any]]:
         async with open_admin(bootstrap, setting) as admin:
@@ -91,7 +93,9 @@ def list_(
 
 _Named = Annotated[
     list[str] | None,
-    typer.Argument(metavar="NAME", help="All, if none is named.", autocompletion=group_names),
+    typer.Argument(
+        metavar="NAME", help="Group ids. [default: all groups]", autocompletion=group_names
+    ),
 ]
 
 
@@ -178,9 +182,9 @@ def offsets(
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """The first offset that each share group is not done with, and its lag.
+    """Show the first offset that each share group has not finished, and its lag.
 
-    LAG is the number of records that the group is not done with: they are available, acquired by a
+    LAG is the number of records that the group has not finished: they are available, acquired by a
     member, or not read yet.
     """
 
@@ -225,13 +229,17 @@ def delete_offsets(
     topic: Annotated[
         list[str] | None,
         typer.Option(
-            "--topic", "-t", metavar="TOPIC", help="Repeatable.", autocompletion=topic_names
+            "--topic",
+            "-t",
+            metavar="TOPIC",
+            help="The name of a topic; repeatable.",
+            autocompletion=topic_names,
         ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     setting: ClientSettings = None,
 ) -> None:
-    """Delete everything that a share group without members knows of topics."""
+    """Delete the state of topics in a share group that has no members."""
     if not topic:
         fail("say which topics: --topic TOPIC", 2)
 
@@ -250,7 +258,7 @@ def delete_offsets(
 def delete(
     groups: Groups, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, setting: ClientSettings = None
 ) -> None:
-    """Delete share groups that have no members, and all that they know."""
+    """Delete share groups that have no members, and all of their state."""
 
     async def main() -> tuple[list[str], list[OdradekError]]:
         async with open_admin(bootstrap, setting) as admin:

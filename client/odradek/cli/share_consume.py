@@ -50,14 +50,17 @@ def consume(
         int | None, typer.Option("--count", "-c", metavar="N", min=1, help="End after N records.")
     ] = None,
     exit_: Annotated[
-        bool, typer.Option("--exit", "-e", help="End when a while has brought no record.")
+        bool,
+        typer.Option(
+            "--exit", "-e", help="Maximum time without a new record, after which the command ends."
+        ),
     ] = False,
     answer: Annotated[
         str,
         typer.Option(
             "--answer",
             metavar="ANSWER",
-            help="What is answered to printed records: accept, release (deliver again) or reject.",
+            help="The acknowledgement of printed records: accept, release (deliver again) or reject.",
         ),
     ] = "accept",
     format_: Annotated[

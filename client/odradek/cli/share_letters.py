@@ -47,7 +47,10 @@ Group = Annotated[
     str, typer.Argument(metavar="GROUP", help="Group id.", autocompletion=group_names)
 ]
 Limit = Annotated[
-    int, typer.Option("--limit", metavar="N", min=1, max=100_000, help="The newest N at most.")
+    int,
+    typer.Option(
+        "--limit", metavar="N", min=1, max=100_000, help="Only the newest N dead letters."
+    ),
 ]
 
 
@@ -230,18 +233,22 @@ def redeliver(
     topic: Annotated[
         str | None,
         typer.Option(
-            "--topic", "-t", metavar="TOPIC", help="Of one record.", autocompletion=topic_names
+            "--topic",
+            "-t",
+            metavar="TOPIC",
+            help="The place of one record.",
+            autocompletion=topic_names,
         ),
     ] = None,
     partition: Annotated[
         int | None,
-        typer.Option("--partition", "-p", metavar="P", min=0, help="Of one record."),
+        typer.Option("--partition", "-p", metavar="P", min=0, help="The place of one record."),
     ] = None,
     offset: Annotated[
-        int | None, typer.Option("--offset", metavar="N", min=0, help="Of one record.")
+        int | None, typer.Option("--offset", metavar="N", min=0, help="The place of one record.")
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Every record that has a dead letter.")
+        bool, typer.Option("--all", help="All records that have a dead letter.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     limit: Limit = _DEFAULT_LIMIT,

@@ -39,13 +39,13 @@ def reset_offsets(
             "--topic",
             "-t",
             metavar="TOPIC",
-            help="All partitions of a topic; repeatable.",
+            help="A topic with all of its partitions; repeatable.",
             autocompletion=topic_names,
         ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="The first record.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last one.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="After the last record.")] = False,
     to_offset: Annotated[
         int | None, typer.Option("--to-offset", metavar="N", min=0, help="This offset.")
     ] = None,

@@ -45,7 +45,7 @@ def create(
     owner: Annotated[
         str | None,
         typer.Option(
-            "--owner", metavar="NAME", help="The user that it is for. [default: your own]"
+            "--owner", metavar="NAME", help="The owner of the token. [default: your own user]"
         ),
     ] = None,
     renewer: Annotated[
@@ -59,14 +59,15 @@ def create(
         typer.Option(
             "--max-lifetime",
             metavar="TIME",
-            help="Its end, past which nobody can renew it: 12h, 7d. [default: the broker's]",
+            help="The maximum lifetime of the token, beyond which nobody can renew it: 12h, 7d. "
+            "[default: the broker's]",
         ),
     ] = None,
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """Make a token and print its id and its HMAC: name and password of SCRAM. The HMAC is not
-    shown again.
+    """Create a token and print its id and its HMAC, which are the user name and password for SCRAM.
+    The HMAC is not shown again.
 
     \b
     odradek token create -X alice.properties
@@ -101,7 +102,7 @@ def create(
 def describe(
     owners: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Users whose tokens to show; all if none."),
+        typer.Argument(metavar="[NAME]...", help="Users whose tokens are shown. [default: all]"),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -137,12 +138,14 @@ def renew(
     period: Annotated[
         str | None,
         typer.Option(
-            "--for", metavar="TIME", help="From now on: 90m, 12h, 7d. [default: the broker's]"
+            "--for",
+            metavar="TIME",
+            help="Time from now until the token expires: 90m, 12h, 7d. [default: the broker's]",
         ),
     ] = None,
     setting: ClientSettings = None,
 ) -> None:
-    """Let a token last longer, but not past its end.
+    """Renew a token, at most until the end of its maximum lifetime.
 
     \b
     odradek token renew 3C0sY1xQSvGkYkN0yGQ2nQ --for 12h
@@ -163,11 +166,15 @@ def expire(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     period: Annotated[
         str | None,
-        typer.Option("--in", metavar="TIME", help="In this time, for example 90m. [default: now]"),
+        typer.Option(
+            "--in",
+            metavar="TIME",
+            help="Time from now until the token expires, for example 90m. [default: now]",
+        ),
     ] = None,
     setting: ClientSettings = None,
 ) -> None:
-    """End a token: at once, or some time from now.
+    """Let a token expire, at once or after some time.
 
     \b
     odradek token expire 3C0sY1xQSvGkYkN0yGQ2nQ

@@ -39,14 +39,16 @@ _KEYS_HELP = "q quits, s sorts"
 
 Interval = Annotated[
     float,
-    typer.Option("--interval", "-i", metavar="SECONDS", min=0.2, max=3600, help="Between frames."),
+    typer.Option(
+        "--interval", "-i", metavar="SECONDS", min=0.2, max=3600, help="Time between two frames."
+    ),
 ]
 
 
 def top(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     interval: Interval = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Print one frame and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one frame and exit.")] = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:

@@ -38,26 +38,28 @@ def trim(
         str,
         typer.Argument(
             metavar="TOPIC[:P,...]",
-            help="All partitions, or only these.",
+            help="A topic with all of its partitions, or only these partitions.",
             autocompletion=topic_names,
         ),
     ],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     to_offset: Annotated[
         int | None,
-        typer.Option("--to-offset", metavar="N", min=0, help="Everything before this offset goes."),
+        typer.Option(
+            "--to-offset", metavar="N", min=0, help="Delete all records before this offset."
+        ),
     ] = None,
     before: Annotated[
         str | None,
         typer.Option(
             "--before",
             metavar="TIME",
-            help="Everything before the first record at TIME or later goes: ISO 8601 (local without "
-            "a zone), or ms since 1970.",
+            help="Delete all records before the first one at TIME or later: ISO 8601 (local time "
+            "without a zone), or ms since 1970.",
         ),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Everything goes; the topic stays.")
+        bool, typer.Option("--all", help="Delete all records; the topic stays.")
     ] = False,
     execute: Execute = False,
     as_json: AsJson = False,

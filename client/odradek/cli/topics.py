@@ -51,15 +51,15 @@ def create(
     topics: NewTopics,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-n", metavar="N", help="-1: as the broker is set.")
+        int, typer.Option("--partitions", "-n", metavar="N", help="-1: the broker's default.")
     ] = -1,
     replication_factor: Annotated[
         int,
-        typer.Option("--replication-factor", "-r", metavar="N", help="-1: as the broker is set."),
+        typer.Option("--replication-factor", "-r", metavar="N", help="-1: the broker's default."),
     ] = -1,
     config: Configs = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="A topic that is there is no error.")
+        bool, typer.Option("--if-not-exists", help="Do not fail if a topic exists already.")
     ] = False,
     validate_only: Annotated[
         bool, typer.Option("--validate-only", help="Check, and create nothing.")
@@ -95,11 +95,9 @@ def create(
 @app.command("list")
 def list_(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    internal: Annotated[
-        bool, typer.Option("--internal", help="Kafka's own topics as well.")
-    ] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Also internal topics.")] = False,
     names_only: Annotated[
-        bool, typer.Option("--names", help="Nothing but the names, a line each.")
+        bool, typer.Option("--names", help="Print only the names, one in each line.")
     ] = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,
@@ -146,13 +144,13 @@ def describe(
         list[str] | None,
         typer.Argument(
             metavar="NAME|REGEX",
-            help="Names, or regular expressions for whole names; all, if none is named.",
+            help="Names, or regular expressions for whole names. [default: all topics]",
             autocompletion=topic_names,
         ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     all_configs: Annotated[
-        bool, typer.Option("--all-configs", help="Settings that are the default as well.")
+        bool, typer.Option("--all-configs", help="Also settings that have their default value.")
     ] = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,
@@ -282,12 +280,19 @@ def alter(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", "-n", metavar="N", help="As many from now on; only upwards."),
+        typer.Option(
+            "--partitions",
+            "-n",
+            metavar="N",
+            help="The new number of partitions, which can only grow.",
+        ),
     ] = None,
     config: Configs = None,
     delete_config: Annotated[
         list[str] | None,
-        typer.Option("--delete-config", metavar="KEY", help="Back to the default; repeatable."),
+        typer.Option(
+            "--delete-config", metavar="KEY", help="A setting to reset to its default; repeatable."
+        ),
     ] = None,
     setting: ClientSettings = None,
 ) -> None:
@@ -322,7 +327,7 @@ def delete(
     topics: Topics,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="A topic that is not there is no error.")
+        bool, typer.Option("--if-exists", help="Do not fail if a topic does not exist.")
     ] = False,
     setting: ClientSettings = None,
 ) -> None:

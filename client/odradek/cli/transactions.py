@@ -70,12 +70,16 @@ def list_(
         typer.Option(
             "--state",
             metavar="STATE",
-            help="Only those in this state, such as Ongoing; repeatable.",
+            help="Only transactional ids in this state, such as Ongoing; repeatable.",
         ),
     ] = None,
     longer_than_ms: Annotated[
         int,
-        typer.Option("--duration-ms", metavar="MS", help="Only those open for longer than this."),
+        typer.Option(
+            "--duration-ms",
+            metavar="MS",
+            help="Only transactions that have been open for longer than this.",
+        ),
     ] = -1,
     as_json: AsJson = False,
     setting: ClientSettings = None,
@@ -144,7 +148,7 @@ def abort(
         typer.Option(
             "--topic",
             metavar="TOPIC",
-            help="With --partition and --start-offset.",
+            help="The topic of a hanging transaction; with --partition and --start-offset.",
             autocompletion=topic_names,
         ),
     ] = None,
@@ -152,7 +156,10 @@ def abort(
     start_offset: Annotated[
         int | None,
         typer.Option(
-            "--start-offset", metavar="N", min=0, help="Where a transaction that hangs began."
+            "--start-offset",
+            metavar="N",
+            min=0,
+            help="The first offset of the hanging transaction.",
         ),
     ] = None,
     setting: ClientSettings = None,

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from odradek_client.admin import Admin
 
 app = typer.Typer(
-    help="List, create, alter, delete users of SCRAM; hash passwords for PLAIN. Passwords come from the terminal, a file, the environment"
-    " or standard input; they are not sent, only what is made of them.",
+    help="List, create, alter, delete SCRAM users; hash passwords for PLAIN. Passwords come "
+    "from the terminal, a file, the environment or standard input; only salted hashes of "
+    "them are sent.",
     no_args_is_help=True,
 )
 
@@ -46,7 +47,8 @@ Mechanisms = Annotated[
     ),
 ]
 Iterations = Annotated[
-    int, typer.Option("--iterations", help="How often the password is hashed: 4096 to 16384.")
+    int,
+    typer.Option("--iterations", help="Number of iterations of the hash function: 4096 to 16384."),
 ]
 PasswordFile = Annotated[
     str | None,
@@ -54,14 +56,17 @@ PasswordFile = Annotated[
 ]
 PasswordEnv = Annotated[
     str | None,
-    typer.Option("--password-env", metavar="NAME", help="A variable with the password."),
+    typer.Option(
+        "--password-env", metavar="NAME", help="An environment variable with the password."
+    ),
 ]
 
 
 @app.command("list")
 def list_(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Users; all if none.")
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="The names of users. [default: all]"),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -172,7 +177,7 @@ def delete(
 
 @app.command("hash")
 def hash_(name: Name, password_file: PasswordFile = None, password_env: PasswordEnv = None) -> None:
-    """Print a line for the file of PLAIN's users (sasl.plain.users.file), without a broker.
+    """Print a line for the file of PLAIN users (sasl.plain.users.file), without a broker.
 
     \b
     odradek user hash alice >> /etc/odradek/users
