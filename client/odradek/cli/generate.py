@@ -96,15 +96,15 @@ ALERTS = (
         "1m",
         "critical",
         "The broker's metrics cannot be read.",
-        "Look whether it runs: odradek status, journalctl -u odradek.",
+        "Check that it runs: odradek status, journalctl -u odradek.",
     ),
     Alert(
         "OdradekDiskTakesNoWrites",
         "odradek_disk_writable == 0",
         "0m",
         "critical",
-        "Producers are refused: the data directory takes no writes.",
-        "Make room on the disk, or repair it; the broker goes on by itself.",
+        "The data directory cannot be written; Produce requests are refused.",
+        "Free space on the disk, or repair it; the broker then continues by itself.",
     ),
     Alert(
         "OdradekDirectoryFailed",
@@ -127,16 +127,16 @@ ALERTS = (
         "predict_linear(odradek_log_directory_usable_bytes[6h], 24 * 3600) < 0",
         "30m",
         "warning",
-        "{{ $labels.logDirectory }} is full within a day if it goes on like this.",
-        "Make room, or set retention.ms and retention.bytes of topics lower.",
+        "At the present rate, {{ $labels.logDirectory }} is full within a day.",
+        "Free space, or reduce retention.ms and retention.bytes of topics.",
     ),
     Alert(
         "OdradekDiskNearlyFull",
         "odradek_log_directory_usable_bytes / odradek_log_directory_total_bytes < 0.05",
         "5m",
         "warning",
-        "{{ $labels.logDirectory }} has {{ $value | humanizePercentage }} left.",
-        "Make room, or set retention.ms and retention.bytes of topics lower.",
+        "{{ $labels.logDirectory }} has {{ $value | humanizePercentage }} free space.",
+        "Free space, or reduce retention.ms and retention.bytes of topics.",
     ),
     Alert(
         "OdradekJournalNearlyFull",
@@ -144,7 +144,8 @@ ALERTS = (
         "5m",
         "warning",
         "The commit journal of {{ $labels.logDirectory }} is {{ $value | humanizePercentage }} full.",
-        "The disk syncs files too slowly; odradek doctor measures it. Or raise log.journal.max.bytes.",
+        "The disk syncs files too slowly; measure it with odradek doctor, or raise "
+        "log.journal.max.bytes.",
     ),
     Alert(
         "OdradekLoopLate",
@@ -152,16 +153,16 @@ ALERTS = (
         " > 0.1",
         "10m",
         "warning",
-        "All requests wait: the broker's event loop is {{ $value | humanizeDuration }} late at times.",
-        "Look for a busy processor, for swapping, and for very large requests.",
+        "All requests wait: the broker's event loop has delays of {{ $value | humanizeDuration }}.",
+        "Check for a busy processor, for swapping, and for very large requests.",
     ),
     Alert(
         "OdradekCertificateExpires",
         "odradek_certificate_expiry_seconds < 14 * 86400",
         "1h",
         "warning",
-        "The certificate of {{ $labels.listener }} ends in {{ $value | humanizeDuration }}.",
-        "Put a new one in its place; the broker takes it without a restart.",
+        "The certificate of {{ $labels.listener }} expires in {{ $value | humanizeDuration }}.",
+        "Replace the file with a new certificate; the broker uses it without a restart.",
     ),
     Alert(
         "OdradekFlushesSlow",
@@ -170,7 +171,7 @@ ALERTS = (
         "15m",
         "warning",
         "One flush in a hundred takes {{ $value | humanizeDuration }}, and acknowledgements wait.",
-        "Look for other programs that write to the disk; odradek doctor measures it.",
+        "Check for other programs that write to the disk; measure it with odradek doctor.",
     ),
     Alert(
         "OdradekStorageErrors",
@@ -185,25 +186,26 @@ ALERTS = (
         "deriv(kafka_consumergroup_lag_sum[15m]) > 0 and kafka_consumergroup_lag_sum > 10000",
         "30m",
         "warning",
-        "{{ $labels.consumergroup }} is {{ $value }} records behind in {{ $labels.topic }} and falls"
-        " further.",
-        "Ask why: odradek explain group {{ $labels.consumergroup }}.",
+        "{{ $labels.consumergroup }} has a lag of {{ $value }} records in {{ $labels.topic }}, "
+        "and the lag grows.",
+        "Find the cause: odradek explain group {{ $labels.consumergroup }}.",
     ),
     Alert(
         "OdradekConsumerGroupStopped",
         'kafka_consumergroup_status{status="STOPPED"} == 1',
         "5m",
         "warning",
-        "{{ $labels.consumergroup }} has records to read and commits nothing any more.",
-        "Ask why: odradek group describe {{ $labels.consumergroup }}.",
+        "{{ $labels.consumergroup }} has records to read, but has stopped committing offsets.",
+        "Find the cause: odradek group describe {{ $labels.consumergroup }}.",
     ),
     Alert(
         "OdradekConsumerGroupStalled",
         'kafka_consumergroup_status{status="STALLED"} == 1',
         "5m",
         "warning",
-        "{{ $labels.consumergroup }} has records to read and commits the same offset again and again.",
-        "Look at the members' logs; odradek group describe {{ $labels.consumergroup }} names the partitions.",
+        "{{ $labels.consumergroup }} has records to read, but commits the same offset repeatedly.",
+        "Check the members' logs; odradek group describe {{ $labels.consumergroup }} names the "
+        "partitions.",
     ),
     Alert(
         "OdradekConsumerGroupLate",
@@ -211,7 +213,8 @@ ALERTS = (
         "10m",
         "warning",
         "{{ $labels.group }} has not read a record that is {{ $value | humanizeDuration }} old.",
-        "Add members or partitions, or make the members faster; choose a limit of your own.",
+        "Add members or partitions, or make the members faster; set the limit of this alert to "
+        "what you need.",
     ),
     Alert(
         "OdradekRebalanceStorm",
@@ -219,7 +222,7 @@ ALERTS = (
         "5m",
         "warning",
         "{{ $labels.consumergroup }} has rebalanced {{ $value }} times in ten minutes.",
-        "Ask who joins and leaves: odradek explain group {{ $labels.consumergroup }}.",
+        "See which members join and leave: odradek explain group {{ $labels.consumergroup }}.",
     ),
     Alert(
         "OdradekReadCommittedHeldBack",
@@ -229,33 +232,36 @@ ALERTS = (
         "5m",
         "warning",
         "{{ $value }} records of {{ $labels.topic }}-{{ $labels.partition }} wait for a transaction to end.",
-        "Ask for which: odradek explain partition {{ $labels.topic }}-{{ $labels.partition }}.",
+        "Find the transaction: odradek explain partition {{ $labels.topic }}-{{ "
+        "$labels.partition }}.",
     ),
     Alert(
         "OdradekShareGroupBehind",
         "deriv(kafka_sharegroup_lag_sum[15m]) > 0 and kafka_sharegroup_lag_sum > 10000",
         "30m",
         "warning",
-        "{{ $labels.sharegroup }} is {{ $value }} records behind in {{ $labels.topic }} and falls"
-        " further.",
-        "Ask why: odradek explain share {{ $labels.sharegroup }}.",
+        "{{ $labels.sharegroup }} has a lag of {{ $value }} records in {{ $labels.topic }}, "
+        "and the lag grows.",
+        "Find the cause: odradek explain share {{ $labels.sharegroup }}.",
     ),
     Alert(
         "OdradekShareGroupGivesUp",
         'increase(odradek_sharegroup_archived_records_total{reason="delivery_count"}[10m]) > 0',
         "0m",
         "warning",
-        "{{ $labels.sharegroup }} gave up records of {{ $labels.topic }} that no member could"
-        " handle.",
-        "Look at the members' errors; a dead letter topic keeps such records.",
+        "{{ $labels.sharegroup }} gave up records of {{ $labels.topic }} that no member could "
+        "process.",
+        "Check the members' errors; a dead letter topic keeps such records.",
     ),
     Alert(
         "OdradekDeadLettersGrow",
         "increase(odradek_sharegroup_dead_letters_total[10m]) > 0",
         "0m",
         "warning",
-        "{{ $labels.sharegroup }} has put {{ $value }} records of {{ $labels.topic }} aside as dead letters.",
-        "Look at them: odradek share dead-letters; redeliver them when the members can handle them.",
+        "{{ $labels.sharegroup }} has written {{ $value }} records of {{ $labels.topic }} to a "
+        "dead letter topic.",
+        "List them with odradek share dead-letters; redeliver them when the members can "
+        "process them.",
     ),
     Alert(
         "OdradekDeadLettersMissing",
@@ -263,15 +269,15 @@ ALERTS = (
         "0m",
         "critical",
         "{{ $labels.sharegroup }} gave up records of {{ $labels.topic }} without a dead letter.",
-        "The broker's log says why; check the dead letter topic.",
+        "The broker's log has the reason; check the dead letter topic.",
     ),
     Alert(
         "OdradekShareGroupLocksUsedUp",
         'increase(odradek_sharegroup_empty_fetches_total{reason="record_locks"}[10m]) > 0',
         "30m",
         "warning",
-        "Members of {{ $labels.sharegroup }} hold as many records of {{ $labels.topic }} as they"
-        " may.",
+        "Members of {{ $labels.sharegroup }} have the maximum number of records of {{ "
+        "$labels.topic }} in flight.",
         "Add members, make them faster, or raise share.partition.max.record.locks.",
     ),
     Alert(
@@ -279,9 +285,9 @@ ALERTS = (
         "odradek_mirror_told_seconds > 120",
         "5m",
         "warning",
-        "The mirror of {{ $labels.topic }} has told nothing for {{ $value | humanizeDuration }}.",
-        "Look if odradek mirror runs and reaches its source; odradek explain mirror"
-        " {{ $labels.topic }} shows the lag.",
+        "The mirror of {{ $labels.topic }} has sent no report for {{ $value | humanizeDuration }}.",
+        "Check that odradek mirror runs and reaches its source; odradek explain mirror {{ "
+        "$labels.topic }} shows the lag.",
     ),
     Alert(
         "OdradekTransactionHangs",
@@ -290,14 +296,14 @@ ALERTS = (
         "warning",
         "The transaction of {{ $labels.transactional_id }} is {{ $value | humanizeDuration }} beyond its timeout;"
         " read_committed consumers wait.",
-        "Ask what it holds back: odradek explain txn {{ $labels.transactional_id }}.",
+        "See which partitions it blocks: odradek explain txn {{ $labels.transactional_id }}.",
     ),
     Alert(
         "OdradekPreparedTransactionWaits",
         'odradek_transaction_open_seconds{timeout="none"} > 3600',
         "5m",
         "warning",
-        "{{ $labels.transactional_id }} has a prepared transaction that nobody ends.",
+        "{{ $labels.transactional_id }} has a prepared transaction that has not been completed.",
         "Let its program complete it, or abort it: odradek txn --help.",
     ),
     Alert(
@@ -403,7 +409,7 @@ SECTIONS = (
                 ((_rate("odradek_request_errors_total", "api, error"), "{{api}} {{error}}"),),
             ),
             Panel(
-                "Produce, from request to answer",
+                "Produce, time from request to response",
                 "s",
                 tuple(
                     (
@@ -422,7 +428,7 @@ SECTIONS = (
                 ),
             ),
             Panel(
-                "Event loop, by how much it is late",
+                "Delay of the event loop",
                 "s",
                 tuple(
                     (_quantile(share, "odradek_event_loop_delay_seconds"), f"p{share * 100:g}")
@@ -443,7 +449,7 @@ SECTIONS = (
         "Disk",
         (
             Panel(
-                "Room left",
+                "Free space",
                 "bytes",
                 ((_now("odradek_log_directory_usable_bytes"), "{{logDirectory}}"),),
             ),
@@ -474,12 +480,12 @@ SECTIONS = (
                 ),
             ),
             Panel(
-                "To be compacted",
+                "Bytes to be compacted",
                 "bytes",
                 ((_now("odradek_compaction_dirty_bytes"), "{{instance}}"),),
             ),
             Panel(
-                "Trouble",
+                "Problems",
                 "none",
                 (
                     (f"1 - {_now('odradek_disk_writable')}", "no writes"),
@@ -493,7 +499,7 @@ SECTIONS = (
         "Groups",
         (
             Panel(
-                "Records behind",
+                "Lag",
                 "short",
                 (
                     (
@@ -513,7 +519,7 @@ SECTIONS = (
                 ),
             ),
             Panel(
-                "Verdicts",
+                "Status of groups",
                 "none",
                 ((_now("kafka_consumergroup_status", "status"), "{{status}}"),),
             ),
@@ -543,7 +549,7 @@ SECTIONS = (
         "Share groups",
         (
             Panel(
-                "Records not done with",
+                "Lag of share groups",
                 "short",
                 ((_now("kafka_sharegroup_lag_sum"), "{{sharegroup}} {{topic}}"),),
             ),
@@ -588,7 +594,7 @@ SECTIONS = (
                 ),
             ),
             Panel(
-                "Requests that quotas delay",
+                "Requests throttled by quotas",
                 "reqps",
                 ((_rate("odradek_throttled_requests_total", "quota"), "{{quota}}"),),
             ),
