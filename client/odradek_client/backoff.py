@@ -1,4 +1,4 @@
-"""The wait before another try: exponential, with jitter, bounded (rule N-16)."""
+"""The exponential backoff before a retry, with jitter and a maximum (rule N-16)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Backoff:
     """The delay after failures: `initial_ms`, doubled with every failure up to `max_ms`, plus or
     minus up to 20 %.
 
-    The jitter prevents that all clients of a lost broker reconnect at the same time.
+    Because of the jitter, the clients of a lost broker do not all reconnect at the same time.
     """
 
     __slots__ = ("_initial_ms", "_max_ms", "_random")

@@ -1,4 +1,4 @@
-"""Cancelled calls without the frames of this client.
+"""Short tracebacks of cancelled calls, without the frames inside this client.
 
 Ctrl+C ends an asyncio program with a traceback that has two or three lines for each frame that
 waited. The frames of this client are of no use to the program's author.

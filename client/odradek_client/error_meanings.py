@@ -8,11 +8,11 @@ from odradek_protocol.errors import ErrorCode
 
 _E = ErrorCode
 
-#: The errors for which the broker's own message is sufficient.
+#: The errors whose message from the broker needs no further explanation.
 SAID_BY_BROKERS = frozenset(
     {_E.INVALID_TOPIC_EXCEPTION, _E.INVALID_PARTITIONS, _E.TOPIC_ALREADY_EXISTS}
 )
-#: The messages of brokers that add nothing to the meaning below.
+#: The messages of brokers that say no more than the meanings below.
 BARE_WORDS: dict[ErrorCode, re.Pattern[str]] = {
     _E.UNKNOWN_TOPIC_OR_PARTITION: re.compile(
         r"This server does not host this topic-partition\.|The topic '.*' does not exist\."

@@ -76,7 +76,7 @@ class Refused(OdradekError):
 
 
 class LocalError(OdradekError):
-    """No broker was involved."""
+    """An error that the client itself has detected."""
 
 
 class ConnectionLost(Retriable):
@@ -95,7 +95,7 @@ class RequestTimedOut(Retriable, TimeoutError):
 
 
 class UnknownTopicOrPartition(Retriable):
-    """The broker does not have the topic or partition (yet)."""
+    """The broker does not have the topic or partition, or does not have it yet."""
 
 
 class LeaderUnknown(Retriable):
@@ -163,7 +163,7 @@ class ProducerFenced(Fatal):
 
 class AuthenticationFailed(Fatal):
     """The broker refused the authentication, there are no credentials, or only one side uses SASL.
-    Raised at once, because another try does not help."""
+    Raised at once, because a retry does not help."""
 
 
 class ClusterAuthorizationFailed(Fatal):
@@ -398,7 +398,7 @@ def error_for(
 
 
 def _names(text: str, about: str) -> bool:
-    """True if the text begins with the subject, or names it in quotes."""
+    """True if the text begins with the subject, or contains it in quotes."""
     quoted = re.search(r"'(.+)'", about)
     if quoted is None:
         return False

@@ -71,7 +71,7 @@ def filter_of(data: FilterData) -> AclFilter:
     )
 
 
-#: The most ACLs. They need not refer to an existing resource, so nothing else limits their number.
+#: The most ACLs. An ACL need not refer to an existing resource, so nothing else limits the number.
 _ACLS_MAX = 100_000
 
 #: The most creations of one request; with more, all of them are refused.

@@ -30,7 +30,7 @@ from odradek_protocol.stored.cluster_metadata import (
     QuotaEntityData,
 )
 
-#: The most entities with quotas. They need not exist, so nothing else limits their number.
+#: The most entities with quotas. An entity need not exist, so nothing else limits the number.
 _ENTITIES_MAX = 100_000
 
 #: The highest value of each key whose values are whole numbers.
@@ -155,8 +155,8 @@ def _legal_keys(entity: QuotaEntity) -> Sequence[QuotaKey]:
 
 
 def _check_address(name: str | None) -> None:
-    """AdminError unless the text is an address. Kafka looks host names up as well; here nothing
-    waits for a name server."""
+    """Raise AdminError unless the text is an IP address. Kafka resolves host names as well; this
+    broker never waits for a name server."""
     try:
         if name is not None:
             ip_address(name)
@@ -197,7 +197,7 @@ class FilterComponent:
 @dataclass
 class _Filter:
     """A filter. `names`: the exact name by type, None for the default of the type. `types`: the
-    types for which any name matches, the default too."""
+    types for which any name matches, also the default."""
 
     names: dict[str, str | None] = field(default_factory=dict)
     types: set[str] = field(default_factory=set)

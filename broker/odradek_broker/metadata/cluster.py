@@ -1,9 +1,9 @@
 """Cluster metadata: topics, partitions, settings, quotas, credentials, tokens, ACLs and producer
 ids, replayed from their own log.
 
-Only `replay` changes the state, both at the start and later (D4). The records are made in
-`topics/`, `configs/`, `client_quotas/`, `acls/`, `scram.py` and
-`delegation_tokens.py`, which read this state and return records.
+Only `replay` changes the state, at the start and later (D4). The records are made in `topics.py`,
+`config_changes.py`, `client_quotas.py`, `acls.py`, `scram.py` and `delegation_tokens.py`, which
+read this state and return records.
 """
 
 from __future__ import annotations
@@ -111,12 +111,12 @@ class ClusterMetadata:
         self.config = config
         self.node_id = config.node_id
         self.topics: dict[str, Topic] = {}
-        #: Grows when a topic or a partition is created or removed, or when the users who may see a
-        #: topic change. Not stored.
+        #: A number that grows when a topic or a partition is created or removed, or when an ACL
+        #: changes which users may see a topic. Not stored.
         self.topics_version = 0
         self._static = config
-        #: Called with settings before they are recorded. Raises ConfigError for settings of the
-        #: right form that cannot be used.
+        #: Called with settings before they are recorded. Raises ConfigError for well-formed
+        #: settings that cannot be used.
         self.check_config: Callable[[BrokerConfig], None] = lambda _: None
         #: The reason why the dynamic settings of the broker are not used; empty if they are.
         self.config_problem = ""
@@ -143,10 +143,10 @@ class ClusterMetadata:
         self.promoting: set[str] = set()
         self._log_configs: dict[str, LogConfig] = {}
         self._next_producer_id = 0
-        #: Every producer id below this one may have been given out by another cluster.
+        #: The lowest producer id that no other cluster can have assigned.
         self._first_own_producer_id = 0
-        # Not stored: the block in use and the one that is being made durable. A restart skips the
-        # rest of both.
+        # The block in use and the next block, which is being made durable. Not stored: a restart
+        # skips the rest of both.
         self._block = range(0)
         self._coming_block = range(0)
 
@@ -177,8 +177,7 @@ class ClusterMetadata:
         return mechanism in self.scram_credentials.get(user, ())
 
     def topic_names(self) -> list[str]:
-        """All topics, including the broker's own: regular expressions match those too, as in
-        Kafka."""
+        """All topics, including internal ones, which regular expressions match too, as in Kafka."""
         return list(self.topics)
 
     def topic_id(self, name: str) -> bytes:
@@ -196,11 +195,11 @@ class ClusterMetadata:
         return f"{name} is a mirror of {source}: read-only until `odradek mirror promote`"
 
     def is_internal(self, name: str) -> bool:
-        """True if a topic is one of the broker's own, to which clients do not write."""
+        """True if a topic is internal, so that clients may not write to it."""
         return name in INTERNAL_TOPICS
 
     def takes_records(self, name: str) -> bool:
-        """True if clients may write to a topic: it is no internal topic and no mirror topic."""
+        """True if clients may write to a topic, which is neither internal nor a mirror topic."""
         return not (
             name in INTERNAL_TOPICS or name in self.mirror_sources or name in self.promoting
         )
@@ -292,7 +291,7 @@ class ClusterMetadata:
         return own.get(DEAD_LETTERS_ALLOWED) == "true"
 
     def share_offset_reset(self, group_id: str) -> OffsetReset:
-        """The place at which a share group begins in a partition."""
+        """The strategy by which a share group chooses its first offset in a partition."""
         own = self._configs.get(RESOURCE_GROUP, {}).get(group_id, {})
         return OffsetReset.parsed(own.get("share.auto.offset.reset", "latest"))
 
@@ -308,7 +307,7 @@ class ClusterMetadata:
 
     @property
     def broker_rack(self) -> str:
-        """The rack of this broker, which has all partitions; empty for none."""
+        """The rack of this broker, which has all partitions; empty if it has none."""
         return self._static.broker_rack
 
     @property
@@ -408,10 +407,9 @@ class ClusterMetadata:
         ]
 
     def internal_topic_records(self, name: str) -> list[MetadataRecord]:
-        """The records that create one of the broker's own topics; empty if it exists (O-01, T-01,
-        H-101).
+        """The records that create an internal topic; empty if it exists (O-01, T-01, H-101).
 
-        KeyError for a topic that is not the broker's own.
+        KeyError for a topic that is not internal.
         """
         config = self._static
         counts = {
@@ -500,8 +498,8 @@ class ClusterMetadata:
         return self._next_producer_id
 
     def leave_producer_ids_to_others(self, highest: int) -> list[MetadataRecord]:
-        """Give out no producer id up to `highest`, because another cluster may have. Returns the
-        record that makes this durable, if one is needed."""
+        """Assign no producer id up to `highest`, because another cluster may have assigned it.
+        Returns the record that makes this durable, if one is needed."""
         self._first_own_producer_id = max(self._first_own_producer_id, highest + 1)
         self._block = self._own_ids(self._block)
         if highest < self._next_producer_id:
@@ -630,8 +628,8 @@ class ClusterMetadata:
         """Combine static and dynamic settings; the dynamic ones are not used if both are
         inconsistent.
 
-        Only some changes of a request may be replayed yet, and the static settings may have changed
-        since the dynamic ones were checked.
+        The combination may be inconsistent if only some changes of a request are replayed yet, or
+        if the static settings have changed since the dynamic ones were checked.
         """
         try:
             self.config = with_dynamic(

@@ -12,7 +12,7 @@ from odradek_broker.storage.errors import StorageError
 from odradek_protocol.stored.cluster_metadata import MetadataRecord
 
 Response = TypeVar("Response")
-#: The shortest wait: some clients send a timeout of 0 and wait nevertheless.
+#: The shortest wait, because some clients send a timeout of 0 and wait nevertheless.
 _SHORTEST_WAIT_MS = 5_000
 DEFAULT_WAIT_MS = 60_000
 
@@ -37,17 +37,17 @@ def when_durable(
     """Append the records, and answer `respond()` when everything that was replayed so far is on
     disk.
 
-    The answer is `timed_out()` if that takes longer than `timeout_ms`; the records stay.
-    `timed_out()` is also the answer if the records cannot be appended, because clients then retry.
-    With a negative timeout it is the answer too, and nothing is appended.
+    The answer is `timed_out()` if that takes longer than `timeout_ms`; the records stay. The same
+    answer is given if the records cannot be appended, because clients retry after it. With a
+    negative timeout, `timed_out()` is answered at once, and no record is appended.
     """
     if timeout_ms < 0:
         return timed_out()
     try:
         recorded = node.metadata_log.commit(records) if records else node.metadata_log.durable()
     except StorageError:
-        # The cause is logged once, however often clients retry: by the disk's watch, or with the
-        # problems of the metadata log.
+        # The cause is logged elsewhere, and only once, however often clients retry: by `DiskWatch`,
+        # or with the problems of the metadata log.
         return timed_out()
     if recorded.done:
         return respond()

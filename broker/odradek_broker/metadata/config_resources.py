@@ -2,8 +2,8 @@
 metrics.
 
 A kind of resource knows its settings, the conditions of a change and the description of all
-settings. `config_changes.py` uses it to make the records of changes; the functions here change
-nothing.
+settings. `config_changes.py` uses it to make the records of changes; the functions here change no
+state.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _group_setting(key: str) -> GroupSetting:
 
 
 def _check_bounds(config: BrokerConfig, row: GroupSetting, text: str | None, value: Any) -> None:
-    """ConfigError for a setting of a group outside of the broker's bounds."""
+    """Raise ConfigError for a setting of a group outside of the broker's bounds."""
     assert row.most is not None
     most = config.value_of(row.most)
     least = None if row.least is None else config.value_of(row.least)
@@ -168,7 +168,7 @@ _THREADS = (
 
 
 def _check_steps(before: BrokerConfig, after: BrokerConfig) -> None:
-    """AdminError for a change that Kafka refuses although each value by itself is legal."""
+    """Raise AdminError for a change that Kafka refuses although each single value is legal."""
 
     def values(name: str) -> tuple[Any, Any]:
         row = find_setting(name)
@@ -199,7 +199,7 @@ def _check_steps(before: BrokerConfig, after: BrokerConfig) -> None:
 
 
 def _of_one_broker(key: str) -> bool:
-    """True for a setting that each broker has on its own, such as a certificate or a principal."""
+    """True for a setting of single brokers, such as a certificate or a principal."""
     return (".ssl." in key and bool(listener_of(key))) or key.startswith("sasl.kerberos.")
 
 
@@ -287,7 +287,7 @@ class BrokerConfigResource:
     ) -> list[ConfigEntry]:
         if name:
             return describe_broker(metadata.config, keys)
-        # The empty name shows the settings of all brokers only.
+        # The description of the empty name has only the settings of all brokers.
         given = metadata.broker_overrides("")
         of_all = with_dynamic(metadata.config, {}, given)
         entries = describe_broker(of_all, [key for key in given if keys is None or key in keys])
@@ -414,8 +414,8 @@ class TopicConfigResource:
         return metadata.topic_configs.describe(metadata.topic_overrides(name), keys)
 
 
-#: The most groups, and the most subscriptions, with settings. They need not exist, so nothing else
-#: limits their number.
+#: The most groups with settings, and the most subscriptions. Groups with settings need not exist,
+#: so nothing else limits the number.
 _NAMES_MAX = 10_000
 _NAMES_LIMITED = frozenset({RESOURCE_CLIENT_METRICS, RESOURCE_GROUP})
 
@@ -429,11 +429,11 @@ class ResourceKind(Protocol):
     bad_value: ErrorCode
 
     def check_described(self, metadata: ClusterMetadata, name: str) -> None:
-        """AdminError unless the resource exists and may be described."""
+        """Raise AdminError unless the resource exists and may be described."""
         ...
 
     def check_altered(self, metadata: ClusterMetadata, name: str) -> None:
-        """AdminError unless the resource exists and may be changed."""
+        """Raise AdminError unless the resource exists and may be changed."""
         ...
 
     def kind_of(self, key: str) -> Kind:
@@ -441,8 +441,8 @@ class ResourceKind(Protocol):
         ...
 
     def present_list(self, metadata: ClusterMetadata, name: str, key: str) -> str | None:
-        """The effective value of a list, as text; None if this kind of resource sets lists only as
-        a whole."""
+        """The effective value of a list, as text; None if lists of this kind of resource can only
+        be set as a whole."""
         ...
 
     def check(
@@ -453,8 +453,8 @@ class ResourceKind(Protocol):
         ...
 
     def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:
-        """AdminError if `keys` has a key that must not be changed, or a required setting is missing
-        in `after`."""
+        """Raise AdminError if `keys` has a key that must not be changed, or if a required setting
+        is missing in `after`."""
         ...
 
     def describe(
@@ -473,7 +473,7 @@ _KINDS: dict[int, ResourceKind] = {
 
 
 def check_name_limit(metadata: ClusterMetadata, resource_type: int, name: str, added: int) -> None:
-    """AdminError if another resource with settings would exceed the limit.
+    """Raise AdminError if another resource with settings would exceed the limit.
 
     `added`: names that were added earlier in the same request.
     """

@@ -18,8 +18,8 @@ from odradek_protocol.stored.cluster_metadata import (
     RemoveDelegationTokenRecord,
 )
 
-#: The most tokens of a cluster, renewers of a token and characters of a principal; Kafka has no
-#: such limits.
+#: The limits of tokens of a cluster, renewers of a token and characters of a principal; Kafka has
+#: no such limits.
 _TOKENS_MAX = 100_000
 _RENEWERS_MAX = 1_000
 _PRINCIPAL_CHARACTERS_MAX = 1_024
@@ -29,8 +29,8 @@ EXPIRED_AT_ONCE_MAX = 1_000
 
 @dataclass(frozen=True)
 class TokenChange:
-    """A decision: the records to append, or an error. `expires_ms`: the time for the answer, 0 with
-    an error."""
+    """The result of a request for a change: the records to append, or an error. `expires_ms`: the
+    expiry to answer, 0 with an error."""
 
     error: ErrorCode = ErrorCode.NONE
     records: Sequence[MetadataRecord] = ()
@@ -47,7 +47,9 @@ def create_token(
     lifetime_ms: int,
     now_ms: int,
 ) -> TokenChange:
-    """A new token. `lifetime_ms`: the longest life, the broker's if it is not above 0."""
+    """Create a token. `lifetime_ms`: its longest life; the broker's setting if this is not above
+    0.
+    """
     tokens, config = metadata.delegation_tokens, metadata.config
     if not tokens.enabled:
         return TokenChange(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
@@ -72,7 +74,9 @@ def create_token(
 def renew_token(
     metadata: ClusterMetadata, principal: str, hmac: bytes, period_ms: int, now_ms: int
 ) -> TokenChange:
-    """A later expiry. `period_ms`: the time from now on, the broker's if it is not above 0."""
+    """Set a later expiry. `period_ms`: the time from now on; the broker's setting if this is not
+    above 0.
+    """
     tokens, config = metadata.delegation_tokens, metadata.config
     if not tokens.enabled:
         return TokenChange(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
@@ -90,7 +94,9 @@ def renew_token(
 def expire_token(
     metadata: ClusterMetadata, principal: str, hmac: bytes, period_ms: int, now_ms: int
 ) -> TokenChange:
-    """Another expiry: after `period_ms`; the token is removed at once if that is below 0."""
+    """Set the expiry to `period_ms` from now on; a token with a negative period is removed at
+    once.
+    """
     tokens = metadata.delegation_tokens
     if not tokens.enabled:
         return TokenChange(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)

@@ -6,7 +6,7 @@ from odradek_protocol.errors import ErrorCode
 
 
 class AdminError(Exception):
-    """An entry of an admin request is refused with a code and a message."""
+    """The refusal of an entry of an admin request, with an error code and a message."""
 
     def __init__(self, error: ErrorCode, message: str) -> None:
         super().__init__(message)

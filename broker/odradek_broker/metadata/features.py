@@ -44,7 +44,7 @@ _LEFT_OUT: dict[str, str] = {
 }
 _LEVEL_LEFT_OUT = 1
 
-#: The level of each feature before it was ever changed: the highest.
+#: The level of each feature before its first change: the highest.
 FIRST_LEVELS: dict[str, int] = {name: levels.highest for name, levels in FEATURES.items()}
 
 
@@ -60,8 +60,8 @@ def supported_features(profile: Profile | None) -> dict[str, FeatureLevels]:
 
 
 def first_levels(profile: Profile | None) -> dict[str, int]:
-    """The level of each feature before it was ever changed. For an emulated broker, the levels that
-    its new clusters have finalized; 0 for a feature that it does not have."""
+    """The level of each feature before its first change. If another broker is emulated, the
+    finalized levels of its new clusters; 0 for a feature that this broker does not have."""
     if profile is None:
         return dict(FIRST_LEVELS)
     return {
@@ -87,8 +87,7 @@ class UpgradeType(IntEnum):
 
 
 class FeatureUpdate(NamedTuple):
-    """A requested level. `upgrade_type`: the number of an `UpgradeType`, or one without a
-    meaning."""
+    """A requested level. `upgrade_type`: the number of an `UpgradeType`, or an unknown number."""
 
     feature: str
     level: int
@@ -104,7 +103,7 @@ def update_features(
     possible: then none changes.
 
     The last of several updates of one feature counts, as in Kafka. An update with metadata.version
-    sets a release: then features of the release that this broker does not have are ignored.
+    selects a release; then features of the release that this broker does not have are ignored.
     """
     wanted = {update.feature: update for update in updates}
     if METADATA_VERSION in wanted:

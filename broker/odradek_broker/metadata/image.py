@@ -1,8 +1,8 @@
-"""The records that make up the present cluster metadata: the content of a snapshot.
+"""The records of the present cluster metadata, which are the content of a snapshot.
 
-The records are kept encoded, in an order in which they can be replayed. While a snapshot reads them
-they do not change, and changes of that time are kept separately. Nothing is copied, because a copy
-of many records would delay all requests.
+The records are kept encoded, in an order in which they can be replayed. While a snapshot reads the
+records, they do not change, and new changes are kept separately. The records are not copied,
+because a copy of many records would delay all requests.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class MetadataImage:
         _REPLAY[type(record)](self, record, value)
 
     def values(self) -> Iterator[bytes]:
-        """The encoded records of the present state. Records that are replayed before the last one
-        is read do not change them. Only one such iterator at a time."""
+        """The encoded records of the present state. Records that are replayed while the iterator is
+        read do not change its records. Only one such iterator may exist at a time."""
         self._reader = None
         self.apply_changes(len(self._changes))
         self._reader = _Frozen(self._entries, self._taken)
@@ -95,7 +95,8 @@ class MetadataImage:
         elif entry is None:
             self._entries.pop(key, None)
         elif self._changes and key not in self._entries:
-            # The record comes after those that it depends on: a partition after its topic.
+            # The record comes after the records on which it depends, such as a partition after its
+            # topic.
             self._changes[key] = entry
         else:
             self._entries[key] = entry
@@ -105,7 +106,8 @@ class MetadataImage:
         self._put(record.topic_id, value)
 
     def _replay_partition(self, record: PartitionRecord, value: bytes) -> None:
-        # All keys of a topic share one object, since ids that were read from a log are copies.
+        # All keys of a topic share one bytes object, to save memory: each id read from a log is a
+        # new object.
         topic_id = self._topics[record.topic_id][0]
         self._put((topic_id, record.partition_id), value)
 

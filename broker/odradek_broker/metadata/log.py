@@ -1,5 +1,5 @@
-"""The metadata log, `__cluster_metadata`: cluster metadata is recorded in it and replayed from it
-(D4)."""
+"""The metadata log, `__cluster_metadata`, in which cluster metadata is recorded, and from which it
+is replayed (D4)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from odradek_protocol.stored.cluster_metadata import (
 
 #: The metadata topic has a fixed id, as in Kafka, since no record can give it one.
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
-#: The refused changes of metadata that are reported at a time.
+#: The most refused changes of metadata that are reported at a time.
 _REFUSALS_MAX = 10
 
 #: Replays records, which end at an offset of the metadata log, and applies them to the partitions.
-#: The returned function is called when the records are durable; its result resolves when the work
-#: that had to wait for that is done.
+#: The returned function is called when the records are durable, and does the work that had to wait
+#: for that; its result resolves when that work is done.
 Publish = Callable[[Sequence[MetadataRecord], int], Callable[[], Deferred[None]]]
 
 
@@ -52,7 +52,7 @@ class MetadataLogState(NamedTuple):
 class MetadataLog:
     """Partition 0 of the metadata topic. `load` is called before anything else.
 
-    `lead` creates the partition of a log; `on_fatal` is called with the reason why the broker must
+    `lead` creates the partition of a log. `on_fatal` is called with a reason if the broker must
     stop.
     """
 
@@ -86,7 +86,8 @@ class MetadataLog:
     def load(self) -> None:
         """Open the log, which is created if it is missing, and replay it. Called once.
 
-        DataDirectoryError if the log is not readable: without it no other log would have a topic.
+        DataDirectoryError if the log is not readable: without it, no other log would belong to a
+        topic.
         """
         if self._partition is not None:
             return
@@ -131,7 +132,8 @@ class MetadataLog:
                 self._image.replay(record, value)
                 tail_bytes += len(value)
         for name in self._metadata.topics:
-            # With defaults in place of unreadable settings, retention might delete records.
+            # A start with unreadable settings must fail: with defaults in their place, retention
+            # might delete records.
             self._metadata.log_config(name)
         newest = log.max_timestamp_offset_at_once()
         if newest is not None:
@@ -172,8 +174,8 @@ class MetadataLog:
                 " log has lost; restore it from a backup"
             )
         if usable and usable[-1].id.end_offset > log.log_end_offset:
-            # With page-cache durability a power cut may remove the end of the log. Records behind
-            # the snapshot are lost in either case.
+            # With page-cache durability a power cut may remove the end of the log, so that it ends
+            # below the snapshot. Records behind the snapshot are lost then.
             log.trimming.restart_at(usable[-1].id.end_offset, self._clock.wall_ms())
         return usable
 
@@ -184,8 +186,8 @@ class MetadataLog:
         return refusals + ([] if self._snapshotter is None else self._snapshotter.maintain())
 
     def log_config(self) -> LogConfig:
-        """The settings of the metadata log. Retention deletes nothing: only `MetadataSnapshotter`
-        deletes records, which a snapshot covers.
+        """The settings of the metadata log. Retention is off, because only `MetadataSnapshotter`
+        deletes records, after a snapshot covers them.
 
         The largest batch is not limited either: max.control.request.bytes limits the size of a
         request.
@@ -207,7 +209,7 @@ class MetadataLog:
 
         StorageError if the records cannot be appended, as on a full disk, or contradict the state:
         then nothing has changed. If the records are written and do not become durable, the broker
-        stops, and nothing resolves.
+        stops, and the result never resolves.
         """
         deferred: Deferred[None] = Deferred()
         if not records:

@@ -1,6 +1,6 @@
 """The levels of a broker's loggers, as a kind of configured resource that is not recorded (A-79).
 
-A restart forgets them, as in Kafka.
+A restart resets the levels, as in Kafka.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ def describe_loggers(
 
 
 def is_of_loggers(changes: ResourceChanges) -> bool:
-    """True for a change of single levels of loggers. Like Kafka, the broker refuses to replace all
-    of them at once."""
+    """True for a change of single levels of loggers. A request to replace all levels at once is
+    refused, as in Kafka."""
     return changes.resource_type == RESOURCE_BROKER_LOGGER and not changes.replaces
 
 
 def alter_loggers(
     levels: LogLevels, node_id: int, wanted: Sequence[ResourceChanges], *, validate_only: bool
 ) -> list[ChangeResult]:
-    """Change levels, all of a resource's or none; returns the answer for each resource."""
+    """Change levels, all levels of a resource or none; returns the answer for each resource."""
     times = Counter(changes.resource_name for changes in wanted)
     results = []
     for changes in wanted:

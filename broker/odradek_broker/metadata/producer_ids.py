@@ -1,4 +1,6 @@
-"""Producer ids, handed out from blocks that are recorded in the metadata log (rule P-29)."""
+"""Producer ids, which are assigned from blocks that are recorded in the metadata log (rule
+P-29).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from odradek_protocol.stored.cluster_metadata import MetadataRecord
 
 
 class ProducerIdManager:
-    """Takes ids from one block after the other.
+    """The assignment of producer ids, from one block after the other.
 
     `commit` appends records to the metadata log; see `MetadataLog.commit`.
     """
@@ -31,7 +33,7 @@ class ProducerIdManager:
         self._reserving = False
 
     def next(self) -> Deferred[int | None]:
-        """An id that was never used, given when its block is durable; None after an error."""
+        """A new producer id, once its block is durable; None after an error."""
         deferred: Deferred[int | None] = Deferred()
         producer_id = self._metadata.take_producer_id()
         if producer_id is not None:

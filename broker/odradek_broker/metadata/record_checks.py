@@ -1,8 +1,8 @@
 """The checks of metadata records: a record that contradicts the state is neither written nor
 replayed.
 
-A written record that cannot be replayed would leave a log that no start reads. So `check_all` is
-called before records are written, with those of one batch in their order; `check_record` is called
+If a record in the log could not be replayed, every later start would fail. So `check_all` is called
+before records are written, with the records of one batch in their order; `check_record` is called
 for each record that is replayed.
 """
 
@@ -89,9 +89,9 @@ def check_all(records: Sequence[MetadataRecord], known: Known) -> None:
 
 
 class _Ahead:
-    """The state as it will be behind some records.
+    """The state as it will be after the replay of some records.
 
-    `_changes`: the things that they add, by kind and id; None for a thing that they remove.
+    `_changes`: the objects that these records add, by kind and id; None for a removed object.
     """
 
     def __init__(self, known: Known) -> None:
@@ -100,7 +100,7 @@ class _Ahead:
         self.producer_ids_end = known.producer_ids_end
 
     def note(self, record: MetadataRecord) -> None:
-        """Take in a record that was checked."""
+        """Note a record that was checked."""
         note = _NOTES.get(type(record))
         if note is not None:
             note(self, record)

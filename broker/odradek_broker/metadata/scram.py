@@ -27,8 +27,8 @@ from odradek_protocol.stored.cluster_metadata import (
 #: The most users with credentials; nothing else limits their number.
 _USERS_MAX = 100_000
 _NAME_CHARACTERS_MAX = 1_024
-#: The longest salt. Kafka's own have 32 bytes; a longer one from a client would have to be kept in
-#: the metadata log.
+#: The longest salt. Salts of Kafka have 32 bytes; a limit is needed because salts of clients are
+#: kept in the metadata log.
 _SALT_BYTES_MAX = 1_024
 
 

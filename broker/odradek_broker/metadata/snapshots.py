@@ -34,7 +34,7 @@ from odradek_protocol.stored.control_marker import (
 
 SUFFIX = ".checkpoint"
 
-#: The name while the file is being written.
+#: The suffix of the file's name while it is being written.
 PART_SUFFIX = ".checkpoint.part"
 _OFFSET_DIGITS, _EPOCH_DIGITS = 20, 10
 
@@ -46,8 +46,8 @@ HEADER_BATCH_BYTES_MAX = 256
 
 
 class SnapshotId(NamedTuple):
-    """The identity of a snapshot, which covers the records below `end_offset`; `epoch` is that of
-    the last one."""
+    """The identity of a snapshot, which covers the records below `end_offset`; `epoch` is the
+    leader epoch of the last of these records."""
 
     end_offset: int
     epoch: int
@@ -58,8 +58,8 @@ class SnapshotId(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """The content of a checkpoint file. `timestamp_ms`: that of the last record that the snapshot
-    covers."""
+    """The content of a checkpoint file. `timestamp_ms`: the timestamp of the last record that the
+    snapshot covers."""
 
     timestamp_ms: int
     values: list[bytes]
@@ -150,7 +150,7 @@ _SNAPSHOT_BYTES_MAX = 2 * 1024**3
 
 @dataclass(frozen=True, slots=True)
 class StoredSnapshot:
-    """A usable snapshot. `timestamp_ms`: that of the last record that it covers."""
+    """A usable snapshot. `timestamp_ms`: the timestamp of the last record that it covers."""
 
     id: SnapshotId
     size_bytes: int
@@ -194,8 +194,8 @@ class SnapshotDirectory:
         return StoredSnapshot(snapshot, size_bytes, content.timestamp_ms), content
 
     def describe(self, snapshot: SnapshotId) -> StoredSnapshot:
-        """The description of a snapshot by its header; the rest is not read. Raises CorruptSnapshot
-        or OSError."""
+        """The description of a snapshot, read from its header alone. Raises CorruptSnapshot or
+        OSError."""
         file = self._files.open(self.path_of(snapshot))
         try:
             timestamp_ms = decode_header(file.read_at(0, HEADER_BATCH_BYTES_MAX))

@@ -1,5 +1,5 @@
-"""The snapshots of the metadata log: when they are due, writing them while the broker serves
-requests, and deleting what they make superfluous (KIP-630)."""
+"""The snapshots of the metadata log: their schedule, their writing while the broker serves
+requests, and the deletion of records and old snapshots (KIP-630)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from odradek_broker.platform.seams import Clock, Scheduler
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
 
-#: The interval of Kafka.
+#: The interval between deletions of old snapshots, as in Kafka.
 CLEANUP_INTERVAL_MS = 60_000
 #: The pause after a snapshot that could not be written.
 _RETRY_MS = 60_000
@@ -50,9 +50,9 @@ class MetadataSnapshotter:
     """Snapshots of one metadata log, one at a time.
 
     A snapshot of the image is encoded in slices on the loop, and written in another thread. It is
-    written only when everything that it covers is durable, including the removal of the files of
-    deleted topics: a start finishes such a removal because of the topics' records, which the log
-    may lose once there is a snapshot.
+    written only when all records that it covers are durable, and the files of deleted topics are
+    removed: a start finishes such a removal because of the topics' records, which the log may lose
+    once there is a snapshot.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class MetadataSnapshotter:
         self._logs.run_in_background(work, done)
 
     def _failed(self, problem: Exception | str) -> None:
-        """Note the failure, after which the next attempt waits."""
+        """Note a failure, which delays the next attempt."""
         self._problems.append(f"the metadata log got no snapshot: {problem}")
         self._bytes_since = max(self._bytes_since, 1)
         self._due_from_ms = self._clock.monotonic_ms() + _RETRY_MS
@@ -202,7 +202,8 @@ class MetadataSnapshotter:
         or the oldest is too old. The newest stays."""
         while len(self._snapshots) > 1 and self._may_go(self._snapshots[0], now_ms):
             following = self._snapshots[1]
-            # The log first: a snapshot with missing records behind it is never used.
+            # The log is trimmed first: a start never uses a snapshot behind which records are
+            # missing.
             self._log.trimming.advance_log_start(following.id.end_offset)
             self._log.trimming.apply_retention(now_ms)
             due_ms = now_ms + self._log.config.file_delete_delay_ms

@@ -21,7 +21,7 @@ from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.stored.cluster_metadata import MetadataRecord, RemoveTopicRecord
 
-#: Kafka's limit for one request: more would delay all other requests for too long.
+#: Kafka's limit of partitions in one request: more would delay all other requests for too long.
 PARTITIONS_PER_REQUEST_MAX = 10_000
 
 
@@ -77,7 +77,7 @@ def too_many_partitions() -> AdminError:
 
 
 def check_quota(take: TakeQuota, partitions: int) -> None:
-    """Take partitions from a quota. AdminError if it is exhausted."""
+    """Count new partitions against a quota. AdminError if it is exhausted."""
     if not take(partitions):
         raise AdminError(
             ErrorCode.THROTTLING_QUOTA_EXCEEDED,
@@ -322,7 +322,8 @@ def _add_partitions(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
         )
     if topic.is_internal:
-        # Keys are assigned to coordinators by the number of partitions, which must never change.
+        # The number of partitions decides which partition coordinates a key, so it must never
+        # change.
         raise AdminError(
             ErrorCode.INVALID_REQUEST,
             f"The number of partitions of the internal topic {more.name} cannot be changed.",
@@ -376,7 +377,7 @@ def delete_topics(
     """The records that remove topics, and an answer for each. `quota`: the rest of the client's
     quota.
 
-    A topic that is named more than once is not deleted, and has one refusal.
+    A topic that is named more than once is not deleted, and gets one refusal.
     """
     once, results = _named_once(metadata, wanted)
     records: list[MetadataRecord] = []
@@ -405,7 +406,7 @@ def _named_once(
     times = Counter(wanted)
     once = [ref for ref, count in times.items() if count == 1]
     ids = {ref.topic_id for ref in wanted if ref.name is None}
-    # Named by name and by id.
+    # Topics that the request names both by name and by id.
     doubles: dict[bytes, str] = {}
     for ref in once:
         if ref.name is not None and ref.topic_id == ZERO_UUID:

@@ -1,13 +1,13 @@
-"""Records in flight: those of a share partition that were delivered and are not finished yet, with
+"""The in-flight records of a share partition, which were delivered and are not finished yet, with
 their states (rules H-150, H-151).
 
-Records are kept in the batches in which they were acquired first. A batch is a list of runs, each
-of which has one state for neighbouring offsets; a batch that was never treated in parts has one
-run, however many records it has. So memory grows with the differences between records, not with
-their number.
+Records are kept in the batches in which they were first acquired. A batch is a list of runs; a run
+has one state for neighbouring offsets. A batch whose records were always acquired and acknowledged
+together has one run, however many records it has. So memory grows with the differences between
+records, not with their number.
 
-A step that has to be durable before anybody hears of it is a `Change`. The runs take the new state
-at once, but nobody may acquire or acknowledge their records before the change is finished, and a
+A step that has to be durable before it is visible is a `Change`. The runs take the new state at
+once, but their records cannot be acquired or acknowledged before the change is finished, and a
 change that could not be written is undone.
 """
 
@@ -21,15 +21,16 @@ from itertools import islice
 from odradek_broker.share_state import StateBatch
 from odradek_protocol.lazy_tuple import NamedTuple
 
-#: The member of records that nobody has.
+#: The member id of records that no member has acquired.
 NOBODY = ""
 #: The pause before the next attempt to write a dead letter.
 DEAD_LETTER_RETRY_MS = 1_000
 
 
 class RecordState(IntEnum):
-    """The numbers are those of the stored state. Kafka 4.4 has a state 3, Archiving, for records on
-    their way into a dead letter topic: here they are archived by a `Change` that is not finished.
+    """The state of a record, with its number in the stored state. Kafka 4.4 has a state 3,
+    Archiving, for records that are being written to a dead letter topic: here these are archived by
+    a `Change` that is not finished.
     """
 
     AVAILABLE = 0
@@ -76,15 +77,15 @@ class Removed(NamedTuple):
 
 
 class IllegalStep(RuntimeError):
-    """A step that the table does not have: a bug of this program, not an error of a client."""
+    """A step that is not in the table: a bug of this program, not an error of a client."""
 
 
 class ShareSettings(NamedTuple):
-    """The settings that hold for the share partitions of a group.
+    """The settings of a group for its share partitions.
 
     `redelivery_delay_ms`: the pause after the first delivery, 0 for none; it doubles with each
-    further one, up to `redelivery_delay_max_ms`. `dead_letter_topic`: the topic for records that
-    are given up, "" for none; `copy_record`: with their contents.
+    further delivery, up to `redelivery_delay_max_ms`. `dead_letter_topic`: the topic for records
+    that are given up, "" for none; `copy_record`: dead letters have the contents of their records.
     """
 
     record_lock_duration_ms: int
@@ -120,10 +121,12 @@ class GivenUp(NamedTuple):
 
 
 class Change:
-    """Steps of one member's records. They take effect when they are durable (H-159).
+    """A change of the states of one member's records, which takes effect when it is durable
+    (H-159).
 
-    `settings`: those when the change began, which decide about records whose lock has expired
-    meanwhile. `given_up`: the records that need dead letters; empty without a dead letter topic.
+    `settings`: the settings at the beginning of the change, which apply to records whose lock
+    expires during it. `given_up`: the records that need dead letters; empty without a dead letter
+    topic.
     """
 
     __slots__ = ("given_up", "member_id", "ranges", "settings", "stored")
@@ -149,7 +152,7 @@ class Change:
         add_stored(self.stored, run)
 
     def runs(self) -> Iterator[Run]:
-        """The runs of this change: a run may have been split since it was added."""
+        """The present runs of this change, since a run may have been split after it was added."""
         for batch, first, last in self.ranges:
             for run in batch.runs_from(first):
                 if run.first > last:
@@ -166,10 +169,10 @@ class Change:
 class Run:
     """Neighbouring offsets of a batch with one state.
 
-    `deadline_ms`: the end of the lock, None for records that nobody has. `due_ms`: the end of the
-    pause before available records are delivered again, None if there is no pause. `change`: the
-    change that is not durable yet. `final`: archived because the record does not exist any more,
-    which no failed change undoes (H-166).
+    `deadline_ms`: the end of the lock, None for records that are not acquired. `due_ms`: the end of
+    the pause before available records are delivered again, None if there is no pause. `change`: the
+    change that is not durable yet. `final`: archived because the record no longer exists, which a
+    failed change does not undo (H-166).
     """
 
     __slots__ = (
@@ -209,7 +212,7 @@ class Run:
         return self.state in FINISHED and self.change is None
 
     def step(self, state: RecordState) -> None:
-        """Take the next state; IllegalStep if the table does not have the step."""
+        """Enter the next state; IllegalStep if the step is not in the table."""
         if state not in NEXT[self.state]:
             raise IllegalStep(f"offsets {self.first}-{self.last}: {self.state!r} -> {state!r}")
         self.state = state
@@ -222,7 +225,7 @@ class Run:
         self.deadline_ms = deadline_ms
 
     def is_given_up(self, settings: ShareSettings) -> bool:
-        """True if the records become dead letters when they are given back."""
+        """True if the records become dead letters when they are released."""
         return bool(settings.dead_letter_topic) and self.count >= settings.delivery_count_limit
 
     def give_back(self, now_ms: int, settings: ShareSettings) -> None:
@@ -235,7 +238,7 @@ class Run:
             self.due_ms = now_ms + settings.redelivery_pause_ms(self.count)
 
     def archive_for_good(self) -> None:
-        """Archive records that do not exist any more, or that nobody may see."""
+        """Archive records that no longer exist, or that were aborted."""
         self.step(_S.ARCHIVED)
         self.final = True
         self.member_id = NOBODY
@@ -255,11 +258,11 @@ class Run:
         self.member_id = change.member_id
         self.due_ms = None
         if expired and self.is_given_up(change.settings):
-            # The dead letter could not be written: `expire` tries it again.
+            # The dead letter could not be written; `expire` tries again.
             self.member_id = NOBODY
             self.deadline_ms = now_ms + DEAD_LETTER_RETRY_MS
         elif expired:
-            # The lock expired while the change was being written, and nobody else ends it.
+            # The lock expired while the change was being written, and `expire` skips such records.
             self.give_back(now_ms, change.settings)
             self.deadline_ms = None
 
@@ -303,8 +306,9 @@ def add_stored(stored: list[StateBatch], run: Run) -> None:
 class Batch:
     """Offsets that were acquired together, in runs without gaps.
 
-    `by_offset`: the batch was treated in parts once. Since then its records are acquired and
-    acknowledged one by one, which decides limits and error messages, as in Kafka.
+    `by_offset`: a part of the batch was once acquired or acknowledged on its own. Since then its
+    records are acquired and acknowledged one by one, with other limits and error messages, as in
+    Kafka.
     """
 
     __slots__ = ("by_offset", "first", "last", "runs")
@@ -330,7 +334,7 @@ class Batch:
         return self.first < offset <= self.last
 
     def runs_within(self, first: int, last: int) -> list[Run]:
-        """The runs of these offsets alone: runs that go beyond are cut."""
+        """The runs of these offsets; runs that extend beyond them are split."""
         self._cut_at(first)
         self._cut_at(last + 1)
         runs = self.runs
@@ -392,7 +396,7 @@ class InFlight:
 
     @property
     def last(self) -> int:
-        """The last offset; there must be one."""
+        """The last offset in flight, which must exist."""
         return self.batches[-1].last
 
     def add(self, batch: Batch) -> None:

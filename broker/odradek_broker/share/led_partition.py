@@ -38,13 +38,13 @@ class ShareStates(Protocol):
 
 class LedPartition:
     """A share partition that this broker leads. `state` is None while it is loaded; `error` is the
-    reason why it is not led any more, or NONE. `data_waiters` are called when records may be
-    available, or after an error.
+    reason why this broker no longer leads it, or NONE. `data_waiters` are called when records may
+    be available, or after an error.
 
-    `forgotten`: no session of the group is left, so that it is not led when its dead letters are
-    written. `dead_letters_from`: the position that the stored state has, None if it has none or
-    that is not known. `unstored`: the states that are decided, because their dead letters are
-    durable, and that are not known to be stored; they are part of every write (H-205).
+    `forgotten`: the group has no session left, so that the share partition is dropped once its dead
+    letters are written. `dead_letters_from`: the position of dead letters in the stored state, None
+    if there is none or if it is unknown. `unstored`: states that are final, because their dead
+    letters are durable, and that may not be stored yet; they are part of every write (H-205).
     `letter_jobs`: the changes whose dead letters are written one after the other; the first one is
     being written.
     """
@@ -86,7 +86,7 @@ class LedPartition:
         return Source(self.key.group_id, self.topic, self.key.partition)
 
     def wake(self) -> None:
-        """Let the fetches that wait here check again."""
+        """Make the fetches that wait for this share partition check again."""
         for waiter in list(self.data_waiters):
             waiter()
 
@@ -96,11 +96,11 @@ class LedPartition:
         batches: Sequence[StateBatch],
         dead_letters_from: DeadLetterPosition | None = None,
     ) -> Deferred[StateResult]:
-        """Add batches to the stored state, with those that are not known to be stored."""
+        """Add batches to the stored state, together with those that may not be stored yet."""
         assert self.state is not None
         earlier = sorted(self.unstored)
         if dead_letters_from is not None:
-            # The next change does not know which position is stored until this write ends.
+            # Until this write ends, it is unknown which position is stored.
             self.dead_letters_from = None
 
         def written(result: StateResult) -> None:

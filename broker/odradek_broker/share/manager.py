@@ -1,8 +1,8 @@
 """The share partitions that this broker leads (rules H-170 to H-172).
 
 A share partition is loaded when a member first fetches from it: its state is read, and its start
-offset found if it has none. From then on it is in memory, until its group has no session any more,
-its topic is deleted or its state was changed by somebody else.
+offset found if it has none. From then on it is in memory, until its group has no session left, its
+topic is deleted, or another broker or an administrator has changed its state.
 
     ShareFetch -----> acquire ----------------------------------> answer
     ShareAcknowledge -> Change -> state written, durable -> finish -> answer, wake fetches
@@ -68,7 +68,7 @@ _NOT_HOSTED = "This server does not host this topic-partition."
 #: The limit of share partitions in memory (D11).
 PARTITIONS_MAX = 100_000
 
-#: The error for a client, by the error of the state; any other is UNKNOWN_SERVER_ERROR.
+#: Error of the share coordinator -> error in the answer; other errors become UNKNOWN_SERVER_ERROR.
 _STATE_ERRORS = {
     _E.NOT_COORDINATOR: _E.COORDINATOR_NOT_AVAILABLE,
     _E.COORDINATOR_NOT_AVAILABLE: _E.COORDINATOR_NOT_AVAILABLE,
@@ -80,7 +80,7 @@ _STATE_ERRORS = {
     _E.NOT_LEADER_OR_FOLLOWER: _E.NOT_LEADER_OR_FOLLOWER,
     _E.KAFKA_STORAGE_ERROR: _E.KAFKA_STORAGE_ERROR,
 }
-#: The errors after which a share partition is not led any more: it is loaded again.
+#: The errors after which a share partition is dropped, and loaded again by the next fetch.
 _FENCING = frozenset(
     {_E.NOT_LEADER_OR_FOLLOWER, _E.GROUP_ID_NOT_FOUND, _E.UNKNOWN_TOPIC_OR_PARTITION}
 )
@@ -96,8 +96,9 @@ class Outcome(NamedTuple):
 class SharePartitions:
     """All share partitions that this broker leads.
 
-    `find` gives a partition of a topic; `settings` and `offset_reset` the present settings of a
-    group. `dead_letters` has the stored states, too. `observer` is told of every event (H-240).
+    `find` returns a partition of a topic; `settings` and `offset_reset` return the present settings
+    of a group. `dead_letters` also has the stored states. `observer` is told of every event
+    (H-240).
     """
 
     def __init__(
@@ -146,7 +147,7 @@ class SharePartitions:
     # --- Leading ---
 
     def lead(self, key: ShareKey, topic: str) -> LedPartition | ErrorCode:
-        """The share partition, which is being loaded at its first use; or the reason why it cannot
+        """The share partition, which begins to load at its first use, or the reason why it cannot
         be led."""
         led = self._led.get(key)
         if led is not None and self.check(led) is _E.NONE:
@@ -169,8 +170,7 @@ class SharePartitions:
         return led
 
     def check(self, led: LedPartition) -> ErrorCode:
-        """NONE, or the reason why this broker does not lead the share partition any more
-        (H-171)."""
+        """NONE, or the reason why this broker no longer leads the share partition (H-171)."""
         if led.error is _E.NONE:
             partition = led.partition
             if self._find(led.topic, led.key.partition) is not partition:
@@ -182,8 +182,8 @@ class SharePartitions:
         return led.error
 
     def forget_group(self, group_id: str) -> None:
-        """Forget the share partitions of a group, because it has no session any more. A share
-        partition that writes dead letters is forgotten when they are written."""
+        """Drop the share partitions of a group, because it has no session left. A share partition
+        that is writing dead letters is dropped when they are written."""
         for led in self._of(group_id):
             led.forgotten = True
             self._drop_forgotten(led)
@@ -193,13 +193,13 @@ class SharePartitions:
             self._drop(led, _E.NOT_LEADER_OR_FOLLOWER)
 
     def forget(self, key: ShareKey) -> None:
-        """Forget a share partition whose state was begun anew or deleted."""
+        """Drop a share partition whose stored state was initialized again or deleted."""
         led = self._led.get(key)
         if led is not None:
             self._drop(led, _E.NOT_LEADER_OR_FOLLOWER)
 
     def forget_topic(self, topic_id: bytes) -> None:
-        """Forget the share partitions of a deleted topic."""
+        """Drop the share partitions of a deleted topic."""
         for led in self._of(topic_id):
             self._drop(led, _E.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -210,7 +210,7 @@ class SharePartitions:
             self._drop(led, _E.NOT_LEADER_OR_FOLLOWER)
 
     def _of(self, owner: str | bytes) -> list[LedPartition]:
-        # A copy: dropping one wakes fetches, which may drop another one.
+        # The result is a copy: dropping a share partition wakes fetches, which may drop others.
         return [self._led[key] for key in self._keys_of.get(owner, ())]
 
     def _drop(self, led: LedPartition, error: ErrorCode) -> None:
@@ -252,7 +252,7 @@ class SharePartitions:
         letters: Letters | ErrorCode,
         asked_ms: int,
     ) -> None:
-        """Begin to serve a share partition; dead letters that the stored state does not show become
+        """Begin to serve a share partition; dead letters that are not in the stored state become
         part of its state (H-206)."""
         if led.error is not _E.NONE:
             return
@@ -287,15 +287,14 @@ class SharePartitions:
         acquired: Sequence[Acquired],
         settings: ShareSettings,
     ) -> None:
-        """Tell the observer which records a fetch has acquired, and which it did not find any
-        more."""
+        """Pass to the observer which records a fetch has acquired, and which no longer exist."""
         self._tell_removed(led)
         if acquired:
             lock_ms = settings.record_lock_duration_ms
             self.tell(RecordsAcquired(led.key, member_id, acquired, lock_ms))
 
     def tell_nothing(self, led: LedPartition, member_id: str, reason: NothingReason) -> None:
-        """Tell the observer why a fetch has acquired nothing."""
+        """Pass to the observer the reason why a fetch has acquired no records."""
         self.tell(NothingAcquired(led.key, member_id, reason))
 
     def move_log_start(self, led: LedPartition, log_start_offset: int) -> None:
@@ -345,7 +344,7 @@ class SharePartitions:
         )
 
     def release(self, member_id: str, keys: Sequence[ShareKey], end: SessionEnd) -> None:
-        """Give back everything that a member has, because its session is over (H-162)."""
+        """Release all records that a member has acquired, because its session has ended (H-162)."""
         for key in keys:
             led = self._led.get(key)
             if led is not None and led.state is not None:
@@ -363,8 +362,8 @@ class SharePartitions:
     ) -> Deferred[Outcome]:
         """Store a change, and finish it when it is durable. `event` makes the event of success or
         of an error."""
-        # An acknowledgement without a change may repeat one that is decided, but not stored. The
-        # member is answered when the state is stored (H-205).
+        # An acknowledgement that changes no state may repeat an earlier one that is final, but not
+        # stored. The member gets the answer when the state is stored (H-205).
         if not change.stored and not led.unstored:
             self.tell(event(_E.NONE))
             return Deferred.of(Outcome())
@@ -396,7 +395,7 @@ class SharePartitions:
     # --- Locks ---
 
     def watch_locks(self, led: LedPartition) -> None:
-        """Have the timer ring when the next lock or pause ends (H-160, H-200)."""
+        """Set the timer to the end of the next lock or pause (H-160, H-200)."""
         deadline_ms = None if led.state is None else led.state.next_deadline_ms
         if deadline_ms is None or led.error is not _E.NONE:
             return
@@ -411,8 +410,8 @@ class SharePartitions:
     def expire_locks(
         self, group_id: str, topic: str | None = None, partition: int | None = None
     ) -> list[tuple[str, int, int, int]]:
-        """Let the locks of a group end at once, of all partitions or of some; returns topic,
-        partition, first and last offset of the records."""
+        """End locks of a group at once, in all partitions or in some; returns topic, partition,
+        first and last offset of the records."""
         expired: list[tuple[str, int, int, int]] = []
         for key in list(self._keys_of.get(group_id, ())):
             led = self._led[key]
@@ -429,8 +428,8 @@ class SharePartitions:
         return expired
 
     def _locks_expired(self, led: LedPartition) -> None:
-        """Take back records whose lock has expired. They are available at once, or after a pause.
-        The new state is stored afterwards, and is valid even if that fails (H-160)."""
+        """Release records whose lock has expired. They are available at once, or after a pause. The
+        new state is stored afterwards, and is valid even if that fails (H-160)."""
         led.timer = None
         state = led.state
         if state is None or led.error is not _E.NONE:
@@ -459,15 +458,15 @@ class SharePartitions:
 
 
 def _returned(key: ShareKey, change: Change, end: SessionEnd) -> Callable[[ErrorCode], ShareEvent]:
-    """The event of records that are given back, by the error of the write."""
+    """The event of released records; an error is that of the write."""
     return lambda error: RecordsReturned(
         key, change.member_id, end, change.stored, change.settings.delivery_count_limit, error
     )
 
 
 def _expired(key: ShareKey, change: Change) -> Callable[[ErrorCode], ShareEvent]:
-    """The event of locks that have expired for the last time. After an error nothing has happened,
-    and `expire` is called again."""
+    """The event of locks that expired at the last allowed delivery. After an error the state is
+    unchanged, and `expire` is called again."""
     return lambda error: LocksExpired(
         key, () if error else change.stored, change.settings.delivery_count_limit
     )

@@ -1,5 +1,5 @@
-"""share.auto.offset.reset: where a share group begins in a partition that it has not read yet
-(H-168)."""
+"""share.auto.offset.reset: the offset at which a share group begins in a partition that it has not
+read yet (H-168)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Share sessions: the partitions that a member of a share group fetches from (H-180 to H-186).
 
-A member names its partitions once and then only changes; each request has the next epoch, so that
+A member sends its partitions once and then only changes; each request has the next epoch, so that
 none is carried out twice. The session ends with a request of epoch -1, or with the connection on
-which it began; then everything that its member has acquired is given back. A restart forgets all
+which it began; then all records that its member has acquired are released. A restart drops all
 sessions, and members begin new ones.
 """
 
@@ -26,7 +26,7 @@ PARTITIONS_MAX = 100_000
 
 
 class AskedPartition(NamedTuple):
-    """A partition of a topic, by id, as requests name it."""
+    """A partition of a topic in a request, by topic id."""
 
     topic_id: bytes
     partition: int
@@ -34,9 +34,9 @@ class AskedPartition(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class SessionPartition:
-    """A partition of a session. `topic` is None for an id that was unknown when the session learned
-    of it. `unanswered`: the next answer has the partition in any case, since it is new or had an
-    error."""
+    """A partition of a session. `topic` is None for an id that was unknown when it was added to the
+    session. `unanswered`: the next answer includes the partition in any case, because the partition
+    is new or had an error."""
 
     asked: AskedPartition
     topic: str | None
@@ -44,8 +44,8 @@ class SessionPartition:
 
 
 class SharePlan(NamedTuple):
-    """The partitions of one request, in reading order. `session` shapes the answer of all but the
-    first request."""
+    """The partitions of one request, in reading order. `session` decides which partitions the
+    answer includes; None for the first request."""
 
     partitions: list[SessionPartition]
     session: ShareSession | None = None
@@ -66,8 +66,8 @@ class ShareSession:
     partitions: dict[AskedPartition, SessionPartition] = field(default_factory=dict)
 
     def told(self, each: SessionPartition, *, records: bool, error: bool) -> bool:
-        """True if the answer has this partition: it has records or an error, or is unanswered.
-        A partition that had records is read after all others next time."""
+        """True if the answer includes this partition, which has records or an error, or is
+        unanswered. A partition that had records is read last next time."""
         has = records or error or each.unanswered
         each.unanswered = error
         if records and self.partitions.pop(each.asked, None) is not None:
@@ -78,9 +78,9 @@ class ShareSession:
 class ShareSessions:
     """All share sessions of this broker, at most `sessions_max`.
 
-    `topic_name` gives the name behind a topic id, or None. `left` is called for each session that
-    is over, with its share partitions and how it ended; then `emptied`, if the group has no other
-    session.
+    `topic_name` returns the name of a topic id, or None. `left` is called for each session that has
+    ended, with its share partitions and the cause; then `emptied` is called if the group has no
+    other session.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class ShareSessions:
         return SharePlan(_turned(list(session.partitions.values()), epoch), session)
 
     def acknowledging(self, group_id: str, member_id: str, epoch: int) -> ErrorCode:
-        """The error that answers a ShareAcknowledge, or NONE. The request counts as an epoch of its
+        """The error that answers a ShareAcknowledge, or NONE. The request advances the epoch of its
         session."""
         if epoch == INITIAL_EPOCH:
             return ErrorCode.INVALID_SHARE_SESSION_EPOCH
@@ -173,7 +173,7 @@ class ShareSessions:
         return SharePlan(list(partitions.values()))
 
     def _next(self, member: _Member, epoch: int) -> ShareSession | ErrorCode:
-        """The session whose next epoch this is."""
+        """The session of a member, if the epoch of the request is its next one."""
         session = self._sessions.get(member)
         if session is None:
             return ErrorCode.SHARE_SESSION_NOT_FOUND
@@ -188,7 +188,7 @@ class ShareSessions:
     # --- Ends ---
 
     def close(self, group_id: str, member_id: str) -> None:
-        """End a session, and give back what its member has."""
+        """End a session, and release the records that its member has acquired."""
         self._end(_Member(group_id, member_id), SessionEnd.CLOSED)
 
     def connection_closed(self, connection_id: int) -> None:
@@ -197,7 +197,7 @@ class ShareSessions:
             self._end(member, SessionEnd.DISCONNECTED)
 
     def clear(self) -> None:
-        """Forget all sessions, because share groups were switched off."""
+        """Drop all sessions, because share groups were disabled."""
         for member in list(self._sessions):
             self._remove(member)
             self._check_emptied(member.group_id)
@@ -228,6 +228,6 @@ class ShareSessions:
 
 
 def _turned(partitions: list[SessionPartition], epoch: int) -> list[SessionPartition]:
-    """The partitions in another order with each epoch, so that each is the first one at times."""
+    """The partitions, rotated by the epoch, so that each comes first at times."""
     turn = epoch % len(partitions) if partitions else 0
     return partitions[turn:] + partitions[:turn]

@@ -1,18 +1,17 @@
-"""A share partition: the records of a partition that one share group has in flight (rules H-150 to
-H-167).
+"""A share partition: the delivery state of one share group in one partition (rules H-150 to H-167).
 
     acknowledged          in flight                            not yet delivered
     or archived   |  acq.  ack.  avail.  arch.  acq.  |
     --------------+-----------------------------------+----------------------------
              start offset                        end offset
 
-Everything before the start offset is finished. The offsets from there to the end offset are in
+All records before the start offset are finished. The offsets from there to the end offset are in
 batches (`in_flight.py`), except for gaps: offsets without a record in the log, and, after a
 restart, records that were in flight and have no stored state. Those records are inside the gap
 window and are delivered again.
 
-The class decides and remembers; time, settings and records come with each call, and the caller
-stores what changes: a `Change` before anybody hears of it, an expired lock afterwards.
+The class keeps the state in memory; time, settings and records are arguments of each call. The
+caller stores changes of the state: a `Change` before it is visible, an expired lock afterwards.
 """
 
 from __future__ import annotations
@@ -44,7 +43,9 @@ _Wanted = Callable[[Run], bool]
 
 
 class AcknowledgeType(IntEnum):
-    """The numbers of acknowledgements in requests. A gap is an offset without a record."""
+    """The type of an acknowledgement, with its number in requests. A gap is an offset without a
+    record.
+    """
 
     GAP = 0
     ACCEPT = 1
@@ -90,8 +91,8 @@ class InvalidState(ValueError):
 
 
 class GapWindow:
-    """The part of the offsets in which gaps may be records that were delivered before a restart:
-    from `start`, which moves on as they are acquired, to `end` (H-164)."""
+    """The range of offsets in which gaps may be records that were delivered before a restart: from
+    `start`, which advances as these records are acquired, to `end` (H-164)."""
 
     __slots__ = ("end", "start")
 
@@ -101,9 +102,9 @@ class GapWindow:
 
 
 class SharePartition:
-    """The state of one share partition. `completed`: the number of records in flight that are
-    finished, for the group's lag. `next_deadline_ms`: no lock and no pause ends before this time;
-    None for never."""
+    """The state of one share partition. `completed`: the number of finished records in flight, for
+    the group's lag. `next_deadline_ms`: no lock and no pause ends before this time; None for
+    never."""
 
     __slots__ = (
         "_look_for_available",
@@ -128,7 +129,7 @@ class SharePartition:
         self.next_deadline_ms: int | None = None
         #: True if there may be records before the end offset that can be acquired.
         self._look_for_available = False
-        #: The next result of `take_removed`: at most the records in flight.
+        #: The next result of `take_removed`, with at most the records in flight.
         self._removed: list[Removed] = []
 
     @classmethod
@@ -191,8 +192,8 @@ class SharePartition:
         return batch.run_at(offset) if batch is not None and offset <= batch.last else None
 
     def may_acquire(self, settings: ShareSettings) -> bool:
-        """True if records may be fetched: new ones below the limit of locks, or those that are
-        available again, at any time (H-154)."""
+        """True if records may be fetched: new ones below the limit of locks, or, at any time,
+        records that are available again (H-154)."""
         if self.next_fetch_offset() != self.end_offset + 1:
             return True
         return self.records_in_flight < settings.max_record_locks
@@ -224,12 +225,12 @@ class SharePartition:
         return None
 
     def open_gaps(self) -> GapWindow | None:
-        """The gap window, until records behind it were acquired."""
+        """The gap window; None once records behind it were acquired."""
         gaps = self.gaps
         return gaps if gaps is not None and gaps.end == self.end_offset else None
 
     def pass_gaps(self, offset: int) -> None:
-        """Note that everything before an offset was acquired, or is not there."""
+        """Note that all records before an offset were acquired or do not exist."""
         gaps = self.open_gaps()
         if gaps is None or offset > gaps.end:
             self.gaps = None
@@ -237,7 +238,7 @@ class SharePartition:
             gaps.start = max(gaps.start, offset)
 
     def look_for_available(self) -> None:
-        """Let the next fetch look for available records before the end offset."""
+        """Make the next fetch look for available records before the end offset."""
         self._look_for_available = True
 
     def lock(self, run: Run, member_id: str, now_ms: int, settings: ShareSettings) -> None:
@@ -260,7 +261,7 @@ class SharePartition:
         now_ms: int,
         settings: ShareSettings,
     ) -> Change:
-        """Take the acknowledgements of a member, all of them or none: `Refused`.
+        """Carry out the acknowledgements of a member, all of them or none (`Refused`).
 
         The change has to be written and then finished with `finish`.
         """
@@ -279,7 +280,8 @@ class SharePartition:
         if any(kind not in _TYPES for kind in asked.types):
             raise Refused(_E.INVALID_REQUEST, f"Invalid acknowledge type: {list(asked.types)}")
         if asked.last_offset < self.start_offset:
-            # All of them are finished: most likely retention deleted them meanwhile.
+            # All records are before the start offset, most likely because retention has deleted
+            # them.
             return
         for batch in self._acknowledged_batches(asked):
             if batch.last < max(self.start_offset, asked.first_offset):
@@ -345,7 +347,7 @@ class SharePartition:
         now_ms: int,
         settings: ShareSettings,
     ) -> None:
-        """Take one acknowledgement for the offsets of a run."""
+        """Carry out one acknowledgement for the offsets of a run."""
         if kind == AcknowledgeType.RENEW:
             if not settings.renew:
                 raise _invalid("Renewing acquisition locks is not enabled for the group.")
@@ -365,7 +367,7 @@ class SharePartition:
         change.add(batch, run, reason)
 
     def release(self, member_id: str, now_ms: int, settings: ShareSettings) -> Change:
-        """Give back everything that a member has, because its session ended (H-162)."""
+        """Release all records that a member has acquired, because its session has ended (H-162)."""
         change = Change(member_id, settings)
         for batch in self.in_flight:
             for run in self._acquired_runs(batch, lambda run: run.member_id == member_id):
@@ -379,7 +381,7 @@ class SharePartition:
             before = run.state in FINISHED
             run.finish_change(durable=durable, now_ms=now_ms)
             if run.deadline_ms is not None:
-                # The lock goes on; `expire` may have passed it over meanwhile.
+                # The lock is still valid, and `expire` may have skipped it during the change.
                 self.note_deadline(run.deadline_ms)
             self._recount(run, finished_before=before)
             if run.state is _S.AVAILABLE:
@@ -393,9 +395,9 @@ class SharePartition:
     def expire(
         self, now_ms: int, settings: ShareSettings, given_up: Change | None = None
     ) -> list[StateBatch]:
-        """Take back the records whose lock has expired, and end the pauses that are over; returns
-        the batches to store. `given_up` takes the records that become dead letters, which are to be
-        written and finished like those of an acknowledgement."""
+        """Release the records whose lock has expired, and end the pauses that are over; returns the
+        batches to store. `given_up` gets the records that become dead letters, which are written
+        and finished like those of an acknowledgement."""
         stored: list[StateBatch] = []
         if self.next_deadline_ms is None or now_ms < self.next_deadline_ms:
             return stored
@@ -424,7 +426,7 @@ class SharePartition:
         return stored
 
     def end_locks(self, now_ms: int) -> list[tuple[int, int]]:
-        """End the locks of all acquired records at once; `expire` then takes the records back.
+        """End the locks of all acquired records at once; `expire` then releases the records.
         Returns the first and the last offset of each range of neighbours."""
         ended: list[tuple[int, int]] = []
         for batch in self.in_flight:
@@ -438,8 +440,8 @@ class SharePartition:
         return ended
 
     def _acquired_runs(self, batch: Batch, wanted: _Wanted) -> list[Run]:
-        """The acquired runs of a batch that are wanted. A run is cut at the start offset: records
-        before it do not become available again."""
+        """The acquired runs of a batch that a filter selects. A run is split at the start offset,
+        because records before it do not become available again."""
         runs = [run for run in batch.runs if run.state is _S.ACQUIRED and wanted(run)]
         if not runs or not batch.begins_before(self.start_offset):
             return runs
@@ -456,7 +458,7 @@ class SharePartition:
         self._recount(run, finished_before=False)
 
     def _reason_to_give_up(self, run: Run) -> GivenUpBecause | None:
-        """The reason for a dead letter if the records are archived: they still exist."""
+        """The reason for a dead letter if the records, which still exist, are archived."""
         return GivenUpBecause.TOO_OFTEN if run.last >= self.start_offset else None
 
     def _return(self, run: Run, now_ms: int, settings: ShareSettings) -> None:
@@ -470,7 +472,9 @@ class SharePartition:
     # --- Records that are not there (H-165 to H-167) ---
 
     def move_log_start(self, log_start_offset: int) -> None:
-        """Note that the log begins later: nothing before it is delivered or acknowledged."""
+        """Note that the log start has moved: records before it are neither delivered nor
+        acknowledged.
+        """
         if log_start_offset <= self.start_offset:
             return
         removed = sum(
@@ -504,7 +508,7 @@ class SharePartition:
         *,
         counted: bool = True,
     ) -> bool:
-        """Archive the records of a state between two offsets for good; True if there are any."""
+        """Archive for good all records in a state between two offsets; True if there are any."""
         found = False
         for batch in self.in_flight.overlapping(first, last):
             if not batch.by_offset and batch.runs[0].state is not state:
@@ -531,7 +535,7 @@ class SharePartition:
     # --- The start offset (H-163) ---
 
     def settle(self) -> bool:
-        """Move the start offset behind the records that are finished; True if it moved."""
+        """Move the start offset behind the finished records; True if it moved."""
         end, finished = self._finished_prefix()
         if end < 0:
             return False
@@ -556,8 +560,7 @@ class SharePartition:
         return self.start_offset != before
 
     def _finished_prefix(self) -> tuple[int, int]:
-        """The last offset of the finished records at the beginning, or -1, and the number of
-        those."""
+        """The last offset of the finished records at the start, or -1, and their number."""
         end, finished = -1, 0
         gaps = self.open_gaps()
         gap = -1 if gaps is None else gaps.start
@@ -594,7 +597,9 @@ def _invalid(message: str) -> Refused:
 
 
 def _check_owner_of_batch(run: Run, member_id: str) -> None:
-    """`Refused` unless the member has all records of a batch that is treated as a whole."""
+    """Raise `Refused` unless the member has acquired all records of a batch that is acknowledged as
+    a whole.
+    """
     if run.member_id == NOBODY:
         raise _invalid("The batch cannot be acknowledged. The batch is not in the acquired state.")
     if run.member_id != member_id:
@@ -602,7 +607,7 @@ def _check_owner_of_batch(run: Run, member_id: str) -> None:
 
 
 def _check_owner_of_offset(run: Run, member_id: str) -> None:
-    """`Refused` unless the member has the records of a run."""
+    """Raise `Refused` unless the member has acquired the records of a run."""
     if run.state is not _S.ACQUIRED:
         raise _invalid("The offset cannot be acknowledged. The offset is not acquired.")
     if run.member_id != member_id:

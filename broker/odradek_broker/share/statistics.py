@@ -1,7 +1,7 @@
 """The counters of share groups that `/metrics` shows, most of them Kafka's (KIP-1103).
 
-Counters of single share partitions are kept for as many of them as `PARTITIONS_MAX`; those that
-have counted nothing for longest are dropped first.
+At most `PARTITIONS_MAX` share partitions have counters; the counters that were unchanged for
+longest are dropped first.
 """
 
 from __future__ import annotations
@@ -63,8 +63,7 @@ class PartitionStatistics:
 
 
 class TopicStatistics:
-    """The requests that named a topic, each counted once, and those that had an error for the
-    topic."""
+    """The number of requests with a topic, and of those that had an error for the topic."""
 
     __slots__ = ("acknowledgements", "failed_acknowledgements", "failed_fetches", "fetches")
 
@@ -95,7 +94,7 @@ class ShareStatistics:
         self.topics: OrderedDict[str, TopicStatistics] = OrderedDict()
 
     def count(self, event: ShareEvent) -> None:
-        """Count what an event says."""
+        """Count the records of an event."""
         if isinstance(event, RecordsAcquired):
             return
         if isinstance(event, RecordsAcknowledged):
@@ -125,7 +124,7 @@ class ShareStatistics:
 
     def _count_acknowledged(self, event: RecordsAcknowledged) -> None:
         if len(event.acknowledgements) == 1 and len(event.acknowledgements[0].types) == 1:
-            # By far the most frequent: everything is accepted.
+            # The most frequent case by far: all records are accepted.
             first, last, (kind,) = event.acknowledgements[0]
             if kind == AcknowledgeType.ACCEPT:
                 self.acknowledged[kind] += last - first + 1
@@ -158,8 +157,9 @@ class ShareStatistics:
             self._of_topic(name).failed_acknowledgements += 1
 
     def answered(self, group_id: str, fetchable: int, partitions: int, waited_ms: int) -> None:
-        """Count a ShareFetch and the time that it waited. `partitions`: the number of partitions
-        that it asked for; `fetchable`: those with records to acquire, or with room for more."""
+        """Count a ShareFetch and the time that it waited. `partitions`: the number of requested
+        partitions; `fetchable`: the number of those with records to acquire, or with room for
+        more."""
         found = _latest(self.groups, group_id, GroupStatistics)
         found.fetches += 1
         found.fetchable_percent += 100 * fetchable // partitions
@@ -173,7 +173,7 @@ class ShareStatistics:
 
 
 def _latest(table: OrderedDict[K, V], key: K, make: Callable[[], V]) -> V:
-    """The counters of a key, which become the last ones to be dropped."""
+    """The counters of a key, moved to the end of the order in which counters are dropped."""
     found = table.get(key)
     if found is None:
         found = table[key] = make()

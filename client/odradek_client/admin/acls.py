@@ -1,4 +1,4 @@
-"""ACLs: created, described and deleted (KIP-140)."""
+"""The calls of the admin client about ACLs: create, describe and delete (KIP-140)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class AclBinding:
 
 @dataclass(frozen=True)
 class AclBindingFilter:
-    """A filter of ACLs: None and ANY match all of them.
+    """A filter of ACLs, in which None and ANY match all values.
 
     `pattern_type`: MATCH means the ACLs that apply to `name`, also by prefix or by `*`.
     """

@@ -68,7 +68,8 @@ class Admin(
 
     def __init__(self, **settings: Unpack[AdminSettings]) -> None:
         self.config = AdminConfig.from_settings(settings)
-        # By the name in its module, which a simulation replaces with a generator of its own.
+        # The class is looked up in its module, where a simulation replaces it with another
+        # generator.
         random = random_module.Random()
         self._network = NetworkClient(self.config, random=random)
         backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms, random)

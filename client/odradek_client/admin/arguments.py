@@ -21,14 +21,14 @@ def each_of(given: Any, kind: type[T], what: str, give: str) -> list[T]:
 
 
 def whole_number(given: Any, what: str) -> int:
-    """TypeError with `what` for anything but an int."""
+    """Raise TypeError, with `what` in its text, for anything but an int."""
     if not isinstance(given, int) or isinstance(given, bool):
         raise TypeError(f"{what} is {type(given).__name__}; give a whole number")
     return given
 
 
 def text(given: Any, what: str) -> str | None:
-    """TypeError with `what` for anything but a string or None."""
+    """Raise TypeError, with `what` in its text, for anything but a string or None."""
     if given is not None and not isinstance(given, str):
         raise TypeError(f"{what} is {type(given).__name__}; give a string, as {str(given)!r}")
     return given

@@ -1,6 +1,6 @@
 """The counters, requests, connections, problems and newest events of a broker.
 
-Only Odradek's broker describes itself so; others raise UnsupportedByBroker.
+Only Odradek's broker has this description; with others the call raises UnsupportedByBroker.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from odradek_protocol.schemas.describe_broker import DescribeBrokerRequest, Desc
 
 
 class Section(Enum):
-    """The parts of a description. The value is that of the protocol."""
+    """The sections of a description, with their numbers in the protocol."""
 
     COUNTERS = wire.COUNTERS
     REQUESTS = wire.REQUESTS
@@ -59,8 +59,8 @@ class ClientConnection:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is wrong at the moment: `text` is a sentence, and the history of `subject`
-    explains it; None if there is none."""
+    """A present problem: `text` is a sentence, and the history of `subject` explains it; None if
+    there is no such history."""
 
     name: str
     text: str
@@ -80,7 +80,7 @@ class SubjectEvent:
 
 @dataclass(frozen=True)
 class BrokerDescription:
-    """A broker by itself. Only the sections that were asked for are filled.
+    """The description that a broker gives of itself. Only the requested sections are filled.
 
     Times in milliseconds since 1970, by the broker's clock. `counters`: numbers by name; those
     whose names end in _total only grow. `connections_total`: the number of connections that match
@@ -192,7 +192,7 @@ def _connection(wired: wire.Connection) -> ClientConnection:
 
 
 def _event(wired: wire.NumberedEvent) -> SubjectEvent | None:
-    """The event; None for a type of subject that a later broker may have."""
+    """The event; None for a type of subject that this client does not know."""
     subject_type = subject_of_type(wired.subject_type)
     if subject_type is None:
         return None

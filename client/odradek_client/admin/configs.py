@@ -1,4 +1,4 @@
-"""Configurations of topics, brokers and groups: described and changed."""
+"""The calls of the admin client about configurations of topics, brokers and groups."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ class ConfigAdmin(AdminPart):
         names.
 
         Raises ClusterAuthorizationFailed, and UnsupportedByBroker before Kafka 4.1, unless only
-        subscriptions are asked for.
+        subscriptions are requested.
         """
         wanted = each_of(types, ResourceType, "types", "ResourceType")
 
@@ -271,7 +271,9 @@ class ConfigAdmin(AdminPart):
     async def _by_node(
         self, resources: Iterable[ConfigResource]
     ) -> dict[int, list[ConfigResource]]:
-        """The resources by the node to ask: a broker for its own, any broker for topics."""
+        """The resources by the node that gets the request: for a broker the broker itself, for
+        others any broker.
+        """
         by_node: dict[int, list[ConfigResource]] = {}
         for resource in resources:
             if resource.type in _OF_ONE_BROKER and resource.name:

@@ -1,4 +1,6 @@
-"""Delegation tokens: created, renewed, ended and described (KIP-48, KIP-373)."""
+"""The calls of the admin client about delegation tokens: create, renew, expire and describe
+(KIP-48, KIP-373).
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ from odradek_protocol.schemas.renew_delegation_token import (
 
 _ABOUT = "delegation token"
 _USER = "User"
-#: The period in requests that stands for the broker's default, or for an immediate expiry.
+#: The period that means the broker's default in creations and renewals, and an immediate end in
+#: expiries.
 _UNSET_MS = -1
 
 

@@ -1,4 +1,4 @@
-"""Committed offsets of groups: listed, altered, deleted by administrators."""
+"""The calls of the admin client about committed offsets of groups: list, alter and delete."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ class GroupOffsetAdmin(AdminPart):
         *,
         raise_errors: bool = True,
     ) -> Results[str, CommittedOffsets]:
-        """The committed offsets of several groups, each with the partitions that are asked for, or
-        None for all; returns results by group.
+        """The committed offsets of several groups, each with the requested partitions, or None for
+        all; returns results by group.
 
         A coordinator gets one request for all its groups, and one for each if it is older than
         Kafka 3.0. Raises GroupAuthorizationFailed, TopicAuthorizationFailed.
@@ -162,8 +162,8 @@ class GroupOffsetAdmin(AdminPart):
         """Set the committed offsets of a group; returns results by partition. A group that does not
         exist is created.
 
-        Raises InvalidGroup if the group has members: they would not notice, and overwrite the
-        offsets. Otherwise UnknownTopicOrPartition, GroupAuthorizationFailed,
+        Raises InvalidGroup if the group has members, which would not notice the change and would
+        overwrite the offsets. Otherwise UnknownTopicOrPartition, GroupAuthorizationFailed,
         TopicAuthorizationFailed.
         """
         wanted = {

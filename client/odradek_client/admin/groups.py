@@ -1,4 +1,4 @@
-"""Groups: listed, described with their members, deleted by administrators."""
+"""The calls of the admin client about groups: list, describe and delete."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ class GroupMember:
     """A member of a group. `host`: in the broker's form. `topics` and `assignment` are decoded only
     for consumers, and empty until the group is stable. `epoch`: the member epoch in a consumer
     group (KIP-848), None in a classic group; the member owns `assignment`, and with a lower epoch
-    than the group's it has not yet reached the group's target. `target`: the partitions that it is
-    to have, None if the group knows no targets."""
+    than the group's it has not yet reached the group's target. `target`: the partitions of its
+    target assignment, None if the group has no targets."""
 
     member_id: str
     instance_id: str | None
@@ -113,7 +113,7 @@ class GroupDescription:
 
     @property
     def is_active(self) -> bool:
-        """True if the group has members, so that its offsets must not be changed from outside."""
+        """True if the group has members, so that administrators must not change its offsets."""
         return self.state not in ("Empty", _DEAD)
 
 
@@ -188,7 +188,7 @@ class GroupAdmin(AdminPart):
     async def _describe_consumer_groups(
         self, node_id: int, names: list[str]
     ) -> Outcomes[str, GroupDescription]:
-        """Describe consumer groups (KIP-848), which DescribeGroups does not know."""
+        """Describe consumer groups (KIP-848), which DescribeGroups does not support."""
         if not names:
             return {}
         request = ConsumerGroupDescribeRequest(group_ids=names)
@@ -196,7 +196,7 @@ class GroupAdmin(AdminPart):
             response: ConsumerGroupDescribeResponse = await self._network.send(node_id, request)
         except UnsupportedByBroker:
             return {}
-        # If the protocol is disabled, there are no groups of it.
+        # If the consumer protocol is disabled, it has no groups.
         known = [each for each in response.groups if each.error_code not in _NO_SUCH_CONSUMER_GROUP]
         return group_outcomes(
             self._requests, known, lambda answer: modern_description(node_id, answer, _CONSUMER)
@@ -252,13 +252,15 @@ def group_error(
     if partition is not None:
         about += f", {partition.topic}-{partition.partition}"
     if code == ErrorCode.UNKNOWN_MEMBER_ID:
-        # The answer to a commit from outside, if the group has members.
+        # A group with members answers this error to the commit of an administrator.
         code = ErrorCode.NON_EMPTY_GROUP
     return requests.coordinator_error(code, group_id, GROUP_COORDINATOR, about)
 
 
 def _known(name: str, names: Iterable[str], what: str) -> str:
-    """The name in Kafka's case: older brokers accept no other. Refused for an unknown name."""
+    """The name in Kafka's upper and lower case, because older brokers accept no other. Refused for
+    an unknown name.
+    """
     found = next((each for each in names if each.lower() == name.lower()), None)
     if found is None:
         raise Refused(f"there is no {what} {name!r}; there are {', '.join(names)}")

@@ -29,7 +29,7 @@ from odradek_protocol.schemas.describe_history import (
 
 
 class Subject(Enum):
-    """The types of subjects that have a history. The value is the name of the type."""
+    """The types of subjects that have a history, with the name of each type."""
 
     TRANSACTIONAL_ID = "transactional id"
     PRODUCER_ID = "producer id"
@@ -89,7 +89,7 @@ class HistoryEvent:
 
 @dataclass(frozen=True)
 class CurrentState:
-    """The current state; of several partitions or members one each."""
+    """The current state of a subject, or of one of its partitions or members."""
 
     name: str
     text: str

@@ -1,4 +1,4 @@
-"""Partitions: offsets by time, and deletion of records, by administrators."""
+"""The calls of the admin client about partitions: offsets by time, and the deletion of records."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class PartitionAdmin(AdminPart):
                 for part in topic.partitions
             }
 
-        # A full disk stays full while the caller waits.
+        # Storage errors are not retried: a full disk stays full while the caller waits.
         return await self._requests.for_each_partition(
             offsets, ask, raise_errors, final=(StorageFailed,)
         )

@@ -1,4 +1,4 @@
-"""Producers of partitions: described, and their hanging transactions aborted."""
+"""The calls of the admin client about producers of partitions, and about hanging transactions."""
 
 from __future__ import annotations
 
@@ -76,9 +76,10 @@ class ProducerAdmin(AdminPart):
         """Write an abort marker for the transaction that is open on a partition since
         `start_offset`.
 
-        For transactions that no coordinator knows any more, and that block read_committed consumers
-        for ever. A transaction that its coordinator still knows would lose its records on this
-        partition. Raises Refused if no transaction began at that offset and is still open.
+        The call is for transactions that no coordinator knows any more, and that block
+        read_committed consumers for ever. A transaction that its coordinator still knows would lose
+        its records in this partition. Raises Refused if no transaction began at that offset and is
+        still open.
         """
         tp = TopicPartition(*partition)
         producers = (await self.describe_producers([tp]))[tp]

@@ -1,4 +1,4 @@
-"""Quotas of users, client ids and IP addresses: described and changed (KIP-546)."""
+"""The calls of the admin client about quotas of users, client ids and IP addresses (KIP-546)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from odradek_protocol.schemas.describe_client_quotas import EntityData as Descri
 class QuotaName(IntEnum):
     """Special names, numbered like the match types of a filter.
 
-    DEFAULT: all of that type without a quota of their own. ANY: every name and the default, for
+    DEFAULT: all names of the type without their own quota. ANY: every name and the default, for
     filters only.
     """
 
@@ -40,7 +40,7 @@ class QuotaName(IntEnum):
 class QuotaEntity:
     """The owner of a quota: a user, a client id, both together, or an IP address.
 
-    DEFAULT stands for all without a quota of their own; None: the entity has no such part.
+    DEFAULT stands for all names without their own quota; None: the entity has no such part.
     """
 
     user: str | QuotaName | None = None

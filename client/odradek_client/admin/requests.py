@@ -38,10 +38,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 R = TypeVar("R", bound=Message)
 
-#: The time for which nodes may disagree about a topic that this admin has not created.
+#: The time for which an unknown topic is retried, because nodes may not have it yet, if this admin
+#: client has not created it.
 UNKNOWN_TOPIC_PATIENCE_MS = 2_000
-#: The same for a topic that this admin has created, from its creation on. Later it may have been
-#: deleted.
+#: The same time for a topic that this admin client has created, counted from its creation. Later
+#: the topic may have been deleted.
 CREATED_PATIENCE_MS = 30_000
 #: The most created topics that an admin remembers.
 _CREATED_MAX = 1000
@@ -57,9 +58,9 @@ class AdminRequests:
         self._config = config
         self._network = network
         self._backoff = backoff
-        #: The topics that the controller has created, the newest last: the number of their
-        #: partitions if known, and the time. The other nodes get them later (KRaft), and until then
-        #: answer that they do not exist.
+        #: The topics that this client has created, the newest last: the number of their partitions
+        #: if known, and the time. Nodes other than the controller get them later (KRaft), and until
+        #: then answer that they do not exist.
         self._created: OrderedDict[str, tuple[int | None, float]] = OrderedDict()
 
     # --- one request ------------------------------------------------------------------------------
@@ -179,8 +180,8 @@ class AdminRequests:
     ) -> Outcomes[K, V]:
         """Call `ask(node_id, items)` for one node after the other, up to the first lost connection.
 
-        The answers of the nodes before it are kept: a deletion that is requested again would find
-        nothing.
+        The answers of the nodes before it are kept, because a second request for a deletion would
+        fail.
         """
         outcomes: Outcomes[K, V] = {}
         for node_id, some in by_node.items():
@@ -194,7 +195,8 @@ class AdminRequests:
         """The results of `ask(node_id)` for every broker of the cluster, together."""
 
         async def ask_brokers() -> list[V]:
-            # Read for each try, because a node that is gone must not be asked for ever.
+            # The metadata is read for each attempt, so that no requests go to a removed node for
+            # ever.
             await self._network.refresh_metadata(self._config.default_api_timeout_ms)
             found: list[V] = []
             for node_id in list(self._network.cluster.brokers):
@@ -227,7 +229,7 @@ class AdminRequests:
                 continue
             leader = leaders.get(tp)
             if leader is None:
-                # The topic is known, so it is the partition that does not exist.
+                # The topic exists, so it is the partition that does not.
                 self.forget_created(tp.topic)
                 errors[tp] = partition_error(tp, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             elif leader < 0:
@@ -248,12 +250,12 @@ class AdminRequests:
         partition_of: Callable[[K], tuple[str, int]] | None = None,
         patient: bool = True,
     ) -> Results[K, V]:
-        """Ask about all items, and again about those with a retriable error until the timeout.
+        """Send requests about all items, and repeat those with a retriable error until the timeout.
 
         `final`: retriable errors that are not retried here. `partition_of`: the topic and partition
-        of an item. UNKNOWN_TOPIC_OR_PARTITION is retried while the partition may still appear; if
-        not `patient`, only for a topic that this admin has created. Raises the first error, or
-        leaves all of them in the results.
+        of an item. UNKNOWN_TOPIC_OR_PARTITION is retried while the partition may still appear;
+        without `patient`, only for a topic that this admin client has created. Raises the first
+        error, or leaves all of them in the results.
         """
         loop = self._network.loop
         begun = loop.time()
@@ -275,7 +277,7 @@ class AdminRequests:
             try:
                 outcomes = await ask(asked)
             except OdradekError as failed:
-                # For example, the brokers do not know the coordinator yet.
+                # The brokers may not know the coordinator yet, for example.
                 if not failed.retriable:
                     raise
                 outcomes = dict.fromkeys(asked, failed)
@@ -331,8 +333,8 @@ class AdminRequests:
     def _may_turn_up(self, topic: str, partition: int, patience_ms: float) -> bool:
         """True if a partition that a node does not know may appear there soon.
 
-        Either this admin has just created it, or there are several nodes and `patience_ms` has not
-        passed.
+        Either this admin client has just created it, or there are several nodes and `patience_ms`
+        has not passed.
         """
         created = self._created.get(topic)
         if created is not None and self._network.now_ms() - created[1] < CREATED_PATIENCE_MS:
@@ -349,7 +351,7 @@ class AdminPart:
 
 
 def require_version(version: int, since: int, what: str) -> None:
-    """UnsupportedByBroker if a broker's version of a request has no field for `what`."""
+    """Raise UnsupportedByBroker if a broker's version of a request has no field for `what`."""
     if version < since:
         raise UnsupportedByBroker(f"the broker is too old to be asked for {what}")
 

@@ -9,7 +9,7 @@ from odradek_client.errors import OdradekError
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: By item: the result, or the error instead of it.
+#: Item -> its result or its error.
 Outcomes = dict[K, V | OdradekError]
 
 

@@ -1,4 +1,4 @@
-"""Share groups: described with their members, and the offsets at which they begin (KIP-932).
+"""The calls of the admin client about share groups and their start offsets (KIP-932).
 
 `list_groups(types=["share"])` lists share groups, and `delete_groups` deletes those without
 members.
@@ -48,9 +48,9 @@ _SHARE = "share"
 
 @dataclass(frozen=True)
 class ShareGroupOffset:
-    """A partition of a share group. `start_offset`: the first offset that is not done with.
-    `lag`: the records that are not done with, None if the broker does not know or tell it.
-    `leader_epoch` -1 if it is unknown."""
+    """A partition of a share group. `start_offset`: the first offset that is not finished. `lag`:
+    the number of unfinished records, None if the broker does not report it. `leader_epoch`: -1 if
+    unknown."""
 
     start_offset: int
     leader_epoch: int = -1
@@ -142,8 +142,8 @@ class ShareGroupAdmin(AdminPart):
         *,
         raise_errors: bool = True,
     ) -> Results[TopicPartition, None]:
-        """Begin again at these offsets; returns results by partition. Everything that the group
-        knows of the partitions is forgotten, also delivery counts.
+        """Set the start offsets of a share group; returns results by partition. The group's state
+        of these partitions is deleted, including delivery counts.
 
         Raises InvalidGroup if the group has members or does not exist, UnknownTopicOrPartition,
         GroupAuthorizationFailed, TopicAuthorizationFailed.
@@ -187,7 +187,7 @@ class ShareGroupAdmin(AdminPart):
     async def delete_share_group_offsets(
         self, group_id: str, topics: str | Iterable[str], *, raise_errors: bool = True
     ) -> Results[str, None]:
-        """Delete everything that a share group knows of topics; returns results by topic.
+        """Delete the state of a share group for topics; returns results by topic.
 
         Raises InvalidGroup if the group has members or does not exist, UnknownTopicOrPartition,
         GroupAuthorizationFailed, TopicAuthorizationFailed.

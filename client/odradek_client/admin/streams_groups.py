@@ -1,4 +1,5 @@
-"""Streams groups: described with their topologies, members and tasks (KIP-1071).
+"""The call of the admin client about streams groups, with their topologies, members and tasks
+(KIP-1071).
 
 `list_groups(types=["streams"])` lists streams groups, `list_group_offsets` reads their committed
 offsets, and `delete_groups` deletes those without members.
@@ -42,9 +43,10 @@ class StreamsTasks:
 
 @dataclass(frozen=True)
 class StreamsMember:
-    """A member of a streams group, with the tasks that it has and those that it is to have.
+    """A member of a streams group, with its present tasks and those of its target.
 
-    `host`: in the broker's form. Members with one `process_id` are threads of one process."""
+    `host`: in the broker's form. Members with one `process_id` are threads of one process.
+    """
 
     member_id: str
     instance_id: str | None

@@ -1,7 +1,7 @@
-"""Metrics of clients (KIP-714): the clients that push, and what they push.
+"""The calls of the admin client about metrics that clients push (KIP-714).
 
 A subscription is a configured resource (`ConfigResource.client_metrics`). Only Odradek's broker
-shows what clients push; others raise UnsupportedByBroker.
+shows the pushed metrics; with others the calls raise UnsupportedByBroker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from odradek_protocol.schemas.describe_client_telemetry import (
     DescribeClientTelemetryResponse,
 )
 
-#: The clients, or the metrics, that are asked for at a time.
+#: The number of clients or metrics in one request.
 _PAGE = 500
 #: The most pages of one call: more clients and metrics than any broker keeps.
 _PAGES_MAX = 10_000
@@ -28,7 +28,7 @@ _PAGES_MAX = 10_000
 
 @dataclass(frozen=True)
 class PushingClient:
-    """A client that has pushed metrics, or has asked which to push.
+    """A client that has pushed metrics, or has requested its subscription.
 
     `subscribed`: prefixes of the wanted metrics. `last_push_age_ms`: None before the first push.
     `left_out`: the data points of the last push that the broker did not keep. `gone`: the client

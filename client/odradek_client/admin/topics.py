@@ -1,4 +1,6 @@
-"""Topics: created, deleted, listed, described, and extended by partitions."""
+"""The calls of the admin client about topics: create, delete, list, describe, and add
+partitions.
+"""
 
 from __future__ import annotations
 
@@ -90,9 +92,9 @@ class TopicAdmin(AdminPart):
         """Create topics, given one by one or as a list; returns results by name.
 
         The call returns when the controller has created them, as in Kafka's own admin client: other
-        nodes may get them a moment later. Calls of this object about these topics wait for that,
-        and so do producers and consumers. Raises TopicAlreadyExists, InvalidTopic,
-        InvalidPartitions, InvalidReplicationFactor, InvalidConfig, PolicyViolation,
+        nodes may get them a moment later. Later calls of this object about these topics wait until
+        the other nodes have them, and so do producers and consumers. Raises TopicAlreadyExists,
+        InvalidTopic, InvalidPartitions, InvalidReplicationFactor, InvalidConfig, PolicyViolation,
         ClusterAuthorizationFailed.
         """
         given = [

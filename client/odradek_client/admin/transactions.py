@@ -1,4 +1,4 @@
-"""Transactions: listed, described, aborted, ended by administrators."""
+"""The calls of the admin client about transactions: list, describe, abort, fence and end."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ class TransactionAdmin(AdminPart):
                     each.transactional_id, each.producer_id, each.transaction_state, node_id
                 )
                 for each in response.transaction_states
-                # The filter by duration also matches ids whose last transaction has ended: brokers
-                # measure from its start.
+                # The broker's filter by duration also matches ids whose last transaction has ended,
+                # because it measures from the start of that transaction.
                 if longer_than_ms < 0 or each.transaction_state in OPEN_STATES
             ]
 
@@ -146,8 +146,8 @@ class TransactionAdmin(AdminPart):
     async def fence_producer(self, transactional_id: str) -> None:
         """Fence the producer of an id, and abort its open transaction, if any.
 
-        For a producer that may still run and begin a transaction. An id that does not exist is
-        created.
+        The call is for a producer that may still run and begin a transaction. An id that does not
+        exist is created.
         """
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=_FENCING_TIMEOUT_MS

@@ -1,4 +1,4 @@
-"""Users' SCRAM credentials: described, stored and deleted (KIP-554)."""
+"""The calls of the admin client about SCRAM credentials of users (KIP-554)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The settings of producer, consumer and admin: how one is declared, and the tables of them."""
+"""The settings of producer, consumer and admin: their tables, and the declaration of a setting."""

@@ -99,13 +99,15 @@ class Settings:
 
     @classmethod
     def _instead(cls) -> Mapping[str, str]:
-        """Other clients' settings that this client does not have, and the replacement for each."""
+        """Settings of other clients that this client does not have, and the replacement for
+        each.
+        """
         return {}
 
     @classmethod
     def _resolve(cls, values: dict[str, Any], given: frozenset[str]) -> None:
-        """Rules between settings: changes `values` or raises ConfigError. `given`: set by the
-        user."""
+        """Apply the rules between settings: change `values` or raise ConfigError. `given`: the
+        names that the user has set."""
 
 
 #: Other clients' names for settings of TLS and SASL, with the names here.
@@ -133,7 +135,7 @@ _CALLED_HERE = {
 }
 
 
-#: Settings that promise an authentication which is not there.
+#: Settings of an authentication that this client does not have.
 _KERBEROS = ("sasl_kerberos_",)
 
 

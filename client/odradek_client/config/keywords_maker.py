@@ -35,7 +35,7 @@ _CLASSES: tuple[type[Settings], ...] = (
     ShareConsumerConfig,
     AdminConfig,
 )
-#: Types that a setting is given as, by kind; those of other kinds are declared with the setting.
+#: The accepted types of a setting, by kind; the types of other kinds are declared with the setting.
 _TAKEN = {
     "addresses": "str | Iterable[str]",
     "names": "str | Iterable[str]",

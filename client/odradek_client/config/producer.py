@@ -11,7 +11,7 @@ from odradek_client.config.protection import resolve_protection
 from odradek_client.errors import ConfigError
 from odradek_protocol.settings import INT32_MAX, INT64_MAX, between, one_of
 
-#: With more than this in flight a broker could not recognize duplicates (P-05).
+#: The most requests in flight with which a broker recognizes duplicates (P-05).
 IDEMPOTENT_IN_FLIGHT_MAX = 5
 
 
@@ -111,7 +111,7 @@ class ProducerConfig(ClientConfig):
 
 
 def _resolve_idempotence(values: dict[str, Any], given: frozenset[str]) -> None:
-    """Set enable_idempotence and the in-flight limit from what was given. ConfigError if other
+    """Set enable_idempotence and the in-flight limit from the given settings. ConfigError if other
     settings exclude them (C-01, C-02)."""
     in_the_way = []
     if values["acks"] != -1:
@@ -135,7 +135,7 @@ def _resolve_idempotence(values: dict[str, Any], given: frozenset[str]) -> None:
 
 
 def _resolve_delivery_timeout(values: dict[str, Any], given: frozenset[str]) -> None:
-    """delivery_timeout_ms, at least as long as one attempt (C-04)."""
+    """Resolve delivery_timeout_ms, which must be at least as long as one attempt (C-04)."""
     needed = min(values["linger_ms"] + values["request_timeout_ms"], INT32_MAX)
     if values["delivery_timeout_ms"] >= needed:
         return

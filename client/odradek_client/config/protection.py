@@ -13,7 +13,7 @@ from odradek_protocol.sasl.jaas import LOGIN_MODULES
 from odradek_protocol.tls.settings import STORE_TYPES, TlsSettings, tls_settings
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-#: Classes of Java whose work is done here without them; they are given where OAUTHBEARER is used.
+#: Java classes that configurations of OAUTHBEARER name, whose work this client does itself.
 _BUILT_IN = {
     "sasl_login_callback_handler_class": ("", "OAuthBearerLoginCallbackHandler"),
     "sasl_oauthbearer_jwt_retriever_class": (
@@ -28,8 +28,8 @@ _BUILT_IN = {
 def resolve_protection(
     values: Mapping[str, Any], given: frozenset[str], rows: Mapping[str, Row]
 ) -> None:
-    """ConfigError for a security_protocol or mechanism that is not known, and for a protection that
-    is set and not used."""
+    """Raise ConfigError for an unknown security_protocol or mechanism, and for settings of TLS or
+    SASL that would have no effect."""
     protocol = _protocol(values["security_protocol"])
     if protocol not in _PROTOCOLS:
         raise ConfigError(

@@ -11,7 +11,7 @@ Offset = OffsetAndMetadata | int
 
 
 def as_partition(given: Partition) -> TopicPartition:
-    """The partition that an argument names. TypeError for any other argument."""
+    """The partition in an argument. TypeError for any other argument."""
     try:
         topic, number = given
     except (TypeError, ValueError):

@@ -1,7 +1,8 @@
 """CompletedFetch: the answer to one fetch for one partition, from which records are taken in parts.
 
 Batches are decoded one at a time, when their records are taken: data that is dropped before (by a
-seek, a rebalance) costs nothing, and the memory of a partition is limited to what the broker sent.
+seek or a rebalance) costs nothing, and a partition takes no more memory than the bytes that the
+broker sent.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class CompletedFetch:
 
     @property
     def exhausted(self) -> bool:
-        """True if nothing is left: no record of the decoded batch, and no complete batch behind it
+        """True if neither a record of the decoded batch nor a complete batch behind it is left
         (R-14)."""
         if self.cursor < len(self.records) or self._failure is not None:
             return False
@@ -122,7 +123,7 @@ class CompletedFetch:
         if left_bytes < LOG_OVERHEAD_BYTES:
             return True
         (length,) = _INT32.unpack_from(self._data, self._at + LENGTH_AT)
-        # `take` reports a damaged length.
+        # A damaged length counts as a batch, so that `take` reports it.
         return bool(length + LOG_OVERHEAD_BYTES > left_bytes)
 
     def take(self, limit: int) -> list[ConsumerRecord]:
@@ -159,7 +160,7 @@ class CompletedFetch:
         Returns their number: fewer than `limit` at the end of the fetch, or when `rows` is full.
         """
         if self.cursor < len(self.records) or self._failure is not None:
-            # The rest of the decoded batch, of which `take` took a part: decode it again.
+            # `take` has returned a part of the decoded batch: decode the batch again for the rest.
             self._at = self._batch_at
             self.records, self.cursor, self._failure = [], 0, None
         before = rows.count
@@ -213,8 +214,8 @@ class CompletedFetch:
                     raise OversizedRecord(
                         self.partition, self.next_offset, truncated.needed_bytes
                     ) from truncated
-                # An incomplete batch is left to the next fetch (R-14), whatever length its header
-                # has.
+                # The next fetch returns an incomplete batch again (R-14), whatever length its
+                # header has.
                 self._at = len(self._data)
                 return False
             except (BatchError, ControlMarkerError) as error:
@@ -233,7 +234,9 @@ class CompletedFetch:
         return False
 
     def _span(self, header: BatchHeader | None) -> tuple[int, int] | None:
-        """The first and the last offset of an unreadable batch, if its header makes sense."""
+        """The first and the last offset of an unreadable batch, or None if its header is not
+        plausible.
+        """
         if header is None or header.last_offset < max(self.next_offset, header.base_offset):
             return None
         return header.base_offset, header.last_offset
@@ -249,8 +252,8 @@ class CompletedFetch:
         return read_body(self._data, self._at, header) if body is None else body
 
     def _add_rows(self, rows: Rows, limit: int, header: BatchHeader) -> bool:
-        """Add the batch's records to `rows`. False if it has none for the application; `_body` is
-        kept if some are left."""
+        """Add the batch's records to `rows`. False if the batch has none for the application;
+        `_body` is kept if `rows` had no room for all."""
         body = self._read_body(header)
         before, first = rows.count, self.next_offset
         left = rows.add(*self.partition, header, body, first=first, limit=limit)
@@ -265,7 +268,7 @@ class CompletedFetch:
         return True
 
     def _decode(self, header: BatchHeader) -> bool:
-        """Decode a batch into `records`. False if it has none for the application."""
+        """Decode a batch into `records`. False if the batch has no records for the application."""
         columns = body_columns(self._read_body(header), header)
         skip = _before(columns.offsets, self.next_offset)
         if skip == len(columns.offsets):
@@ -290,7 +293,7 @@ class CompletedFetch:
             keys = self._deserialized(columns, columns.keys, self._settings.key, "key")
         if self._settings.value is not None:
             values = self._deserialized(columns, columns.values, self._settings.value, "value")
-        # Records are made without a bytecode in between, because this is the hot loop.
+        # `map` and `zip` create the records without a Python loop, because this is the hot path.
         rows = zip(
             repeat(self.partition.topic),
             repeat(self.partition.partition),
@@ -312,8 +315,8 @@ class CompletedFetch:
         deserialize: Deserializer,
         what: str,
     ) -> list[Any]:
-        """The column up to the first record that fails, which ends the batch; its error is raised
-        when the record would be taken (K-15)."""
+        """The deserialized column up to the first record that fails, which ends the batch; its
+        error is raised when that record is taken (K-15)."""
         out: list[Any] = []
         try:
             for data in column:

@@ -2,8 +2,8 @@
 of a poll (K-01 to K-20).
 
 There is one fetch in flight per node (K-05), and none for a partition with buffered data (K-06). So
-the buffer has at most one answer per partition, in the order of arrival; a poll takes from its
-front, and the rest comes before newer data (K-07, K-08).
+the buffer has at most one answer per partition, in the order of arrival; a poll takes records from
+its front, and later polls return the rest before newer data (K-07, K-08).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Records = dict[TopicPartition, list[ConsumerRecord]]
 
 class PartitionRequest(NamedTuple):
     """A partition in the form of a Fetch request. `last_fetched_epoch`: the epoch of the record
-    before `offset`, for a broker that looks for divergence; -1: it need not look."""
+    before `offset`, by which the broker detects divergence; -1: no check."""
 
     offset: int
     max_bytes: int
@@ -77,8 +77,8 @@ class FetchSessionRequest:
 class FetchSession:
     """The fetch session with a node, and the partitions that the broker has in it (KIP-227, K-20).
 
-    A request has only the changes since the last one, and the removed partitions. A broker that
-    answers session id 0 has no sessions, and every request is a full one.
+    A request has only the partitions that were changed or removed since the last request. A broker
+    that answers session id 0 has no sessions, and every request is a full one.
     """
 
     def __init__(self) -> None:
@@ -90,15 +90,15 @@ class FetchSession:
         """The next request for the partitions `wanted`, in this order."""
         if self._epoch == INITIAL_SESSION_EPOCH:
             self._known = dict(wanted)
-            # Session id and epoch (0, 0) request a session; with an id the old one is closed too
-            # (F-20).
+            # Epoch 0 requests a new session; if the request has the id of an old session, that is
+            # closed (F-20).
             return FetchSessionRequest(
                 self._id, INITIAL_SESSION_EPOCH, topics_of(wanted.items()), []
             )
         known = self._known
         gone = {each: known[each] for each in known if each not in wanted}
-        # A topic was created again under its name: the old id is removed from the session, the new
-        # one added.
+        # The topic was deleted and created again: its old id is removed from the session, the new
+        # id added.
         gone |= {
             each: known[each]
             for each, now in wanted.items()
@@ -118,19 +118,19 @@ class FetchSession:
             self._epoch = 1 if self._epoch == SESSION_EPOCH_MAX else self._epoch + 1
 
     def lost(self) -> None:
-        """Begin a new session with the next request, because the broker does not know this one any
-        more."""
+        """Begin a new session with the next request, because the broker no longer has this
+        session."""
         self._id, self._epoch = NO_FETCH_SESSION, INITIAL_SESSION_EPOCH
 
     def restart(self) -> None:
-        """Close the session and begin a new one, because it is uncertain what the broker has in
-        it."""
+        """Close the session and begin a new one, because the broker's partitions of it are
+        uncertain."""
         self._epoch = INITIAL_SESSION_EPOCH
 
 
 def topics_of(wanted: Iterable[tuple[TopicPartition, PartitionRequest]]) -> list[FetchTopic]:
     """The partitions by topic, neighbours of one topic together. The order of partitions is kept,
-    because brokers serve them in it (F-05)."""
+    because brokers serve them in this order (F-05)."""
     topics: list[FetchTopic] = []
     for (name, number), want in wanted:
         if not topics or topics[-1].topic != name:
@@ -240,8 +240,8 @@ class Fetcher:
     # --- sending ---
 
     def next_fetches(self, cluster: ClusterView, now_ms: int) -> list[FetchPlan]:
-        """Plan a Fetch for each node without one in flight that leads a fetchable partition. The
-        plans count as in flight from here on."""
+        """Plan a Fetch for each node that leads a fetchable partition and has no fetch in flight.
+        The planned fetches count as in flight."""
         if self.retry_at_ms is not None and self.retry_at_ms <= now_ms:
             self.retry_at_ms = None
         by_node: dict[int, dict[TopicPartition, PartitionRequest]] = {}
@@ -297,7 +297,7 @@ class Fetcher:
     # --- answers ---
 
     def on_failure(self, plan: FetchPlan, now_ms: int) -> None:
-        """Note that a fetch has no usable answer: it is sent again after a pause and with new
+        """Note that a fetch got no usable answer; it is sent again after a pause, with new
         metadata."""
         self._in_flight.discard(plan.node_id)
         self._sessions[plan.node_id].restart()
@@ -396,8 +396,8 @@ class Fetcher:
     def collect(
         self, limit: int, only: Collection[TopicPartition] = (), rows: Rows | None = None
     ) -> FetchedRecords:
-        """Take up to `limit` records from the front of the buffer; of the partitions `only`, if any
-        are given.
+        """Take up to `limit` records from the front of the buffer, only of the partitions `only` if
+        given.
 
         With `rows` the records are added to them, and not returned.
 
@@ -451,7 +451,7 @@ class Fetcher:
     def _take(
         fetched: CompletedFetch, limit: int, rows: Rows | None
     ) -> tuple[list[ConsumerRecord], int, RecordError | None]:
-        """The records, their number, also of those in `rows`, and the error if there are none."""
+        """The records; their number, including those in `rows`; and the error if there are none."""
         try:
             if rows is not None:
                 return [], fetched.take_rows(rows, limit), None
@@ -478,15 +478,15 @@ class Fetcher:
         """Take the record after the one that `collect(1)` returned last, if it is in the same
         decoded batch.
 
-        None means only that `collect` is to be called. For loops over single records, for which
-        `collect` would cost more than the record.
+        After None the caller has to call `collect`. The method is for loops over single records,
+        for which `collect` would cost more than the record.
         """
         head, state = self._head, self._head_state
         if head is None or state is None:
             return None
         if state.position != head.next_offset or state.must_wait:
             return None
-        # The last record of a batch is left to `collect`, which also advances the buffer.
+        # `collect` takes the last record of a batch, because it also advances the buffer.
         if head.cursor + 1 >= len(head.records):
             return None
         record = head.take_one()

@@ -57,7 +57,7 @@ def list_offsets_requests(
 
 
 def read_list_offsets(response: ListOffsetsResponse, into: FoundOffsets) -> None:
-    """Add an answer to the result `into`. Raises errors that another try does not resolve."""
+    """Add an answer to the result `into`. Raises errors that a retry does not resolve."""
     for topic in response.topics:
         for answer in topic.partitions:
             partition = TopicPartition(topic.name, answer.partition_index)

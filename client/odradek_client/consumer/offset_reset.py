@@ -1,4 +1,6 @@
-"""The position without a committed offset: auto.offset.reset (O-16, KIP-1106)."""
+"""The policy auto.offset.reset, which sets the position of a partition without a committed offset
+(O-16, KIP-1106).
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ _PREFIX = "by_duration:"
 
 
 class OffsetResetPolicy(NamedTuple):
-    """The policy of auto.offset.reset. `timestamp`: that of ListOffsets, None to raise instead,
-    BY_DURATION for the first record of the last `duration_ms`."""
+    """The policy of auto.offset.reset. `timestamp`: the timestamp for ListOffsets; None: raise
+    NoOffset instead; BY_DURATION: the first record of the last `duration_ms`."""
 
     timestamp: int | None
     duration_ms: int = 0

@@ -1,8 +1,8 @@
 """The loop of a poll: metadata, the group, positions, records, and the next fetches.
 
-Each poll runs in the task of the application (K-01). Other tasks are one for every fetch in flight,
-those of the group, and one that finds positions, which a poll begins and which may end during a
-later one. A poll that times out, or is cancelled, does not cancel them.
+Each poll runs in the task of the application (K-01). There are other tasks: one for every fetch in
+flight, those of the group, and one that finds positions, which is begun by a poll and may end
+during a later poll. A poll that times out, or is cancelled, does not cancel these tasks.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class PollLoop:
         self._failure: OdradekError | None = None
         self._wakeup = asyncio.Event()
         self.closing = False
-        # New metadata may have partitions of subscribed topics, and new leaders.
+        # A waiting poll is woken, because new metadata may have partitions of subscribed topics, or
+        # new leaders.
         network.add_listener(lambda _: self.signal())
 
     def now_ms(self) -> int:
@@ -100,7 +101,7 @@ class PollLoop:
         joining_ms: float = 0,
     ) -> FetchedRecords:
         """Return up to `limit` records, only of the partitions `only` if given; with `rows`, add
-        them to these.
+        the records to `rows`.
 
         Returns none after `timeout_ms`, or earlier if positions moved over records that are not
         returned (K-13). The time until the first assignment of the group, up to `joining_ms`, does
@@ -108,7 +109,8 @@ class PollLoop:
         """
         deadline_ms = self._network.now_ms() + timeout_ms
         joined_by_ms = self._network.now_ms() + joining_ms
-        # Answers that have arrived, and heartbeats, are handled even if many records are buffered.
+        # Other tasks may run, so that answers and heartbeats are handled even if many records are
+        # buffered.
         await asyncio.sleep(0)
         while True:
             if self.closing:
@@ -137,7 +139,9 @@ class PollLoop:
             await self._wait(min(left_ms, self._wait_ms()))
 
     def _wait_ms(self) -> float:
-        """The longest wait until there is something to do, in ms, if no signal comes."""
+        """The time until the next scheduled work of the poll loop, in ms; a signal ends the wait
+        earlier.
+        """
         waits: list[float] = [_MAX_WAIT_MS]
         if self._group is not None:
             waits.append(self._group.next_poll_ms())
@@ -347,25 +351,26 @@ class OffsetFetcher:
             if state is not None and state.reset_timestamp is not None
         }
         if any(each.topic not in cluster.topics for each in wanted):
-            # Without waiting for metadata this try would fail, and the first record after assign()
-            # would be late by two backoffs.
+            # The metadata is awaited: without it this attempt would fail, and the first record
+            # after assign() would be late by two backoffs.
             await self._network.refresh_metadata()
-        # Negative timestamps have meanings of their own.
+        # Negative timestamps have special meanings.
         since_ms = max(int(time.time() * 1000) - self._reset.duration_ms, 0)
         found = await self.list_offsets_once(
             {each: since_ms if at == BY_DURATION else at for each, at in wanted.items()}
         )
         for partition, at in found.found.items():
             state = subscription.get(partition)
-            # A seek in the meantime is newer; and a partition may have been revoked and assigned
-            # again.
+            # A seek during the request takes precedence, and a partition may have been revoked and
+            # assigned again.
             if state is not asked[partition] or state is None:
                 continue
             if state.reset_timestamp != wanted[partition]:
                 continue
             if at is not None:
                 subscription.seek(partition, at.offset, at.leader_epoch)
-                # The leader itself returned the offset.
+                # The leader returned the offset, so the position needs no validation with this
+                # leader.
                 state.checked_epoch = max(at.leader_epoch, cluster.leader_epoch_of(*partition))
             elif wanted[partition] == BY_DURATION:
                 subscription.reset(partition, LATEST_TIMESTAMP)  # no record is so new
@@ -383,7 +388,8 @@ class OffsetFetcher:
         without_offset = []
         for partition in partitions:
             state = subscription.get(partition)
-            # Other members may have read a partition that was revoked and assigned again.
+            # If a partition was revoked and assigned again, other members may have committed
+            # meanwhile.
             if state is None or state is not asked[partition]:
                 continue
             if state.fetch_state is not FetchState.INITIALIZING:
@@ -444,7 +450,7 @@ class OffsetFetcher:
     # --- ListOffsets ------------------------------------------------------------------------------
 
     async def list_offsets_once(self, timestamps: Mapping[TopicPartition, int]) -> FoundOffsets:
-        """Send ListOffsets to the leaders, all at once. Partitions whose error may pass are in
+        """Send ListOffsets to all leaders at once. Partitions with a retriable error are in
         `retry`."""
         requests, leaderless = list_offsets_requests(
             timestamps,

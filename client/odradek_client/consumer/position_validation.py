@@ -1,7 +1,8 @@
 """Validation of positions by OffsetForLeaderEpoch after another leader was elected (K-26, KIP-320).
 
 The leader returns the end offset of the epoch of the last record that was read. If that is before
-the position, records that were read were truncated, and there may be others at their offsets.
+the position, the log was truncated below it, and other records may have the offsets of records that
+were read.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _UNDEFINED = -1
 @dataclass(frozen=True, slots=True)
 class ValidatedPosition:
     """A position under validation, with the state of the partition at the request. `checked_epoch`:
-    that of the leader."""
+    the epoch of the leader."""
 
     offset: int
     leader_epoch: int
@@ -96,8 +97,9 @@ def read_validation(
     subscription: SubscriptionState,
     reset_timestamp: int | None,
 ) -> ValidationResult:
-    """Process an answer: valid positions are fetched again; others go back to the divergent offset,
-    or are reset, or with `reset_timestamp` None are the failure."""
+    """Process an answer. Partitions with a valid position are fetched again; other positions move
+    back to the divergent offset, or are reset, or, with `reset_timestamp` None, become the
+    failure."""
     result = ValidationResult()
     for topic in response.topics:
         for answer in topic.partitions:
@@ -118,7 +120,7 @@ def read_validation(
             elif code is not ErrorCode.NONE:
                 result.failure = partition_error(code, partition)
             elif _UNDEFINED in (answer.end_offset, answer.leader_epoch):
-                # The leader has no such old epoch, so the divergent offset is unknown.
+                # The leader no longer has this epoch, so the divergent offset is unknown.
                 if reset_timestamp is None:
                     result.failure = LogTruncated(partition, asked.offset, None)
                 else:

@@ -19,7 +19,7 @@ class RebalanceListener:
     """
 
     def on_partitions_revoked(self, partitions: set[TopicPartition]) -> Awaitable[None] | None:
-        """Called before partitions are given away: the last moment to commit their processed
+        """Called before partitions are revoked: the last moment to commit their processed
         records."""
 
     def on_partitions_assigned(self, partitions: set[TopicPartition]) -> Awaitable[None] | None:

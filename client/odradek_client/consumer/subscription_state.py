@@ -54,10 +54,10 @@ class TopicPartitionState:
     """The state of an assigned partition.
 
     `position`: the next offset to return, None unless FETCHING or AWAIT_VALIDATION (and when not
-    assigned any more). `leader_epoch`: that of the record before it, -1 if unknown.
-    `checked_epoch`: that of the last leader which is known to have everything before the position.
-    `high_watermark`, `last_stable_offset`, `log_start_offset`: those of the last answer, or None.
-    `retry_at_ms`: the earliest time of the next request.
+    assigned any more). `leader_epoch`: the epoch of the record before the position, -1 if unknown.
+    `checked_epoch`: the epoch of the last leader whose log is known to contain the position.
+    `high_watermark`, `last_stable_offset`, `log_start_offset`: the values in the last answer, or
+    None. `retry_at_ms`: the earliest time of the next request.
     """
 
     __slots__ = (
@@ -88,7 +88,7 @@ class TopicPartitionState:
         self.log_start_offset: int | None = None
 
     def step(self, state: FetchState) -> None:
-        """Enter a state. IllegalState for a step that the table does not have."""
+        """Enter a state. IllegalState for a step that is not in the table."""
         if state not in FETCH_STATE_STEPS[self.fetch_state]:
             raise IllegalState(
                 f"a partition cannot go from {self.fetch_state.value} to {state.value}"
@@ -113,7 +113,7 @@ class TopicPartitionState:
         )
 
     def reset(self, timestamp: int) -> None:
-        """Let ListOffsets find the position, with this timestamp."""
+        """Have the position found by ListOffsets, with this timestamp."""
         self.step(FetchState.AWAIT_RESET)
         self.position = None
         self.reset_timestamp = timestamp
@@ -127,13 +127,13 @@ class SubscriptionState:
         self.kind = SubscriptionType.NONE
         self.topics: frozenset[str] = frozenset()
         self.pattern: re.Pattern[str] | None = None
-        #: The pattern in its text form, if it was given so: a broker may resolve it (KIP-848).
+        #: The pattern as a text, if it was given as one, so that a broker may resolve it (KIP-848).
         self.pattern_text: str | None = None
         self._partitions: OrderedDict[TopicPartition, TopicPartitionState] = OrderedDict()
-        #: The partitions that this consumer got from its group and gave up: only their new owners
-        #: may commit them.
+        #: The partitions that this consumer got from its group and has revoked, so that only their
+        #: new owners may commit them.
         self.given_up: set[TopicPartition] = set()
-        #: Grows with every change, except those of positions by `collect`.
+        #: The number of changes, without changes of positions by `collect`.
         self.changes = 0
 
     # --- subscription and assignment ---
@@ -247,14 +247,13 @@ class SubscriptionState:
         self.changes += 1
 
     def reset(self, partition: TopicPartition, timestamp: int) -> None:
-        """Let ListOffsets find the position. Raises NotAssigned."""
+        """Have the position found by ListOffsets. Raises NotAssigned."""
         self.state(partition).reset(timestamp)
         self.changes += 1
 
     def validate(self, leader_epoch_of: Callable[[TopicPartition], int]) -> None:
         """Begin the validation of positions that were checked with an older leader than the present
-        one. Without the epoch of the record before the position no validation is possible
-        (K-26)."""
+        one. Positions without the epoch of the record before them cannot be validated (K-26)."""
         for partition, state in self._partitions.items():
             if state.fetch_state is not FetchState.FETCHING or state.leader_epoch < 0:
                 continue

@@ -19,10 +19,10 @@ from odradek_protocol.schemas.sasl_handshake import (
     SaslHandshakeRequest,
 )
 
-#: The most messages of any mechanism.
+#: The most messages of an authentication.
 _STEPS_MAX = 8
-#: The part of the session's lifetime after which it is renewed, and the part within which that
-#: happens (KIP-368).
+#: The part of a session's lifetime after which the session is renewed, and the further part by
+#: which the renewal may be later (KIP-368).
 _RENEWED_AFTER, _RENEWED_WITHIN = 0.85, 0.10
 _SAID_MAX = 500
 

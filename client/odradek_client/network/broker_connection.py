@@ -5,12 +5,13 @@ connection is being opened, while the window is full, while the broker throttles
 buffer is full; so requests are sent in the order of `submit`.
 
 Answers come in the order of the requests (N-03). A request that is not answered in time closes the
-connection: nothing behind it can be answered either (N-16). Long before that the connection counts
-as late, and its owner is called repeatedly, so that it can request metadata from other brokers.
+connection, because later requests cannot be answered either (N-16). Long before that the connection
+counts as late, and the owner is called repeatedly, so that the owner can request metadata from
+other brokers.
 
 With SASL the connection is ready once the broker has accepted the client. Before the session of
-such a connection ends, the client authenticates again on the same connection (C-73): no new request
-is written meanwhile, and the unanswered ones are answered.
+such a connection ends, the client authenticates again on the same connection (C-73), after the
+unanswered requests are answered and before new ones are written.
 """
 
 from __future__ import annotations
@@ -62,10 +63,10 @@ from odradek_protocol.primitives import DecodeError, WireError
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from odradek_protocol.tls.problems import at_client, is_certain
 
-#: The most requests that wait for the window; with more, `submit` refuses.
+#: The most requests that wait for the window; `submit` refuses more.
 QUEUE_MAX = 10_000
-#: The time after which an answer is late, and the interval at which the owner is called. Later
-#: answers are not errors.
+#: The time after which an answer is late, and the interval of the calls of `connection_late`. A
+#: late answer is no error.
 LATE_S = 2.0
 LATE_AGAIN_S = 0.5
 #: The requests whose answers wait for other members of the group.
@@ -74,18 +75,18 @@ _CORRELATION_RANGE = 2**31
 
 Channel = Literal["main", "coordinator", "fetch", "metadata"]
 
-#: Returns, within this number of ms, the client's side of one authentication. Raises
-#: AuthenticationFailed if it has no credentials.
+#: Returns the client's side of one authentication; the argument is the timeout in ms. Raises
+#: AuthenticationFailed if there are no credentials.
 Login = Callable[[float], Awaitable[Exchange]]
 
 
-#: The errors for which another try does not help: they are raised to the callers that wait for the
-#: connection.
+#: The errors for which a retry does not help: callers that wait for the connection get them at
+#: once.
 _FINAL = (TlsFailed, AuthenticationFailed)
 
 
 class ConnectionState(Enum):
-    """OPENING -> READY -> CLOSED, or OPENING -> CLOSED."""
+    """The state of a connection: OPENING -> READY -> CLOSED, or OPENING -> CLOSED."""
 
     OPENING = auto()
     READY = auto()
@@ -144,8 +145,8 @@ class ConnectionOwner(Protocol):
 
     random: random.Random
     throttle_times: ThrottleTimes
-    #: True once a broker has answered a request: then the listener has the client's protocol.
-    #: Before that, the cause is probed when a connection ends without an answer.
+    #: True once a broker has answered a request, which shows that the listener has the client's
+    #: security protocol. Before that, if a connection ends without an answer, the cause is probed.
     reached: bool
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> object:
@@ -183,8 +184,8 @@ class BrokerConnection:
         self.features: dict[str, int] = {}
         self.features_epoch = -1
         self.last_used = loop.time()
-        #: True to find out the cause when the broker ends the connection without an answer: it uses
-        #: TLS, or does not, or requires SASL.
+        #: True if the cause is to be probed when the broker ends the connection without an answer:
+        #: TLS on one side only, or a listener that requires SASL.
         self._curious = not owner.reached
         #: The failed authentication that ended the connection, if so.
         self.refusal: AuthenticationFailed | None = None
@@ -203,7 +204,7 @@ class BrokerConnection:
         self._timer_at = 0.0
         self._throttle_timer: asyncio.TimerHandle | None = None
         self.ready: asyncio.Future[None] = loop.create_future()
-        # A task without a waiter: a failure also calls `connection_closed`.
+        # Nobody may await this future, and a failure also calls `connection_closed`.
         self.ready.add_done_callback(_retrieve_exception)
         self._set_timer(loop.time() + LATE_S)  # opening the connection may be late as well
 
@@ -213,8 +214,8 @@ class BrokerConnection:
     # --- life -------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connect and shake hands. Raises only CancelledError, also when `close` cancels it; see
-        `ready` and `connection_closed` for failures."""
+        """Connect, with all handshakes. Raises only CancelledError, also when `close` cancels it;
+        see `ready` and `connection_closed` for failures."""
         if self.ready.done():
             return  # closed before it began
         self._attempt = asyncio.current_task()
@@ -318,7 +319,9 @@ class BrokerConnection:
         return answer
 
     async def _ask(self, request: Message, version: int) -> Any:
-        """Send a request before all waiting ones. Raises ConnectionLost, BadAnswer."""
+        """Send a request before all queued ones, and return the answer. Raises ConnectionLost,
+        BadAnswer.
+        """
         if self.state is ConnectionState.CLOSED:
             raise ConnectionLost(f"{self.host}:{self.port} was closed")
         answered: asyncio.Future[Any] = self._loop.create_future()
@@ -355,8 +358,8 @@ class BrokerConnection:
             self._close(f"{where} was not renewed within {timeout_ms} ms")
         except OdradekError as error:
             if error.code is ErrorCode.ILLEGAL_SASL_STATE:
-                # Brokers refuse a re-authentication within a second of the last one: the connection
-                # is replaced then.
+                # Brokers refuse a re-authentication within a second after the last one; the
+                # connection is then replaced.
                 self._close(f"{where} could not be renewed: the broker does not do that now")
                 return
             text = f"{where} could not be renewed: {error}"
@@ -552,16 +555,14 @@ class BrokerConnection:
                 reason = mismatches.speaks_tls(sasl=self._settings.login is not None)
             self._fail(reason, TlsFailed)
         elif self._curious and self._settings.login is None and self._unanswered and not opening:
-            # The broker has sent its versions, for which no authentication is needed, and no other
-            # answer.
+            # The broker has sent no answer but that to ApiVersions, which needs no authentication.
             self._owner.spawn(self._look_into(reason))
         else:
             while_what = " while authenticating" if self._authenticating else ""
             self._close(f"the connection to {self.host}:{self.port} was lost{while_what}: {reason}")
 
     async def _look_into(self, reason: str) -> None:
-        """Probe the cause of the end of a connection without an answer: the broker may require
-        SASL."""
+        """Probe why the broker has ended the connection without an answer: it may require SASL."""
         where = f"{self.host}:{self.port}"
         mechanisms = await mechanisms_wanted(self.host, self.port, self._settings.tls)
         if mechanisms is None:
@@ -611,7 +612,7 @@ class BrokerConnection:
         for pending in overdue:
             pending.late_at = now + LATE_AGAIN_S
         opening = self.state is ConnectionState.OPENING
-        # While the broker throttles, the client itself waits.
+        # While the broker throttles the client, missing answers are not overdue.
         if opening or (overdue and now >= self._throttled_until):
             self._late = True
             self._owner.connection_late(self)

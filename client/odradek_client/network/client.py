@@ -5,7 +5,7 @@ Producer, consumer and admin share this. `Connections` finds the brokers from `b
 and keeps one connection per broker and channel, `MetadataUpdater` keeps the cluster's metadata
 fresh, `Coordinators` caches the coordinators.
 
-The callers read the error codes in responses; only `find_coordinator` reads one itself.
+The callers check the error codes in responses; only `find_coordinator` checks its own.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Coordinators:
 
     async def find_many(self, keys: Iterable[str], key_type: int) -> None:
         """Look up the coordinators of several keys in few requests, as far as the broker knows
-        them; `find` asks for the others again, and raises their errors."""
+        them; `find` requests the others again, and raises their errors."""
         unknown = [key for key in dict.fromkeys(keys) if (key_type, key) not in self._nodes]
         if len(unknown) < 2:
             return
@@ -117,7 +117,7 @@ class Coordinators:
         self._nodes.pop((key_type, key), None)
 
     def forget_all(self) -> None:
-        """Forget all coordinators, because the known brokers are gone."""
+        """Drop all coordinators, because the known brokers no longer answer."""
         self._nodes.clear()
 
 
@@ -212,7 +212,7 @@ class NetworkClient:
         return self._connections.throttle_times.metrics(prefix, now_ms)
 
     async def pause(self, seconds: float) -> None:
-        """Wait before another try."""
+        """Wait before a retry."""
         await asyncio.sleep(seconds)
 
     def new_uuid(self) -> str:
@@ -322,22 +322,22 @@ class NetworkClient:
         """Begin to connect; `on_ready` is called when a request can be sent, or connecting has
         failed.
 
-        Returns the seconds to wait if the backoff does not allow a connection yet: then nothing is
-        begun, and `on_ready` is not called.
+        Returns the seconds to wait if the backoff does not allow a connection yet; then no
+        connection is begun, and `on_ready` is not called.
         """
         return self._connections.connect_soon(node_id, on_ready, channel)
 
     def feature_level(self, name: str) -> int:
         """The finalized level of a feature such as "transaction.version", 0 without one.
 
-        The level is that of the newest connection; levels that brokers only support do not count
-        (C-70).
+        The level is that of the newest connection; supported levels that are not finalized do not
+        count (C-70).
         """
         return self._connections.features.get(name, 0)
 
     def why_unreachable(self, node_id: int, channel: Channel = "main") -> str | None:
-        """The error that broke the connection to a node, or prevented it; None if there is a
-        connection, or none was needed yet."""
+        """The error that broke or prevented the connection to a node; None if there is a
+        connection, or if none was needed yet."""
         node = self._nodes.get((node_id, channel))
         if node is None or self.ready(node_id, channel) is not None:
             return None

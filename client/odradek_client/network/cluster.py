@@ -1,7 +1,6 @@
 """The client's view of the cluster: brokers, leaders, epochs, topic ids, and their age.
 
-The code does not assume that one broker leads all partitions (D8), nor that a partition has a
-leader.
+A partition may have any leader, or none (D8).
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class ClusterView:
     """The newest metadata, and the topics whose metadata is requested.
 
     `version` grows with every change, so that data derived from the view can be cached.
-    `needs_update`: something was seen that contradicts the view.
+    `needs_update`: an answer has contradicted the view.
     """
 
     def __init__(self, max_age_ms: int) -> None:
@@ -111,7 +110,7 @@ class ClusterView:
 
     @property
     def has_new_topics(self) -> bool:
-        """True if topics are wanted that the last request for metadata did not name."""
+        """True if some wanted topics were not in the last request for metadata."""
         if self._requested is None:
             return False
         return self.all_topics or not self._requested.issuperset(self._wanted)
@@ -198,8 +197,8 @@ class ClusterView:
         """Take over an answer; True if anything but its age changed.
 
         Brokers, topics and errors are replaced as a whole. Only a partition with an older leader
-        epoch in the answer keeps its known state: a broker that lags behind must not direct the
-        client to an old leader (KIP-320).
+        epoch in the answer keeps its known state, because a broker with old metadata must not
+        direct the client to an old leader (KIP-320).
         """
         brokers = {
             broker.node_id: BrokerAddress(broker.node_id, broker.host, broker.port, broker.rack)
@@ -268,8 +267,8 @@ class ClusterView:
         return TopicInfo(answer.name or "", answer.topic_id, answer.is_internal, partitions)
 
     def _incomplete(self, topics: Mapping[str, TopicInfo], errors: Mapping[str, ErrorCode]) -> bool:
-        """True if a requested topic is missing, unless the broker refused it, so that another
-        request soon may help."""
+        """True if a requested topic is missing and was not refused by the broker, so that another
+        request may soon find it."""
         for name in self._wanted:
             if name not in topics and errors.get(name) not in TOPIC_REFUSALS:
                 return True

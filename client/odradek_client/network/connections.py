@@ -1,6 +1,7 @@
 """The connections to the brokers of a cluster: opened when needed, and opened again with a backoff.
 
-There is one for each broker and channel: a parked request must not delay the others (N-04).
+There is one connection for each broker and channel, because a parked request must not delay others
+(N-04).
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
 _REACH_MAX = 8
 #: The interval at which a connection that is throttled or full is checked.
 _BUSY_CHECK_S = 0.02
-#: The order in which nodes are used for metadata: connected, not tried yet, with waiting requests,
-#: a bootstrap address, late with an answer about metadata.
+#: The order in which nodes are used for metadata: connected nodes, nodes not tried yet, nodes with
+#: waiting requests, bootstrap addresses, and nodes that are late with an answer about metadata.
 _READY, _NEW, _BUSY, _BOOTSTRAP, _SILENT = range(5)
 
 log = logging.getLogger("odradek.client")
@@ -64,7 +65,7 @@ def _login(settings: SaslSettings, random: Random) -> Login:
 
 
 class RequestSender(Protocol):
-    """The network client, for its parts."""
+    """The methods of the network client that its parts use."""
 
     cluster: ClusterView
 
@@ -111,20 +112,20 @@ class NodeConnection:
         self.failures = 0
         self.failure = ""
         self.retry_at = 0.0
-        #: The time at which the last try began.
+        #: The time at which the last attempt began.
         self.begun_at = 0.0
-        #: True while a try that `connect_soon` began has not succeeded.
+        #: True while an attempt that `connect_soon` began has not succeeded.
         self.requested = False
-        #: The failed authentication of such a try, until the next one.
+        #: The failed authentication of such an attempt, until the next attempt.
         self.refusal: AuthenticationFailed | None = None
 
 
 class Connections:
     """All connections of one client.
 
-    Node ids below 0 are the addresses of `bootstrap_servers`, as long as no others are known.
-    `loop()` returns the loop, and raises Closed without one; `request_metadata()` is called when an
-    event may mean that the metadata is old.
+    Node ids below 0 are the addresses of `bootstrap_servers`, which are used as long as no brokers
+    are known. `loop()` returns the loop, and raises Closed without one; `request_metadata()` is
+    called after an event that may mean that the metadata is old.
     """
 
     def __init__(
@@ -191,7 +192,7 @@ class Connections:
     # --- nodes ------------------------------------------------------------------------------------
 
     def address(self, node_id: int) -> BrokerAddress | None:
-        """The address of a node; None if it is not known (any more)."""
+        """The address of a node; None if it is not known."""
         return self._bootstrap.get(node_id) if node_id < 0 else self._cluster.brokers.get(node_id)
 
     def _name(self, node_id: int) -> str:
@@ -206,8 +207,8 @@ class Connections:
         chosen = []
         for names in by_address.values():
             ranked = sorted((self._rank(node_id), node_id) for node_id in names)
-            # A broker that does not answer at one of its addresses is not expected to answer at the
-            # others.
+            # If a broker does not answer at one of its addresses, its other addresses are tried
+            # late.
             late = [each for each in ranked if each[0][0] in (_BUSY, _SILENT)]
             chosen.append((late or ranked)[0])
         return [node_id for _, node_id in sorted(chosen)]
@@ -260,8 +261,9 @@ class Connections:
     async def reach_a_broker(self, timeout_ms: float) -> None:
         """Check that a broker is reachable at the address that it advertises.
 
-        The address of `bootstrap_servers` may work although that one does not: in a container,
-        behind a tunnel. ConnectionLost, with the reason for each, if no broker is reachable.
+        The address of `bootstrap_servers` may work although the advertised one does not: in a
+        container, or behind a tunnel. ConnectionLost, with the reason for each, if no broker is
+        reachable.
         """
         nodes = list(self._cluster.brokers)
         self.random.shuffle(nodes)
@@ -303,15 +305,15 @@ class Connections:
                 f"no connection to {self._name(node_id)} within {timeout_ms:.0f} ms"
             ) from None
         except (ConnectionLost, AuthenticationFailed) as error:
-            # Every waiter gets its own exception, because a traceback belongs to one raise.
+            # Every waiter gets a new exception, because a traceback belongs to one raise.
             raise type(error)(str(error), code=error.code) from None
         return connection
 
     async def _ready_or_refused(
         self, node_id: int, channel: Channel, node: NodeConnection, called_at: float
     ) -> BrokerConnection | None:
-        """The connection when it is ready; None if the broker refused a try that began before the
-        call."""
+        """The connection when it is ready; None if the broker refused an attempt that began before
+        the call."""
         while node.connection is None:
             wait = node.retry_at - self._loop().time()
             if wait <= 0:
@@ -335,9 +337,9 @@ class Connections:
         """Begin to connect; `on_ready` is called when a request can be sent, or connecting has
         failed.
 
-        Returns the seconds to wait if the backoff does not allow a connection yet: then nothing is
-        begun, and `on_ready` is not called. Raises the AuthenticationFailed of the last try that
-        this method began, at least once (C-75).
+        Returns the seconds to wait if the backoff does not allow a connection yet: then no
+        connection is begun, and `on_ready` is not called. Raises, at least once, the
+        AuthenticationFailed of the last attempt that this method began (C-75).
         """
         node = self._node(node_id, channel)
         connection = node.connection
@@ -398,7 +400,9 @@ class Connections:
         task.add_done_callback(self._attempts.pop)
 
     def connection_late(self, connection: BrokerConnection) -> None:
-        """Request metadata from other brokers, which may know that this one is gone."""
+        """Request metadata from other brokers, which may know that this broker has left the
+        cluster.
+        """
         self._request_metadata()
 
     def connection_closed(self, connection: BrokerConnection, reason: str) -> None:

@@ -20,11 +20,12 @@ Versions = Mapping[int, tuple[int, int]]
 _SOFTWARE_NAME = "odradek"
 
 #: The first version that is requested. Version 4 adds only features whose lowest level is 0, and
-#: Azure Event Hubs closes the connection at it, where others answer with their versions.
+#: Azure Event Hubs answers it by closing the connection, where other brokers answer with their
+#: versions.
 _FIRST_ASKED = 3
 
 
-#: The characters that brokers refuse in a version, such as the "+" of a local one.
+#: The characters that brokers refuse in a software version, such as the "+" of a local version.
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9.-]")
 
 
@@ -49,7 +50,7 @@ def versions_request() -> ApiVersionsRequest:
 async def negotiate(
     ask: Callable[[ApiVersionsRequest, int], Awaitable[ApiVersionsResponse]],
 ) -> ApiVersionsResponse:
-    """The APIs that a broker serves, requested with version 3 of ApiVersions first.
+    """The APIs that a broker serves; the first request has version 3 of ApiVersions.
 
     A broker without that version answers in version 0 with UNSUPPORTED_VERSION and (since Kafka
     2.4) its versions of ApiVersions. ConnectionLost for an unusable answer.
@@ -78,7 +79,7 @@ def versions_refused(api: Api, frame: memoryview) -> Message:
     answer is in version 0.
 
     Some brokers (such as the mock broker of librdkafka) write the list in the encoding of the
-    requested version; then the error code alone is used.
+    requested version; then only the error code is used.
     """
     try:
         return decode_response(api, 0, frame)

@@ -1,8 +1,8 @@
-"""The metadata of a cluster, kept fresh: requested when it is old or something contradicts it.
+"""The requests that keep a cluster's metadata fresh, sent when the metadata is old or contradicted.
 
-While a broker is late with an answer, the others are asked: if the broker has left the cluster, its
-unanswered requests fail, and are sent to others. When all known brokers are gone, the addresses of
-`bootstrap_servers` are used again.
+While a broker is late with an answer, metadata is requested from the others: if the broker has left
+the cluster, its unanswered requests fail, and are sent to other brokers. When no known broker
+answers, the addresses of `bootstrap_servers` are used again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from odradek_protocol.schemas.metadata import MetadataResponse
 Listener = Callable[[ClusterView], None]
 
 _IDLE_CHECKS_S_MAX = 30.0
-#: The time a broker has to answer about metadata before the next one is asked as well.
+#: The time a broker has to answer a request for metadata before another broker gets one too.
 METADATA_PATIENCE_S = 1.0
 #: The time brokers have to answer before the log says that none is reachable.
 UNREACHED_WARNING_S = 5.0
@@ -46,7 +46,7 @@ log = logging.getLogger("odradek.client")
 
 
 class MetadataUpdater:
-    """Requests metadata in a task of its own, which also closes idle connections.
+    """The task that requests metadata, and closes idle connections.
 
     `on_rebootstrap` is called when the known brokers are dropped.
     """
@@ -71,12 +71,12 @@ class MetadataUpdater:
         self._waiters: list[asyncio.Future[None]] = []
         self._failures = 0
         self.last_failure: OdradekError | None = None
-        #: Set while requests for metadata have no answer.
+        #: The timer of the warning, which runs while requests for metadata have no answer.
         self._warning: asyncio.TimerHandle | None = None
         self._warned = False
 
     def start(self) -> None:
-        """Begin the task; the first answer goes to the waiters of `refresh`."""
+        """Begin the task; its first answer also ends calls of `refresh`."""
         self._wake = asyncio.Event()
         self._task = self._network.loop.create_task(self._keep_fresh(), name="odradek-metadata")
 
@@ -186,8 +186,9 @@ class MetadataUpdater:
                 await self._sleep_or_wake(min(wait_s, idle_check_s))
                 continue
             if not self._waiters and self._failures == 0 and not self.cluster.has_new_topics:
-                # Updates that are requested in a row are one request per backoff. New topics do not
-                # wait, as in Kafka's client: nothing is known of them yet.
+                # Updates that are requested in a row are combined into one request per backoff.
+                # Requests for new topics do not wait, as in Kafka's client, because nothing is
+                # known of them yet.
                 since_ms = now_ms - (self.cluster.updated_ms or -self._config.retry_backoff_ms)
                 if since_ms < self._config.retry_backoff_ms:
                     await self._sleep_or_wake((self._config.retry_backoff_ms - since_ms) / 1000)
@@ -211,8 +212,8 @@ class MetadataUpdater:
             if failure is None and not self.cluster.needs_update:
                 self._failures = 0
                 continue
-            # The pause is also made after an incomplete answer, so that no broker gets requests
-            # without one.
+            # The backoff applies after an incomplete answer too, so that requests to a broker
+            # always have a pause.
             self._failures += 1
             await asyncio.sleep(self._retry.delay_ms(self._failures) / 1000)
 
@@ -268,8 +269,9 @@ class MetadataUpdater:
         return failure
 
     async def _first_metadata(self) -> MetadataResponse:
-        """The first answer of the brokers, in turn: the next one is asked when one has failed, or
-        is late. ConnectionLost, with the reason for each, if none is reachable."""
+        """The first answer of any broker. The brokers get the request one after the other, the next
+        when one has failed or is late. ConnectionLost, with the reason for each, if none is
+        reachable."""
         reasons: dict[str, bool] = {}
         asked: set[asyncio.Task[MetadataResponse]] = set()
         done: set[asyncio.Task[MetadataResponse]] = set()
@@ -295,15 +297,15 @@ class MetadataUpdater:
         finally:
             for task in asked:
                 task.cancel()
-            # Also finished tasks: if two failed at the same time, one exception is not retrieved
-            # yet.
+            # Finished tasks are gathered too: if two failed at the same time, one exception is not
+            # retrieved yet.
             await asyncio.gather(*asked, *done, return_exceptions=True)
         raise unreachable(reasons)
 
     async def _metadata_of(self, node_id: int) -> MetadataResponse:
         main = self._network.ready(node_id, "main")
-        # Brokers answer in order, so this request would wait behind one that waits for a hung
-        # replica.
+        # Brokers answer in order, so on the main connection this request would wait for earlier
+        # ones that are late.
         channel: Channel = "metadata" if main is not None and main.is_late else "main"
         version = await self._network.version_for(node_id, ApiKey.METADATA, channel=channel)
         request = self.cluster.request(

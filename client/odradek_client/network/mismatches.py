@@ -1,5 +1,5 @@
-"""The errors for a listener with another protocol than the client's: the cause, and the setting to
-change."""
+"""The errors for a listener with another security protocol than the client's, with the cause and
+the setting to change."""
 
 from __future__ import annotations
 

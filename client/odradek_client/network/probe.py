@@ -1,7 +1,7 @@
 """Probes of a broker's port for TLS, plaintext or SASL.
 
-A probe opens a second connection, so it is made only after a connection that ended without an
-answer: the error then names the cause.
+A probe opens a second connection. It is made only after a connection has ended without an answer,
+so that the error can name the cause.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ async def mechanisms_wanted(host: str, port: int, tls: ssl.SSLContext | None) ->
     """The SASL mechanisms of the listener; None if it requires none, or does not answer. Raises
     only on cancellation.
 
-    The probe requests an invalid mechanism: a listener with SASL refuses that with a list of its
-    own.
+    The probe requests an invalid mechanism: a listener with SASL refuses that, and its answer has
+    the list of its mechanisms.
     """
     asked = b"".join(
         encode_request(SaslHandshakeRequest(mechanism=_NO_MECHANISM), 1, _CORRELATION_ID, "odradek")
@@ -75,7 +75,9 @@ async def _answer(
     *,
     whole: bool = False,
 ) -> bytes:
-    """The first bytes of the answer, or the `whole` frame; empty if the answer is too short."""
+    """The first bytes of the answer, or with `whole` its whole frame; empty if the answer is too
+    short.
+    """
     writer = None
     try:
         async with asyncio.timeout(_PATIENCE_S):

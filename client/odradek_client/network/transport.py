@@ -1,7 +1,7 @@
 """A TCP connection with frames; no other module of the client uses a socket.
 
-A transport decides nothing. The received bytes are divided into frames, which are passed to an
-`Owner`; frames to send are written in order, and `writable` is False while the send buffer is full.
+A transport divides the received bytes into frames, which it passes to an `Owner`, and writes frames
+in the order of the calls. `writable` is False while the send buffer is full.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Owner(Protocol):
         ...
 
     def connection_lost(self, reason: str, *, certain: bool = False) -> None:
-        """Called once, when the connection is lost. `certain`: another try would end in the same
-        way."""
+        """Called once, when the connection is lost. `certain`: another attempt would fail in the
+        same way."""
         ...
 
     def writable_again(self) -> None:
@@ -48,12 +48,12 @@ def reason(error: OSError) -> str:
     """The reason why there is no connection, without asyncio's prefix."""
     if isinstance(error, socket.gaierror):
         return f"the name cannot be resolved ({error.strerror})"
-    # None: there were several addresses, each with its own error.
+    # An error without a number combines those of several addresses.
     return str(error) if error.errno is None else os.strerror(error.errno)
 
 
 class Transport(asyncio.BufferedProtocol):
-    """A connection, from `connect` until `close` or the end by the peer."""
+    """A connection. It is open from `connect` until `close`, or until the peer closes it."""
 
     def __init__(self, owner: Owner, receive_max_bytes: int, host: str = "") -> None:
         self._owner = owner
@@ -74,8 +74,8 @@ class Transport(asyncio.BufferedProtocol):
         receive_max_bytes: int,
         tls: ssl.SSLContext | None = None,
     ) -> Transport:
-        """Connect, with TLS if there is a context for it; OSError if that fails (ssl.SSLError is
-        one)."""
+        """Connect, with TLS if there is a context for it; OSError, for example ssl.SSLError, if
+        that fails."""
         loop = asyncio.get_running_loop()
         if tls is None:
             _, protocol = await loop.create_connection(
@@ -126,7 +126,7 @@ class Transport(asyncio.BufferedProtocol):
         return self._receiver.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """`nbytes` were received."""
+        """Handle `nbytes` received bytes."""
         self.heard = True
         try:
             frames = self._receiver.received(nbytes)
@@ -152,7 +152,7 @@ class Transport(asyncio.BufferedProtocol):
             self._owner.writable_again()
 
     def eof_received(self) -> bool:
-        """Close: the peer sends no more, and without answers the connection is useless."""
+        """Close the connection, because the peer sends no more answers."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:

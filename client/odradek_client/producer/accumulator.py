@@ -1,4 +1,5 @@
-"""Records waiting for the broker: batches per partition, their memory, the nodes that are ready.
+"""The records that wait for a broker: batches per partition, their memory, and the nodes that are
+ready.
 
     send --> t-0: [batch, full] [batch, full] [batch, open]    `open` takes the next record
              t-1: [batch, open]
@@ -12,8 +13,8 @@
 
     buffer_memory:  [ batches in queues | batches in flight | available_bytes ]
 
-No clock and no sockets: callers say what time it is. The unit of memory is a batch: `batch_size` is
-taken when a batch is begun and given back when its fate is known (C-10, C-11).
+The accumulator uses no clock and no sockets: callers pass the time. The unit of memory is a batch:
+`batch_size` is reserved when a batch is begun and released when its result is final (C-10, C-11).
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ LeaderOf = Callable[[str, int], int | None]
 
 #: The most bytes of a record besides its key and value, without headers.
 _RECORD_OVERHEAD_BYTES = 31
-#: The steps of the estimated compression ratio: small ones down, large ones up, because a batch
-#: that turns out too large costs a round trip and a split.
+#: The steps of the estimated compression ratio: small steps down, large ones up, because a batch
+#: that proves too large costs a round trip and a split.
 _RATIO_STEP_DOWN = 0.02
 _RATIO_STEP_UP = 0.05
 _RATIO_MARGIN = 1.05
-#: The least estimate of the compression ratio, which limits a batch before compression to
+#: The lowest estimate of the compression ratio; so a batch before compression has at most
 #: batch_size divided by it.
 _RATIO_MIN = 0.1
 
@@ -66,7 +67,7 @@ class PartitionQueue:
         value: bytes | None,
         headers: Headers,
     ) -> Delivery | None:
-        """Add a record to the open batch; None if there is none or it has no room."""
+        """Add a record to the open batch; None if there is no open batch, or if it has no room."""
         batch = self.open
         if batch is None:
             return None
@@ -83,7 +84,9 @@ class PartitionQueue:
 
 @dataclass(slots=True)
 class Ready:
-    """The queues that may be sent, by node. `check_ms`: the time after which there may be more."""
+    """The queues that may be sent, by node. `check_ms`: the time after which further queues may be
+    ready.
+    """
 
     nodes: dict[int, list[PartitionQueue]] = field(default_factory=dict)
     unknown_leaders: bool = False
@@ -110,7 +113,7 @@ class Accumulator:
         self.codec = codec
         self.delivery_timeout_ms = delivery_timeout_ms
         #: Calls of send that wait for memory, oldest first, and the number of waiting calls of
-        #: flush: while there are any of them, every batch is ready.
+        #: flush. While calls of either kind wait, every batch is ready.
         self.waiters: deque[Future] = deque()
         self.flushes = 0
         self.closing = False
@@ -146,7 +149,7 @@ class Accumulator:
     def batch_bytes(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
     ) -> tuple[int, int]:
-        """(the limit of a new batch, its share of the memory), for this record as its first."""
+        """(the limit of a new batch, its share of the memory); the first record is given."""
         limit = self.limit_bytes(topic)
         needed = HEADER_BYTES + record_upper_bound(key, value, headers) + _RECORD_OVERHEAD_BYTES
         return limit, max(min(limit, self.buffer_memory), needed)
@@ -167,8 +170,8 @@ class Accumulator:
         return batch
 
     def encoded_bytes(self, encoded: EncodedRecords) -> int:
-        """The bytes of buffer_memory that a whole encoded batch counts for; at most all of
-        buffer_memory, although the batch may be larger."""
+        """The bytes of buffer_memory that an encoded batch takes: at most all of buffer_memory,
+        although the batch may be larger."""
         return min(encoded.batch_bytes, self.buffer_memory)
 
     def add(self, queue: PartitionQueue, encoded: EncodedRecords, now_ms: float) -> ProducerBatch:
@@ -196,8 +199,8 @@ class Accumulator:
         self.finished(batch)
 
     def wake_waiter(self) -> None:
-        """Let the call of send that has waited longest for memory try again; when it succeeds, it
-        wakes the next one."""
+        """Wake the call of send that has waited longest for memory; when it succeeds, it wakes the
+        next one."""
         if self.waiters and not self.waiters[0].done():
             self.waiters[0].set_result(None)
 
@@ -210,7 +213,7 @@ class Accumulator:
     # --- out --------------------------------------------------------------------------------------
 
     def ready(self, now_ms: float, leader_of: LeaderOf) -> Ready:
-        """The nodes to which something may be sent (C-13, C-14, C-16)."""
+        """The nodes to which batches may be sent (C-13, C-14, C-16)."""
         ready = Ready()
         for queue in self._active.values():
             if queue.muted:
@@ -304,8 +307,8 @@ class Accumulator:
     def requeue(self, batch: ProducerBatch) -> None:
         """Put a batch that is to be retried back into its queue (C-23).
 
-        The batch goes behind the stamped batches of lower sequence, before all others; without
-        idempotence to the head.
+        The batch is put behind the stamped batches of lower sequence and before all others; without
+        idempotence, at the head.
         """
         queue = self._queues[batch.tp]
         at = 0
@@ -320,7 +323,7 @@ class Accumulator:
     def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """Queue the parts of a batch in its place, first part first (C-25)."""
         self._ratios[batch.tp.topic] = 1.0
-        # In the order of age, which `expired` relies on.
+        # The order is that of age, on which `expired` relies.
         self.incomplete = {
             kept: None for each in self.incomplete for kept in (parts if each is batch else (each,))
         }
@@ -352,15 +355,17 @@ class Accumulator:
         batch.reserved_bytes = 0
 
     def take_all(self, *, only_undrained: bool = False) -> list[ProducerBatch]:
-        """Every batch without a final result, removed from its queue; or only those that were never
-        drained."""
+        """Remove from their queues all batches without a final result, or only those that were
+        never drained; returns them."""
         found = [b for b in self.incomplete if not (only_undrained and b.drained_ms >= 0)]
         for batch in found:
             self._unqueue(batch)
         return found
 
     def take_of(self, leads: Callable[[TopicPartition], bool]) -> list[ProducerBatch]:
-        """The batches of some partitions that are not in flight, removed from their queues."""
+        """Remove from their queues the batches of some partitions that are not in flight; returns
+        them.
+        """
         found = [b for b in self.incomplete if not b.on_wire and leads(b.tp)]
         for batch in found:
             self._unqueue(batch)
@@ -382,8 +387,8 @@ class Accumulator:
 
 
 def _before(batch: ProducerBatch, other: ProducerBatch) -> bool:
-    """True if a stamped batch precedes another one, also across an epoch and a wrap of sequences
-    (P-20)."""
+    """True if a stamped batch precedes another one, also across a change of epoch or a wrap of
+    sequences (P-20)."""
     if batch.identity != other.identity:
         return batch.identity < other.identity
     return (other.base_sequence - batch.base_sequence) % (1 << 31) < 1 << 30

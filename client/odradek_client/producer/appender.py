@@ -83,7 +83,7 @@ class Appender:
                 return found or self._begin(queue, timestamp_ms, key, value, headers)
 
             return await self._wait_for_memory(attempt, deadline, number)
-        # The sender must run also during a loop of sends that never waits.
+        # The sender must be able to run during a loop of sends that never waits.
         await asyncio.sleep(0)
         return delivery
 
@@ -97,7 +97,7 @@ class Appender:
         timestamp_ms: int,
     ) -> Delivery:
         """Put a record into a batch at once. BufferFull without memory; MetadataTimeout if the
-        topic's metadata is not there yet."""
+        topic's metadata is not known yet."""
         self.check_transaction()
         headers = check_record(self._config, topic, value, key, headers, partition)
         state = self._partitioner.known(topic, self._network.now_ms())
@@ -265,8 +265,8 @@ class Appender:
             raise Closed("this producer was closed; make a new one")
 
     def check_transaction(self, number: int | None = None) -> int:
-        """The number of the open transaction; 0 without transactions. Raises if there is none that
-        takes records, or if it is not the transaction `number`, for which the record was given."""
+        """The number of the open transaction; 0 without transactions. Raises if no transaction is
+        open for records, or if it is not the transaction `number`, to which the record belongs."""
         if self._transactions is None:
             return 0
         current = self._transactions.check_open("send")
@@ -307,7 +307,7 @@ def check_topic(topic: Any) -> None:
 
 
 def _header_pairs(headers: Any) -> Headers:
-    """The headers as a sequence of (str, bytes or None). TypeError names the wrong header and its
+    """The headers as a sequence of (str, bytes or None). TypeError has the wrong header and its
     problem."""
     if headers is None:
         return ()

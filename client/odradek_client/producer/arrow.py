@@ -1,9 +1,8 @@
 """`Producer.produce_arrow`: the rows of a RecordBatch as batches of their partitions, and their
 results.
 
-Batches come encoded from `odradek_protocol.records.from_arrow`; in the accumulator they are like
-all other batches. A `pyarrow.RecordBatch` has the rows of many batches, which are encoded in
-chunks.
+The batches are encoded by `odradek_protocol.records.from_arrow`; the accumulator treats them like
+all others. A `pyarrow.RecordBatch` has the rows of many batches, which are encoded in chunks.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from odradek_protocol.records.from_arrow import (
 )
 from odradek_protocol.records.lines import LineRecords
 
-#: The bytes that are encoded at once, before compression: the sender runs between two chunks.
+#: The bytes before compression that are encoded at a time; the sender can run between two chunks.
 CHUNK_BYTES = 512 * 1024
 
 
@@ -175,7 +174,7 @@ class Lines:
     def __init__(
         self, config: ProducerConfig, records: LineRecords, partition: int | None, timestamp_ms: int
     ) -> None:
-        """Read the lines before the first one that is too large for a record."""
+        """Read the lines, up to the first that is too large for a record."""
         self.records = records
         self.timestamp_ms = timestamp_ms
         self._partition = partition
@@ -277,7 +276,7 @@ def _with_partitions(batch: Any, partitioner: Partitioner, state: TopicQueues) -
 
 
 class EncodedGroup(NamedTuple):
-    """A batch for a partition, None for any. `rows`: their numbers."""
+    """An encoded batch for a partition (None: any). `rows`: the numbers of its rows."""
 
     partition: int | None
     records: EncodedRecords

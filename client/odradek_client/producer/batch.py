@@ -1,8 +1,8 @@
 """A batch for one partition, from the first record to the answer, and the `Delivery` of each
 record.
 
-There is no future per record: a `Delivery` is a batch and an index in it. A future is made only if
-a delivery is awaited before its batch is finished.
+There is no future per record: a `Delivery` is a batch and an index in it. A future is created only
+if a delivery is awaited before its batch is finished.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ EPOCH_MAX = 32767
 
 
 class ProducerIdentity(NamedTuple):
-    """A producer id and epoch; -1 and -1: none (P-21)."""
+    """A producer id and epoch; -1 and -1 if there is none (P-21)."""
 
     producer_id: int
     epoch: int
@@ -133,13 +133,12 @@ class ProducerBatch:
         self.base_sequence = -1
         self.sequence_was_reset = False
         self.was_sent = False
-        #: True if an earlier try of this batch, with these sequences, has no answer that rules out
-        #: a write.
+        #: True if an earlier attempt with these sequences got no answer that excludes a write.
         self.may_be_written = False
         self.on_wire = False
-        #: The error of the last try, if there will be another.
+        #: The error of the last attempt, if there will be another attempt.
         self.trouble: OdradekError | None = None
-        #: True if the batch failed, and may be written or not.
+        #: True if the batch has failed but may be written.
         self.unknown_fate = False
         self.encoded: bytearray | None = None
         self.done = False
@@ -195,10 +194,10 @@ class ProducerBatch:
         return self.encoded
 
     def split(self, target_bytes: int) -> list[ProducerBatch]:
-        """The same records in smaller batches, which take over its deliveries (C-25).
+        """The records in smaller batches, which take over the deliveries of this batch (C-25).
 
-        The parts of a stamped batch have together exactly its sequences, so batches that were
-        drained after it do not change. Two or more records give at least two parts.
+        The parts of a stamped batch have its sequences, so later batches keep theirs. A batch of
+        two or more records is split into at least two parts.
         """
         records = self.builder.records()
         parts: list[ProducerBatch] = []
@@ -237,8 +236,8 @@ class ProducerBatch:
         self._finish()
 
     def fail(self, error: OdradekError, record_errors: dict[int, str] | None = None) -> None:
-        """Note that the records are not written, or may not be. `record_errors`: the reasons by
-        index."""
+        """Note that the records are not written, or may not be written. `record_errors`: the
+        reasons by index."""
         self._error = error
         self._record_errors = record_errors or {}
         self._finish()
@@ -256,7 +255,7 @@ class ProducerBatch:
             parent = parent._parent
 
     def _let_go(self) -> None:
-        """Release the payload: deliveries may be kept for long."""
+        """Release the payload, because deliveries may be kept for long."""
         self.builder = BatchBuilder()
         self.put = self.builder.put
         self.encoded = None
@@ -315,8 +314,8 @@ class ProducerBatch:
         return _new_tuple(RecordMetadata, (topic, partition, offset, timestamp_ms))
 
     def leaves(self, start: int = 0) -> Iterator[tuple[int, ProducerBatch]]:
-        """The batches with its records, the batch itself if it was not split, each with the index
-        of its first record, counted from `start`."""
+        """The batches with the records of this one (itself, if it was not split), each with the
+        index of its first record, counted from `start`."""
         if not self._parts:
             yield start, self
         for part, at in zip(self._parts, self._starts, strict=True):
@@ -371,8 +370,8 @@ class Delivery(Place):
             return batch.metadata_of(self.index)
         error = self.exception()
         if error is not None:
-            # A copy, because the records of a batch share the exception, and tracebacks would
-            # accumulate in it.
+            # The traceback is reset, because the records of a batch share the exception, and
+            # tracebacks would accumulate in it.
             raise error.with_traceback(None)
         return self.owner.metadata_of(self.index)
 

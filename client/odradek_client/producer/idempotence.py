@@ -1,8 +1,8 @@
-"""Decisions of an idempotent producer: the sequences of its batches, partition by partition (C-20
-to C-24, C-40 to C-52), and without transactions its identity and epoch bumps.
+"""The decisions of an idempotent producer: the sequences of its batches in each partition (C-20 to
+C-24, C-40 to C-52), and, without transactions, its identity and epoch bumps.
 
 `Sequences` stamps batches, takes their answers and finds gaps. Its owner, an `IdempotenceManager`
-or a `TransactionManager`, decides how to close a gap, and under which identity batches are sent.
+or a `TransactionManager`, decides how a gap is closed, and with which identity batches are sent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SEQUENCES = 1 << 31
 
 
 class PartitionSequences:
-    """The sequences of a partition: the next, the last acknowledged, those in flight.
+    """The sequences of a partition: the next, the last acknowledged, and those in flight.
 
     `in_flight` has every stamped batch without a final answer, sent or waiting for its retry, in
     the order of sequences: batches are appended when they are first drained, and their order never
@@ -64,7 +64,7 @@ class Sequences:
 
     def __init__(self) -> None:
         self._partitions: dict[TopicPartition, PartitionSequences] = {}
-        #: By partition: the batches that must have their answer before its sequences start over.
+        #: Partition -> the batches that must have their answer before its sequences restart.
         self._to_bump: dict[TopicPartition, set[ProducerBatch]] = {}
         self._unresolved: set[TopicPartition] = set()
 
@@ -80,7 +80,7 @@ class Sequences:
         return self.of(tp).in_flight
 
     def forget(self) -> None:
-        """Let every sequence start at 0 under another identity. Nothing must be in flight."""
+        """Restart all sequences at 0 for another identity. No batch may be in flight."""
         self._partitions.clear()
         self._unresolved.clear()
 
@@ -101,16 +101,16 @@ class Sequences:
         if sequences.in_flight and sequences.identity != identity:
             return False
         if any(each.attempts for each in sequences.in_flight):
-            # While a batch is retried, the producer sends one batch at a time (C-21). The retried
-            # batch may be written already, and the broker knows the last five alone (P-05).
+            # While a batch is retried, the producer sends one batch at a time (C-21): the retried
+            # batch may be written already, and the broker keeps only the last five batches (P-05).
             return False
         if (
             sequences.in_flight
             and sequences.last_acked_sequence == NO_SEQUENCE
             and first_goes_alone
         ):
-            # If the first batch failed, the broker would accept a second one that follows it. So
-            # the first batch under an identity is sent alone.
+            # If the first batch failed, the broker would accept the second one nevertheless. So the
+            # first batch of an identity is sent alone.
             return False
         return sequences.unresolved_at is None and batch.tp not in self._to_bump
 
@@ -154,13 +154,13 @@ class Sequences:
             in_flight.remove(batch)
 
     def leave_unresolved(self, batch: ProducerBatch) -> None:
-        """Note that a batch has finally failed, and may be written or not (C-40)."""
+        """Note that a batch has finally failed, but may be written (C-40)."""
         sequences = self.of(batch.tp)
         sequences.unresolved_at = next_sequence(batch.base_sequence, batch.record_count)
         self._unresolved.add(batch.tp)
 
     def close_gap(self, batch: ProducerBatch) -> None:
-        """Give the sequences of a batch that was certainly not written to those behind it
+        """Give the sequences of a batch that was certainly not written to the batches behind it
         (C-45)."""
         sequences = self.of(batch.tp)
         if batch not in sequences.in_flight or batch.identity != sequences.identity:
@@ -184,12 +184,14 @@ class Sequences:
     # --- gaps -------------------------------------------------------------------------------------
 
     def has_unresolved(self, tp: TopicPartition) -> bool:
-        """True if some sequences of a partition may be written or not (C-40)."""
+        """True if it is unknown of some sequences of a partition whether they are written
+        (C-40).
+        """
         return tp in self._unresolved
 
     def resolve(self) -> list[TopicPartition]:
-        """The partitions whose unresolved sequences turned out to be a gap (C-42). Called once per
-        pass of the sender."""
+        """The partitions whose unresolved sequences proved to be a gap (C-42). Called once per pass
+        of the sender."""
         if not self._unresolved:
             return []
         gaps = []
@@ -212,20 +214,20 @@ class Sequences:
 
     @property
     def may_bump(self) -> bool:
-        """True if a partition whose sequences must start again has no batch left to wait for."""
+        """True if a partition whose sequences must restart has no batch left to wait for."""
         return any(self._is_free(tp) for tp in self._to_bump)
 
     def request_bump(self, tp: TopicPartition, ahead: Iterable[ProducerBatch] = ()) -> None:
-        """Let the sequences of a partition start again under a new epoch.
+        """Restart the sequences of a partition with a new epoch.
 
         The new epoch waits for the batches in flight `ahead` of the failed one. One of them may be
-        written already; under a new sequence it would be written twice.
+        written already, and would be written twice with a new sequence.
         """
         self._to_bump.setdefault(tp, set()).update(ahead)
 
     def rewrite_bumped(self, identity: ProducerIdentity) -> None:
-        """Restart, under a new epoch, the partitions that must and have no batch left to wait for
-        (C-44)."""
+        """Restart, with a new epoch, the partitions that must restart and have no batch left to
+        wait for (C-44)."""
         for tp in sorted(filter(self._is_free, self._to_bump)):
             del self._to_bump[tp]
             self.rewrite(tp, identity)
@@ -245,15 +247,15 @@ class Sequences:
 
 
 def _is_later(sequence: int, than: int) -> bool:
-    """True if the sequence follows `than`; they are at most half the range apart, so that a wrap is
-    detected."""
+    """True if the sequence comes after `than`. Two sequences are at most half the range apart, so
+    that a wrap is detected."""
     if than == NO_SEQUENCE:
         return True
     return 0 < (sequence - than) % _SEQUENCES < 1 << 30
 
 
 class IdempotenceManager:
-    """Identity and sequences of one producer. It sends nothing and knows no clock.
+    """The identity and the sequences of one producer, without network and clock.
 
     A gap in the sequences of a partition is closed by an epoch bump, which the producer makes
     locally (C-44).
@@ -286,15 +288,15 @@ class IdempotenceManager:
         self.sequences.rewrite_bumped(identity)
 
     def identity_refused(self) -> None:
-        """Note that there was no answer, or one after which the request can be repeated."""
+        """Note that there was no answer, or a retriable error."""
         self.state = step(self.state, State.UNINITIALIZED)
 
     def bump_if_requested(self) -> bool:
         """Bump the epoch locally if that was requested (C-44); True if so.
 
-        The partitions that need it start over, including their batches in flight. The others follow
-        when they have no batches in flight (C-20). After the last epoch a new producer id is
-        needed: then the new sequences wait for it.
+        Partitions with a requested bump restart, including their batches in flight. The others
+        follow when they have no batches in flight (C-20). After the last epoch, the new sequences
+        wait for a new producer id.
         """
         if self.state is not State.READY or not self.sequences.may_bump:
             return False
@@ -332,7 +334,7 @@ class IdempotenceManager:
         """Note that a stamped batch has finally failed.
 
         `may_be_written`: the batch was sent, and its result is unknown; then its sequences are
-        unresolved (C-40). Otherwise they are a gap that must be closed (C-45).
+        unresolved (C-40). Otherwise the sequences are a gap that must be closed (C-45).
         """
         sequences = self.sequences.of(batch.tp)
         ahead = sequences.ahead_of(batch)

@@ -1,8 +1,8 @@
 """The choice of a record's partition (C-18), and the queues of each topic's partitions.
 
-Records with a key: murmur2 of the key as in the Java client, so that clients of all languages
-agree. Records without a key go to one partition until they have the size of a batch, then to
-another one; a partition with a shorter queue is more likely (KIP-794).
+The partition of a record with a key is chosen by murmur2, as in the Java client, so that clients of
+all languages agree. Records without a key are sent to one partition until they have the size of a
+batch, then to another one; partitions with shorter queues are more likely (KIP-794).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TopicQueues:
 
 
 class Partitioner:
-    """The queues of all topics with records. Fills `topics`, which the producer reads."""
+    """The queues of all topics with records, in `topics`, which the producer reads."""
 
     def __init__(
         self,
@@ -83,8 +83,8 @@ class Partitioner:
         self._choice = config.partitioner
 
     def known(self, topic: str, now_ms: float) -> TopicQueues | None:
-        """The queues of a topic, made from its metadata if there is some, which is then kept fresh
-        for a while."""
+        """The queues of a topic, created from its metadata if that is known. The metadata is then
+        kept fresh for a while."""
         state = self._topics.get(topic)
         cluster = self._cluster
         if topic in cluster.topics:
@@ -105,7 +105,9 @@ class Partitioner:
     def choose(
         self, state: TopicQueues, key: bytes | None, value: bytes | None, partition: int | None
     ) -> PartitionQueue:
-        """The queue of a record that has no room in the open batch, or is the first of its kind."""
+        """The queue of a record that has no room in the open batch, or for whose topic no partition
+        is chosen yet.
+        """
         queues = state.queues
         if partition is not None:
             if not 0 <= partition < len(queues):

@@ -64,7 +64,7 @@ log = logging.getLogger("odradek.client.producer")
 
 new_delivery = Delivery.at
 
-#: The producers that were started and not closed.
+#: The started producers that are not closed.
 _open: weakref.WeakSet[Producer] = weakref.WeakSet()
 
 
@@ -81,7 +81,8 @@ class Producer:
 
     def _set_up(self, config: ProducerConfig, network: NetworkClient | None) -> None:
         self.config = config
-        # By the name in its module, which a simulation replaces with a generator of its own.
+        # The class is looked up in its module, where a simulation replaces it with another
+        # generator.
         self._random = random_module.Random()
         self._wall_clock = time.time
         self._owns_network = network is None
@@ -214,7 +215,7 @@ class Producer:
         await self.close()
 
     def __del__(self) -> None:
-        # Not set if __init__ raised.
+        # The attribute is missing if __init__ raised.
         if not getattr(self, "_closing", True):
             self._warn_of_lost_records()
 
@@ -292,7 +293,7 @@ class Producer:
         timestamp_ms: Time | None = None,
     ) -> Delivery:
         """Buffer a record like `send`, without waiting: BufferFull without memory, MetadataTimeout
-        if the topic's metadata is not there yet (await `partitions_for` once). A loop over this
+        if the topic's metadata is not known yet (await `partitions_for` once). A loop over this
         method must let the event loop run at times, or nothing is sent."""
         if self._serializes:
             key, value = self._serialize(key, value)
@@ -313,7 +314,7 @@ class Producer:
         """Buffer the rows of a `pyarrow.RecordBatch`, without an object per record; await the
         returned `ArrowDelivery` to know that they are written.
 
-        Columns by name: `value`, and optionally `key`, `headers`, `partition` and `timestamp`
+        The columns are: `value`, and optionally `key`, `headers`, `partition` and `timestamp`
         (docs/use/arrow.md). The arguments `partition` and `timestamp_ms` apply to all rows, instead
         of those columns. All rows are checked before the first is buffered: TypeError, ValueError
         and RecordTooLarge name the row and the column. Otherwise raises like `send`; BufferTimeout
@@ -347,13 +348,13 @@ class Producer:
         """Buffer a whole batch, whose bytes stay as they are; wait for the returned batch to know
         its offsets.
 
-        For programs that copy batches. The event loop must be able to run between calls. Raises
-        like `send`; ValueError for a partition that the topic does not have.
+        The method is for programs that copy batches. The event loop must be able to run between
+        calls. Raises like `send`; ValueError for a partition that the topic does not have.
         """
         return await self._checked_appender().append_batch(topic, partition, records)
 
     async def flush(self) -> None:
-        """Send everything that is buffered and wait until its results are known, good or bad."""
+        """Send all buffered records and wait until their results are known, good or bad."""
         accumulator, loop = self._accumulator, self._loop
         if accumulator is None or loop is None:
             raise NotStarted('this producer was not started; use "async with" or call start()')
@@ -467,7 +468,7 @@ class Producer:
         self._transactional().resume(PreparedTransaction(*prepared))
 
     async def _abort_quietly(self) -> None:
-        """Abort because of an exception that matters more than an error of the abort."""
+        """Abort after an exception, which is raised in preference to an error of the abort."""
         calls = self._transactional()
         if not self._closing:
             await calls.abort_quietly()
@@ -482,7 +483,7 @@ class Producer:
         return self._transaction_calls
 
     def _take_no_records(self) -> None:
-        """Close the fast path, so that the open transaction takes no more records."""
+        """Close the fast path, because the transaction takes no more records."""
         self._open_topics = {}
 
     # --- the fast path ----------------------------------------------------------------------------
@@ -567,7 +568,7 @@ def producer_on_network(network: NetworkClient, **settings: Unpack[ProducerSetti
     """A producer that uses existing connections and does not close them. ConfigError for an invalid
     setting.
 
-    For programs that create many producers one after the other.
+    The function is for programs that create many producers one after the other.
     """
     made = Producer.__new__(Producer)
     made._set_up(ProducerConfig.from_settings(settings), network)

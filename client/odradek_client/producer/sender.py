@@ -1,4 +1,4 @@
-"""The producer's decisions without I/O: the next requests, and the meaning of an answer.
+"""The decisions of a producer, without I/O: the next requests, and the reactions to answers.
 
 `Sender.step` is one pass (C-30); the sender loop carries out the plan and reports every answer
 through `answered` or `unanswered`. The reaction to each error code is one table (C-50 to C-55).
@@ -78,8 +78,8 @@ REACTIONS: dict[ErrorCode, ProduceReaction] = {
     for code in ErrorCode
 }
 
-#: The codes after which the batch may be in the log nevertheless: there was no answer, or none with
-#: its result.
+#: The error codes after which the batch may be in the log nevertheless, because its result is
+#: unknown.
 MAY_BE_WRITTEN = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
@@ -90,7 +90,7 @@ MAY_BE_WRITTEN = frozenset(
     }
 )
 
-#: The reaction of a producer without an identity, where it differs: it has no sequences and is not
+#: The different reactions of a producer without an identity, which has no sequences and cannot be
 #: fenced.
 WITHOUT_IDENTITY: dict[ErrorCode, ProduceReaction] = {
     code: ProduceReaction.FAIL
@@ -102,8 +102,8 @@ WITHOUT_IDENTITY: dict[ErrorCode, ProduceReaction] = {
 
 @dataclass(slots=True)
 class Produce:
-    """A Produce request to send: its batches, at most one per partition. `topic_names`: the topics
-    by the ids in the request; the metadata may have lost or replaced a topic before the answer."""
+    """A Produce request to send: its batches, at most one per partition. `topic_names`: topic id ->
+    name, as in the request, because the topic may be deleted or replaced before the answer."""
 
     node_id: int
     batches: list[ProducerBatch]
@@ -112,7 +112,9 @@ class Produce:
 
 @dataclass(slots=True)
 class Plan:
-    """The decisions of one pass. `wake_ms`: the time of the next pass if nothing happens."""
+    """The decisions of one pass. `wake_ms`: the time of the next pass, unless an event causes one
+    earlier.
+    """
 
     produce: list[Produce] = field(default_factory=list)
     init_producer_id: InitProducerIdRequest | None = None
@@ -124,7 +126,7 @@ class Plan:
     wake_ms: float | None = None
 
     def wake_within(self, wait_ms: float | None) -> None:
-        """Have the next pass at the latest after this time."""
+        """Set the next pass to this time from now, or earlier."""
         if wait_ms is not None and (self.wake_ms is None or wait_ms < self.wake_ms):
             self.wake_ms = wait_ms
 
@@ -143,8 +145,7 @@ class Sender:
         self._config = config
         self._cluster = cluster
         self._accumulator = accumulator
-        #: The identity of an idempotent producer; a subclass of it if the producer is
-        #: transactional.
+        #: The `IdempotenceManager`, or the `TransactionManager` of a transactional producer.
         self._identity = identity
         self._transactions = identity if isinstance(identity, TransactionManager) else None
         self._may_drain = _always if identity is None else identity.may_drain
@@ -157,12 +158,11 @@ class Sender:
         self._identity_failures = 0
         self._identity_at_ms = 0.0
         self.refresh_metadata = False
-        #: The reason why the last batch without success is sent again; None after an
-        #: acknowledgement.
+        #: The reason why the last unsuccessful batch is sent again; None after an acknowledgement.
         self.trouble: OdradekError | None = None
         # The same reason for each partition.
         self._troubles: dict[tuple[str, int], OdradekError] = {}
-        #: The reason why a node has no connection, if so; known to the sender loop.
+        #: Returns the reason why a node has no connection, or None; set by the sender loop.
         self.why_unreachable: Callable[[int], str | None] = lambda _: None
 
     # --- one pass ---------------------------------------------------------------------------------
@@ -218,7 +218,8 @@ class Sender:
     def _plan_produce(self, plan: Plan, now_ms: float, is_ready: Callable[[int], bool]) -> None:
         ready = self._accumulator.ready(now_ms, self._cluster.leader_of)
         if ready.unknown_leaders:
-            # An answer without a change wakes nothing, so check again (C-16).
+            # A metadata answer without changes causes no pass, so the next pass is scheduled
+            # (C-16).
             plan.refresh_metadata = True
             plan.wake_within(self._config.retry_backoff_ms)
         plan.wake_within(ready.check_ms)
@@ -258,8 +259,7 @@ class Sender:
     def _still_ready(
         self, plan: Plan, node_id: int, queues: list[PartitionQueue], now_ms: float
     ) -> list[PartitionQueue]:
-        """The queues with another batch behind the one that was just drained, which may be sent as
-        well."""
+        """The queues with another batch behind the drained one, which may be sent too."""
         again = []
         for queue in queues:
             if queue.batches and not queue.muted:
@@ -416,8 +416,8 @@ class Sender:
             failed.append(batch)
             if reaction is ProduceReaction.FATAL and self._identity is not None:
                 self._identity.fail(error)
-            # A batch that is refused now may have been accepted in an earlier try, when the
-            # broker's settings were different.
+            # A refused batch may have been accepted in an earlier attempt, when the broker's
+            # settings were different.
             unknown = reaction is ProduceReaction.RETRY or batch.may_be_written
             self._fail(batch, error, may_be_written=unknown, answer=answer)
 
@@ -450,7 +450,8 @@ class Sender:
         batch.fail(error, reasons)
 
     def _split(self, batch: ProducerBatch) -> None:
-        # At most half, so that the batches fit in the end, also for a broker with a small limit.
+        # The target is at most half of the size, so that repeated splits reach any limit of a
+        # broker.
         target = min(self._config.batch_size, batch.builder.estimated_bytes // 2)
         parts = batch.split(target)
         self._accumulator.replace(batch, parts)
@@ -472,7 +473,7 @@ class Sender:
             self.identity_failed(error_for(response.error_code, about="producer id"), now_ms)
 
     def identity_failed(self, error: OdradekError, now_ms: float) -> None:
-        """React to a failed InitProducerId: try again later, or never."""
+        """React to a failed InitProducerId: retry later, or fail."""
         assert isinstance(self._identity, IdempotenceManager)
         if error.retriable:
             self._identity.identity_refused()

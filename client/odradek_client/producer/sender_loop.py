@@ -1,7 +1,7 @@
 """The I/O of the sender: sends the requests of its plans, and passes on the answers.
 
-There is no task: a pass runs when something has happened (a record, an answer, new metadata) or at
-the time of a plan; the passes requested in one turn of the loop are one.
+There is no task: a pass runs after an event (a record, an answer, new metadata) or at the time that
+a plan sets; requests for passes in one turn of the loop lead to one pass.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
 #: Failures within this time of the first are logged together with it.
 GATHERED_MS = 1_000.0
 
-#: The interval of further lines, also of the line that records are still refused.
+#: The interval of further log lines, also of the line that records are still refused.
 NEXT_LINE_MS = 30_000.0
 
 #: The time for which records are refused and sent again before that is logged.
@@ -63,7 +63,8 @@ class DeliveryLog:
 
     def __init__(self, call_at: Callable[[float, Callable[[], None]], None]) -> None:
         self._call_at = call_at
-        # The counts of records that are not written, and of those that may be.
+        # The counts of records that are not written (False), and of those that may be written
+        # (True).
         self._failures = {False: _Failures(), True: _Failures()}
         self._next_line_ms = 0.0
         self._refused_since_ms: float | None = None
@@ -118,7 +119,7 @@ def _names(partitions: list[tuple[str, int]]) -> str:
     return f"{topic}-{index}{more}"
 
 
-#: The shortest wait: a pass that is due at once only by rounding must not spin.
+#: The shortest wait, so that passes do not spin when a wait is rounded to 0.
 _WAKE_MS_MIN = 1.0
 
 
@@ -143,7 +144,7 @@ class SenderLoop:
         sender.why_unreachable = network.why_unreachable
 
     def wake(self) -> None:
-        """Let a pass run soon."""
+        """Schedule a pass."""
         if self._scheduled is None and not self._stopped:
             self._scheduled = self._loop.call_soon(self._pass)
 
@@ -168,8 +169,8 @@ class SenderLoop:
         try:
             self._carry_out_next_step()
         except (KeyboardInterrupt, SystemExit):
-            # The interrupt may come at any line, also while only this pass refers to the drained
-            # batches.
+            # A KeyboardInterrupt may come at any line, also while only this pass refers to the
+            # drained batches.
             self._sender.fail_all(
                 Closed("the program was interrupted before the record was sent"),
                 Closed("the program was interrupted; the record may be written or not"),
@@ -203,7 +204,7 @@ class SenderLoop:
             self._after(self._sender.refused(node_id, error))
             return
         except OdradekError:
-            # The node was just removed from the metadata, which causes the next pass.
+            # The node was just removed from the metadata; that change causes another pass.
             return
         if wait_s is not None:
             plan.wake_within(wait_s * 1000)
@@ -311,7 +312,7 @@ def _cancelled() -> ConnectionLost:
     return ConnectionLost("the request was cancelled")
 
 
-#: The error code for each failure of a request (C-54). Others count as a lost connection.
+#: The error code for each failure of a request (C-54). Other failures count as a lost connection.
 _CODES: dict[type[OdradekError], ErrorCode] = {
     RequestTimedOut: ErrorCode.REQUEST_TIMED_OUT,
     UnsupportedByBroker: ErrorCode.UNSUPPORTED_VERSION,

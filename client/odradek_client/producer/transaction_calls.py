@@ -1,4 +1,6 @@
-"""The transactional calls of a producer: begins them and waits for their outcome (C-60 to C-67)."""
+"""The transactional calls of a producer, which begin operations and wait for their outcome (C-60 to
+C-67).
+"""
 
 from __future__ import annotations
 
@@ -74,8 +76,8 @@ class TransactionCalls:
             log.warning("the transaction was not aborted: %s", error)
 
     async def close(self) -> None:
-        """End an open transaction, within max_block_ms; after that the broker ends it by its
-        timeout."""
+        """End an open transaction, within max_block_ms; if that fails, the transaction timeout ends
+        it."""
         transactions = self._transactions
         if not transactions.has_open_transaction:
             return

@@ -11,27 +11,28 @@ from odradek_client.producer.transaction_states import IllegalTransition, State,
 
 
 class TransactionLifecycle:
-    """The state of a transactional producer, by the table, and the error that led to it.
+    """The state of a transactional producer, with the legal steps of the table, and the error that
+    led to the state.
 
-    Every caller gets an exception of its own, which names the next call.
+    Every caller gets a new exception, whose text names the next call to make.
     """
 
     def __init__(self) -> None:
         self.state = State.UNINITIALIZED
         self.fatal_error: OdradekError | None = None
         self.abortable_error: OdradekError | None = None
-        #: The call whose caller does not know its outcome yet (C-67).
+        #: The operation whose outcome its caller has not got yet (C-67).
         self.pending: Operation | None = None
 
     # --- steps ------------------------------------------------------------------------------------
 
     def enter(self, target: State) -> None:
-        """Enter a state by a decision of the producer. IllegalTransition if the table does not have
-        the step."""
+        """Enter a state by a decision of the producer. IllegalTransition if the step is not in the
+        table."""
         self.state = step(self.state, target)
 
     def enter_by_call(self, target: State, name: str) -> None:
-        """Enter a state by a call of the application. IllegalState if it is not allowed at
+        """Enter a state by a call of the application. IllegalState if the call is not allowed at
         present."""
         try:
             self.state = step(self.state, target)
@@ -54,7 +55,8 @@ class TransactionLifecycle:
     # --- calls ------------------------------------------------------------------------------------
 
     def operation(self, name: str, begin: Callable[[], Operation]) -> Operation:
-        """The operation of a call: the one whose caller stopped waiting, or a new one (C-67).
+        """The operation of a call: an operation whose caller has stopped waiting, or a new one
+        (C-67).
 
         IllegalState if the outcome of another call is not known yet.
         """
@@ -70,7 +72,7 @@ class TransactionLifecycle:
         return pending
 
     def seen(self, operation: Operation) -> None:
-        """End the operation, whose outcome its caller learns here. Raises its error."""
+        """End the operation, now that its caller gets the outcome. Raises the operation's error."""
         if self.pending is operation:
             self.pending = None
         if operation.error is not None:

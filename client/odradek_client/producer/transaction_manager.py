@@ -4,10 +4,10 @@
 and the queue of requests to coordinators. It sends nothing: `next_request` returns a request,
 `answered` or `unanswered` takes its result.
 
-Two versions (KIP-890). In v1 partitions are added with AddPartitionsToTxn before anything is sent
-to them, and the epoch changes only after an error (C-62, C-66). In v2 the broker adds them by
-itself, and every end of a transaction raises the epoch (C-65). The version changes only between
-transactions (C-70).
+There are two versions of transactions (KIP-890). In v1 partitions are added with AddPartitionsToTxn
+before batches are sent to them, and the epoch changes only after an error (C-62, C-66). In v2 the
+broker adds partitions with Produce, and every end of a transaction raises the epoch (C-65). The
+version changes only between transactions (C-70).
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ from odradek_protocol.schemas.init_producer_id import EPOCH_BUMP_SINCE, InitProd
 V2_LEVEL = 2
 #: The most offsets of a transaction whose commit is not answered yet.
 OFFSETS_WAITING_MAX = 1000
-#: The pause before the first AddPartitionsToTxn is repeated, while the transaction before is being
-#: completed (C-33).
+#: The pause before the first AddPartitionsToTxn is repeated, while the previous transaction is
+#: being completed (C-33).
 FIRST_ADD_RETRY_MS = 20.0
-#: The number of repetitions of an abort that may be too early, before the producer counts as
-#: fenced.
+#: The number of times that an abort is repeated because it may have come too early, before the
+#: producer counts as fenced.
 EARLY_ABORTS_MAX = 5
 #: The states in which records and offsets are added to a transaction.
 _OPEN = frozenset({State.IN_TRANSACTION, State.COMMITTING})
@@ -81,8 +81,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def fatal_if_illegal(method: F) -> F:
-    """Make an illegal step in the sender a fatal error: it is a bug, after which nothing may be
-    sent (C-61)."""
+    """Decorate a method of the sender: an illegal step, which is a bug, becomes a fatal error,
+    after which nothing may be sent (C-61)."""
 
     @functools.wraps(method)
     def guarded(self: TransactionManager, *args: Any, **kwargs: Any) -> Any:
@@ -113,7 +113,7 @@ class TransactionManager:
         two_phase: bool = False,
     ) -> None:
         self._id = transactional_id
-        # A transaction that must not time out has no timeout (KIP-939).
+        # A transaction with two-phase commit has no timeout (KIP-939).
         self._timeout_ms = NO_TRANSACTION_TIMEOUT_MS if two_phase else transaction_timeout_ms
         self._new_future = new_future
         self._feature_level = feature_level
@@ -126,8 +126,8 @@ class TransactionManager:
         self.is_v2 = False
         self._next_is_v2 = False
         self.is_prepared = False
-        #: The number of calls of `begin`: a record belongs to the transaction for which it was
-        #: given.
+        #: The number of calls of `begin`, which identifies the transaction to which a record
+        #: belongs.
         self.transaction_number = 0
         self._added: set[TopicPartition] = set()
         #: The partition for which the coordinator refused AddPartitionsToTxn in this transaction.
@@ -158,8 +158,8 @@ class TransactionManager:
         name = "init_transactions"
         self.lifecycle.check_not_failed()
         if self.state is not State.UNINITIALIZED:
-            # The table also allows INITIALIZING after the end of a transaction: that is an epoch
-            # bump, not this call.
+            # The table allows INITIALIZING also after the end of a transaction, for an epoch bump,
+            # which is not this call.
             raise self.lifecycle.not_now(name)
         self.lifecycle.enter_by_call(State.INITIALIZING, name)
         operation = Operation(name, self._new_future)
@@ -207,7 +207,7 @@ class TransactionManager:
         return operation
 
     def check_open(self, name: str) -> int:
-        """The number of the open transaction. Raises if there is none that takes records."""
+        """The number of the open transaction. Raises if no transaction is open for records."""
         if self.state is not State.IN_TRANSACTION or self.is_prepared:
             self.lifecycle.check_not_failed()
             if self.is_prepared:
@@ -222,7 +222,7 @@ class TransactionManager:
         return self.transaction_number
 
     def prepare(self, *, may_time_out: bool = False) -> PreparedTransaction:
-        """Prepare the transaction, whose records are all written: it takes no more, and any
+        """Prepare the transaction, whose records are all written: it takes no more records, and any
         producer may end it."""
         name = "prepare_transaction"
         if not self.is_prepared:
@@ -267,7 +267,7 @@ class TransactionManager:
         self._adopt(identity)
         self.is_v2 = self._next_is_v2 = prepared.transaction_version >= V2_LEVEL
         self._started = self.is_prepared = True
-        # In v1, which leaves the epoch unchanged, the other producer's sequences would continue.
+        # In v1 the epoch stays the same, so the sequences of the other producer would continue.
         self._bump_required = not self.is_v2
         self.transaction_number += 1
 
@@ -288,15 +288,15 @@ class TransactionManager:
         """True if no request to the coordinator is needed for the end (C-64).
 
         In v2 a request is needed whenever anything was sent, because only the brokers know the
-        partitions that they added (T-61). If nothing was sent there must be no request: while the
-        markers of the transaction before are being written, the present epoch looks like that of a
-        fenced producer (T-65).
+        partitions that they added (T-61). If nothing was sent, no request may be sent either: while
+        the markers of the previous transaction are being written, the coordinator takes the present
+        epoch for that of a fenced producer (T-65).
         """
         return not self._started or not self.identity.is_valid
 
     def _ended(self, operation: Operation | None) -> None:
-        """React to the decision: get the next epoch first, if one is needed (C-66); then a new
-        transaction may begin."""
+        """React to the coordinator's decision: get the next epoch, if one is needed (C-66); then a
+        new transaction may begin."""
         self._added.clear()
         self._started = self._confirmed = self.is_prepared = False
         self.ending = None
@@ -317,7 +317,7 @@ class TransactionManager:
         return kind(self._id, operation, self._timeout_ms, self._two_phase)
 
     def _adopt(self, identity: ProducerIdentity) -> None:
-        """Take over an identity; every sequence starts at 0. Nothing must be in flight."""
+        """Take over an identity, and restart all sequences at 0. No batch may be in flight."""
         self.identity = identity
         self.sequences.forget()
 
@@ -354,8 +354,7 @@ class TransactionManager:
 
     @property
     def undrained_error(self) -> OdradekError | None:
-        """The error of batches that were not sent yet, if they will not be; None otherwise
-        (C-30)."""
+        """The error of batches that will never be sent; None otherwise (C-30)."""
         if self.state is State.ABORTING:
             return TransactionAborted("the transaction was aborted before the record was sent")
         if self.state is State.ABORTABLE_ERROR:
@@ -393,7 +392,7 @@ class TransactionManager:
         return self.sequences.may_drain(batch, self.identity, first_goes_alone=not self.is_v2)
 
     def drained(self, batch: ProducerBatch) -> None:
-        """Note a batch that is sent; in v2 that alone adds its partition to the transaction
+        """Note a batch that is sent; in v2 the batch adds its partition to the transaction
         (C-62)."""
         self.sequences.stamp(batch, self.identity)
         if self.is_v2:
@@ -406,8 +405,8 @@ class TransactionManager:
         self._confirmed = True
 
     def gave_up(self, batch: ProducerBatch, *, may_be_written: bool) -> None:
-        """Note that a stamped batch has finally failed. If it is certainly not written, the gap is
-        closed without a new epoch (C-45)."""
+        """Note that a stamped batch has finally failed. If the batch is certainly not written, the
+        gap is closed without a new epoch (C-45)."""
         fatal = self.state is State.FATAL_ERROR
         if not may_be_written and not fatal:
             self.sequences.close_gap(batch)
@@ -539,10 +538,11 @@ class TransactionManager:
         return reaction
 
     def _may_be_too_early(self, handler: EndTxnHandler, code: ErrorCode) -> bool:
-        """True if PRODUCER_FENCED may mean that the transaction before is still being completed.
+        """True if PRODUCER_FENCED may mean that the previous transaction is still being completed.
 
-        Until its markers are written, v2 takes the present epoch for a stale one (T-65). That is
-        not possible if a broker has confirmed a partition of the present transaction.
+        Until the markers of that transaction are written, a coordinator of v2 takes the present
+        epoch for a stale one (T-65). This is excluded once a broker has confirmed a partition of
+        the present transaction.
         """
         return (
             handler.v2

@@ -18,8 +18,8 @@ class TransactionQueue:
     """The requests to coordinators: one in flight at a time, the most urgent kind first (C-30).
 
     A request that was sent but not answered may have been carried out. So an abort does not drop
-    it: AddPartitionsToTxn and AddOffsetsToTxn are repeated until they are answered, because only
-    then is it known whether there is a transaction to end.
+    such a request: AddPartitionsToTxn and AddOffsetsToTxn are repeated until they are answered,
+    because only the answer shows whether there is a transaction to end.
     """
 
     def __init__(self, backoff: Backoff) -> None:
@@ -62,11 +62,11 @@ class TransactionQueue:
         return min(self._waiting, key=lambda each: each.kind.rank, default=None)
 
     def remove(self, handler: TxnRequestHandler) -> None:
-        """Drop a request that need not be sent any more."""
+        """Drop a request that is no longer needed."""
         self._waiting.remove(handler)
 
     def take(self, handler: TxnRequestHandler) -> None:
-        """Make a waiting request the one in flight."""
+        """Move a waiting request in flight."""
         self._waiting.remove(handler)
         self.in_flight = handler
         handler.was_sent = True

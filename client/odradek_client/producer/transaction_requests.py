@@ -1,8 +1,8 @@
-"""The requests of a transactional producer to coordinators: their order, and the meaning of
+"""The requests of a transactional producer to coordinators: their order, and the reactions to
 answers.
 
 A handler makes one request, which is repeated until it has an answer (C-33), and reads the answer.
-The manager chooses the next request by `Kind` (C-30). The reactions to error codes are one table
+The manager chooses the next request by `Kind` (C-30). The reactions to error codes are in one table
 (C-68).
 """
 
@@ -55,8 +55,8 @@ TWO_PHASE_REMEDY = (
 
 
 class Kind(IntEnum):
-    """The requests, in the order in which they are sent (C-30); those of one kind in the order of
-    arrival."""
+    """The kinds of requests, in the order in which they are sent (C-30). Requests of one kind are
+    sent in the order of arrival."""
 
     INIT = 1
     ADD_PARTITIONS = 2
@@ -98,7 +98,7 @@ REACTIONS: dict[ErrorCode, TxnReaction] = {
     code: _SPECIAL.get(code, TxnReaction.RETRY if code.retriable else TxnReaction.FATAL)
     for code in _E
 }
-#: The reactions of one kind of request that differ.
+#: The different reactions of some kinds of requests.
 _OF_OFFSETS = {
     _E.ILLEGAL_GENERATION: TxnReaction.ABORTABLE,
     _E.UNKNOWN_MEMBER_ID: TxnReaction.ABORTABLE,
@@ -157,8 +157,8 @@ class Operation:
 class TxnRequestHandler:
     """A request to a coordinator, and the meaning of its answer.
 
-    `key`, `key_type`: those of the coordinator, in FindCoordinator. `was_sent`: true if the request
-    may have been carried out without an answer.
+    `key`, `key_type`: the key of the coordinator in FindCoordinator. `was_sent`: true if the
+    request may have been carried out without an answer.
     """
 
     kind: Kind
@@ -183,7 +183,7 @@ class TxnRequestHandler:
         raise NotImplementedError
 
     def check_version(self, version: int, api_name: str) -> None:
-        """UnsupportedByBroker if the newest version that both sides have is not enough for the
+        """Raise UnsupportedByBroker if the newest version that both sides have cannot express the
         request."""
         if version < self.min_version:
             raise UnsupportedByBroker(
@@ -234,7 +234,7 @@ class InitProducerIdHandler(TxnRequestHandler):
 
     def error(self, tp: TopicPartition | None, code: ErrorCode) -> OdradekError:
         if self._two_phase and code is _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-            # Also the answer of a broker with two-phase commit disabled (KIP-939).
+            # A broker with two-phase commit disabled answers this too (KIP-939).
             return error_for(code, TWO_PHASE_REMEDY, about=f"transactional id {self.key!r}")
         return super().error(tp, code)
 
@@ -279,7 +279,8 @@ class AddPartitionsToTxnHandler(TxnRequestHandler):
             tp: answered.get(tp, _E.UNKNOWN_SERVER_ERROR) for tp in sorted(self.partitions)
         }
         if any(code not in {_E.NONE, _E.OPERATION_NOT_ATTEMPTED} for code in codes.values()):
-            # Partitions that were not tried say nothing beside the reason for that.
+            # OPERATION_NOT_ATTEMPTED of the other partitions is left out, because the refused
+            # partition has the reason.
             return {tp: code for tp, code in codes.items() if code != _E.OPERATION_NOT_ATTEMPTED}
         return codes
 

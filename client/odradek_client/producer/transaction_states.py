@@ -37,13 +37,13 @@ ALLOWED_FROM: dict[State, frozenset[State]] = {
     _S.ABORTABLE_ERROR: frozenset(
         {_S.IN_TRANSACTION, _S.COMMITTING, _S.ABORTABLE_ERROR, _S.INITIALIZING}
     ),
-    # Terminal.
+    # This state is never left.
     _S.FATAL_ERROR: frozenset(State),
 }
 
 
 class IllegalTransition(RuntimeError):
-    """A step that the table does not have: a bug, or an error of the caller (C-61)."""
+    """A step that is not in the table: a bug, or an error of the caller (C-61)."""
 
 
 def step(current: State, target: State) -> State:

@@ -19,15 +19,15 @@ from odradek_protocol.sasl.scram import (
     ScramState,
 )
 
-#: The most iterations, which limit the processor time that a broker can cause (C-72): a tenth of a
-#: second. Kafka's brokers store 16,384 at most.
+#: The most iterations, which limit the processor time that a broker can cause (C-72) to a tenth of
+#: a second. Kafka's brokers store 16,384 at most.
 SCRAM_ITERATIONS_MAX = 100_000
 _ERROR_BYTES_MAX = 4096
 
 
 @dataclass(frozen=True)
 class Password:
-    """A user's name and password. `place`: the setting that they come from, for errors."""
+    """A user's name and password. `place`: the setting from which they come, for errors."""
 
     username: str
     password: str = field(repr=False)
@@ -42,7 +42,7 @@ class Password:
         return f"{kind} {self.username!r}"
 
     def advice(self, mechanism: str) -> str:
-        """The things to check when a mechanism of SCRAM is refused."""
+        """The advice after a refused SCRAM authentication."""
         if self.is_delegation_token:
             return (
                 "it has expired or was ended, or its id and HMAC are not those of"
@@ -66,7 +66,7 @@ class PlainExchange:
         return PlainMessage(self._credentials.username, self._credentials.password).encode()
 
     def answer(self, token: bytes) -> bytes | None:
-        """None: PLAIN has no further token."""
+        """Always None, because PLAIN has no further token."""
         return None
 
 
@@ -87,7 +87,7 @@ class ScramExchange:
         return self._first.encode()
 
     def answer(self, token: bytes) -> bytes | None:
-        """The proof; None when the broker has shown its own."""
+        """The proof; None when the broker has sent its proof."""
         if self._client.state is ScramState.FIRST:
             server = self._client.receive_first(token)
             self._check_iterations(server.iterations)

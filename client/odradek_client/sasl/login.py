@@ -57,12 +57,12 @@ class Login:
         self._token: Token | None = None
         self._refresh_ms = 0.0
         self._asking = asyncio.Lock()
-        #: The reason why the endpoint gave no token at the last try.
+        #: The reason why the endpoint returned no token at the last attempt.
         self._problem = ""
 
     async def __call__(self, timeout_ms: float) -> Exchange:
-        """The client's side of one authentication. AuthenticationFailed if there is no token, or
-        not in time (C-74)."""
+        """The client's side of one authentication. AuthenticationFailed if there is no token in
+        time (C-74)."""
         if isinstance(self._credentials, TokenSource):
             return await self._with_token(self._credentials, timeout_ms)
         return self._with_password(self._present_password(self._credentials))
@@ -72,7 +72,7 @@ class Login:
         self._token = None
 
     def _present_password(self, before: Password) -> Password:
-        """The password, read again: the file that is referred to may have another one by now."""
+        """The password, read again, because the file of a reference may have another one by now."""
         try:
             found = credentials(self._settings, resolve)
         except (ConfigError, TlsError) as error:
@@ -130,7 +130,9 @@ class Login:
         return token_of(value, expires_ms, source.extensions)
 
     async def _from_endpoint(self, endpoint: TokenEndpoint) -> tuple[str, float | None]:
-        """Get a token from the endpoint, again while it is busy, for login_retry_backoff_max_ms."""
+        """Get a token from the endpoint; requests are repeated while the endpoint is busy, for
+        login_retry_backoff_max_ms.
+        """
         settings = self._settings
         backoff = Backoff(
             settings.login_retry_backoff_ms, settings.login_retry_backoff_max_ms, self._random

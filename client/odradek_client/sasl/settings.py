@@ -1,4 +1,4 @@
-"""The settings of SASL, and their result: a password, or a source of tokens. Without I/O."""
+"""The settings of SASL, and the password or the source of tokens that they select. Without I/O."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ _URL = re.compile(
     r"(?P<path>(?:/[^?#\s]*)?)(?:\?[^#\s]*)?"
 )
 
-#: Returns a secret, or the secret of a reference.
+#: Returns the secret of a text, which is the secret itself or a reference to it.
 Resolve = Callable[[str], str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SaslSettings:
-    """The SASL settings of one client, in the form in which they were given: secrets may be
-    references."""
+    """The SASL settings of one client as they were given: secrets may be references."""
 
     mechanism: str
     jaas_config: str = field(default="", repr=False)

@@ -1,8 +1,9 @@
 """Acknowledgements that wait for their request, by partition (KIP-932).
 
 A broker carries out the acknowledgements of a partition in one request together or not at all: one
-record whose lock has expired makes it refuse the others too. So refused acknowledgements are halved
-and sent again, until the record is found that the broker refuses; each record gets its own result.
+record whose lock has expired makes it refuse the others too. So a refused group of acknowledgements
+is divided into halves and sent again, until the refused record is found; each record gets its own
+result.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ B = TypeVar("B")
 
 
 class SharePartition(NamedTuple):
-    """A partition of a topic with its id: a topic that was made again is another one."""
+    """A partition with its topic id, which distinguishes a topic from a deleted one of the same
+    name.
+    """
 
     topic_id: bytes
     topic: str
@@ -67,8 +70,8 @@ def _ranges(types: Mapping[int, int]) -> Iterator[tuple[int, list[int]]]:
 class PendingAcknowledgements:
     """The acknowledgements of one partition that are to be sent to its leader.
 
-    Each request takes one group of them. Renewals are a group of their own, because a broker that
-    does not renew locks refuses everything in the same request.
+    Each request takes one group of acknowledgements. Renewals form separate groups, because a
+    broker that does not renew locks refuses all acknowledgements of the same request.
     """
 
     __slots__ = ("_again", "_fresh", "_renewals")
@@ -124,7 +127,7 @@ class PendingAcknowledgements:
         return taken
 
     def take_all(self) -> Types:
-        """Take everything but renewals, as the last request of a session does."""
+        """Take all acknowledgements but renewals, for the last request of a session."""
         taken: Types = {}
         for types in (*self._again, self._fresh):
             taken |= {at: kind for at, kind in types.items() if kind != AcknowledgeType.RENEW}
@@ -133,7 +136,7 @@ class PendingAcknowledgements:
         return taken
 
     def drop(self, offset: int) -> None:
-        """Drop everything about an offset whose lock has ended."""
+        """Drop the acknowledgement and the renewal of an offset whose lock has ended."""
         for types in (self._fresh, self._renewals, *self._again):
             types.pop(offset, None)
         self._again = deque(types for types in self._again if types)

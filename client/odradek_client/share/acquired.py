@@ -2,9 +2,9 @@
 
 The answer has whole batches, of which only some offsets are acquired: the others belong to other
 members and are left out. An acquired offset without a record (compacted away, or a control record)
-is a gap, and is acknowledged as such. What cannot be read is never accepted: the records of a
-damaged batch, and those for which a deserializer raises, are released or rejected, and the error
-comes from the poll that would have returned them.
+is a gap, and is acknowledged as GAP. Unreadable records are never accepted: the records of a
+damaged batch, and those for which a deserializer raises, are released or rejected, and the poll
+that would have returned them raises the error.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from odradek_protocol.records.record import TimestampType, body_columns, read_bo
 from odradek_protocol.schemas.share_fetch import AcquiredRecords
 
 _INT64 = Packer(">q")
-#: The most offsets that one partition of one answer may acquire. Brokers allow a partition
-#: 4,000 locks; a range beyond this is no answer of a broker.
+#: The most offsets that one partition of one answer may acquire. Brokers allow far fewer locks in a
+#: partition (4,000), so a larger range is no valid answer.
 ACQUIRED_MAX = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
     """The settings for reading records. `key`, `value`: the deserializers, which are not called for
-    null. `unreadable`: the answer to records that cannot be read."""
+    null. `unreadable`: the acknowledgement of records that cannot be read."""
 
     check_crcs: bool = True
     key: Deserializer | None = None
@@ -50,8 +50,8 @@ class ReadSettings:
 
 @dataclass(slots=True)
 class Taken:
-    """The readable records with their delivery counts, the answers to offsets that are not handed
-    out, and the error that ended the taking."""
+    """The result of `take`: the readable records with their delivery counts, the acknowledgements
+    of offsets that are not returned, and the error of the first unreadable record."""
 
     records: list[tuple[ConsumerRecord, int]] = field(default_factory=list)
     answers: Types = field(default_factory=dict)
@@ -89,19 +89,20 @@ class AcquiredBatch:
         self.deadline_ms = deadline_ms
         self._data = memoryview(data or b"")
         self._at = 0
-        #: Acquired offsets that were neither taken nor answered, ascending, with delivery counts.
+        #: The acquired offsets that were neither taken nor acknowledged, ascending, with delivery
+        #: counts.
         self._left = _offsets(acquired)
         self._decoded: deque[ConsumerRecord] = deque()
         self._settings = settings
 
     @property
     def exhausted(self) -> bool:
-        """True if every acquired offset was taken or answered."""
+        """True if every acquired offset was taken or acknowledged."""
         return not self._left
 
     @property
     def offsets(self) -> list[int]:
-        """The acquired offsets that were neither taken nor answered."""
+        """The acquired offsets that were neither taken nor acknowledged."""
         return list(self._left)
 
     def take(self, limit: int) -> Taken:
@@ -131,7 +132,7 @@ class AcquiredBatch:
         return taken
 
     def _pass_gaps(self, taken: Taken, offset: int) -> None:
-        """Answer the acquired offsets before a record as gaps."""
+        """Acknowledge the acquired offsets before a record as gaps."""
         while self._left:
             first = next(iter(self._left))
             if first >= offset:
@@ -195,8 +196,8 @@ class AcquiredBatch:
     # --- what cannot be read ---
 
     def _end(self, taken: Taken) -> None:
-        """Answer the offsets behind the last whole batch: as gaps, except for those of a batch that
-        is cut off, which is delivered again."""
+        """Acknowledge the offsets behind the last whole batch as gaps, except those of an
+        incomplete batch, which is delivered again."""
         rest = self._data[self._at :]
         if len(rest):
             cut = _INT64.unpack_from(rest)[0] if len(rest) >= _INT64.size else 0
@@ -207,8 +208,8 @@ class AcquiredBatch:
         self._left.clear()
 
     def _refuse_batch(self, taken: Taken, error: BatchError) -> None:
-        """Refuse the acquired records of the batch at the position; of everything behind it, if its
-        header is damaged too."""
+        """Refuse the acquired records of the batch at the position; if its header is damaged too,
+        also all records behind it."""
         try:
             header = read_header(self._data, self._at)
         except BatchError:

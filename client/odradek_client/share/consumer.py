@@ -92,7 +92,7 @@ class ShareConsumer:
             self.subscribe(topics)
 
     def wrap_holder(self, wrap: Callable[[Holder], Holder]) -> None:
-        """Have records call what `wrap` returns for the present holder, for programs that use
+        """Replace the holder that records call by the result of `wrap`, for programs that use
         records in other threads. To be called before `start`."""
         self._fetcher.holder = wrap(self._fetcher.holder)
 
@@ -143,7 +143,7 @@ class ShareConsumer:
             await self._wait(left_ms)
         fetcher.begin_close(network.now_ms())
         self._loop.wake()
-        # Brokers get a moment also if the handlers have taken all of the time.
+        # Brokers get at least a short time, even if the handlers have taken all of it.
         deadline_ms = max(deadline_ms, network.now_ms() + min(timeout_ms, _CLOSE_MIN_MS))
         while not fetcher.is_closed and (left_ms := deadline_ms - network.now_ms()) > 0:
             await self._wait(left_ms)
@@ -249,7 +249,7 @@ class ShareConsumer:
     async def _poll(self, limit: int, timeout_ms: float) -> list[ShareRecord]:
         fetcher, network = self._fetcher, self._network
         deadline_ms = network.now_ms() + timeout_ms
-        # Answers that have arrived are handled even if many records are buffered.
+        # Other tasks may run, so that answers are handled even if many records are buffered.
         await asyncio.sleep(0)
         if self._implicit:
             self._accept_unhandled()
@@ -272,8 +272,8 @@ class ShareConsumer:
                     self._warn_full(room)
                     return []
                 if collects or fetcher.wanted_records != max(room, 0):
-                    # Every pass of the loop wakes this poll again, so wake the loop only if there
-                    # is a reason.
+                    # The loop is woken only if there is a reason, because each of its passes wakes
+                    # this poll again.
                     fetcher.wanted_records = max(room, 0)
                     self._loop.wake()
                 await self._wait(left_ms)
@@ -322,7 +322,9 @@ class ShareConsumer:
             raise error.with_traceback(None) from None
 
     def wakeup(self) -> None:
-        """End the waiting of the present poll, or of the next one, which returns what is there."""
+        """End the wait of the present poll, or of the next one; that poll returns the available
+        records.
+        """
         self._woken_up = True
         self._signal()
 
@@ -432,8 +434,8 @@ class ShareConsumer:
 
 
 class _DirectHolder:
-    """The consumer as its records call it, for programs whose tasks run in the loop of the
-    consumer."""
+    """The methods of the consumer that its records call, for programs whose tasks run in the loop
+    of the consumer."""
 
     def __init__(self, consumer: ShareConsumer) -> None:
         self._consumer = consumer

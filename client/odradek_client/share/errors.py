@@ -32,7 +32,9 @@ class Release(Exception):
 
 
 class LockExpired(LocalError):
-    """The record's lock ran out before it was acknowledged: the group delivers the record again."""
+    """The record's lock expired before the record was acknowledged: the group delivers the record
+    again.
+    """
 
     def __init__(self, partition: TopicPartition, offset: int) -> None:
         super().__init__(
@@ -49,7 +51,7 @@ class UnreadableRecord(RecordError):
     exception is the cause).
 
     `offsets` are those of the records. They were released or rejected, as `outcome` says; the next
-    poll goes on behind them.
+    poll continues behind them.
     """
 
     def __init__(

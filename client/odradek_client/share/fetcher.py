@@ -1,10 +1,10 @@
-"""Share fetches and acknowledgements of one consumer: which request goes to which leader, and what
-its answer means.
+"""The share fetches and acknowledgements of one consumer: the next request to each leader, and the
+handling of answers.
 
 A leader gets one request at a time, because each request has the epoch of its share session.
 Acknowledgements go with the next ShareFetch to the leader from which the records were acquired; if
-there is none to send, a ShareAcknowledge of their own follows after a short wait. Records are
-fetched only while a poll waits and none are buffered: their locks run from the broker's answer on.
+no fetch is sent, they are sent in a ShareAcknowledge after a short wait. Records are fetched only
+while a poll waits and none are buffered: their locks run from the broker's answer on.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from odradek_protocol.schemas.share_fetch import (
     ShareFetchResponse,
 )
 
-#: The time that acknowledgements wait for a fetch to go with.
+#: The time for which acknowledgements wait for a fetch that can include them.
 ACKNOWLEDGE_DELAY_MS = 100
 #: The duration of locks, if a broker does not report it: the default of brokers.
 LOCK_MS = 30_000
@@ -57,8 +57,8 @@ SESSION_LOST = frozenset(
         ErrorCode.SHARE_SESSION_LIMIT_REACHED,
     }
 )
-#: The errors after which the broker has released the locks, or has no records: trying again does
-#: not help.
+#: The errors after which a retry does not help, because the broker has released the locks or does
+#: not lead the partition.
 _LEADER_GONE = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -191,7 +191,7 @@ class ShareFetcher:
         while self._buffer and len(found) < limit:
             batch = self._buffer[0]
             if batch.deadline_ms <= now_ms:
-                # The locks have expired: other members may have the records.
+                # The locks have expired, so other members may have acquired the records.
                 self._buffer.popleft()
                 continue
             taken = batch.take(limit - len(found))
@@ -221,7 +221,7 @@ class ShareFetcher:
     # --- acknowledgements -------------------------------------------------------------------------
 
     def acknowledge(self, record: ShareRecord, kind: AcknowledgeType, now_ms: float) -> None:
-        """Send the application's answer to a record, unless its lock has expired."""
+        """Queue the application's acknowledgement of a record, unless its lock has expired."""
         if record.state is not RecordState.ACQUIRED:
             return
         if kind is not AcknowledgeType.RENEW:
@@ -254,8 +254,8 @@ class ShareFetcher:
     # --- sending ----------------------------------------------------------------------------------
 
     def next_requests(self, cluster: ClusterView, now_ms: float) -> list[SharePlan]:
-        """Plan a request for each node that has none in flight and needs one. The plans count as in
-        flight from here on."""
+        """Plan a request for each node that needs one and has none in flight. The planned requests
+        count as in flight."""
         self._drop_moved(cluster)
         by_node: dict[int, list[SharePartition]] = {}
         for partition in self._assigned:
@@ -266,7 +266,8 @@ class ShareFetcher:
                 by_node.setdefault(leader, []).append(partition)
                 self._nodes.setdefault(leader, _Node())
         plans: list[SharePlan] = []
-        # In the order of the partitions: with a strict limit only the first leader is asked.
+        # The nodes are in the order of the partitions, because with a strict limit only the first
+        # leader gets a fetch.
         for node_id in dict.fromkeys([*by_node, *self._nodes]):
             node = self._nodes[node_id]
             if node.in_flight is not None or node.closed or node.retry_at_ms > now_ms:
@@ -355,7 +356,7 @@ class ShareFetcher:
 
     def _plan_close(self, node_id: int, node: _Node, now_ms: float) -> SharePlan | None:
         """The request that ends the session, with all acknowledgements; the broker then releases
-        what this member has acquired."""
+        the records that this member has acquired."""
         if not node.session.is_open:
             node.closed = True
             self._fail_pending(node_id, node, "has lost the share session", now_ms)
@@ -408,8 +409,8 @@ class ShareFetcher:
     # --- answers ----------------------------------------------------------------------------------
 
     def on_failure(self, plan: SharePlan, error: OdradekError, now_ms: float) -> None:
-        """Note that a request has no answer: the session begins again, and it is unknown whether
-        its acknowledgements were carried out."""
+        """Note that a request has no answer: a new session begins, and it is unknown whether the
+        acknowledgements were carried out."""
         node = self._nodes[plan.node_id]
         node.in_flight = None
         node.session.restart()
@@ -469,7 +470,7 @@ class ShareFetcher:
             self.metadata_wanted = True
         for partition, types in plan.acknowledged.items():
             if (lost or error.retriable) and not node.closed:
-                # The broker checks the session first, so it has carried out nothing.
+                # The broker checks the session first, so no acknowledgement was carried out.
                 node.pending.setdefault(partition, PendingAcknowledgements()).add_again(types)
             else:
                 self._finish(partition, types, error, now_ms)
@@ -590,8 +591,7 @@ class ShareFetcher:
         self.counts.bytes += len(data.records or b"")
         pending = node.pending.get(partition)
         for offset in batch.offsets:
-            # An acknowledgement of an earlier acquisition would be taken for one of this
-            # acquisition.
+            # The broker would apply an acknowledgement of an earlier acquisition to this one.
             self.held.lent_again(partition, offset)
             if pending is not None:
                 pending.drop(offset)
@@ -603,7 +603,9 @@ class ShareFetcher:
     # --- leaders that are gone --------------------------------------------------------------------
 
     def _drop_moved(self, cluster: ClusterView) -> None:
-        """Drop the buffered records of partitions that another node leads: their locks are gone."""
+        """Drop the buffered records of partitions that another node leads now, because their locks
+        are lost.
+        """
         self._buffer = deque(
             batch
             for batch in self._buffer
@@ -611,8 +613,8 @@ class ShareFetcher:
         )
 
     def _fail_moved(self, node_id: int, node: _Node, cluster: ClusterView, now_ms: float) -> None:
-        """Fail the acknowledgements for partitions that another node leads: it has none of the
-        locks."""
+        """Fail the acknowledgements for partitions that another node leads now, because that node
+        has none of the locks."""
         for partition in list(node.pending):
             if _is_led_elsewhere(cluster, partition, node_id):
                 self._fail_of(
@@ -631,8 +633,9 @@ class ShareFetcher:
             self._finish(partition, types, _given_back(node_id, partition, why), now_ms)
 
     def _fail_lent(self, node_id: int, node: _Node, now_ms: float) -> None:
-        """Fail what a node has lent in a session that it has lost: it has given the records back,
-        and would pass over an answer to one that another member has finished meanwhile."""
+        """Fail the records that were acquired in a session that the node has lost. The node has
+        released them, and would ignore the acknowledgement of a record that another member has
+        finished meanwhile."""
         why = "has lost the share session"
         self._buffer = deque(batch for batch in self._buffer if batch.node_id != node_id)
         self._fail_pending(node_id, node, why, now_ms)
@@ -641,12 +644,12 @@ class ShareFetcher:
     # --- closing ----------------------------------------------------------------------------------
 
     def stop_fetching(self) -> None:
-        """Fetch nothing more; the answers to records that are being handled can still be sent."""
+        """Stop fetching; records that are being handled can still be acknowledged."""
         self._stopped = True
         self.wanted_records = 0
 
     def begin_close(self, now_ms: float) -> None:
-        """Release what was not acknowledged; the next requests end the sessions."""
+        """Release unacknowledged records; the next requests end the sessions."""
         self.stop_fetching()
         for batch in self._buffer:
             self._release(batch, now_ms)
@@ -679,8 +682,8 @@ def _take(node: _Node) -> dict[SharePartition, Types]:
 
 
 def _take_renewals(node: _Node) -> dict[SharePartition, Types]:
-    """The next renewals of each partition. Renewals are sent first, because their locks are
-    running, and alone, because a broker acquires no records in the same request."""
+    """The next renewals of each partition. Renewals are sent first, because their locks are about
+    to expire, and alone, because a broker acquires no records in a request with renewals."""
     return _taken(node, PendingAcknowledgements.take_renewals)
 
 

@@ -16,7 +16,8 @@ log = logging.getLogger("odradek.client.share")
 
 
 class ShareGroupLoop(EpochHeartbeats):
-    """Sends the heartbeats of a member of a share group, and takes over what the group assigns.
+    """The loop of a member of a share group: sends its heartbeats, and takes over the assigned
+    partitions.
 
     `on_assigned(partitions)` is called with every new assignment; `signal` wakes a waiting poll.
     """
@@ -113,8 +114,8 @@ class ShareGroupLoop(EpochHeartbeats):
     # --- leaving ----------------------------------------------------------------------------------
 
     async def leave(self) -> None:
-        """Leave the group; the coordinator removes a member that cannot say so at the end of its
-        session."""
+        """Leave the group; if that request cannot be sent, the coordinator removes the member when
+        its session expires."""
         await self._stop_heartbeats()
         membership = self.membership
         if membership.leave():

@@ -1,8 +1,9 @@
-"""The records that the application has and those whose answers are on their way, with their locks.
+"""The acquired records with their locks: those that the application has, and those whose
+acknowledgements are in flight.
 
-Locks of records in `async with record` are renewed when half of their time has passed, until the
-record was handled for max.poll.interval.ms, so that a handler that hangs does not keep a record for
-ever.
+The lock of a record in `async with record` is renewed when half of its time has passed, but not
+after the record was handled for max.poll.interval.ms, so that a handler that hangs does not keep a
+record for ever.
 """
 
 from __future__ import annotations
@@ -34,15 +35,16 @@ class HeldRecords:
         self._answer_grace_ms = answer_grace_ms
         self._handled: dict[Place, ShareRecord] = {}
         self._ever_renewed = False
-        #: No record expires before this time, so the records need not be looked at before.
+        #: No record expires before this time, so no check is needed before.
         self._next_expiry_ms = _NEVER
-        #: The number of records that the application has not answered, and whose locks run.
+        #: The number of records that the application has not acknowledged, and whose locks have not
+        #: expired.
         self.unanswered = 0
         self.on_result: Callable[[ShareRecord], None] = lambda record: None
         self.on_renewals_refused: Callable[[OdradekError], None] = lambda error: None
 
     def add(self, record: ShareRecord) -> None:
-        """Add a record that is handed out."""
+        """Add a record that is returned to the application."""
         self.lent_again(record.place, record.offset)
         self._records[(record.place, record.offset)] = record
         self._next_expiry_ms = min(self._next_expiry_ms, record.deadline_ms)
@@ -55,8 +57,8 @@ class HeldRecords:
             self._end(before, LockExpired(before.topic_partition, offset))
 
     def unhandled(self) -> Iterator[ShareRecord]:
-        """The records that the application has not answered, except those that it is handling in
-        `async with`."""
+        """The records that the application has not acknowledged, except those that it is handling
+        in `async with`."""
         for record in list(self._records.values()):
             if record.state is RecordState.ACQUIRED and not record.is_handled:
                 yield record
@@ -74,27 +76,27 @@ class HeldRecords:
     def end_lent_by(
         self, node_id: int, error_for: Callable[[SharePartition], OdradekError]
     ) -> None:
-        """End all records that a node has lent."""
+        """End all records that were acquired from a node."""
         for record in list(self._records.values()):
             if record.node_id == node_id:
                 self._end(record, error_for(record.place))
 
     def answers_on_their_way(self) -> list[ShareRecord]:
-        """The answered records whose result is not known."""
+        """The acknowledged records whose result is not known yet."""
         return [each for each in self._records.values() if each.state is RecordState.ANSWERED]
 
     # --- results ----------------------------------------------------------------------------------
 
     def answered(self, record: ShareRecord) -> None:
-        """Note that the application has answered a record."""
+        """Note that the application has acknowledged a record."""
         if record.state is RecordState.ACQUIRED:
             self.unanswered -= 1
             self._handled.pop((record.place, record.offset), None)
             record.step(RecordState.ANSWERED)
 
     def finish(self, partition: SharePartition, offset: int, error: OdradekError | None) -> None:
-        """Note the result of an acknowledgement. Offsets without a record are gaps, or were never
-        handed out."""
+        """Note the result of an acknowledgement. Offsets without a record here are gaps, or were
+        never returned to the application."""
         record = self._records.get((partition, offset))
         if record is not None and record.state is RecordState.ANSWERED:
             self._end(record, error)
@@ -109,7 +111,7 @@ class HeldRecords:
 
     def expire(self, now_ms: float) -> list[ShareRecord]:
         """End and return the records whose locks have expired: at once if the application has not
-        acknowledged them, else after the time of a request without the broker's answer."""
+        acknowledged them, else after a further request timeout without an answer of the broker."""
         if now_ms < self._next_expiry_ms:
             return []
         expired = [each for each in self._records.values() if self._expires_at_ms(each) <= now_ms]
@@ -123,8 +125,8 @@ class HeldRecords:
         return record.deadline_ms + grace_ms
 
     def still_locked(self, partition: SharePartition, types: Types, now_ms: float) -> Types:
-        """The acknowledgements that may be sent again, since their locks are running; the others
-        end."""
+        """The acknowledgements that may be sent again, because their locks have not expired; the
+        other records end."""
         kept: Types = {}
         for offset, kind in types.items():
             record = self._records.get((partition, offset))
@@ -139,7 +141,7 @@ class HeldRecords:
     # --- renewal ----------------------------------------------------------------------------------
 
     def begin_handling(self, record: ShareRecord, now_ms: float) -> None:
-        """Renew the lock of a record from here on."""
+        """Keep the lock of a record renewed from here on."""
         if record.state is RecordState.ACQUIRED:
             record.handled_since_ms = now_ms
             record.renew_at_ms = now_ms + (record.deadline_ms - now_ms) / 2
@@ -161,7 +163,7 @@ class HeldRecords:
             and now_ms - (record.handled_since_ms or 0) < self._handling_max_ms
         ]
         for record in found:
-            # No second renewal until the result of this one is known.
+            # Only one renewal at a time is in flight.
             record.renew_at_ms = _NEVER
         return found
 
@@ -178,8 +180,9 @@ class HeldRecords:
     def not_renewed(
         self, partition: SharePartition, offset: int, error: OdradekError, now_ms: float
     ) -> None:
-        """Note that a renewal has failed: it is tried again while the lock runs, unless the broker
-        has refused it. If it is the group that does not renew locks, no other renewal is tried."""
+        """Note that a renewal has failed: it is tried again until the lock expires, unless the
+        broker has refused it. If the broker does not renew locks at all, no other renewal is
+        tried."""
         record = self._records.get((partition, offset))
         if record is None or record.state is not RecordState.ACQUIRED:
             return

@@ -1,7 +1,8 @@
-"""Membership in a share group (KIP-932): one request, whose answers have the assignment.
+"""The membership in a share group (KIP-932), whose only request is the heartbeat; the answers have
+the assignment.
 
-Several members may have the same partition, so a member gives nothing up before it takes an
-assignment over. A member is in one of these states; `SHARE_STEPS` has the legal steps::
+Several members may have the same partition, so a member revokes no partitions before it takes over
+an assignment. A member is in one of these states; `SHARE_STEPS` has the legal steps::
 
     UNSUBSCRIBED  not in the group, and not joining it
     JOINING       its next heartbeat joins the group, with epoch 0
@@ -60,7 +61,7 @@ _FENCING = frozenset(
     }
 )
 _REDISCOVER = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
-#: The text for a broker that knows the request and has share groups switched off.
+#: The text for a broker that supports share groups and has them disabled.
 SWITCHED_OFF = (
     "the cluster has share groups switched off: set its feature share.version to 1 "
     "(kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature share.version=1)"
@@ -76,7 +77,7 @@ class ShareMembership(EpochMembership):
     """The membership of a consumer in its share group.
 
     The group loop sends each request when it is due, and passes on the answer or its absence.
-    `assignment` is what the group has assigned; it may be taken over at any time.
+    `assignment` has the assigned partitions, which may be taken over at any time.
     """
 
     state: ShareState
@@ -93,18 +94,20 @@ class ShareMembership(EpochMembership):
 
     @property
     def in_group(self) -> bool:
-        """True if the group has let this member in."""
+        """True if the group has admitted this member."""
         return self.epoch > JOIN_EPOCH and self.state is _S.STABLE
 
     @property
     def may_commit(self) -> bool:
-        """False: a share group has no offsets that members commit."""
+        """Always False, because a share group has no offsets that members commit."""
         return False
 
     # --- joining and leaving ---
 
     def join(self) -> None:
-        """Enter the group with the next heartbeat, which is due at once. IllegalState if in it."""
+        """Enter the group with the next heartbeat, which is due at once. IllegalState if the member
+        is in the group.
+        """
         self._step(_S.JOINING)
         self._begin()
 
@@ -115,7 +118,7 @@ class ShareMembership(EpochMembership):
         self._next_heartbeat_ms = 0
 
     def leave(self, *, stale: bool = False) -> bool:
-        """Leave the group with the next heartbeat, due at once; False if there is nothing to leave.
+        """Leave the group with the next heartbeat, due at once; False if the member is in no group.
         `stale`: because the application did not poll, so that the member joins again when it
         does."""
         if self.state not in _IN_GROUP:
@@ -146,7 +149,7 @@ class ShareMembership(EpochMembership):
 
     def heartbeat_request(self, topics: frozenset[str], now_ms: int) -> ShareGroupHeartbeatRequest:
         """The next heartbeat. It has the topics only when they have changed since the last answered
-        one; so every answer has to be passed on, and its absence."""
+        one; so the caller has to report every answer, and the lack of an answer."""
         self._next_heartbeat_ms = now_ms + max(self._interval_ms, 1)
         request = ShareGroupHeartbeatRequest(
             group_id=self.group_id, member_id=self.member_id, member_epoch=self.epoch
@@ -192,8 +195,8 @@ class ShareMembership(EpochMembership):
         self._sent_topics = None
         joining = self.state is _S.JOINING
         if joining and code is ErrorCode.GROUP_ID_NOT_FOUND:
-            # A join creates the group if none has this name: so the name is that of another kind of
-            # group.
+            # A join creates a missing group, so this error means that a group of another type has
+            # the name.
             self.fail(InvalidGroup(f"{self.about}: {OTHER_KIND} ({code.name})", code=code))
             return Action.GO_ON
         if code in _FENCING:

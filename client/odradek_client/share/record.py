@@ -42,19 +42,19 @@ RECORD_STEPS: dict[RecordState, frozenset[RecordState]] = {
 
 
 class Holder(Protocol):
-    """The consumer, as its records call it."""
+    """The methods of the consumer that its records call."""
 
     def answer(self, record: ShareRecord, kind: AcknowledgeType) -> None:
         """Send an acknowledgement."""
 
     def begin_handling(self, record: ShareRecord) -> None:
-        """Renew the lock of the record from here on."""
+        """Keep the lock of the record renewed from here on."""
 
     def end_handling(self, record: ShareRecord) -> None:
         """Undo `begin_handling`."""
 
     def note_decision(self, record: ShareRecord, decision: Reject | Release) -> None:
-        """Note that the application has raised a decision."""
+        """Note that the application has raised `Reject` or `Release`."""
 
     def new_waiter(self) -> Any:
         """An awaitable with `done` and `set_result`."""
@@ -112,9 +112,9 @@ class ShareRecord:
         self.leader_epoch = raw.leader_epoch
         self.delivery_count = delivery_count
         self.state = RecordState.ACQUIRED
-        #: The application's answer, None before it.
+        #: The application's acknowledgement; None before it.
         self.answer: AcknowledgeType | None = None
-        #: The reason why the answer has no effect, None if there is none.
+        #: The reason why the acknowledgement has no effect; None if it has one.
         self.error: OdradekError | None = None
         #: The end of the lock, of the loop's clock.
         self.deadline_ms = deadline_ms
@@ -170,9 +170,9 @@ class ShareRecord:
     def acknowledge(self, kind: AcknowledgeType = AcknowledgeType.ACCEPT) -> Acknowledgement:
         """Acknowledge the record: accept, release (deliver again) or reject (never deliver again).
 
-        Returns the result, to be awaited or not. RENEW only begins the lock again. IllegalState if
-        the record was acknowledged already; for a record whose lock has expired the call has no
-        effect, and the result is LockExpired.
+        Returns the result, which may be awaited. RENEW only restarts the lock. IllegalState if the
+        record was acknowledged already; for a record whose lock has expired the call has no effect,
+        and the result is LockExpired.
         """
         kind = AcknowledgeType(kind)
         if self.answer is not None:
@@ -196,8 +196,8 @@ class ShareRecord:
         return self.acknowledge(AcknowledgeType.REJECT)
 
     def step(self, state: RecordState, error: OdradekError | None = None) -> None:
-        """Enter a state, and wake those who wait for the result. IllegalState for a step that the
-        table does not have."""
+        """Enter a state, and wake all waiters for the result. IllegalState for a step that is not
+        in the table."""
         if state not in RECORD_STEPS[self.state]:
             raise IllegalState(f"a record cannot go from {self.state.value} to {state.value}")
         self.state, self.error = state, error

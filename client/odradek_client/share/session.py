@@ -2,9 +2,9 @@
 request (KIP-932).
 
 Epoch 0 opens a session with all partitions, later requests name only changes, and epoch -1 closes
-the session. A broker adds every partition that a ShareFetch names, also one that is named for its
-acknowledgements alone, and would go on to acquire its records; so the client counts such partitions
-too, and removes them again.
+the session. A broker adds every partition in a ShareFetch to the session, also a partition that is
+in the request only for its acknowledgements, and would then acquire its records; so the client
+counts such partitions too, and removes them again.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class ShareSession:
 
     @property
     def is_open(self) -> bool:
-        """True if the broker has the session, as far as is known: only then it takes
-        acknowledgements."""
+        """True if the broker has the session, as far as is known. Acknowledgements are accepted
+        only in a session."""
         return self._epoch != OPEN_EPOCH
 
     @property
@@ -70,7 +70,7 @@ class ShareSession:
         wanted: Collection[SharePartition],
         acknowledged: Mapping[SharePartition, Types],
     ) -> SessionRequest:
-        """The next ShareFetch: after it the session has the partitions `wanted`."""
+        """The next ShareFetch, after which the session has the partitions `wanted`."""
         if not self.is_open:
             assert not acknowledged, "a request that opens a session has no acknowledgements"
             self._partitions = dict.fromkeys(wanted)
@@ -86,12 +86,12 @@ class ShareSession:
         )
 
     def answered(self) -> None:
-        """Note that the broker has taken the last request."""
+        """Note that the broker has carried out the last request."""
         self._epoch = 1 if self._epoch == INT32_MAX else self._epoch + 1
 
     def restart(self) -> None:
-        """Open a new session with the next request: the broker has lost this one, or it is unknown
-        whether it has taken the last request."""
+        """Open a new session with the next request, because the broker has lost this session, or
+        because it is unknown whether it has carried out the last request."""
         self._epoch = OPEN_EPOCH
         self._partitions = {}
 

@@ -30,7 +30,7 @@ BUILT_IN: dict[str, type[Assignor]] = {
 
 
 def resolve(strategies: Sequence[str | Assignor]) -> dict[str, Assignor]:
-    """By name, in order of preference. Strategies are names or objects of the user's own.
+    """The assignors by name, in order of preference. Strategies are names or objects of the user.
 
     ValueError for an empty list, an unknown name, or two with one name (K-54).
     """

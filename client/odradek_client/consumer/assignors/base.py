@@ -37,12 +37,12 @@ class GroupMember:
 class Assignor(ABC):
     """The interface of an assignment strategy: subclass it for your own strategy.
 
-    `name`: the name in the protocol, the same in every member. Assignments must give every
-    partition of every subscribed topic to exactly one subscribed member (K-55); those of a
-    cooperative assignor may leave out partitions that their owner must give up first (K-53).
+    `name`: the name in the protocol, the same in every member. An assignment must give every
+    partition of every subscribed topic to exactly one subscribed member (K-55); a cooperative
+    assignor may leave out partitions that their owner must revoke first (K-53).
 
-    `cooperative`: true if members may keep their partitions while the group rebalances. They do if
-    every assignor in their list is cooperative (K-54).
+    `cooperative`: true if members may keep their partitions while the group rebalances. Members
+    keep them if every assignor in their list is cooperative (K-54).
     """
 
     name: str
@@ -56,10 +56,10 @@ class Assignor(ABC):
         existing topic; other topics are not assigned."""
 
     def user_data(self, topics: frozenset[str]) -> bytes | None:
-        """Bytes for the leader in this member's subscription, besides its topics."""
+        """Bytes for the leader, which are sent in this member's subscription."""
         return None
 
     def on_assignment(  # noqa: B027  there is nothing that every assignor must do
         self, assignment: list[TopicPartition], user_data: bytes | None, generation_id: int
     ) -> None:
-        """Called in every member when its assignment has come (K-32)."""
+        """Called in every member after it has received its assignment (K-32)."""

@@ -12,8 +12,8 @@ class RangeAssignor(Assignor):
     """Assigns consecutive partitions of each topic: of a topic with n partitions and m members, the
     first n mod m members get one more than the rest.
 
-    Topics with equally many partitions and the same subscribers are divided equally, so that joins
-    by key are local.
+    Topics with equally many partitions and the same subscribers are divided in the same way, so
+    that joins by key are local.
     """
 
     name = "range"

@@ -24,7 +24,7 @@ class RoundRobinAssignor(Assignor):
         around = cycle(ranked)
         for topic in sorted(wanted & set(partition_counts)):
             for number in range(partition_counts[topic]):
-                # The loop ends, because a member subscribes to the topic.
+                # The loop ends, because at least one member subscribes to the topic.
                 taker = next(member for member in around if topic in member.topics)
                 assignment[taker.member_id].append(TopicPartition(topic, number))
         return assignment

@@ -29,8 +29,8 @@ def divide(
 ) -> MemberAssignment:
     """Assign every partition of a subscribed topic to one member that subscribes to it.
 
-    `previous`: the earlier assignment, with no partition twice. Partitions that cannot be kept are
-    ignored: of deleted topics, and of topics that the member does not subscribe to any more.
+    `previous`: the earlier assignment, with no partition twice. Partitions of deleted topics, and
+    of topics to which the member no longer subscribes, are ignored.
     """
     wanted = {topic for topics in member_topics.values() for topic in topics}
     everything = [
@@ -56,7 +56,7 @@ def _divide_equal_subscriptions(
     everything: list[TopicPartition], assigned: MemberAssignment
 ) -> None:
     """Divide partitions among members with the same subscription: each gets its quota, and the
-    members that had most get the larger quota."""
+    members that had the most partitions get the larger quota."""
     least, more = divmod(len(everything), len(assigned))
     by_size = sorted(assigned, key=lambda member: -len(assigned[member]))
     quotas = {member: least + (index < more) for index, member in enumerate(by_size)}
@@ -65,7 +65,7 @@ def _divide_equal_subscriptions(
     kept = {each for partitions in assigned.values() for each in partitions}
     left = deque(each for each in everything if each not in kept)
     below_quota = deque(member for member in assigned if len(assigned[member]) < quotas[member])
-    # Assigned in turn, so that the partitions of one topic are spread.
+    # The rest is assigned in turn, so that the partitions of a topic are spread.
     while left:
         member = below_quota.popleft()
         assigned[member].append(left.popleft())
@@ -85,7 +85,8 @@ def _divide_unequal_subscriptions(
     previously = {member: frozenset(partitions) for member, partitions in assigned.items()}
     kept = {each for partitions in assigned.values() for each in partitions}
     free = [each for each in everything if each not in kept]
-    # The partitions with the fewest subscribers first, because the others leave more choice.
+    # The partitions with the fewest subscribers are assigned first, because others leave more
+    # choice.
     for partition in sorted(free, key=lambda each: len(subscribers[each.topic])):
         receiver = min(subscribers[partition.topic], key=lambda member: len(assigned[member]))
         assigned[receiver].append(partition)
@@ -107,7 +108,7 @@ def _move_one_from(
     previously: Mapping[str, frozenset[TopicPartition]],
 ) -> bool:
     """Move one partition away from `member`, if a chain of moves reaches a member with at least two
-    fewer. Breadth first, so that the fewest partitions move."""
+    partitions fewer. The search is breadth-first, so that the fewest partitions move."""
     light = len(assigned[member]) - 2
     if light < 0:
         return False
@@ -134,12 +135,14 @@ def _move_one_from(
 def _candidates(
     partitions: list[TopicPartition], previously: frozenset[TopicPartition]
 ) -> dict[str, TopicPartition]:
-    """A partition of each topic; if possible, one that the member did not have before."""
+    """A partition of each topic of a member; if possible, one that the member did not have
+    before.
+    """
     chosen: dict[str, TopicPartition] = {}
     for each in partitions:
         if each.topic not in chosen or chosen[each.topic] in previously:
             chosen[each.topic] = each
-    # Topics with a partition that is new to the member first.
+    # Topics with a partition that is new to the member come first.
     return dict(sorted(chosen.items(), key=lambda item: item[1] in previously))
 
 
@@ -161,8 +164,9 @@ class StickyAssignor(Assignor):
     """Assigns evenly; members send their earlier partitions in their user data, and keep as many of
     them as possible.
 
-    Members nevertheless give up all partitions before they join (eager): the advantage is that an
-    application can keep its state by partition. `CooperativeStickyAssignor` also avoids the pause.
+    Members nevertheless revoke all partitions before they join (eager); the advantage is that an
+    application can keep its state of a partition. `CooperativeStickyAssignor` also avoids the
+    pause.
     """
 
     name = "sticky"
@@ -182,12 +186,12 @@ class StickyAssignor(Assignor):
         return divide(partition_counts, wants, self._owners(ranked)) if wants else {}
 
     def _owners(self, members: Iterable[GroupMember]) -> dict[str, list[TopicPartition]]:
-        """The earlier partitions of each member: the highest generation counts; of two members that
-        claim a partition in the same generation, neither has it."""
+        """The earlier partitions of each member, by the claims of the highest generation; a
+        partition that two members claim in the same generation belongs to neither."""
         return _settle({member.member_id: self._claim(member) for member in members})
 
     def _claim(self, member: GroupMember) -> tuple[int, Sequence[TopicPartition]]:
-        """(generation, the member's partitions in it)."""
+        """(generation, partitions) that a member's user data claims."""
         said = decode_sticky(member.user_data)
         return said.generation, [
             TopicPartition(each.topic, number)

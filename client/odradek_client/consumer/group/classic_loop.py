@@ -2,7 +2,7 @@
 
 Listeners are called in the polling task, before and after the join (K-31 to K-33). The join itself
 is another task, so that a poll may time out and a later one continue with the result. Heartbeats
-have a task of their own (K-35).
+have another task (K-35).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = logging.getLogger("odradek.client.consumer")
 
 
 class ClassicGroupLoop(GroupLoop):
-    """Sends the requests of a classic group's member and calls its listener."""
+    """The loop of a member of a classic group: sends its requests and calls its listener."""
 
     membership: ClassicMembership
 
@@ -108,7 +108,8 @@ class ClassicGroupLoop(GroupLoop):
         if versions != self._checked_versions:
             self._checked_versions = versions
             membership.check_subscription(cluster)
-        # Also a rebalance that has begun and not ended: a join may end between two polls.
+        # A rebalance that this consumer has begun counts too, because a join may end between two
+        # polls.
         return (
             membership.rebalancing
             or self._join_prepared
@@ -139,19 +140,19 @@ class ClassicGroupLoop(GroupLoop):
             self._join.add_done_callback(lambda _: self._signal())
 
     def _on_joined(self) -> None:
-        """Take over the assignment. Records that were read in one generation must not count as read
-        in the next, so only this changes `metadata`."""
+        """Take over the assignment. Only this method changes `metadata`, so that records that were
+        read in one generation do not count as read in the next."""
         membership = self.membership
         assignment = self._rebalance.assignment = membership.take_assignment()
         self._remember_metadata()
         self._update_membership_lost()
         if membership.cooperative and self._subscription.assigned() - set(assignment):
             membership.request_rejoin("partitions were revoked, for others to have")
-        # Last: if the listener raises, the next poll continues from here.
+        # This comes last: if the listener raises, the next poll continues from here.
         membership.notify_assignor()
 
     async def _prepare_join(self) -> bool:
-        """Prepare a join: commit, give up the partitions that are not kept, call the listener
+        """Prepare a join: commit, revoke the partitions that are not kept, call the listener
         (K-31). False while the commit is not finished."""
         subscription, membership = self._subscription, self.membership
         revoked = subscription.assigned()
@@ -168,9 +169,9 @@ class ClassicGroupLoop(GroupLoop):
         return True
 
     async def _join_group(self) -> None:
-        """Send JoinGroup and SyncGroup until the member is stable, or has lost its partitions: then
-        the next poll has to call the listener first. Raises errors that retrying does not
-        resolve."""
+        """Send JoinGroup and SyncGroup until the member is stable, or until it has lost its
+        partitions, which the next poll has to report to the listener first. Raises errors that
+        retrying does not resolve."""
         membership = self.membership
         while True:
             try:
@@ -180,8 +181,8 @@ class ClassicGroupLoop(GroupLoop):
                 log.info("group %s: joining failed, trying again: %s", self._group_id, error)
                 action = Action.REDISCOVER
             except Exception:
-                # Any error, also of the application's assignor: the next poll raises it, and the
-                # one after that joins again.
+                # The next poll raises the error, whatever it is, also one of the application's
+                # assignor, and the poll after that joins again.
                 membership.on_join_failure()
                 raise
             finally:
@@ -211,8 +212,8 @@ class ClassicGroupLoop(GroupLoop):
         return membership.on_sync(synced, self._now_ms())
 
     async def _know_topics(self) -> None:
-        """Fetch the metadata of the topics that the other members subscribe to, before this leader
-        assigns. Topics that remain unknown are left out."""
+        """Fetch the metadata of the topics to which other members subscribe, before this leader
+        assigns partitions. Topics that remain unknown are left out."""
         topics = self.membership.topics_to_know()
         self.led_topics = topics
         cluster = self._network.cluster

@@ -1,5 +1,5 @@
-"""Membership in a group, classic protocol: requests to the coordinator, and the meaning of its
-answers.
+"""The membership in a group in the classic protocol: requests to the coordinator, and the reactions
+to its answers.
 
 A member is in one of these states; `JOIN_STATE_STEPS` has the legal steps (K-30)::
 
@@ -97,7 +97,7 @@ class ClassicGroupSettings(GroupSettings):
 class ClassicMembership(Membership):
     """The membership of a consumer in its group, classic protocol.
 
-    Requests have the current generation, which is passed along with their answer.
+    Each request has the current generation, which the caller passes back together with the answer.
     """
 
     state: JoinState
@@ -114,13 +114,13 @@ class ClassicMembership(Membership):
         self._assignors = assignors
         self.state = JoinState.UNJOINED
         self.generation = NO_GENERATION
-        #: Set when the partitions may already belong to other members: on_lost instead of
-        #: on_revoked.
+        #: True if the partitions may already belong to other members, so that the listener's
+        #: `on_partitions_lost` is called instead of `on_partitions_revoked`.
         self.lost = False
-        #: The reason for the next poll to join; None if it need not join.
+        #: The reason why the next poll has to join; None if it need not join.
         self.rejoin_reason: str | None = "the first join"
         self._protocol = ""
-        #: Set while this member leads.
+        #: The assignment that this member makes while it is the leader; None otherwise.
         self._leader_assignment: LeaderAssignment | None = None
         self._joined_topics: frozenset[str] = frozenset()
         self._assigned: list[TopicPartition] = []
@@ -133,7 +133,7 @@ class ClassicMembership(Membership):
 
     @property
     def in_group(self) -> bool:
-        """True if the member's partitions are its own, unless the session has expired."""
+        """True if the member owns its partitions, unless the session has expired."""
         return self.generation != NO_GENERATION and not self.lost
 
     @property
@@ -143,8 +143,8 @@ class ClassicMembership(Membership):
 
     @property
     def is_leader(self) -> bool:
-        """True if this member leads the current generation: it has assigned the partitions, is
-        about to, or has returned as the static leader."""
+        """True if this member is the leader of the current generation, including a static leader
+        that has returned."""
         return self._leader_assignment is not None
 
     @property
@@ -169,7 +169,7 @@ class ClassicMembership(Membership):
         """The JoinGroup with the present subscription."""
         subscription = self._subscription
         topics = sorted(subscription.topics)
-        # An assignor of the application may raise, so it is called before the state changes.
+        # Assignors of the application are called before the state changes, because they may raise.
         protocols = [
             JoinGroupRequestProtocol(
                 name=name, metadata=self._metadata(topics, subscription.assigned(), assignor)
@@ -227,7 +227,7 @@ class ClassicMembership(Membership):
             )
         self._step(JoinState.SYNCING)
         leads = response.leader == response.member_id
-        # A static leader that has returned has nothing to assign, but must notice new partitions.
+        # A static leader that has returned need not assign partitions, but has to detect new ones.
         skips = response.skip_assignment
         self._leader_assignment = LeaderAssignment(response.members, skips) if leads else None
         return Action.GO_ON
@@ -296,7 +296,7 @@ class ClassicMembership(Membership):
         return [each for each in self._assigned if each.topic in wanted]
 
     def notify_assignor(self) -> None:
-        """Call `on_assignment` of the assignor that the group chose. Raises its exceptions."""
+        """Call `on_assignment` of the group's assignor. Raises its exceptions."""
         self._assignors[self._protocol].on_assignment(
             self._assigned, self._user_data, self.generation
         )
@@ -315,8 +315,8 @@ class ClassicMembership(Membership):
     # --- Heartbeat ---
 
     def session_left_ms(self, now_ms: int) -> int:
-        """The time until the coordinator drops this member, in ms. A member whose join is
-        unanswered is kept (G-70)."""
+        """The time until the coordinator removes this member, in ms. A member whose join is
+        unanswered is not removed (G-70)."""
         if self.state in (JoinState.JOINING, JoinState.SYNCING):
             return self._session_timeout_ms
         return super().session_left_ms(now_ms)
@@ -327,7 +327,9 @@ class ClassicMembership(Membership):
         return self.session_left_ms(now_ms) == 0
 
     def heartbeat_request(self, now_ms: int) -> HeartbeatRequest:
-        """The next heartbeat; its `generation_id` is to be passed along with the answer."""
+        """The next heartbeat; the caller passes its `generation_id` back together with the
+        answer.
+        """
         self._next_heartbeat_ms = now_ms + self._heartbeat_interval_ms
         return HeartbeatRequest(
             group_id=self.group_id,
@@ -406,9 +408,8 @@ class ClassicMembership(Membership):
     # --- LeaveGroup ---
 
     def leave_request(self, reason: str) -> LeaveGroupRequest | None:
-        """Leave the group, with this request. None if there is nothing to send, because the
-        consumer is not in the group, or a static member, which stays until its session expires
-        (G-29, K-34)."""
+        """Leave the group; returns the request to send. None if the consumer is not in the group,
+        or is a static member, which stays until its session expires (G-29, K-34)."""
         member_id = self.member_id
         static = self.group_instance_id is not None
         if self.state is JoinState.UNJOINED and member_id == NO_MEMBER_ID:
@@ -435,8 +436,8 @@ class LeaderAssignment:
     """The assignment of one generation, which its leader makes for the members that JoinGroup
     listed.
 
-    `skips`: the generation has its assignment already, and the leader only watches its topics
-    (KIP-814).
+    `skips`: the generation has its assignment already, and the leader only watches the topics for
+    changes (KIP-814).
     """
 
     def __init__(self, members: Sequence[JoinGroupResponseMember], skips: bool = False) -> None:
@@ -523,7 +524,7 @@ class ErrorMeaning(Enum):
     FATAL = "asking again will not help"
 
 
-#: The meaning of codes that are not fatal, by request (K-35, K-36, K-37).
+#: The meanings of error codes that are not fatal, by request (K-35, K-36, K-37).
 _ANYWHERE = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorMeaning.REDISCOVER,
     ErrorCode.NOT_COORDINATOR: ErrorMeaning.REDISCOVER,

@@ -1,5 +1,5 @@
 """The requests of a consumer to its group in the consumer protocol (KIP-848): heartbeats only. The
-polling task takes over the partitions that their answers assign."""
+polling task takes over the partitions that the answers assign."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ log = logging.getLogger("odradek.client.consumer")
 
 
 class ConsumerGroupLoop(EpochHeartbeats, GroupLoop):
-    """Sends the heartbeats of a member in the consumer protocol and calls its listener."""
+    """The loop of a member in the consumer protocol: sends its heartbeats and calls its
+    listener.
+    """
 
     membership: ConsumerMembership
     _unsupported = (
@@ -78,7 +80,7 @@ class ConsumerGroupLoop(EpochHeartbeats, GroupLoop):
         return False
 
     def may_commit_again(self, code: ErrorCode, identity: Identity) -> bool:
-        """True: the next heartbeat renews an old epoch."""
+        """Always True, because the next heartbeat renews an old epoch."""
         if code is not ErrorCode.STALE_MEMBER_EPOCH or not self.membership.may_commit:
             return False
         if self.membership.epoch == identity.generation:
@@ -90,7 +92,7 @@ class ConsumerGroupLoop(EpochHeartbeats, GroupLoop):
         self._heartbeat_wanted.set()
 
     def is_same_member(self, identity: Identity, now: Identity) -> bool:
-        """True if the member id is the same: a newer epoch takes no partitions away."""
+        """True if the member id is the same, because a newer epoch alone revokes no partitions."""
         return identity.member_id == now.member_id
 
     def metadata(self) -> ConsumerGroupMetadata:
@@ -153,8 +155,8 @@ class ConsumerGroupLoop(EpochHeartbeats, GroupLoop):
         return MemberSubscription(topics=subscription.topics)
 
     async def _reconcile(self) -> None:
-        """Take over the target assignment, until a step has to wait for something, which signals
-        when it is finished."""
+        """Take over the target assignment, up to a step that has to wait; the end of the wait
+        signals."""
         membership, cluster, rebalance = self.membership, self._network.cluster, self._rebalance
         if rebalance.assignment is None:
             if membership.unnamed(cluster.topic_names):
@@ -172,7 +174,7 @@ class ConsumerGroupLoop(EpochHeartbeats, GroupLoop):
             if rebalance.assignment is None and membership.state is MemberState.RECONCILING:
                 membership.reconciled(reconciliation)
                 self._on_member_changed()
-        # A newer assignment is for the next poll.
+        # The next poll takes over a newer assignment.
         self._signal()
 
     # --- heartbeats -------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""Membership in a group, consumer protocol (KIP-848): one request, whose answers have the
-assignment.
+"""The membership in a group in the consumer protocol (KIP-848), whose only request is the
+heartbeat; the answers have the assignment.
 
-The broker computes the assignment. Each member gets its target, gives up partitions that are not in
-it, takes over those that are, and acknowledges the target; the whole group never waits. A member is
+The broker computes the assignment. Each member gets its target, revokes the partitions that are not
+in it, takes over the others, and acknowledges the target; the whole group never waits. A member is
 in one of these states; `MEMBER_STATE_STEPS` has the legal steps::
 
     UNSUBSCRIBED     not in the group, and not to be
@@ -16,7 +16,7 @@ in one of these states; `MEMBER_STATE_STEPS` has the legal steps::
     STALE            left because the application did not poll; joins again when it does
     FATAL            the group will not have it; asking again will not help
 
-Unlike a classic member, it sends heartbeats in every state that is in the group, also while
+Unlike a classic member, such a member sends heartbeats in every state inside the group, also while
 listeners are running.
 """
 
@@ -49,8 +49,8 @@ class MemberSubscription:
 
 
 class HeartbeatFields:
-    """The fields of a member that its coordinator has: a field that a heartbeat leaves out is
-    unchanged."""
+    """The fields of a member that were sent to the coordinator; a field that a heartbeat leaves out
+    is unchanged."""
 
     def __init__(self, rebalance_timeout_ms: int, server_assignor: str | None) -> None:
         self._rebalance_timeout_ms = rebalance_timeout_ms
@@ -77,9 +77,11 @@ class HeartbeatFields:
         id."""
         subscribed: dict[str, object] = {"subscribed_topic_names": sorted(subscription.topics)}
         if version >= REGULAR_EXPRESSION_SINCE:
-            # Null would mean "unchanged": an empty pattern ends the subscription by pattern.
+            # An empty pattern ends the subscription by pattern, because null would mean
+            # "unchanged".
             subscribed["subscribed_topic_regex"] = subscription.regex or ""
-        # Both fields are sent or none, as in other clients: librdkafka's mock broker requires it.
+        # Both fields are sent or none, as by other clients, because librdkafka's mock broker
+        # requires that.
         together: list[dict[str, object]] = [
             {"rebalance_timeout_ms": self._rebalance_timeout_ms},
             {"server_assignor": self._server_assignor},
@@ -139,7 +141,8 @@ MEMBER_STATE_STEPS: dict[MemberState, frozenset[MemberState]] = {
     _S.FATAL: frozenset({_S.UNSUBSCRIBED}),
 }
 
-#: The states in which heartbeats are sent; in the second set at once, not at the interval.
+#: The states in which heartbeats are sent: in those of the first set at intervals, in those of the
+#: second at once.
 HEARTBEATING = _ANY_IN_GROUP | {_S.PREPARE_LEAVING, _S.LEAVING}
 HEARTBEAT_AT_ONCE = frozenset({_S.JOINING, _S.ACKNOWLEDGING, _S.LEAVING})
 
@@ -159,7 +162,7 @@ _REDISCOVER = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AV
 class ConsumerGroupSettings(GroupSettings):
     """The constants of a membership. `remote_assignor` None: the broker's choice.
 
-    Only the broker knows the group's session timeout; `session_timeout_ms` is used instead.
+    `session_timeout_ms` stands for the group's session timeout, which only the broker knows.
     """
 
     rack_id: str | None = None
@@ -177,9 +180,9 @@ class TargetAssignment:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """A step towards a target: `assigned` is everything that the member has after it, `owned` the
-    same by topic id. `complete`: true if the step reaches the target, false while names of some
-    topics are unknown."""
+    """A step towards a target: `assigned` are all partitions that the member has after the step,
+    `owned` the same by topic id. `complete`: true if the step reaches the target, false while names
+    of some topics are unknown."""
 
     assigned: frozenset[TopicPartition]
     owned: Mapping[bytes, frozenset[int]]
@@ -206,7 +209,7 @@ class ConsumerMembership(EpochMembership):
         self.target = TargetAssignment({})
         self._owned: Mapping[bytes, frozenset[int]] = {}
         self._owned_serial = 0
-        #: The partitions after the present step, while the group loop takes them over.
+        #: The partitions after the present step, while the group loop is taking them over.
         self._taking_over: Mapping[bytes, frozenset[int]] | None = None
         #: True while a heartbeat that reports the owned partitions has no answer.
         self._report_unanswered = False
@@ -220,7 +223,7 @@ class ConsumerMembership(EpochMembership):
 
     @property
     def in_group(self) -> bool:
-        """True if the member's partitions are its own."""
+        """True if the member owns its partitions."""
         return self.epoch > JOIN_EPOCH and self.state in _ANY_IN_GROUP
 
     @property
@@ -232,7 +235,9 @@ class ConsumerMembership(EpochMembership):
     # --- joining and leaving ---
 
     def join(self) -> None:
-        """Enter the group with the next heartbeat, which is due at once. IllegalState if in it."""
+        """Enter the group with the next heartbeat, which is due at once. IllegalState if the member
+        is in the group.
+        """
         self._step(MemberState.JOINING)
         self.epoch = JOIN_EPOCH
         self._forget()
@@ -251,8 +256,8 @@ class ConsumerMembership(EpochMembership):
         self._fields.send_all()
 
     def prepare_leaving(self) -> bool:
-        """Begin to leave. False if there is nothing to send, because the consumer is not in the
-        group."""
+        """Begin to leave. False if the consumer is not in the group, so that no request is
+        needed."""
         if self.state in _ANY_IN_GROUP:
             self._step(MemberState.PREPARE_LEAVING)
             return True
@@ -262,7 +267,7 @@ class ConsumerMembership(EpochMembership):
         return False
 
     def leave(self, *, stale: bool = False) -> None:
-        """Leave the group with the next heartbeat, due at once, after all partitions were given up.
+        """Leave the group with the next heartbeat, due at once, after all partitions were revoked.
         `stale`: because the application did not poll, so that the member joins again when it
         does."""
         self._step(MemberState.LEAVING)
@@ -289,8 +294,8 @@ class ConsumerMembership(EpochMembership):
     def heartbeat_request(
         self, subscription: MemberSubscription, version: int, now_ms: int
     ) -> ConsumerGroupHeartbeatRequest:
-        """The next heartbeat. It has only the changes since the last answered one, and everything
-        when joining; so every answer has to be passed on, and its absence."""
+        """The next heartbeat. It has only the fields changed since the last answered one, and all
+        fields when joining; so the caller has to report every answer, and the lack of an answer."""
         state = self.state
         if state not in HEARTBEATING:
             raise IllegalState(f"a heartbeat while {state.value}")
@@ -316,9 +321,9 @@ class ConsumerMembership(EpochMembership):
         return request
 
     def _claimed(self) -> Mapping[bytes, frozenset[int]]:
-        """The partitions to report. While some are being taken over, a report of every field has
-        these too: listeners may know of them already, and the broker assigns unreported ones to
-        others."""
+        """The partitions to report as owned. While partitions are being taken over, a heartbeat
+        with all fields includes them, because listeners may know of them already, and the broker
+        would assign unreported ones to others."""
         if not self._taking_over:
             return self._owned
         both = dict(self._owned)
@@ -338,7 +343,7 @@ class ConsumerMembership(EpochMembership):
             return Action.IGNORE
         code = ErrorCode.of(response.error_code)
         if self.state is MemberState.PREPARE_LEAVING and code is ErrorCode.NONE:
-            # Only the epoch matters, for the last commits.
+            # The epoch is needed for the last commits, the rest of the answer is not.
             self.epoch = max(self.epoch, response.member_epoch)
         if self.state not in _ANY_IN_GROUP:
             return Action.IGNORE
@@ -348,8 +353,8 @@ class ConsumerMembership(EpochMembership):
         self._interval_ms = response.heartbeat_interval_ms
         self._last_heard_ms = now_ms
         if response.member_epoch <= JOIN_EPOCH:
-            # Not admitted yet: librdkafka's mock broker lets new members wait until others have
-            # given up partitions.
+            # The member is not admitted yet: librdkafka's mock broker makes new members wait until
+            # others have revoked partitions.
             self._fields.send_all()
             self._next_heartbeat_ms = now_ms + self._interval_ms
             return Action.GO_ON
@@ -414,11 +419,11 @@ class ConsumerMembership(EpochMembership):
 
     def reconcile(self, names: TopicNames) -> Reconciliation | None:
         """The next step to the target, as far as the names of its topics are known; None if there
-        is none, or nothing would change. The step lasts until `reconciled`, or until the state
-        changes.
+        is none, or if it would change nothing. The step lasts until `reconciled`, or until the
+        state changes.
 
         While a heartbeat that reports the owned partitions has no answer, no partition is added:
-        the coordinator may have assigned the others of the target to other members.
+        the coordinator may have assigned unreported partitions of the target to other members.
         """
         if self.state is not MemberState.RECONCILING:
             return None

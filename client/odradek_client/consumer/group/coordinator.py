@@ -20,7 +20,9 @@ from odradek_protocol.message import Message
 
 
 class Retries:
-    """The remaining tries of a request (`left`; None: no limit), and the error of the last one."""
+    """The remaining attempts of a request (`left`; None: no limit), and the error of the last
+    attempt.
+    """
 
     __slots__ = ("last_error", "left")
 
@@ -33,7 +35,7 @@ class GroupCoordinator:
     """The broker that coordinates one group: looked up for the first request, and again after
     `forget`.
 
-    Its requests go over a connection of their own, so that no fetch delays a heartbeat.
+    Requests to it have a separate connection, so that no fetch delays a heartbeat.
     """
 
     def __init__(self, config: ClientConfig, group_id: str, network: NetworkClient) -> None:
@@ -47,7 +49,7 @@ class GroupCoordinator:
         return await self._network.find_coordinator(self.group_id)
 
     def forget(self) -> None:
-        """Look the coordinator up before the next request: it may be another broker."""
+        """Drop the known coordinator, so that the next request looks it up again."""
         self._network.forget_coordinator(self.group_id)
 
     async def version_for(
@@ -88,8 +90,8 @@ class GroupCoordinator:
     ) -> None:
         """Send the result of `request` for a node until `read` accepts the response or raises.
 
-        Also ends when `request` returns None. Raises the error of the last try when no retries are
-        left.
+        The loop also ends when `request` returns None. Raises the error of the last attempt when no
+        retries are left.
         """
         while True:
             try:

@@ -30,7 +30,7 @@ log = logging.getLogger("odradek.client.consumer")
 
 
 class Rebalance:
-    """A consumer's side of a rebalance: commits, listeners, taking over an assignment.
+    """A consumer's part of a rebalance: commits, listeners, and the takeover of an assignment.
 
     `assignment`: an assignment of the group that this consumer has not taken over yet, or None.
     `was_assigned`: True if an assignment was taken over since this consumer joined.
@@ -56,9 +56,9 @@ class Rebalance:
         self._commit_tried = False
 
     def committed(self, partitions: Collection[TopicPartition] | None) -> bool:
-        """True if the automatic commit before a revocation has ended, or commits are not automatic;
-        otherwise begin the commit for `partitions` (None: all), and signal at its end. The commit
-        takes at most the rebalance timeout (K-31)."""
+        """True if the automatic commit before a revocation has ended, or if commits are not
+        automatic; otherwise begin the commit for `partitions` (None: all), and signal at its end.
+        The commit takes at most the rebalance timeout (K-31)."""
         if self._commit_tried or not self._config.enable_auto_commit:
             return True
         if self._commit is None:
@@ -68,8 +68,8 @@ class Rebalance:
                 for each, at in consumed.items()
                 if partitions is None or each in partitions
             }
-            # Added to the queue at once: positions that are kept advance, and a commit of later
-            # ones must come after this one.
+            # The commit is added to the queue at once, because positions of kept partitions
+            # advance, and a commit of later positions must come after this one.
             self._commit = self._offsets.commit_quietly_soon(
                 offsets, self._config.max_poll_interval_ms, "before the rebalance"
             )
@@ -92,7 +92,7 @@ class Rebalance:
                     listener.on_partitions_lost if lost else listener.on_partitions_revoked,
                     partitions,
                 )
-                # Commits that the listener has begun are possible only while the member has the
+                # Commits that the listener has begun are accepted only while the member owns the
                 # partitions.
                 await self._offsets.wait_until_ended(self._config.default_api_timeout_ms, before)
         finally:
@@ -120,7 +120,7 @@ class Rebalance:
             except Exception as error:  # noqa: BLE001  raised below
                 failure = error
             if self.assignment is not assignment:
-                # While the listener ran, this consumer has left, or got a newer assignment.
+                # This consumer has left, or received a newer assignment, while the listener ran.
                 if failure is not None:
                     raise failure
                 return False
@@ -141,7 +141,7 @@ class Rebalance:
         return True
 
     async def stop(self) -> None:
-        """Cancel what has begun: this consumer is leaving its group."""
+        """Cancel the commit in progress, because this consumer is leaving its group."""
         await cancel(self._commit)
         self._commit, self._commit_tried = None, False
         self.assignment = None
@@ -179,8 +179,8 @@ class AutoCommit:
             self._task = self._offsets.commit_automatically(offsets, self._commit_ended)
 
     def _commit_ended(self, error: OdradekError | WireError | None) -> None:
-        """Leave a failed commit alone: the next one has the positions of a later poll, and comes
-        soon if the error may pass."""
+        """Note the end of a commit. A failed one is not retried: the next one has the positions of
+        a later poll, and is due soon if the error is retriable."""
         if error is None:
             self._failed = False
         elif isinstance(error, Retriable):
@@ -201,7 +201,7 @@ class AutoCommit:
             )
 
     def restart_timer(self) -> None:
-        """Let the next automatic commit be due after a whole interval."""
+        """Set the next automatic commit to a whole interval from now on."""
         self._next_ms = self._network.now_ms() + self._config.auto_commit_interval_ms
 
     def due_in_ms(self) -> float | None:
@@ -211,14 +211,13 @@ class AutoCommit:
         return left_ms if self._config.enable_auto_commit and left_ms > 0 else None
 
     async def stop(self) -> None:
-        """Cancel a commit in progress; a commit at the end has the same positions, or newer
-        ones."""
+        """Cancel a commit in progress, because the last commit has the same or newer positions."""
         task, self._task = self._task, None
         await cancel(task)
 
 
 class GroupLoop(HeartbeatLoop):
-    """A consumer's connection to its group. While partitions are assigned manually, only its
+    """A consumer's part in its group. While partitions are assigned manually, only the committed
     offsets are used.
 
     `membership_lost` is set while the partitions may not belong to this consumer. `led_topics`: the
@@ -280,8 +279,7 @@ class GroupLoop(HeartbeatLoop):
 
     @abstractmethod
     async def _go_on_with_rebalance(self) -> None:
-        """Continue the rebalance, until a step has to wait for something, which signals when it is
-        finished."""
+        """Continue the rebalance, up to a step that has to wait; the end of the wait signals."""
 
     @property
     @abstractmethod
@@ -319,7 +317,7 @@ class GroupLoop(HeartbeatLoop):
 
     @property
     def in_group(self) -> bool:
-        """True if this consumer is, as far as it knows, a member whose partitions are its own."""
+        """True if this consumer is, as far as it knows, a member that owns its partitions."""
         return self.membership.in_group and self.membership.session_left_ms(self._now_ms()) > 0
 
     def _update_membership_lost(self) -> None:
@@ -331,17 +329,17 @@ class GroupLoop(HeartbeatLoop):
             self.membership_lost.set()
             return
         self.membership_lost.clear()
-        # A session expires without any event, so it is checked here.
+        # The end of a session causes no event, so it is checked here.
         left_ms = self.membership.session_left_ms(self._now_ms())
         self._session_timer = self._network.loop.call_later(
             max(1, left_ms) / 1000, self._update_membership_lost
         )
 
     def metadata(self) -> ConsumerGroupMetadata:
-        """This consumer's identity in the group, as of the last `_remember_metadata` (KIP-447).
+        """This consumer's identity in the group at the last `_remember_metadata` (KIP-447).
 
-        A removed member keeps its old identity: without one the coordinator would accept its
-        offsets as those of a client outside of the group, without any check (O-05).
+        A removed member keeps its old identity: without an identity the coordinator would accept
+        its offsets unchecked, like those of a client outside of the group (O-05).
         """
         return self._last_metadata if self.assigns else ConsumerGroupMetadata(self._group_id)
 
@@ -373,7 +371,7 @@ class GroupLoop(HeartbeatLoop):
         )
 
     def is_same_member(self, identity: Identity, now: Identity) -> bool:
-        """True if a commit first tried as `identity` may be tried again as `now`."""
+        """True if a commit first sent with `identity` may be sent again with the identity `now`."""
         return identity == now
 
     @abstractmethod
@@ -382,7 +380,7 @@ class GroupLoop(HeartbeatLoop):
         (K-38)."""
 
     def may_commit_again(self, code: ErrorCode, identity: Identity) -> bool:
-        """True if a commit refused to `identity` may be tried again under a newer epoch."""
+        """True if a commit refused for `identity` may be sent again with a newer epoch."""
         return False
 
     def on_rebalance_in_progress(self) -> None:

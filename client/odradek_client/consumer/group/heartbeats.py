@@ -1,5 +1,5 @@
-"""The heartbeats of a member to its group's coordinator, in a task of their own: the common part of
-consumers and share consumers."""
+"""The heartbeats of a member to its group's coordinator, in a separate task, for consumers and
+share consumers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEAVE_TIMEOUT_MS = 5_000
 
 
 class HeartbeatLoop(ABC):
-    """Sends a heartbeat whenever the membership says that one is due."""
+    """The task of a member's heartbeats, which sends one whenever it is due by the membership."""
 
     membership: Membership
 
@@ -92,7 +92,7 @@ class HeartbeatLoop(ABC):
 
 class EpochHeartbeats(HeartbeatLoop):
     """The heartbeats of a member that sends no other requests. `_unsupported`: the text of the
-    error with a broker that does not know them."""
+    error with a broker that does not support these heartbeats."""
 
     membership: EpochMembership
     _unsupported: str
@@ -121,7 +121,7 @@ class EpochHeartbeats(HeartbeatLoop):
 
     @abstractmethod
     async def _send_heartbeat(self, node_id: int) -> Action:
-        """Send the heartbeat, noted in `_request`, to the coordinator, and take its answer."""
+        """Send the next heartbeat, kept in `_request`, to the coordinator, and take the answer."""
 
     @abstractmethod
     def _on_heartbeat_ended(self) -> None:
@@ -137,6 +137,6 @@ class EpochHeartbeats(HeartbeatLoop):
                 "group %s: no coordinator answered the request to leave in time", self._group_id
             )
         finally:
-            # This is also done without an answer: a later attempt to leave would affect the next
-            # membership.
+            # The membership ends also without an answer, because a later attempt to leave would
+            # affect the next membership.
             self.membership.left()

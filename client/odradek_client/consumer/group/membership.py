@@ -1,4 +1,4 @@
-"""Membership in a group: the common part of the classic and the consumer protocol (KIP-848)."""
+"""The membership in a group: the common part of the classic and the consumer protocol (KIP-848)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Membership(ABC):
         self._next_heartbeat_ms = 0
 
     def _step(self, state: Enum) -> None:
-        """Enter a state. IllegalState for a step that the table does not have."""
+        """Enter a state. IllegalState for a step that is not in the table."""
         if state not in self._steps[self.state]:
             raise IllegalState(f"a member cannot go from {self.state.value} to {state.value}")
         self.state = state
@@ -83,7 +83,7 @@ class Membership(ABC):
     @property
     @abstractmethod
     def in_group(self) -> bool:
-        """True if the member's partitions are its own, unless the session has expired."""
+        """True if the member owns its partitions, unless the session has expired."""
 
     @property
     @abstractmethod
@@ -110,8 +110,8 @@ class Membership(ABC):
         return max(0, self._next_heartbeat_ms - now_ms)
 
     def session_left_ms(self, now_ms: int) -> int:
-        """The time until the coordinator drops this member, in ms, if no request has reached it
-        since the last answer."""
+        """The time until the coordinator removes this member, in ms, if no request has reached the
+        coordinator since the last answer."""
         return max(0, self._last_heard_ms + self._session_timeout_ms - now_ms)
 
 
@@ -131,10 +131,10 @@ class EpochMembership(Membership):
 
     @abstractmethod
     def fail(self, failure: OdradekError) -> None:
-        """Note that the group does not take this member; the next poll raises `failure`. Without
-        effect outside of the group."""
+        """Note that the group has refused this member; the next poll raises `failure`. No effect
+        outside of the group."""
 
     @abstractmethod
     def left(self) -> None:
-        """Note that the time for leaving is over. If no request could be sent, the coordinator's
-        session timeout removes the member."""
+        """End the membership after the attempt to leave. If no request could be sent, the member is
+        removed when its session expires."""

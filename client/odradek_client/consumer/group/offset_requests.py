@@ -1,4 +1,6 @@
-"""Requests about the committed offsets of a group: OffsetFetch and OffsetCommit, made and read."""
+"""The requests about the committed offsets of a group, OffsetFetch and OffsetCommit, and the
+readers of their answers.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from odradek_protocol.schemas.offset_fetch import (
     OffsetFetchResponse,
 )
 
-#: OffsetFetch 8 has many groups, OffsetCommit 10 topic ids, which are not needed here.
+#: Later versions are not needed here: OffsetFetch 8 has many groups, OffsetCommit 10 has topic ids.
 OFFSET_FETCH_NEWEST = 7
 OFFSET_COMMIT_NEWEST = 9
 
@@ -47,8 +49,7 @@ _OTHER_COORDINATOR = frozenset(
 
 
 def _retry_for(code: ErrorCode, about: str) -> CoordinatorRetry | None:
-    """The step before another try; None for no error. Raises errors that another try does not
-    resolve."""
+    """The step before a retry; None for no error. Raises errors that a retry does not resolve."""
     if code is ErrorCode.NONE:
         return None
     if code in _OTHER_COORDINATOR:
@@ -78,8 +79,8 @@ def offset_fetch_request(
 def read_offset_fetch(
     response: OffsetFetchResponse, group_id: str
 ) -> dict[TopicPartition, OffsetAndMetadata | None] | CoordinatorRetry:
-    """The committed offsets, None for a partition without one. Raises errors that another try does
-    not resolve."""
+    """The committed offsets, None for a partition without one. Raises errors that a retry does not
+    resolve."""
     about = f"group {group_id!r}"
     retry = _retry_for(ErrorCode.of(response.error_code), about)
     if retry is not None:
@@ -118,7 +119,9 @@ def offset_commit_request(
     member_id: str,
     group_instance_id: str | None,
 ) -> OffsetCommitRequest:
-    """The OffsetCommit. Generation -1 and no member id: not as a member of a generation (O-04)."""
+    """The OffsetCommit. Generation -1 and no member id: the consumer is no member of a generation
+    (O-04).
+    """
     return OffsetCommitRequest(
         group_id=group_id,
         generation_id_or_member_epoch=generation,
@@ -142,7 +145,7 @@ def offset_commit_request(
     )
 
 
-#: The codes of a commit after which the consumer is not a member of the group any more (K-38).
+#: The error codes of a commit after which the consumer is no longer a member of the group (K-38).
 COMMIT_MEMBER_LOST = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -160,12 +163,12 @@ def read_offset_commit(
     on_member_lost: Callable[[ErrorCode], bool],
     may_retry: Callable[[ErrorCode], bool] = lambda code: False,
 ) -> CoordinatorRetry | None:
-    """The step before another try; None if all offsets are committed. Raises CommitFailed,
+    """The step before a retry; None if all offsets are committed. Raises CommitFailed,
     RebalanceInProgress or the broker's refusal.
 
     `on_member_lost` returns true if a rebalance has begun already, so that the next poll rejoins
-    (K-38). `may_retry` returns true if the member has a newer epoch than the refused one, with
-    which to try again (KIP-848).
+    (K-38). `may_retry` returns true if the member has a newer epoch than the refused one, so that
+    the commit may be sent again (KIP-848).
     """
     worst: CoordinatorRetry | None = None
     for topic in response.topics:

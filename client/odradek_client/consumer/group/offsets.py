@@ -1,7 +1,7 @@
 """The committed offsets of a group: committing and fetching them.
 
-Both protocols are the same here, except for the identity of this consumer in its group, which comes
-from the `Committer`.
+Both group protocols use this module. They differ only in the identity of this consumer in its
+group, which the `Committer` returns.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Commit:
     """A commit of offsets, until its `outcome`: None, or its error.
 
     `partition_states`: the state object of each partition at the beginning. A partition that was
-    revoked and assigned again has a new one, and another member may have committed in between.
-    `superseded_by`: the newer commit that replaces this one, by partition. `automatic`: begun by
-    the timer of automatic commits.
+    revoked and assigned again has a new state object, and another member may have committed in
+    between. `superseded_by`: the newer commit that replaces this one, by partition. `automatic`:
+    begun by the timer of automatic commits.
     """
 
     __slots__ = ("automatic", "offsets", "outcome", "partition_states", "superseded_by")
@@ -83,7 +83,7 @@ class CommitQueue:
         self, offsets: Offsets, loop: asyncio.AbstractEventLoop, *, automatic: bool = False
     ) -> Commit:
         """Add a commit, which is newer than all in the queue and supersedes them for its
-        partitions. An automatic one supersedes nothing: it is tried once, in its turn."""
+        partitions. An automatic commit supersedes none, and is sent only once."""
         commit = Commit(offsets, self._subscription, loop.create_future(), automatic=automatic)
         self._pending[commit] = None
         if automatic:
@@ -97,8 +97,8 @@ class CommitQueue:
         return commit
 
     def end(self, commit: Commit, outcome: BaseException | None) -> None:
-        """Remove a commit from the queue with its outcome. May be called again; the first outcome
-        counts."""
+        """Remove a commit from the queue, and set its outcome. May be called again; the first
+        outcome counts."""
         self._pending.pop(commit, None)
         if self._automatic is commit:
             self._automatic = None
@@ -123,7 +123,8 @@ log = logging.getLogger("odradek.client.consumer")
 
 
 class Identity(NamedTuple):
-    """The member that commits. Generation -1 and no member id: not a member of a generation (O-04).
+    """The identity of the client that commits. Generation -1 and no member id: no member of a
+    generation (O-04).
 
     `generation`: that of the classic protocol, or the member epoch of the consumer protocol.
     """
@@ -134,21 +135,21 @@ class Identity(NamedTuple):
 
 
 class Committer(Protocol):
-    """The group's side of a commit: this consumer as its member."""
+    """The membership of this consumer, as far as commits need it."""
 
     def identity(self) -> Identity:
         """The present identity of the member. RebalanceInProgress if the coordinator would not
         accept its commit."""
 
     def is_same_member(self, identity: Identity, now: Identity) -> bool:
-        """True if a commit first tried as `identity` may be tried again as `now`."""
+        """True if a commit first sent with `identity` may be sent again with the identity `now`."""
 
     def on_commit_refused(self, code: ErrorCode, identity: Identity) -> bool:
         """React to the refusal of a commit of `identity`. True if the next poll rejoins the group
         (K-38)."""
 
     def may_commit_again(self, code: ErrorCode, identity: Identity) -> bool:
-        """True if a commit refused to `identity` may be tried again under a newer epoch."""
+        """True if a commit refused for `identity` may be sent again with a newer epoch."""
 
     def on_rebalance_in_progress(self) -> None:
         """React to a commit that was answered REBALANCE_IN_PROGRESS."""
@@ -158,9 +159,9 @@ class GroupOffsets:
     """The commits of a consumer to its group.
 
     Commits are carried out one at a time, and none overwrites a newer one: a commit that waits for
-    its turn, or for another try, is superseded by a newer one for the partitions of both. A commit
-    is sent with the member id and generation of its first try, and never for a partition that has
-    been given up since.
+    its turn, or for a retry, is superseded by a newer one for the partitions of both. A commit is
+    sent with the member id and generation of its first attempt, and never for a partition that has
+    been revoked since.
     """
 
     def __init__(
@@ -188,8 +189,8 @@ class GroupOffsets:
 
     async def commit(self, offsets: Offsets | None, timeout_ms: float) -> None:
         """Commit `offsets`, or all positions if None. Raises CommitFailed; RebalanceInProgress,
-        also for partitions that this consumer has given up; or RequestTimedOut when retrying did
-        not help within `timeout_ms`."""
+        also for partitions that were revoked; or RequestTimedOut if no retry succeeded within
+        `timeout_ms`."""
         await self._carry_out(self._enqueue(offsets), timeout_ms)
 
     def commit_soon(self, offsets: Offsets | None, timeout_ms: float) -> asyncio.Task[None]:
@@ -211,7 +212,7 @@ class GroupOffsets:
     def commit_automatically(
         self, offsets: Offsets, ended: Callable[[OdradekError | WireError | None], None]
     ) -> asyncio.Task[None]:
-        """Try a commit once, in a task, without partitions that were given up before it is sent;
+        """Send a commit once, in a task, without partitions that are revoked before it is sent;
         `ended` is called with the error, or None."""
         commit = self._queue.add(offsets, self._network.loop, automatic=True)
         return self._begin(self._carry_out_automatically(commit, ended), commit)
@@ -335,8 +336,8 @@ class GroupOffsets:
     def _leave_out_given_up(
         self, commit: Commit, offsets: dict[TopicPartition, OffsetAndMetadata]
     ) -> None:
-        """Remove partitions that were given up since `commit` was called, also if they were
-        assigned again. RebalanceInProgress unless the commit is automatic."""
+        """Remove partitions that were revoked since `commit` was called, also if they were assigned
+        again. RebalanceInProgress unless the commit is automatic."""
         subscription = self._subscription
         if not subscription.by_group:
             return

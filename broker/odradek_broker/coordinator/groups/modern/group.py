@@ -154,7 +154,7 @@ class ModernGroup(ABC, Generic[M, T]):
         return found
 
     def changed_targets(self, targets: Mapping[str, T]) -> list[tuple[str, T]]:
-        """Those of the given targets that differ from the present ones."""
+        """The given targets that differ from the present ones."""
         return [
             (member_id, target)
             for member_id, target in targets.items()
