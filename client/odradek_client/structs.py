@@ -33,7 +33,9 @@ def numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset: the next one to read (K-40), and the metadata of the committer."""
+    """A committed offset, which is the next one to read (K-40), and the metadata of the
+    committer.
+    """
 
     offset: int
     metadata: str = ""
@@ -41,8 +43,8 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """The identity of a consumer in its group (KIP-447); generation -1 and no member id outside of
-    a group."""
+    """The identity of a consumer in its group (KIP-447); generation -1 and no member id for a
+    consumer outside of a group."""
 
     group_id: str
     generation_id: int = -1

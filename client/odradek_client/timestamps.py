@@ -1,4 +1,4 @@
-"""Times as callers give them, and Kafka's: milliseconds since 1970, UTC."""
+"""Conversion of times of callers to Kafka's: milliseconds since 1970, UTC."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers of things in messages."""
+"""Numbers with their nouns, in messages."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The part of the available offsets that a micro-batch reads.
+"""The limits of a micro-batch: the part of the available offsets that it reads.
 
 Spark's own limits (`maxOffsetsPerTrigger`, `minOffsetsPerTrigger` with `maxTriggerDelay`), and one
 in bytes. A limit is divided among the partitions in proportion to their available offsets. Every
-partition with available offsets gets some, so that a limit below the number of partitions is
-exceeded, and no partition starves.
+partition with available offsets gets at least one, so that no partition starves; a limit below the
+number of partitions is exceeded.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class MinimumGate:
     last_batch_ms: float = field(default=float("-inf"))
 
     def holds(self, waiting_offsets: int, now_ms: float) -> bool:
-        """True if the batch must wait. False notes the time of a batch, if offsets are
-        available."""
+        """True if the batch must wait. If not, and offsets are available, the time of the batch is
+        noted."""
         enough = self.limits.min_offsets is None or waiting_offsets >= self.limits.min_offsets
         overdue = now_ms - self.last_batch_ms >= self.limits.max_delay_ms
         if not enough and not overdue:
@@ -58,7 +58,7 @@ def grant(
     """The number of offsets to read of each partition; `backlog` has the available numbers, none
     below 0.
 
-    `bytes_per_offset` is an estimate; a partition without one counts as free.
+    `bytes_per_offset` is an estimate; offsets of a partition without an estimate count as 0 bytes.
     """
     granted = dict(backlog)
     if limits.max_bytes is not None:

@@ -54,7 +54,9 @@ class Fetched(NamedTuple):
 
 
 class BatchReader(DataSourceReader):
-    """`partitions` runs on the driver, `read` on an executor with a pickled copy of this."""
+    """The reader of a batch query. `partitions` runs on the driver, `read` on an executor with a
+    pickled copy.
+    """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         check_read_schema(schema, options.columns)
@@ -62,7 +64,7 @@ class BatchReader(DataSourceReader):
         self.restriction = pushdown.Restriction()
 
     def partitions(self) -> list[InputPartition]:
-        """The ranges at the present time: later records are not part of this batch."""
+        """The ranges at the present time; later records are not part of this batch."""
         network = blocking.network(self.options.client)
         found = blocking.shared().thread.run(cluster.plan(network, self.options, self.restriction))
         for warning in found.warnings:
@@ -79,7 +81,7 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one range, in offset order."""
         if not isinstance(partition, RangePartition):
-            # Spark makes up a partition if a plan has none.
+            # Spark adds a partition, which is not ours, to a plan without partitions.
             return iter(())
         return read_range(blocking.network(self.options.client), partition, self.options)
 
@@ -134,7 +136,7 @@ def read_range(
 async def _next(
     network: NetworkClient, partition: RangePartition, state: RangeReader, options: SourceOptions
 ) -> Fetched | None:
-    """The next answer that has batches; `state` has advanced behind them. None at the end of the
+    """The next answer with batches, behind which `state` has advanced; None at the end of the
     range."""
     while not state.done:
         position = state.position

@@ -1,8 +1,8 @@
-"""Runs the asyncio client from Spark's synchronous calls.
+"""The bridge from Spark's synchronous calls to the asyncio client.
 
 Each Python process has one thread with one event loop, and clients that are kept for the next task:
-Spark reuses its Python workers, and connecting costs more than a small read. Nothing is used after
-a fork.
+Spark reuses its Python workers, and connecting costs more than a small read. A forked process
+begins anew.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 #: The most clients of a process; the least recently used one is closed first.
 POOL_CLIENTS_MAX = 8
-#: The most runs whose names of transactions a process keeps; a dropped name is not used again.
+#: The most runs whose transaction names a process keeps; a dropped name is not used again.
 _RUNS_MAX = 64
 _CLOSE_TIMEOUT_S = 5.0
 #: The most times that a process excludes newly imported modules from garbage collection.
@@ -43,7 +43,7 @@ _SPARED_MAX = 16
 
 
 class LoopThread:
-    """An event loop in a thread of its own, until the process ends."""
+    """An event loop in a separate thread, until the process ends."""
 
     def __init__(self) -> None:
         self.loop = _new_loop()
@@ -107,8 +107,8 @@ class Pool(Generic[T]):
 
 
 class Shared:
-    """The client's parts of a process: its loop thread and its pools. `pid` identifies a copy made
-    by a fork."""
+    """The loop thread and the pools of a process. By `pid` a copy in a forked process is
+    recognized."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -123,7 +123,7 @@ class Shared:
         self._told: set[str] = set()
 
     def first_time(self, what: str) -> bool:
-        """True if `what` is requested for the first time in this process."""
+        """True for the first call with this `what` in this process."""
         if what in self._told:
             return False
         self._told.add(what)
@@ -133,9 +133,9 @@ class Shared:
 class Imports:
     """Excludes imported modules from the garbage collections of Spark's workers.
 
-    A worker collects all garbage after every task (`pyspark.daemon`) and visits all imported
-    modules, of Spark, pandas, this package and the user: tens of milliseconds, while a small task
-    takes one. Other processes are left alone.
+    A worker collects all garbage after every task (`pyspark.daemon`), which visits all imported
+    modules, of Spark, pandas, this package and the user, and takes tens of milliseconds, while a
+    small task takes one. Other processes are not changed.
     """
 
     def __init__(self, is_worker: bool) -> None:
@@ -148,7 +148,7 @@ class Imports:
             return
         self._left -= 1
         self._modules = len(sys.modules)
-        # Garbage must be collected before, since it is never visited again.
+        # Garbage must be collected before, because excluded objects are never visited again.
         gc.collect()
         gc.freeze()
 
@@ -203,14 +203,13 @@ def brokers(settings: ClientSettings) -> Brokers:
 
 
 def names(writer: Writer, *, lasting: bool = False) -> Names:
-    """The names of transactions that belong to this process; `lasting`: for a run with many
+    """The names of transactions that belong to this process; `lasting`: the run has many
     batches."""
     here = shared()
     if writer not in here.names:
         place = default_place() if lasting else None
         inherited = None if place is None else Inheritance(place, writer)
-        # If the names of a run were dropped and the run occurs again, it must not get the same
-        # names.
+        # If a run occurs again after its names were dropped, it must not get the same names.
         made = Names(f"{here.nonce}-{next(here.numbers)}", inherited=inherited)
         here.names[writer] = made, inherited
     found, _ = here.names[writer]

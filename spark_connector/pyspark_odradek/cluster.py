@@ -64,8 +64,8 @@ _COMMIT_ATTEMPTS = 20
 
 @dataclass(frozen=True)
 class Plan:
-    """The partitions that a batch reads. `topic_ids` if the brokers have them; `warnings` for
-    people."""
+    """The partitions that a batch reads. `topic_ids`: the topic ids, if the brokers have them;
+    `warnings`: texts for the user."""
 
     ranges: list[OffsetRange]
     topic_ids: dict[str, bytes]
@@ -97,7 +97,7 @@ async def plan(
         ask(offsets.times_to_ask(options.end, partitions)),
     )
     logs = {each: LogBounds(starts[each] or 0, ends[each] or 0) for each in partitions}
-    # A record may arrive between two requests: no offset may be behind the end that was seen.
+    # A record may arrive between two requests, so offsets are limited to the known end.
     for found in (start_found, end_found):
         for each, offset in found.items():
             if offset is not None and offset > logs[each].end:
@@ -166,7 +166,7 @@ class Patience:
         return max(self._until_ms - self._network.now_ms(), 1)
 
     async def another_try(self) -> bool:
-        """Count another try; False if none is left."""
+        """Count another attempt; False if none is left."""
         if self._tries_left <= 0:
             return False
         self._tries_left -= 1
@@ -293,7 +293,7 @@ async def list_offsets(
         try:
             await refresh(network, options.subscription, patience.left_ms)
         except SourceError:
-            # The time has passed in the middle of a request: the earlier error tells more.
+            # The time limit has passed during a request, so the text has the earlier error too.
             failure = f"{failure}, and then no broker told who leads it"
             break
     first = (gone or list(wanted))[0]
@@ -352,7 +352,7 @@ async def survey(
     topic_ids: dict[str, bytes],
 ) -> Survey:
     """The present partitions. `known`: the next offset of the partitions that are being read;
-    `topic_ids`: the last known ones, which are updated.
+    `topic_ids`: the last known topic ids, which are updated.
 
     SourceError if the leader of a partition does not answer after the usual attempts.
     """
@@ -414,8 +414,8 @@ async def ensure_topic_ids(network: NetworkClient, topics: Collection[str]) -> d
 async def bytes_per_offset(
     network: NetworkClient, positions: Mapping[Partition, int]
 ) -> dict[Partition, float]:
-    """The bytes per offset in the log from these positions on: a small fetch of each, measured by
-    its batches.
+    """The bytes per offset in the log from these positions on, measured in the batches of a small
+    fetch of each.
 
     Partitions without an answer at once are left out.
     """
@@ -447,7 +447,7 @@ async def bytes_per_offset(
 async def commit_progress(
     network: NetworkClient, group: str, progress: Mapping[Partition, int]
 ) -> None:
-    """Commit offsets for a group, not as a member. Raises OdradekError."""
+    """Commit offsets of a group without being a member. Raises OdradekError."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for partition, offset in progress.items():
         topics.setdefault(partition.topic, []).append(
@@ -499,8 +499,8 @@ async def fetch(
 ) -> PartitionData:
     """Fetch once from the partition's leader. Raises Retriable and other OdradekErrors.
 
-    With a topic id, a topic that was deleted and created again is distinguished from the planned
-    one. Without `wait` the answer comes at once, also without a record behind `offset`.
+    With a topic id, the fetch fails if the planned topic was deleted and created again. Without
+    `wait` the broker answers at once, even if there is no record from `offset` on.
     """
     info = await _leader(network, partition, timeout_ms)
     assert info.leader is not None

@@ -113,12 +113,12 @@ class RangeReader:
         return Then.WAIT
 
     def log_starts_at(self, log_start: int, now_ms: float) -> str:
-        """Take the log's start, after FIND_START. Returns the warning if reading continues; else
-        DataLoss."""
+        """Take the log's start, after FIND_START. Returns the warning if reading continues; raises
+        DataLoss otherwise."""
         first_kept = min(max(log_start, self.position), self.wanted.end)
         if log_start <= self.position:
-            # The log was not trimmed at its beginning: it was truncated at its end, or is another
-            # one.
+            # The start of the log has not moved, so the log was truncated at its end, or belongs to
+            # a new topic.
             first_kept = self.wanted.end
         text = (
             f"odradek: offsets {self.position} to {first_kept - 1} of {self.wanted.partition} are gone: "

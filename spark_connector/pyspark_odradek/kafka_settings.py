@@ -37,8 +37,8 @@ REFUSED_IN_SINK: dict[str, str] = {
     "transactional.id": "the sink names its transactions itself",
 }
 
-#: Tuning and monitoring of the Java client: without effect here, and without influence on the
-#: records.
+#: Settings for tuning and monitoring the Java client, which have no effect here and no influence on
+#: the records.
 WITHOUT_EFFECT: frozenset[str] = frozenset(
     {
         "auto.include.jmx.reporter",
@@ -73,7 +73,8 @@ WITHOUT_EFFECT: frozenset[str] = frozenset(
         "partition.assignment.strategy",
     }
 )
-#: Settings whose only supported value is Java's default; others, without effect, are refused.
+#: Settings whose only supported value is Java's default; other values would have no effect, and are
+#: refused.
 _ONLY_DEFAULT: dict[str, tuple[str, str]] = {
     "partitioner.class": ("", _NO_CODE),
     "partitioner.ignore.keys": ("false", "give the column `partition` instead"),
@@ -166,8 +167,8 @@ def _translate(
 
 
 def _is_default(name: str, value: str) -> bool:
-    """True for a setting that the sink fulfils anyway; the producer would require a transactional
-    id first."""
+    """True for a setting with the only value that the sink supports, which is not passed on because
+    the producer would require a transactional id."""
     return name == "transaction.two.phase.commit.enable" and value.strip().lower() == "true"
 
 

@@ -37,8 +37,8 @@ _TOPICS_SHOWN = 5
 
 @dataclass(frozen=True)
 class SourceLag:
-    """A source of a query. `behind`: the number of offsets of each partition that its last batch
-    has not reached."""
+    """A source of a query. `behind`: for each partition the number of offsets behind the last
+    batch."""
 
     behind: Mapping[Partition, int]
 
@@ -95,8 +95,8 @@ def log_lag(progress: StreamingQueryProgress, lags: Sequence[SourceLag]) -> None
 
 
 class LagListener(StreamingQueryListener):
-    """Calls `report` with the progress of each batch and its lag, for queries that read Kafka's
-    topics.
+    """A listener that calls `report` with the progress of each batch and its lag, for queries that
+    read Kafka's topics.
 
     The listener runs in the program, in a thread of Spark: an exception in `report` is only logged
     by Spark.
@@ -118,7 +118,7 @@ class LagListener(StreamingQueryListener):
 
 
 def _offsets(value: object) -> Offsets:
-    """The offsets; {} for those of another format, or none."""
+    """The offsets; {} for another format, or for no offsets."""
     try:
         return from_json(json.loads(value) if isinstance(value, str) else value)
     except (ValueError, SourceError):

@@ -20,7 +20,7 @@ from odradek_protocol.lazy_tuple import NamedTuple
 from pyspark_odradek.errors import DataLoss, OptionsError
 from pyspark_odradek.planning import OffsetRange, Partition
 
-#: Spark's numbers for these are Kafka's.
+#: Spark has the same numbers as Kafka for "earliest" and "latest".
 EARLIEST = EARLIEST_TIMESTAMP
 LATEST = LATEST_TIMESTAMP
 _MAX_NUMBER = 2**63 - 1

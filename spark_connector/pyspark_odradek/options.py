@@ -1,4 +1,5 @@
-"""The options of `format("odradek")`: parsed once, into one frozen object, all errors at once.
+"""The options of `format("odradek")`, which are parsed once into a frozen object; an error has all
+problems.
 
 Names, meanings and defaults are those of Spark's own `kafka` format. Spark passes the names of
 options in lower case. An unknown option is refused, with the nearest known one, because a mistyped
@@ -100,8 +101,8 @@ _UNITS_MS = {
 
 
 class Query(Enum):
-    """The kind of query that the options are for. EITHER when Spark requests the schema, before it
-    says which kind it is."""
+    """The kind of query for which the options are. EITHER when Spark requests the schema, before
+    the kind is known."""
 
     BATCH = "batch"
     STREAM = "stream"

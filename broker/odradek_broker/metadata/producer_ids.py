@@ -1,6 +1,4 @@
-"""Producer ids, which are assigned from blocks that are recorded in the metadata log (rule
-P-29).
-"""
+"""Producer ids, assigned from blocks that are recorded in the metadata log (rule P-29)."""
 
 from __future__ import annotations
 

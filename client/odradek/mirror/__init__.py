@@ -1,1 +1,3 @@
-"""The mirror: topics, settings and positions of one Kafka cluster copied into another."""
+"""The mirror, which copies topics, settings and committed offsets of one Kafka cluster to
+another.
+"""

@@ -1,12 +1,12 @@
-"""Batches of a source partition, made ready to be sent to another cluster.
+"""The conversion of batches of a source partition to batches for another cluster.
 
-A batch that any producer could have sent goes on with the body it has, compressed or not: only its
-header is written anew, by the producer. Batches are encoded anew, and several small ones together,
-if their offsets have gaps (compaction, aborted transactions, a start inside of a batch), if their
-timestamps are the source broker's, or if they are too small to be worth a request each.
+A batch that any producer could have sent keeps its body, compressed or not; the producer writes
+only a new header. Batches are decoded and encoded again, and several small ones combined, if their
+offsets have gaps (compaction, aborted transactions, a start inside a batch), if their timestamps
+are those of the source broker, or if they are too small for separate requests.
 
-No clock and no I/O. The checksum of each batch is verified, so that damage is not copied under a
-new checksum.
+The module uses no clock and no I/O. The checksum of each batch is verified, so that damage is not
+copied with a new checksum.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from odradek_protocol.records.encoding import NO_HEADERS, encode_columns, encode
 from odradek_protocol.records.record import Headers, read_columns
 from odradek_protocol.schemas.fetch import AbortedTransaction
 
-#: Batches below this size are put together, because each request takes one batch of a partition.
+#: Batches below this size are combined, because a request takes only one batch of a partition.
 SMALL_BATCH_BYTES = 4 * 1024
-#: The most bytes of batches that are put together, and the most records.
+#: The most bytes of batches that are combined, and the most records.
 _TOGETHER_BYTES_MAX = 64 * 1024
 _TOGETHER_RECORDS_MAX = 10_000
 
@@ -49,8 +49,8 @@ class CopiedBatch(NamedTuple):
 class Copied:
     """The content of a fetched piece: its batches, and the offset behind it.
 
-    `untouched`: the number of batches whose body stays as it is. `timestamp_ms`: the newest one, -1
-    without records.
+    `untouched`: the number of batches whose body is unchanged. `timestamp_ms`: the newest
+    timestamp, -1 without records.
     """
 
     next_offset: int
@@ -62,7 +62,7 @@ class Copied:
 
 @dataclass(slots=True)
 class _Together:
-    """Batches that go into one batch, in order: (position, header)."""
+    """Batches that are combined into one, in order: (position, header)."""
 
     found: list[tuple[int, BatchHeader]] = field(default_factory=list)
     size_bytes: int = 0

@@ -1,7 +1,7 @@
-"""The check of a mirror: topics and groups of the source compared with those of the target.
+"""The check of a mirror, which compares topics and groups of the source with those of the target.
 
-The ends of the target are asked for first, then the run map, then the ends of the source. So a
-mirror that runs meanwhile shows only as records that are not copied yet. One partition is read at
+The ends of the target are read first, then the run map, then the ends of the source. So the only
+effect of a mirror that runs meanwhile is records that are not copied yet. One partition is read at
 a time, on both sides at once, so few whole batches are in memory.
 """
 
@@ -36,16 +36,17 @@ from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.aborted import AbortedBatches
 from odradek_protocol.records.batch import BatchError, iter_batches
 
-#: A fetch that was sent ahead behind the end of a partition must not hold up the next partition.
+#: The limits keep the wait short, because a prefetch at the end of a partition delays the next
+#: partition.
 _LIMITS = FetchLimits(max_bytes=16 * 1024 * 1024, partition_bytes=4 * 1024 * 1024, wait_ms=50)
-#: The time for which one read waits; many in a row without any progress end it.
+#: The wait of one read; after many reads in a row without progress the reading ends.
 _POLL_MS = 500
 _POLLS_WITHOUT_PROGRESS_MAX = 120
 _SETTINGS = ("cleanup.policy", "retention.ms", "retention.bytes")
 
 
 class CannotCompare(Refused):
-    """A check that could not be made."""
+    """The error of a check that could not be made."""
 
 
 @dataclass(slots=True)
@@ -72,20 +73,20 @@ class GroupResult(NamedTuple):
 
     @property
     def is_ahead(self) -> bool:
-        """True if the group has gone on at the target."""
+        """True if the group has read further at the target."""
         return None not in (self.expected, self.target_offset) and (
             (self.target_offset or 0) > (self.expected or 0)
         )
 
     @property
     def differs(self) -> bool:
-        """True if the target has another offset, and not because the group has gone on there."""
+        """True if the target has another offset, unless the group has read further there."""
         return self.target_offset != self.expected and not self.is_ahead
 
 
 class SettingResult(NamedTuple):
-    """The result for a setting of a group that was set at the source. `target_value`: the value
-    that holds at the target, None if it has no such setting."""
+    """The result for a setting of a group that was set at the source. `target_value`: the effective
+    value at the target, None if it has no such setting."""
 
     group: str
     name: str
@@ -94,7 +95,7 @@ class SettingResult(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        """True if another value holds at the target."""
+        """True if another value is effective at the target."""
         return self.target_value != self.source_value
 
 
@@ -129,11 +130,11 @@ class Checker:
         self._settings: list[dict[str, dict[str, str]]] = [{}, {}]
         self._maps: Mapping[TopicPartition, PartitionMap] = {}
         self._readers: list[SourceReader] = []
-        #: The partitions of which every record of the source is at the target.
+        #: The partitions whose source records are all at the target.
         self._complete: set[TopicPartition] = set()
 
     async def prepare(self) -> list[str]:
-        """Ask both sides for all that the comparison needs; returns the topics. Raises
+        """Get the facts for the comparison from both sides; returns the topics. Raises
         CannotCompare, and errors of the clusters."""
         source, target = self._admins
         if self._wanted_mode is None:
@@ -271,7 +272,7 @@ class Checker:
             )
 
     def _mapped(self, tp: TopicPartition) -> MappedOffsets:
-        """The places of a partition. Raises CannotCompare if its topic is another one."""
+        """The places of a partition. Raises CannotCompare if its topic was created again."""
         copied = self._maps.get(tp)
         if copied is None:
             return MappedOffsets([])
@@ -363,8 +364,7 @@ class Checker:
         return results, notes
 
     async def check_group_settings(self) -> SettingsComparison:
-        """Compare the settings that groups have at the source with those that hold at the
-        target."""
+        """Compare the settings of groups at the source with the effective ones at the target."""
         source, target = self._admins
         done = SettingsComparison()
         listed = [each for each in await source.list_groups() if self._has_group(each)]
@@ -395,7 +395,7 @@ class Checker:
         return self._selection.has_group(listed.group_id)
 
     def _is_compared(self, tp: TopicPartition) -> bool:
-        """True if offsets of a partition can be compared: without a run map nothing is copied."""
+        """True if offsets of a partition can be compared, which needs a run map."""
         return tp.topic in self._topics[Side.SOURCE] and (
             self.mode is Mode.SAME_OFFSETS or tp in self._maps
         )
@@ -438,7 +438,7 @@ class _Log:
             try:
                 fetched = await self._reader.poll(_POLL_MS)
             except SourceError as error:
-                # The reader calls any cluster the source.
+                # The reader's texts say "of the source" for either cluster.
                 text = str(error).removeprefix(f"{self._tp.topic}-{self._tp.partition} of the ")
                 raise CannotCompare(
                     f"the {self._side.name.lower()}: {text.removeprefix('source: ')}"

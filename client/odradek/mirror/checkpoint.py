@@ -1,9 +1,10 @@
-"""A copy of the checkpoint of a Spark query whose offsets are those of another cluster.
+"""The translation of a Spark query's checkpoint: a copy with the offsets of another cluster.
 
 Spark keeps the progress of a query in files: `offsets/N` has the end of batch N in each source,
 written before the batch runs, and `commits/N` says that the batch has ended. For a source of Kafka,
 whether it is read by `format("odradek")` or by `format("kafka")`, an end is a line of JSON like
-{"flights": {"0": 120}}: the next offset to read. Everything else in the folder is copied as it is.
+{"flights": {"0": 120}}: the next offset to read. All other files in the folder are copied
+unchanged.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from typing import Any
 
 #: The first line of the files that this module can read.
 _FORMAT = "v1"
-#: Spark's own format begins the file of the initial offsets with this byte.
+#: The first byte of the file of initial offsets in Spark's own format.
 _OLD_READERS = b"\0"
 
-#: (topic, partition, offset) to the offset of the same position at the other cluster. Raises
+#: (topic, partition, offset) -> the offset of the same position at the other cluster. Raises
 #: `NotTranslatable` if the position is not known.
 Translate = Callable[[str, int, int], int]
 
 
 class CheckpointError(ValueError):
-    """A checkpoint cannot be translated; the text says why, and what to do."""
+    """The error of a checkpoint that cannot be translated, with the reason and the remedy."""
 
 
 class NotTranslatable(ValueError):
@@ -55,7 +56,7 @@ def translate_checkpoint(
 ) -> Translated:
     """Make `target`, a copy of the checkpoint `source` with translated offsets of these topics.
 
-    `keep_others`: offsets of other topics stay as they are, because they belong to another cluster;
+    `keep_others`: offsets of other topics are unchanged, because these belong to another cluster;
     otherwise other topics are an error. `unfinished`: accept a checkpoint whose last batch has not
     ended. `target` appears as a whole, or not at all. CheckpointError; OSError.
     """
@@ -123,8 +124,8 @@ def _numbered(folder: Path) -> list[Path]:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write a file of the copy anew, synced. Hadoop's checksum of the old content would refute the
-    new one, and is not needed."""
+    """Replace the content of a file of the copy, and sync it. Hadoop's checksum file of the old
+    content would not match, and is removed."""
     path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
     with path.open("wb") as file:
         file.write(content)

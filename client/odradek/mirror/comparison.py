@@ -1,8 +1,8 @@
-"""Comparison of a partition with its copy, record by record, without any I/O.
+"""The comparison of a partition with its copy, record by record, without I/O.
 
-Batches of both sides are added in order, those of the side that the comparison waits for. A batch
-that is the same on both sides is passed over as bytes; all others are taken apart, and their
-records are matched by the offset that each record of the source must have at the target.
+Batches of each side are added in order when the comparison waits for that side. A batch with the
+same bytes on both sides is skipped; all others are decoded, and their records are matched by the
+offset that each record of the source must have at the target.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Row(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A kind of difference, how often it was found, and the first offsets (None: no record of that
-    side)."""
+    """A kind of difference, the number of times it was found, and the first offsets (None: that
+    side has no record)."""
 
     kind: str
     times: int
@@ -78,7 +78,7 @@ class Places(Protocol):
 
 
 class SameOffsets:
-    """Places of a copy with the same offsets, with the ends of both logs."""
+    """The places of a copy with the same offsets, with the ends of both logs."""
 
     def __init__(self, source_end: int, target_end: int) -> None:
         self._source_end, self._target_end = source_end, target_end
@@ -93,7 +93,7 @@ class SameOffsets:
 
 
 class MappedOffsets:
-    """Places by the runs of a run map."""
+    """The places of a copy with a run map."""
 
     def __init__(self, runs: Iterable[Run]) -> None:
         self._runs = list(runs)
@@ -119,10 +119,10 @@ def _moved(
 
 
 class PartitionComparison:
-    """Compares two logs in the given ranges of offsets.
+    """The comparison of two logs in the given ranges of offsets.
 
-    `same_offsets`: batches must be the same too, not only their records. `compacted`: one side may
-    lack records that the other one has, because each is compacted by itself.
+    `same_offsets`: batches must be the same too, not only their records. `compacted`: each side may
+    lack records that the other has, because the sides are compacted separately.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class PartitionComparison:
         self._other_batch: Difference | None = None
         #: The records of each side in its range, without markers of transactions.
         self.records = [0, 0]
-        #: Records of the source whose copies were deleted with the beginning of the target's log.
+        #: Records of the source whose copies were deleted from the start of the target's log.
         self.deleted_at_target = 0
         #: Records of one side only, in a compacted topic.
         self.compacted_records = 0
@@ -165,7 +165,9 @@ class PartitionComparison:
 
     @property
     def differences(self) -> list[Difference]:
-        """The differences, each kind once. Different batches count if their records are equal."""
+        """The differences, each kind once. Different batches are counted only if their records are
+        equal.
+        """
         if not self._found and self._other_batch is not None:
             return [self._other_batch]
         return list(self._found.values())
@@ -204,7 +206,7 @@ class PartitionComparison:
         return self._ended[side] and not self._batches[side] and not self._rows[side]
 
     def _expand(self, side: Side) -> bool:
-        """Take the next batch of a side apart; False if there is none."""
+        """Decode the next batch of a side; False if there is none."""
         if not self._batches[side]:
             return False
         header, octets = self._batches[side].popleft()
@@ -223,7 +225,7 @@ class PartitionComparison:
     # --- batches ----------------------------------------------------------------------------------
 
     def _pass_over(self) -> bool:
-        """Pass over the next batches if both have the same records at their places."""
+        """Skip the next batches if both have the same records at their places."""
         ours, theirs = self._batches[0][0], self._batches[1][0]
         if not self._same_places(ours.header, theirs.header):
             return False
@@ -249,7 +251,7 @@ class PartitionComparison:
         )
 
     def _note_batches(self, ours: StoredBatch, theirs: StoredBatch) -> None:
-        """Note the first batch that is another one at the target, though it should be the same."""
+        """Note the first batch of the target that differs, although it should be the same."""
         if not self._same_offsets or self._compacted or self._other_batch is not None:
             return
         if ours.octets.tobytes() == theirs.octets.tobytes():
@@ -269,7 +271,7 @@ class PartitionComparison:
     # --- records ----------------------------------------------------------------------------------
 
     def _match(self, ours: Row, theirs: Row) -> None:
-        """Compare the next records of both sides, or pass over the one that is alone."""
+        """Compare the next records of both sides, or skip a record without a counterpart."""
         source, target = self._rows
         place = self._places.target_of(ours.offset)
         if place is None or place < theirs.offset or place not in self._ranges[Side.TARGET]:
@@ -290,7 +292,8 @@ class PartitionComparison:
             "value": ours.value == theirs.value,
             "headers": ours.headers == theirs.headers,
             "timestamp": ours.timestamp_ms == theirs.timestamp_ms,
-            # A copy with new offsets has the times of the source as those of its records.
+            # A copy with new offsets has the broker's timestamps of the source as record
+            # timestamps.
             "timestamp type": ours.append_time == theirs.append_time or not self._same_offsets,
         }
         other = [name for name, equal in pairs.items() if not equal]
@@ -302,7 +305,7 @@ class PartitionComparison:
         if place is not None and place < within.start:
             self.deleted_at_target += 1
         elif place is not None and place >= within.stop:
-            # Copied after the end of the target was asked for.
+            # The record was copied after the end of the target was read.
             self.records[Side.SOURCE] -= 1
         elif place is not None and self._compacted:
             self.compacted_records += 1

@@ -1,14 +1,15 @@
-"""The mirror out: copies topics to any Kafka, each record exactly once, by transactions.
+"""The mode exactly-once, which copies topics to any Kafka, each record exactly once, in
+transactions.
 
     source --batches--> | transaction: batches to the topics, positions and runs to the map topic |
 
-A transaction covers all partitions for some bytes or some time. The positions are part of it: a
-start ends the last transaction, reads the map topic, and goes on behind what was committed. So an
-instance may be killed at any point. After any failure the mirror makes the same start by itself:
-there is no second way back.
+A transaction covers all partitions for some bytes or some time, and includes the positions: a start
+ends the last transaction, reads the map topic, and continues behind the committed records. So an
+instance may be killed at any point. After a failure the mirror repeats the same start; there is no
+other way of recovery.
 
-A second instance with the same name fences the first one, which finds the other's name in the map
-topic and ends. Readers at the target should use read_committed; they see no record twice.
+A second instance with the same name fences the first one, which finds the new owner in the map
+topic and ends. Readers at the target that use read_committed see no record twice.
 """
 
 from __future__ import annotations
@@ -59,11 +60,11 @@ log = logging.getLogger("odradek.mirror")
 #: The pauses between failures: the first, and the longest.
 _PAUSE_MS = 200.0
 _PAUSE_MAX_MS = 10_000.0
-#: The pause between looks for leaders of partitions that have none.
+#: The pause between checks of partitions without a leader.
 _LOOK_EVERY_S = 2.0
 #: The batches that are handed to the producer in one turn of the loop.
 _BATCHES_PER_TURN = 16
-#: Errors that another try does not remove.
+#: The errors after which a retry does not help.
 _FINAL = (
     AuthenticationFailed,
     ClusterAuthorizationFailed,
@@ -72,12 +73,12 @@ _FINAL = (
     UnsupportedByBroker,
 )
 _CAUSES_MAX = 10
-#: The number of starts without an answer whose identities are remembered.
+#: The most unanswered starts whose identities are remembered.
 _TRIED_MAX = 1_000
 
 
 class Step(Enum):
-    """A moment at which a crash is interesting."""
+    """The steps of a transaction at which tests crash the mirror."""
 
     OWNED = auto()  # other instances are fenced, and the map topic names this one
     BEGUN = auto()  # a batch of a transaction is handed to the producer
@@ -87,11 +88,11 @@ class Step(Enum):
 
 
 class MirrorFenced(Refused):
-    """Another instance of the mirror with the same name has taken over."""
+    """The error of an instance after another one with the same name has taken over."""
 
 
 class Progress(Protocol):
-    """The counts that a mirror shows, by partition of the source."""
+    """The counts of a mirror, by partition of the source."""
 
     def begin(self, tp: TopicPartition, copied: int, high_watermark: int) -> None:
         """Note a partition that is copied from this offset on."""
@@ -110,16 +111,16 @@ class Progress(Protocol):
         size_bytes: int,
         timestamp_ms: int = -1,
     ) -> None:
-        """Note that everything before `next_offset` is durable at the target."""
+        """Note that all records before `next_offset` are durable at the target."""
         ...
 
     def failed(self, tp: TopicPartition, why: str) -> None:
-        """Note that a partition is not copied any more."""
+        """Note that a partition is no longer copied."""
         ...
 
     @property
     def troubles(self) -> dict[str, str]:
-        """The reasons of what the mirror waits for, which may pass."""
+        """The transient problems for which the mirror waits."""
         ...
 
     @troubles.setter
@@ -138,13 +139,13 @@ class Topic(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OutSettings:
-    """The settings of a mirror out.
+    """The settings of the mode exactly-once.
 
     A transaction ends after `transaction_bytes` or `transaction_ms`, whichever is first.
     `offset_header`: the name of a header with the source offset, which each record gets.
-    `skip_deleted`: go on when the source has deleted records before they were copied. `prefix`: the
-    names of topics at the target begin with this. `patience_ms`: the time of failures in a row
-    after which the last error is raised; None for ever.
+    `skip_deleted`: continue if the source has deleted records before they were copied. `prefix`:
+    the prefix of the names of topics at the target. `patience_ms`: the duration of failures in a
+    row after which the last error is raised; None: never.
     """
 
     name: str
@@ -163,7 +164,7 @@ class OutSettings:
 
 @dataclass(slots=True)
 class _News:
-    """The part of one partition in the open transaction."""
+    """The copied records of one partition in the open transaction."""
 
     next_offset: int
     record_count: int = 0
@@ -173,7 +174,7 @@ class _News:
 
 @dataclass(slots=True)
 class _Transaction:
-    """The open transaction. The producer knows of it from the first record on."""
+    """The open transaction. The producer begins it with the first record."""
 
     began_s: float
     news: dict[TopicPartition, _News] = field(default_factory=dict)
@@ -182,9 +183,10 @@ class _Transaction:
 
 
 class ExactlyOnceCopier:
-    """An instance of a mirror out: `start`, `add`, then `step` again and again, and `close`.
+    """The copier of the mode exactly-once. Call `start`, `add`, then `step` repeatedly, and
+    `close`.
 
-    `reached` is called at each step of a transaction; `tell` with lines for the user.
+    `reached` is called at each step of a transaction, `tell` with each line for the user.
     """
 
     def __init__(
@@ -203,16 +205,16 @@ class ExactlyOnceCopier:
         self._progress, self._tell, self._reached = progress, tell, reached
         self._reader = SourceReader(source, read_committed=True, limits=limits, rate=rate)
         self._writer: TransactionalWriter | None = None
-        #: The last owner that this instance has certainly written into the map topic.
+        #: The last owner record of this instance whose write to the map topic is certain.
         self._owner: Owner | None = None
-        #: The identities of owners that it may have written since: their commits were not answered.
+        #: The identities in later owner records, whose commits were not answered.
         self._tried_identities: deque[tuple[int, int]] = deque(maxlen=_TRIED_MAX)
         self._names: set[str] = set()
         self._given_up: set[TopicPartition] = set()
-        #: The partitions that are looked at again, because they had no leader.
+        #: The partitions that are checked again, because they had no leader.
         self._leaderless: set[TopicPartition] = set()
         self._look_again_s = 0.0
-        #: The reasons for which partitions were given up, as told to the user.
+        #: The reasons shown to the user for partitions that were given up.
         self._told: dict[TopicPartition, str] = {}
         self._transaction: _Transaction | None = None
         self._log_starts: dict[TopicPartition, int] = {}
@@ -221,11 +223,13 @@ class ExactlyOnceCopier:
         self._retry_at_s = 0.0
         #: The maps of all partitions, as committed.
         self.maps: dict[TopicPartition, PartitionMap] = {}
-        #: The number of batches whose bodies were not touched, and of all.
+        #: The number of batches with unchanged bodies, and of all batches.
         self.untouched_batches = self.batches = 0
 
     def translate(self, tp: TopicPartition, offset: int) -> int | None:
-        """The offset of the target for one of the source, exactly; None if it is not copied yet."""
+        """The exact offset at the target for an offset of the source; None if it is not copied
+        yet.
+        """
         found = self.maps.get(tp)
         try:
             return None if found is None else found.translate(offset)
@@ -234,22 +238,22 @@ class ExactlyOnceCopier:
 
     @property
     def waits_for(self) -> str:
-        """The thing that a long step waits for."""
+        """The operation for which a long step waits."""
         return "the target's answers to a transaction"
 
     # --- start and failure ------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Fence other instances, and find the positions. Raises MirrorFenced, MirrorRefused,
-        MapDamaged, MapTopicUnfit, and errors of either cluster that do not pass."""
+        MapDamaged, MapTopicUnfit, and permanent errors of either cluster."""
         while self._writer is None:
             await self._try(self._begin)
             if self._writer is None:
                 await asyncio.sleep(max(self._retry_at_s - self._now_s(), 0.0))
 
     async def add(self, topics: Sequence[Topic]) -> None:
-        """Copy these topics too, which exist at the target with all partitions, and try those again
-        that were given up. MirrorRefused for topics that must not be copied."""
+        """Add topics, which exist at the target with all partitions, and retry partitions that were
+        given up. MirrorRefused for topics that must not be copied."""
         changed = {
             topic.name
             for topic in topics
@@ -259,11 +263,12 @@ class ExactlyOnceCopier:
             )
         }
         if changed and self._writer is not None:
-            # Known partitions go on from the maps, so what was read of them must be in there.
+            # Known partitions continue at the positions of the maps, so these must include all
+            # records that were read.
             await self.flush()
         self._given_up -= {tp for tp in self._given_up if tp.topic in changed}
         if self._writer is None:
-            # The next start looks at all topics.
+            # The next start checks all topics.
             self._names |= changed
         elif changed:
             state = await self._find_state(sorted(changed))
@@ -273,7 +278,9 @@ class ExactlyOnceCopier:
             state.refuse()
 
     async def close(self) -> None:
-        """End; an open transaction is aborted, and copied again by the next run."""
+        """End the instance; an open transaction is aborted, and its records are copied again by the
+        next run.
+        """
         self._transaction = None
         await self._close_writer()
         await self._reader.close()
@@ -298,7 +305,8 @@ class ExactlyOnceCopier:
         self.maps = (await read_map(target, settings.name)).partitions
         state = await self._find_state(sorted(self._names))
         self._reached(Step.OWNED)
-        # Topics that were copied until the last failure: the others go on.
+        # Topics with a problem that were copied until the last failure are given up, and the others
+        # continue.
         for topic, problems in state.problems.items():
             self._names.discard(topic)
             for tp in [tp for tp in self._reader.positions if tp.topic == topic]:
@@ -316,7 +324,7 @@ class ExactlyOnceCopier:
             given_up=self._given_up,
         )
         if state.problems and self._owner is not None:
-            # The map was read before another instance has taken over and copied something.
+            # Another instance may have taken over and copied records after the map was read.
             await self._check_owner(self._owner)
         return state
 
@@ -333,7 +341,9 @@ class ExactlyOnceCopier:
             self._progress.begin(tp, position.next, end)
 
     async def _check_owner(self, mine: Owner) -> None:
-        """MirrorFenced if another instance has written its name into the map topic."""
+        """Raise MirrorFenced if another instance has written its owner record into the map
+        topic.
+        """
         owner = (await read_map(self._target, self._settings.name)).owner
         if owner is None or owner[:2] in {mine[:2], *self._tried_identities}:
             return
@@ -345,8 +355,8 @@ class ExactlyOnceCopier:
         )
 
     async def _try(self, work: Callable[[], object]) -> None:
-        """Await some work. After an error that may pass, close the writer, so that the next step
-        begins with a start; raise all others. A partition that the target refuses is given up."""
+        """Await some work. After a transient error, close the writer, so that the next step begins
+        with a start; raise all others. A partition that the target refuses is given up."""
         try:
             await work()  # type: ignore[misc]
         except OdradekError as error:
@@ -383,7 +393,9 @@ class ExactlyOnceCopier:
     # --- copying ----------------------------------------------------------------------------------
 
     async def step(self, wait_ms: float) -> None:
-        """Copy what has arrived, or wait for a while; end the transaction if it is due."""
+        """Copy the batches that have arrived, or wait for some; end the transaction if it is
+        due.
+        """
         if self._writer is None:
             left_s = self._retry_at_s - self._now_s()
             if left_s > 0:
@@ -433,7 +445,7 @@ class ExactlyOnceCopier:
             } | {f"{tp.topic}-{tp.partition}": "it has no leader" for tp in self._leaderless}
 
     def _source_failed(self, error: SourceError) -> None:
-        """Skip records that the source has deleted, if that is in order; else give the partition
+        """Skip records that the source has deleted, if that is allowed; else give the partition
         up."""
         tp = error.tp
         if isinstance(error, SourceRecordsDeleted):
@@ -446,12 +458,12 @@ class ExactlyOnceCopier:
                 self._reader.seek(tp, error.log_start_offset)
                 return
         if isinstance(error, SourceTopicDeleted):
-            # A later start must not take the missing topic for a mistake.
+            # A later start must not refuse the topic because it does not exist.
             self._names.discard(tp.topic)
         self._give_up(tp, str(error))
 
     def _target_refused(self, refused: RefusedBatch) -> None:
-        """Give a partition up, or all of its topic."""
+        """Give up a partition, or all partitions of its topic."""
         given_up = {refused.tp}
         if refused.concerns_topic:
             given_up |= {tp for tp in self._reader.positions if tp.topic == refused.tp.topic}
@@ -467,7 +479,7 @@ class ExactlyOnceCopier:
         self._progress.failed(tp, why)
 
     def _news_of(self, tp: TopicPartition, next_offset: int) -> _News:
-        """The news of a partition in the open transaction, which ends at this offset so far."""
+        """The copied records of a partition in the open transaction, up to this offset."""
         if self._transaction is None:
             self._transaction = _Transaction(self._now_s())
         news = self._transaction.news.setdefault(tp, _News(next_offset))
@@ -553,7 +565,7 @@ def _check_target(tp: TopicPartition, found: PartitionMap, runs: Sequence[Run]) 
 
 
 def _is_final(error: OdradekError) -> bool:
-    """True if another try would end with the same error."""
+    """True if a retry would end with the same error."""
     cause: BaseException | None = error
     for _ in range(_CAUSES_MAX):
         if cause is None:

@@ -1,14 +1,15 @@
-"""Committed offsets of groups, copied to the target.
+"""The copying of committed offsets of groups to the target.
 
-A mirror writes the offset of a group only where it is the mirror's own last one, or where there is
-none: what a consumer or an administrator of the target has committed since then is never taken
-back. So that a later run knows its own offsets, they are committed for a second group as well,
-`odradek-mirror-NAME.GROUP`: first there, with the offset before it as metadata, then for the group.
-A crash in between leaves one of the two offsets in the group, and both are the mirror's. Second
-groups are deleted when their groups are gone at the source, and by the promotion of their topics.
+A mirror writes the offset of a group only if the group has no offset at the target, or the one that
+the mirror wrote last: an offset that a consumer or an administrator has committed at the target is
+never overwritten. To recognize its own offsets in a later run, the mirror also commits them for a
+second group, `odradek-mirror-NAME.GROUP`: first for the second group, with the previous offset as
+metadata, then for the group. After a crash in between, the group has one of these two offsets, and
+both are the mirror's. Second groups are deleted when the source no longer has their groups, and by
+the promotion of their topics.
 
-Groups are read many in one request, and written several at the same time. An error of one group
-concerns that group alone, which is tried again at the next copy.
+One request reads many groups, and several groups are written at the same time. An error of one
+group affects only that group, which is retried by the next copy.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from odradek_client.admin.groups import GroupDescription
 from odradek_client.errors import InvalidGroup, OdradekError
 from odradek_client.structs import OffsetAndMetadata, TopicPartition
 
-#: The offset of the target for a position of the source, None if it is not copied yet.
+#: Returns the offset at the target for a position of the source, None if it is not copied yet.
 Translate = Callable[[TopicPartition, int], int | None]
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 Committed = Mapping[TopicPartition, OffsetAndMetadata | None]
 
-#: The beginning of the names of second groups, before the name of the mirror.
+#: The prefix of the names of second groups, before the name of the mirror.
 SECOND_GROUPS = "odradek-mirror-"
 #: The most groups of one request, and the most that are written at the same time.
 _TOGETHER_MAX = 200
@@ -47,8 +48,8 @@ class _Plan(Protocol):
 def verdict(
     wanted: OffsetAndMetadata, there: OffsetAndMetadata | None, ours: frozenset[int]
 ) -> Literal["write", "equal", "theirs"]:
-    """The fate of one offset: `there` is the group's at the target, `ours` are the ones that the
-    mirror has written last."""
+    """The decision about one offset: `there` is the group's offset at the target, `ours` are the
+    offsets that the mirror has written last."""
     if there is None:
         return "write"
     if there == wanted:
@@ -60,7 +61,7 @@ def verdict(
 
 
 def marks(noted: Committed) -> dict[TopicPartition, frozenset[int]]:
-    """The offsets that the mirror has written last, of its second group."""
+    """The offsets that the mirror has written last, read from the second group."""
     return {
         tp: frozenset(
             {found.offset, *([int(found.metadata)] if found.metadata.isdecimal() else [])}
@@ -72,8 +73,8 @@ def marks(noted: Committed) -> dict[TopicPartition, frozenset[int]]:
 
 @dataclass(slots=True)
 class _Group:
-    """The work on one group: `wanted` are all its offsets for the target, `news` those that have
-    changed; `left` says why it is not complete."""
+    """The work on one group: `wanted` are all its offsets for the target, `news` the changed ones;
+    `left` is the reason why the group is not complete."""
 
     name: str
     wanted: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
@@ -83,7 +84,7 @@ class _Group:
 
 
 class GroupCopier:
-    """Copies the offsets of groups, again and again. `prefix`: of the names of second groups."""
+    """The copier of the offsets of groups. `prefix`: the prefix of the names of second groups."""
 
     def __init__(
         self,
@@ -99,15 +100,15 @@ class GroupCopier:
         self._translate, self._tell = translate, tell
         self._prefix = prefix
         self._keep_epochs = keep_epochs
-        #: The offsets that were copied last, to leave out what has not changed.
+        #: The offsets that were copied last, so that unchanged ones are skipped.
         self._copied: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
         self._told: dict[tuple[str, str], str] = {}
 
     async def copy(self, plan: _Plan) -> dict[str, str]:
-        """Copy what has changed; returns the groups whose offsets are not all at the target, each
-        with the reason and what to do. Groups that have gone on at the target are complete.
+        """Copy changed offsets; returns the groups whose offsets are not all at the target, each
+        with the reason and the remedy. Groups that have read further at the target are complete.
 
-        Raises errors that concern all groups, such as a target that is not reached.
+        Raises errors that affect all groups, such as an unreachable target.
         """
         left: dict[str, str] = {}
         for some in _chunks(plan.groups, _TOGETHER_MAX):
@@ -145,7 +146,9 @@ class GroupCopier:
         return groups
 
     async def _write_changed(self, groups: Sequence[_Group]) -> None:
-        """Write the changed offsets of groups that nobody else has changed at the target."""
+        """Write the changed offsets of groups, except offsets that others have changed at the
+        target.
+        """
         target = self._target
         described = await target.describe_groups(
             [group.name for group in groups], raise_errors=False
@@ -232,8 +235,8 @@ class GroupCopier:
         wanted: OffsetAndMetadata,
         there: OffsetAndMetadata | None,
     ) -> None:
-        """Leave an offset that somebody else has committed. The group is complete if that is
-        further on: it is used at the target."""
+        """Keep an offset that another client has committed at the target. The group is complete if
+        that offset is higher, because the group then reads at the target."""
         at = -1 if there is None else there.offset
         self._say(group.name, _name(tp), f"somebody else has committed offset {at} at the target")
         if at < wanted.offset:
@@ -248,7 +251,7 @@ class GroupCopier:
         self._say(group.name, "", why)
 
     def _say(self, group: str, where: str, why: str) -> None:
-        """Tell why offsets are left as they are, once for each reason."""
+        """Show why offsets are not written, once for each reason."""
         if self._told.get((group, where)) != why:
             self._told[group, where] = why
             at = f", {where}" if where else ""
@@ -257,7 +260,7 @@ class GroupCopier:
     # --- second groups ----------------------------------------------------------------------------
 
     async def delete_unneeded(self, plan: _Plan) -> None:
-        """Delete the second groups of groups that the source does not have any more."""
+        """Delete the second groups of groups that the source no longer has."""
         listed = await self._target.list_groups()
         names = [
             each.group_id.removeprefix(self._prefix)
@@ -269,7 +272,8 @@ class GroupCopier:
             at_source = {each.group_id for each in await self._source.list_groups()}
             others = [name for name in others if name not in at_source]
         for some in _chunks(others, _TOGETHER_MAX):
-            # A group that this mirror may not read is not in the source's list either.
+            # The list of the source may lack groups that this mirror may not read, so their offsets
+            # are requested too.
             there = await self._source.list_offsets_of_groups(
                 dict.fromkeys(some), raise_errors=False
             )
@@ -277,7 +281,7 @@ class GroupCopier:
             noted = await self._target.list_offsets_of_groups(
                 dict.fromkeys(gone), raise_errors=False
             )
-            # Mirrors of other sources may have the same name.
+            # The name of this mirror may be used by mirrors of other sources too.
             unneeded = [
                 second
                 for second, offsets in noted.items()
@@ -288,8 +292,8 @@ class GroupCopier:
 
 
 async def delete_notes(target: Admin, topics: Collection[str]) -> list[OdradekError]:
-    """Delete what mirrors have noted about the offsets of groups in topics that are mirrors no
-    longer, and the second groups that have no other notes; returns what could not be deleted."""
+    """Delete the offsets of second groups in topics that are no longer mirrors, and second groups
+    without other offsets; returns the failed deletions."""
     listed = await target.list_groups()
     seconds = [each.group_id for each in listed if each.group_id.startswith(SECOND_GROUPS)]
     errors: list[OdradekError] = []

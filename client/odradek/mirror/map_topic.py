@@ -1,9 +1,9 @@
-"""The map topic of a mirror: made, checked and read.
+"""The map topic of a mirror: its creation, its check, and its reading.
 
 `odradek-mirror-NAME` is a compacted topic of one partition at the target. Each transaction of the
-mirror writes into it what it has copied (`run_map.py`), so that a restart finds the positions that
-belong to the copied records, and any offset of the source can be translated. A record under another
-key names the instance that writes.
+mirror writes the runs of its copied records into the map topic (`run_map.py`), so that a restart
+finds the positions that match the copied records, and any offset of the source can be translated. A
+record with another key names the instance that writes.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ from odradek_protocol.records.record import read_columns
 
 #: The settings of a new map topic. Segments are small, because the newest one is not compacted.
 _CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024 * 1024)}
-#: The time for which one read of the map topic waits; many in a row without news end it.
+#: The wait of one read of the map topic; after many reads in a row without records the reading
+#: ends.
 _POLL_MS = 500
 _POLLS_WITHOUT_NEWS_MAX = 120
 _OWNER_KEY = b'{"owner":"mirror"}'
 
 
 class MapTopicUnfit(Refused):
-    """A map topic that the mirror cannot use."""
+    """The error of a map topic that the mirror cannot use."""
 
 
 class Owner(NamedTuple):
-    """The instance that writes the map topic: its first producer id and epoch, and where it runs
-    since when."""
+    """The instance that writes the map topic: its first producer id and epoch, its host, and its
+    start."""
 
     producer_id: int
     epoch: int
@@ -56,7 +57,7 @@ class MirrorMap:
     last_written_ms: int = -1
 
     def topics(self) -> set[str]:
-        """The topics of the source of which something was copied."""
+        """The topics of the source with copied records."""
         return {tp.topic for tp in self.partitions}
 
 
@@ -75,7 +76,7 @@ async def make_map_topic(target: Admin, name: str) -> None:
 
 
 async def check_map_topic(target: Admin, name: str) -> bool:
-    """True if the map topic exists, and is fit. Raises MapTopicUnfit."""
+    """True if the map topic exists and can be used. Raises MapTopicUnfit."""
     topic = map_topic(name)
     try:
         described = await target.describe_topics(topic)
@@ -190,5 +191,5 @@ def decode_owner(value: bytes) -> Owner:
 
 
 def topic_uuid(topic_id: bytes) -> UUID:
-    """The id of a topic; all zeros for brokers that have none."""
+    """The id of a topic; all zeros if the brokers have no topic ids."""
     return UUID(bytes=bytes(topic_id))

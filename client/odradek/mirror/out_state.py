@@ -1,8 +1,9 @@
-"""The state of a mirror out when it starts: what is copied, what is to be read, what forbids it.
+"""The state at a start of the mode exactly-once: copied positions, partitions to read, and problems
+that prevent the start.
 
 The positions in the map topic are compared with both clusters. A topic that was deleted, created
-again or truncated on either side is a problem, because its positions mean other records; so is a
-topic of the target with records that the mirror has not written.
+again or truncated on either side is a problem, because its positions no longer mean the same
+records; so is a topic of the target with records that the mirror has not written.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ from odradek_client.admin.topics import TopicDescription
 from odradek_client.errors import OdradekError, Refused, UnknownTopicOrPartition
 from odradek_client.structs import TopicPartition
 
-#: The problems that an error names, at most.
+#: The most problems in the text of an error.
 _PROBLEMS_MAX = 10
 _POLL_MS = 500.0
-#: The reads of the target in a row without news, after which it counts as not readable.
+#: The number of reads of the target in a row without records after which it counts as unreadable.
 _POLLS_WITHOUT_NEWS_MAX = 60
 _NO_ID = UUID(int=0)
 
 
 class MirrorRefused(Refused):
-    """The mirror cannot start, or go on: the text says why, and what to do."""
+    """The error of a mirror that cannot start or continue, with the reason and the remedy."""
 
 
 @dataclass(slots=True)
 class OutState:
-    """The maps of all partitions that were ever copied, and the source's ends of those to read.
+    """The maps of all copied partitions, and the ends at the source of the partitions to read.
 
-    `problems`: by topic, of which no partition is to be read. `leaderless`: partitions that cannot
-    be compared yet.
+    `problems`: the problems by topic; no partition of these topics is read. `leaderless`:
+    partitions that cannot be compared yet.
     """
 
     maps: dict[TopicPartition, PartitionMap] = field(default_factory=dict)
@@ -71,12 +72,12 @@ async def find_state(
     planned: bool = False,
     seen: Mapping[TopicPartition, int] | None = None,
 ) -> OutState:
-    """Compare the maps with both clusters. `topics`: those to copy, which the source has;
-    `given_up`: partitions that are left as they are. `planned`: topics and partitions that the
-    target lacks will be made, and open transactions there do not count. `seen`: the ends of the
-    target's partitions from before the maps were read, if another instance may be copying.
+    """Compare the maps with both clusters. `topics`: the topics to copy, which exist at the source;
+    `given_up`: partitions that are skipped. `planned`: topics and partitions that the target lacks
+    will be created, and open transactions there do not count. `seen`: the ends of the target's
+    partitions before the maps were read, if another instance may be copying.
 
-    Raises errors of either cluster that may pass.
+    Raises transient errors of either cluster.
     """
     state = OutState(dict(maps))
     names = sorted(set(topics))
@@ -116,7 +117,7 @@ async def find_state(
 async def planned_problems(
     source: Admin, target: Admin, name: str, topics: Iterable[str], *, skip_deleted: bool
 ) -> list[str]:
-    """The problems that a start of the mirror would find, without any change."""
+    """The problems that a start of the mirror would find. Changes nothing."""
     names = sorted(set(topics))
     here = await target.describe_topics(names, raise_errors=False)
     # Another instance may be copying: its records behind these ends do not count.
@@ -144,7 +145,7 @@ def _pairs(
     *,
     planned: bool,
 ) -> dict[TopicPartition, TopicPartition]:
-    """The partitions of a topic on both sides, those without a map with a new one."""
+    """The partitions of a topic on both sides; partitions without a map get a new one."""
     count = len(there.partitions)
     if len(here.partitions) < count and not planned:
         state.add_problem(
@@ -236,7 +237,8 @@ async def _compare_offsets(
                 f" {position.target_end}: the target has lost records",
             )
         elif seen.get(copy, 0) > position.target_end:
-            # Mostly the marker of the mirror's last transaction.
+            # The records behind the map's position; mostly the marker of the mirror's last
+            # transaction.
             first = max(position.target_end, copy_starts[copy])
             by_others[copy] = first, seen[copy]
     for copy in await _with_records(target, by_others):
@@ -271,8 +273,8 @@ async def _offsets(
 async def _with_records(
     target: Admin, bounds: Mapping[TopicPartition, tuple[int, int]]
 ) -> list[TopicPartition]:
-    """The partitions with a committed record. Those of aborted transactions do not count: an
-    instance of the mirror that was killed before its first commit leaves them."""
+    """The partitions with a committed record. Records of aborted transactions do not count, because
+    an instance of the mirror that was killed before its first commit leaves such records."""
     found = []
     reader = SourceReader(target, read_committed=True)
     for tp, (start, _) in bounds.items():

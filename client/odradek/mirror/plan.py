@@ -1,7 +1,7 @@
-"""The plan of a mirror: topics, settings and groups to copy, and every problem that is in the way.
+"""The plan of a mirror: the topics, settings and groups to copy, and all problems that prevent it.
 
-Facts about both clusters are gathered by requests that change nothing; the plan is made of them
-without any I/O. A mirror that runs makes its plan again from time to time, for new topics.
+Read-only requests gather facts about both clusters, from which the plan is made without I/O. A
+running mirror makes its plan again from time to time, for new topics.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from odradek_client.structs import TopicPartition
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.primitives import ZERO_UUID
 
-#: The beginning of names that belong to mirrors: their map topics and transactional ids.
+#: The prefix of the names of mirrors: their map topics and transactional ids.
 MIRROR_PREFIX = "odradek-mirror-"
-#: The setting by which a topic of Odradek is a mirror of another one.
+#: The setting that makes a topic of Odradek a mirror of another one.
 MIRROR_SOURCE = "mirror.source"
 _TIMESTAMPS = "message.timestamp.type"
 _SHARE, _STREAMS = "share", "streams"
-#: The most groups whose settings one request asks for.
+#: The most groups whose settings are read by one request.
 _TOGETHER_MAX = 200
 
 
@@ -41,7 +41,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The topics and groups that are meant, by expressions for whole names; None: all."""
+    """The selected topics and groups, by expressions for whole names; None: all."""
 
     topics: re.Pattern[str] | None = None
     exclude: re.Pattern[str] | None = None
@@ -81,8 +81,8 @@ def _matches(pattern: re.Pattern[str] | None, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class MirrorOptions:
-    """The wishes of the user. `mode` None: the best one that the target has. `skip_deleted` and
-    `offset_header` are those of `OutSettings`."""
+    """The options of the user. `mode` None: the best one that the target supports. `skip_deleted`
+    and `offset_header` are those of `OutSettings`."""
 
     selection: Selection = field(default_factory=Selection)
     mode: Mode | None = None
@@ -99,10 +99,10 @@ class MirrorOptions:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The facts about one cluster. `ends`: the first offset of each partition, and the one behind
-    the last. `refused`: topics that could not be described, and why; `left_out`: topics that are
-    named by --topics and never copied, and why. `group_settings`: those of groups;
-    `groups_unread`: why those of some groups are not known, "" if all are."""
+    """The facts about one cluster. `ends`: the first offset of each partition, and the offset
+    behind the last. `refused`: topics that could not be described, with reasons; `left_out`: topics
+    that are named by --topics and never copied, with reasons. `group_settings`: the settings of
+    groups; `groups_unread`: the reason why some of these are missing, "" if none is."""
 
     cluster_id: str | None
     brokers: int
@@ -127,9 +127,10 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """A topic to copy. `settings`: those to create it with; `left_out`: settings of the source
-    that are not copied, each with the reason. `records`: the offsets of the source between its log
-    start and its end; `missing`: those of them that the target does not have yet (same offsets)."""
+    """A topic to copy. `settings`: the settings for its creation; `left_out`: settings of the
+    source that are not copied, with reasons. `records`: the number of offsets between log start and
+    end at the source; `missing`: the number of those that the target does not have yet (same
+    offsets)."""
 
     name: str
     action: Action
@@ -148,7 +149,7 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The plan: `problems` are in the way of the mirror, `notes` are worth knowing.
+    """The plan: `problems` prevent the mirror, `notes` are information for the user.
     `has_all_group_settings`: no group has settings that could not be read."""
 
     mode: Mode
@@ -203,8 +204,8 @@ async def gather(admin: Admin, selection: Selection, *, source: bool) -> Side:
 async def read_group_settings(
     admin: Admin, selection: Selection, groups: Iterable[GroupListing]
 ) -> tuple[dict[str, Mapping[str, ConfigEntry]], str]:
-    """The settings of groups by name, of those too that have nothing else; and the reason why some
-    of them are missing, "" if none is."""
+    """The settings of groups by name, including groups that have only settings, and the reason why
+    some are missing, "" if none is."""
     unread = ""
     try:
         listed = await admin.list_config_resources(ResourceType.GROUP)
@@ -212,7 +213,7 @@ async def read_group_settings(
     except OdradekError as error:
         if error.retriable:
             raise
-        # Before Kafka 4.1, or without the right to see them all.
+        # The list of groups stands in, before Kafka 4.1 or without the right to list all settings.
         names = [each.group_id for each in groups]
         unread = f"groups without offsets or members are not listed: {error}"
     found: dict[str, Mapping[str, ConfigEntry]] = {}
@@ -225,8 +226,8 @@ async def read_group_settings(
 
 
 async def gather_both(source: Admin, target: Admin, selection: Selection) -> tuple[Side, Side]:
-    """The facts about source and target. The target's are asked for first: another instance may be
-    copying, and then the target's ends lie beyond older ends of the source."""
+    """The facts about source and target. The target is read first: if another instance is copying,
+    ends of the target that were read later could lie beyond those of the source."""
     there = await gather(target, selection, source=False)
     return await gather(source, selection, source=True), there
 
@@ -244,8 +245,8 @@ def leaders_of(topics: Iterable[TopicDescription]) -> dict[TopicPartition, int]:
 async def ends_of(
     admin: Admin, tps: Collection[TopicPartition]
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """The first offset of partitions, and the one behind the last, as far as their leaders answer;
-    partitions without a leader are waited for."""
+    """The first offset of partitions, and the offset behind the last, as far as their leaders
+    answer; the call waits for leaders of partitions without one."""
     if not tps:
         return {}
     first = await admin.list_offsets(dict.fromkeys(tps, "earliest"), raise_errors=False)
@@ -308,7 +309,7 @@ def make_plan(source: Side, target: Side, options: MirrorOptions) -> Plan:
 
 
 def _group_settings(source: Side, target_brokers: int) -> tuple[GroupSettings, ...]:
-    """The groups with settings of their own."""
+    """The groups with their own settings."""
     found = (
         GroupSettings(name, copied_settings(entries, target_brokers)[0])
         for name, entries in sorted(source.group_settings.items())

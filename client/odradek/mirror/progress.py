@@ -1,6 +1,6 @@
 """Progress of a mirror: counts, rates, lag and failures, and the limit of its rate.
 
-Time is passed in, so nothing here waits or reads a clock.
+Time is an argument: the module neither waits nor reads a clock.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from odradek_client.structs import TopicPartition
 #: The time over which rates are averaged.
 _WINDOW_S = 10.0
 _SAMPLES_MAX = 100
-#: The most names in one line.
+#: The most names in one line of progress.
 _NAMED_MAX = 3
 
 
 class RateLimit:
-    """A limit of bytes per second: a budget that fills up to one second's worth."""
+    """A limit of bytes per second, as a budget that fills up to the bytes of one second."""
 
     def __init__(self, max_bytes_per_s: int) -> None:
         if max_bytes_per_s <= 0:
@@ -50,8 +50,8 @@ class RateLimit:
 class PartitionProgress:
     """The state of one partition: offsets of the source.
 
-    `copied`: everything before it is durable at the target. `timestamp_ms`: the newest one of the
-    last batch that was copied, -1 before the first.
+    `copied`: all records before this offset are durable at the target. `timestamp_ms`: the newest
+    timestamp of the last copied batch, -1 before the first.
     """
 
     copied: int
@@ -67,11 +67,12 @@ class PartitionProgress:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The progress at one time. `lag_s`: the age of the newest record that was copied, of the
-    partition that is furthest behind; 0 without lag, None before anything was copied. `eta_s`: None
-    if nothing moves. `groups` have all their offsets at the target, `groups_left` lack some, each
-    with the reason. `troubles` may pass, `failed` partitions are not copied. `waiting_for`: the one
-    thing on which everything waits, for `waiting_s`."""
+    """The progress at one time. `lag_s`: the age of the newest copied record in the partition with
+    the oldest such record; 0 without lag, None before a record was copied. `eta_s`: the expected
+    time to the end, None without progress. `groups` have all their offsets at the target,
+    `groups_left` lack some, with reasons. `troubles` are transient problems, `failed` partitions
+    are not copied. `waiting_for`: the operation for which the whole mirror has waited for
+    `waiting_s`."""
 
     seconds: float
     records: int
@@ -115,8 +116,8 @@ class Snapshot:
 
 
 class Progress:
-    """Counts what a mirror does. The copiers call `seen`, `copied`, `failed`; whoever shows it
-    calls `snapshot`."""
+    """The counts of a mirror's work. Copiers call `seen`, `copied` and `failed`; the display calls
+    `snapshot`."""
 
     def __init__(self, now_s: float) -> None:
         self._begun_s = now_s
@@ -131,7 +132,7 @@ class Progress:
         self._samples.append((now_s, 0, 0))
 
     def begin(self, tp: TopicPartition, copied: int, high_watermark: int) -> None:
-        """Note a partition that is copied from this offset on. One that has failed counts as failed
+        """Note a partition that is copied from this offset on. A failed partition counts as failed
         until it was `seen`."""
         self.partitions[tp] = PartitionProgress(copied, high_watermark)
 
@@ -150,7 +151,7 @@ class Progress:
         size_bytes: int,
         timestamp_ms: int = -1,
     ) -> None:
-        """Note that everything before `next_offset` is durable at the target."""
+        """Note that all records before `next_offset` are durable at the target."""
         state = self.partitions[tp]
         state.copied = next_offset
         if timestamp_ms >= 0:
@@ -159,7 +160,7 @@ class Progress:
         self.bytes += size_bytes
 
     def failed(self, tp: TopicPartition, why: str) -> None:
-        """Note that a partition is not copied any more."""
+        """Note that a partition is no longer copied."""
         self.failures[tp] = why
 
     def snapshot(self, now_s: float, now_ms: int) -> Snapshot:

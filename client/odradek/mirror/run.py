@@ -1,8 +1,8 @@
 """The run of a mirror in either mode: topics, records, groups, and its end.
 
-Without `follow` the ends of the source at the start are a barrier: the run ends when everything
-before it is copied, open transactions have ended, and groups are copied. With `follow` it goes on,
-and picks up new topics, partitions and settings.
+Without `follow` the ends of the source at the start are a barrier: the run ends when all records
+before the barrier are copied, open transactions have ended, and groups are copied. With `follow`
+the run continues, and picks up new topics, partitions and settings.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _NAMED_MAX = 5
 
 
 class MirrorFailed(Refused):
-    """A mirror has ended, and not everything was copied; the text says what is missing."""
+    """The error of a mirror that has ended before all was copied; the text says what is missing."""
 
 
 @dataclass(slots=True)
 class Job:
-    """Everything that a mirror works with. `target_settings`: for further clients of the target.
-    `tell` shows a line to the user."""
+    """The clients, options and progress of a mirror. `target_settings`: the settings for further
+    clients of the target. `tell` shows a line to the user."""
 
     source: Admin
     target: Admin
@@ -73,31 +73,31 @@ class Copier(Protocol):
     """The copying of records in one mode.
 
     A copier calls `begin`, `seen` and `copied` of the job's progress, and `failed` for a partition
-    that it gives up; it puts what it waits for into `troubles` of the progress.
+    that it gives up; it adds transient problems to `troubles` of the progress.
     """
 
     async def start(self) -> None:
-        """Take over from the last run."""
+        """Take over the state of the last run."""
         ...
 
     @property
     def waits_for(self) -> str:
-        """The thing that a long step waits for."""
+        """The operation for which a long step waits."""
         ...
 
     async def add(self, topics: Sequence[TopicPlan]) -> None:
-        """Copy these topics too; partitions that are copied are left as they are, and those that
-        have failed are tried again. The topics exist at the target, with all partitions. Raises
-        MirrorRefused for topics that must not be copied, after the others were taken."""
+        """Add topics, which exist at the target with all partitions. Partitions that are copied
+        already are not affected, and failed ones are retried. Raises MirrorRefused for topics that
+        must not be copied, after adding the others."""
         ...
 
     async def step(self, wait_ms: float) -> None:
-        """Copy what has arrived, or wait for a while. Partitions that fail are told to the
-        progress; raises only what ends the mirror."""
+        """Copy the batches that have arrived, or wait for some. Failed partitions are reported to
+        the progress; raises only errors that end the mirror."""
         ...
 
     async def flush(self) -> None:
-        """Make everything that was read durable at the target."""
+        """Make all records that were read durable at the target."""
         ...
 
     def translate(self, tp: TopicPartition, offset: int) -> int | None:
@@ -106,13 +106,12 @@ class Copier(Protocol):
         ...
 
     async def close(self) -> None:
-        """End, so that a later run goes on from here."""
+        """End the copying, so that a later run can continue."""
         ...
 
 
 async def run(job: Job, copier: Copier) -> Snapshot:
-    """Copy until the barrier, or for ever with `follow`. MirrorFailed, with the names of what was
-    not copied."""
+    """Copy until the barrier, or for ever with `follow`. MirrorFailed names what was not copied."""
     mirror = _Run(job, copier)
     ticker = asyncio.create_task(mirror.show_progress())
     try:
@@ -128,7 +127,7 @@ async def run(job: Job, copier: Copier) -> Snapshot:
 
 
 class _Run:
-    """A run, turn by turn."""
+    """A run of a mirror, which proceeds in turns."""
 
     def __init__(self, job: Job, copier: Copier) -> None:
         self._job, self._copier = job, copier
@@ -148,12 +147,13 @@ class _Run:
         self._groups_at_s = now_s
         self._refresh_at_s = now_s + job.options.refresh_s
         self._open_until_s: float | None = None
-        #: The thing that the run waits for between the steps of the copier, and since when.
+        #: The operation for which the run waits between steps of the copier, and the start of the
+        #: wait.
         self._waiting: tuple[str, float] | None = None
         self._step_since_s: float | None = None
 
     async def begin(self) -> None:
-        """Make the topics, and begin to copy."""
+        """Create the topics, and begin to copy."""
         job = self._job
         if not job.options.follow:
             described = await job.source.describe_topics([each.name for each in job.plan.topics])
@@ -216,14 +216,14 @@ class _Run:
         return replace(shown, waiting_for=waiting[0], waiting_s=round(now_s - waiting[1], 1))
 
     async def show_progress(self) -> None:
-        """Show the progress from time to time, whatever the run waits for."""
+        """Show the progress at intervals, also while the run waits."""
         while True:
             await asyncio.sleep(_PROGRESS_EVERY_S)
             self._job.show(self.snapshot())
 
     @contextmanager
     def _waiting_for(self, what: str) -> Iterator[None]:
-        """Name what the run waits for meanwhile."""
+        """Set the operation for which the run waits inside this block."""
         self._waiting = what, self._loop.time()
         try:
             yield
@@ -233,8 +233,8 @@ class _Run:
     # --- the end ----------------------------------------------------------------------------------
 
     async def _is_copied(self, barrier: dict[TopicPartition, int], now_s: float) -> bool:
-        """True if everything before the barrier is copied. Transactions that are open at it get
-        the time of --timeout, from the time at which only they are left."""
+        """True if all records before the barrier are copied. Transactions that are open at the
+        barrier get the time of --timeout, from the moment when nothing else is left."""
         progress = self._job.progress
         all_is_read = self._job.plan.mode is Mode.SAME_OFFSETS
         waiting, is_open = [], []
@@ -354,7 +354,7 @@ class _Run:
         await self._settings.copy_groups(plan.group_settings, is_whole=plan.has_all_group_settings)
 
     def _once(self, line: str) -> None:
-        """Tell a line that was not told before."""
+        """Show a line, unless it was shown before."""
         if line not in self._told and len(self._told) < 10_000:
             self._told.add(line)
             self._job.tell(line)
@@ -368,9 +368,9 @@ def _names(tps: Sequence[TopicPartition]) -> str:
 async def make_topics(
     target: Admin, topics: Sequence[TopicPlan], tell: Callable[[str], None]
 ) -> None:
-    """Create the topics of the target, and add the partitions that are missing.
+    """Create the topics of the target, and add missing partitions.
 
-    A setting that the target does not take is left out, and told.
+    A setting that the target does not accept is left out and reported.
     """
     for topic in topics:
         if topic.action is Action.CREATE:
@@ -389,12 +389,12 @@ async def _make_topic(target: Admin, topic: TopicPlan, tell: Callable[[str], Non
     try:
         await target.create_topics(created)
     except TopicAlreadyExists:
-        # Another mirror may have made it a moment ago; what it is, `add` finds out.
+        # Another mirror may have just created the topic; `add` checks it.
         tell(f"topic {topic.name!r} was created by somebody else meanwhile")
 
 
 async def refused_settings(target: Admin, topic: TopicPlan) -> dict[str, str]:
-    """The settings that the target does not take for a new topic, and its reasons."""
+    """The settings that the target does not accept for a new topic, with its reasons."""
 
     async def error_of(settings: dict[str, str]) -> OdradekError | None:
         new = NewTopic(topic.name, topic.partitions, configs=settings)

@@ -1,15 +1,15 @@
-"""The run map: which offset of the source became which offset of the target.
+"""The run map, which translates offsets of the source to offsets of the target.
 
-A run is a stretch of records that follow each other on both sides. Runs break at gaps alone: where
-compaction, a marker or an aborted transaction left out offsets of the source, and where a marker
-stands in the target. So the translation of an offset is exact.
+A run is a sequence of records with consecutive offsets on both sides. Runs end only at gaps:
+offsets of the source that compaction, a marker or an aborted transaction has left out, and markers
+in the target. So the translation of an offset is exact.
 
     source   0 1 2 3 . . 6 7 8        . a gap
     target   0 1 2 3 M 5 6 7          M a marker: the end of a transaction of the mirror
     runs     (0, 0, 4)  (6, 5, 3)
 
 The runs of a partition are stored in records of the map topic (`map_topic.py`), whose keys and
-values are read and written here. No clock and no I/O.
+values are encoded and decoded here. The module uses no clock and no I/O.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from odradek_client.errors import OdradekError, Refused
 from odradek_client.structs import TopicPartition
 from odradek_protocol.lazy_tuple import NamedTuple
 
-#: The most runs of one record of the map topic: a record with fewer is written again, with the runs
-#: of the next transaction as well, so that the map topic has few records after its compaction.
+#: The most runs of one record of the map topic: a record with fewer runs is written again with
+#: those of the next transaction added, so that the map topic has few records after its compaction.
 RUNS_PER_RECORD = 100
 _OFFSET_END = 2**63 - 1
 
 
 class MapDamaged(Refused):
-    """A record of the map topic that the mirror has not written, or that does not fit the
-    others."""
+    """The error of a record of the map topic that the mirror has not written, or that contradicts
+    the others."""
 
 
 class NotCopied(OdradekError):
-    """An offset that the mirror has not copied yet."""
+    """The error of an offset that the mirror has not copied yet."""
 
 
 class Run(NamedTuple):
-    """`length` records that follow each other in both logs, from these offsets on."""
+    """A run of `length` records with consecutive offsets in both logs, from these offsets on."""
 
     source: int
     target: int
@@ -60,7 +60,9 @@ class Position(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A record of the map topic: what was copied from offset `start` of a partition on."""
+    """A record of the map topic: the runs that were copied from offset `start` of a partition
+    on.
+    """
 
     tp: TopicPartition
     start: int
@@ -69,8 +71,8 @@ class Entry(NamedTuple):
 
 
 def runs_of(spans: Iterable[Span], parts: Sequence[tuple[int, int]]) -> list[Run]:
-    """The runs of a batch that was written. `parts`: the index of the first record of each batch
-    that the target took, more than one if the batch was split, and its base offset there."""
+    """The runs of a batch that was written. `parts`: for each batch that the target has appended
+    (several if the batch was split), the index of its first record and its base offset there."""
     runs: list[Run] = []
     index = 0
     at = 0
@@ -89,7 +91,7 @@ def runs_of(spans: Iterable[Span], parts: Sequence[tuple[int, int]]) -> list[Run
 
 
 def joined(runs: Iterable[Run]) -> list[Run]:
-    """The runs in order, with those that follow each other in both logs as one."""
+    """The runs in order, with adjacent ones joined."""
     found: list[Run] = []
     for run in runs:
         if found and _follows(found[-1], run):
@@ -107,7 +109,7 @@ def _follows(before: Run, run: Run) -> bool:
 
 
 class PartitionMap:
-    """The runs of one partition, in memory: three numbers each."""
+    """The runs of one partition in memory, as three numbers each."""
 
     def __init__(self, start: int, source_topic_id: UUID, target_topic_id: UUID) -> None:
         self.start = start
@@ -115,8 +117,7 @@ class PartitionMap:
         self._sources = array("q")
         self._targets = array("q")
         self._lengths = array("q")
-        #: The beginning of each record of the map topic: its source offset, and the index of its
-        #: first run.
+        #: For each record of the map topic: its source offset, and the index of its first run.
         self._entries: list[tuple[int, int]] = []
 
     @property
@@ -137,8 +138,8 @@ class PartitionMap:
     def entries_after(
         self, tp: TopicPartition, runs: Sequence[Run], next_offset: int
     ) -> list[Entry]:
-        """The records of the map topic for a transaction with these runs, up to `next_offset`.
-        Nothing changes before `add`."""
+        """The records of the map topic for a transaction with these runs, up to `next_offset`. The
+        map does not change before `add`."""
         old = self.position
         if next_offset < old.next:
             raise ValueError(f"the position would go back from {old.next} to {next_offset}")
@@ -180,8 +181,8 @@ class PartitionMap:
             self._lengths.append(run.length)
 
     def starts_below(self, source_offset: int) -> list[int]:
-        """The starts of the records of the map topic whose source offsets are all below, except for
-        the last record."""
+        """The starts of the records of the map topic whose source offsets are all below an offset,
+        without the last record."""
         starts = [start for start, _ in self._entries]
         keep = min(bisect_right(starts, source_offset), len(starts)) - 1
         return starts[: max(keep, 0)]
@@ -198,8 +199,9 @@ class PartitionMap:
     def translate(self, source_offset: int) -> int:
         """The target's offset of the first record at or behind an offset of the source.
 
-        Behind the last copied record: the offset behind it in the target, so that a reader who has
-        read everything has read everything there. NotCopied beyond the copied part.
+        An offset behind the last copied record becomes the offset behind that record in the target,
+        so that a group that has read all records has read all there too. NotCopied beyond the
+        copied part.
         """
         if source_offset > self.position.next:
             raise NotCopied(
@@ -266,7 +268,7 @@ def decode_entry(key: bytes | None, value: bytes) -> Entry:
 
 
 def _trouble(entry: Entry) -> str | None:
-    """The reason why an entry cannot be, None if it can."""
+    """The reason why an entry is impossible, None if it is not."""
     position = entry.position
     numbers = [number for run in entry.runs for number in run]
     if not all(map(_is_offset, [*numbers, position.next])):

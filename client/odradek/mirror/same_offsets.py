@@ -1,8 +1,8 @@
-"""Copies with the same offsets: batches of the source appended to mirror topics of an Odradek.
+"""The mode same-offsets, which appends batches of the source to mirror topics of an Odradek broker.
 
-Batches go from one cluster to the other as they are, compressed and with markers of transactions.
-The target tells where its logs end, so there is no position to keep: a run, a second mirror, or a
-run after a kill goes on at the end of the target's log.
+Batches are copied unchanged, compressed and with markers of transactions. The ends of the target's
+logs are the positions, so no others are kept: any run, also a second mirror or a run after a kill,
+continues at the end of the target's log.
 """
 
 from __future__ import annotations
@@ -48,23 +48,24 @@ from odradek_protocol.schemas.promote_mirror_topics import (
     PromoteMirrorTopicsResponse,
 )
 
-#: The most appends of one batch that the target finds damaged, each of them fetched again.
+#: The most appends of a batch that the target finds damaged; the batch is fetched again for each.
 _CORRUPT_MAX = 3
 #: The most bytes of a request, unless one batch has more.
 _REQUEST_BYTES_MAX = 4 * 1024 * 1024
-#: The most bytes that a partition takes in a request beside its batches, and a request beside its
+#: The most bytes of a partition in a request without its batches, and of a request without its
 #: partitions.
 _AROUND_BYTES = 512
-#: The longest time for which the target is not told where the source ends: its metrics have it.
+#: The interval at which the ends of the source are sent to the target, for its metrics.
 _TELL_EVERY_S = 10.0
-#: The setting of brokers that close the connection of a larger request.
+#: The setting of brokers beyond which a request closes its connection.
 _FRAME_LIMIT = "socket.request.max.bytes"
 
 
 def parts_of(piece: FetchedPartition, bytes_max: int) -> Iterator[FetchedPartition]:
-    """The piece in parts of whole batches, none of which has more bytes, unless one batch has.
+    """The piece, divided into parts of whole batches. A part exceeds the limit only if its single
+    batch does.
 
-    A part counts as fetched where the one before it ends.
+    The fetch offset of each part is the end of the part before.
     """
     begin = end = 0
     fetch_offset = next_offset = piece.fetch_offset
@@ -82,35 +83,38 @@ def parts_of(piece: FetchedPartition, bytes_max: int) -> Iterator[FetchedPartiti
 
 
 def behind(piece: FetchedPartition, offset: int) -> FetchedPartition:
-    """The batches of a piece from the one on that begins at or behind an offset."""
+    """The batches of a piece, from the first that begins at or behind an offset."""
     for at, header in iter_batches(piece.records):
         if header.base_offset >= offset:
             return replace(piece, records=piece.records[at:], fetch_offset=offset)
     return replace(piece, records=piece.records[:0], fetch_offset=offset)
 
 
-#: The pause between looks for partitions whose ends are not known.
+#: The pause between lookups of partitions whose ends are not known.
 _LOOK_UP_EVERY_S = 1.0
 _DELETED = "the topic was deleted at the source; the copy stays as it is"
 
 
 class SameOffsetsCopier:
-    """The copier of this mode. While one request is being appended, the next one is fetched."""
+    """The copier of this mode. While one request is being appended, the next batches are
+    fetched.
+    """
 
     def __init__(self, job: Job, limits: FetchLimits = MIRROR_LIMITS) -> None:
         self._job = job
         self._target = job.target
         self._reader = SourceReader(job.source, read_committed=False, limits=limits, rate=job.rate)
-        #: The log end offset at the target, of every partition that is copied.
+        #: The log end offset at the target of every copied partition.
         self._ends: dict[TopicPartition, int] = {}
         #: Partitions whose end at the target is not known, with their topics' ids at the source.
         self._unknown: dict[TopicPartition, bytes] = {}
         self._ids: dict[TopicPartition, bytes] = {}
         self._corrupt: dict[TopicPartition, int] = {}
-        #: The size of the largest request that the target takes; None if it does not say it.
+        #: The size of the largest request that the target accepts; None if unknown.
         self._frame_bytes_max: int | None = None
         self._failed: set[TopicPartition] = set()
-        #: The partitions that are being looked up, and the reasons why others are still unknown.
+        #: The partitions that are being looked up, and the reasons why the ends of others are still
+        #: unknown.
         self._asked: set[TopicPartition] = set()
         self._unknown_for: dict[TopicPartition, str] = {}
         self._looking_up: list[asyncio.Task[None]] = []
@@ -119,17 +123,17 @@ class SameOffsetsCopier:
         self._tell_at_s = 0.0
 
     async def start(self) -> None:
-        """Ask the target how large a request may be. There is nothing to take over: the target's
-        logs say where they end."""
+        """Read the largest size of a request from the target. No state is taken over, because the
+        ends of the target's logs are the positions."""
         self._frame_bytes_max = await self._ask_frame_bytes_max()
 
     @property
     def waits_for(self) -> str:
-        """The thing that a long step waits for."""
+        """The operation for which a long step waits."""
         return "the target's answer to an append"
 
     async def add(self, topics: Sequence[TopicPlan]) -> None:
-        """Copy these topics too, and try those again that have failed."""
+        """Add topics, and retry failed ones."""
         for topic in topics:
             for number in range(topic.partitions):
                 tp = TopicPartition(topic.name, number)
@@ -141,7 +145,7 @@ class SameOffsetsCopier:
         self._look_up()
 
     async def step(self, wait_ms: float) -> None:
-        """Fetch, and append what was fetched before."""
+        """Fetch batches, and append those that were fetched before."""
         self._look_up()
         if self._looking_up and not self._reader.positions:
             await asyncio.wait(
@@ -158,8 +162,8 @@ class SameOffsetsCopier:
         fetched = [each for each in fetched if each.tp in self._ends]
         if fetched:
             await self.flush()
-            # A partition whose append has failed is not read any more: what was fetched behind the
-            # failed batches would leave a gap.
+            # Fetched batches of a partition that is no longer read are dropped: after a failed
+            # append they would leave a gap.
             reading = self._reader.positions
             fetched = [each for each in fetched if each.tp in reading]
             if fetched:
@@ -173,7 +177,7 @@ class SameOffsetsCopier:
             await task
 
     def translate(self, tp: TopicPartition, offset: int) -> int | None:
-        """The same offset, once everything before it is at the target."""
+        """The same offset, once all records before it are at the target."""
         return offset if offset <= self._ends.get(tp, -1) else None
 
     async def close(self) -> None:
@@ -189,8 +193,8 @@ class SameOffsetsCopier:
     # --- the target -------------------------------------------------------------------------------
 
     def _look_up(self) -> None:
-        """Ask both sides where the unknown partitions end, in the background, so that a leader that
-        does not answer holds up its own partitions alone."""
+        """Look up the ends of unknown partitions on both sides, in the background, so that a leader
+        that does not answer delays only its own partitions."""
         for task in [task for task in self._looking_up if task.done()]:
             self._looking_up.remove(task)
             task.result()
@@ -202,7 +206,7 @@ class SameOffsetsCopier:
             self._looking_up.append(asyncio.create_task(self._ask_leaders(due)))
 
     async def _ask_leaders(self, tps: Collection[TopicPartition]) -> None:
-        """Ask each leader of the source for the ends of its partitions."""
+        """Request the ends of partitions from each leader of the source."""
         try:
             topics = sorted({tp.topic for tp in tps})
             described = await self._job.source.describe_topics(topics, raise_errors=False)
@@ -227,7 +231,9 @@ class SameOffsetsCopier:
             self._asked -= set(tps)
 
     async def _ask_ends(self, tps: Sequence[TopicPartition]) -> None:
-        """Ask where partitions end at the source, and then at the target; begin to read them."""
+        """Request the ends of partitions from the source, and then from the target; begin to read
+        them.
+        """
         try:
             ends = await ends_of(self._job.source, tps)
             silent = "the source does not tell where it ends"
@@ -243,7 +249,9 @@ class SameOffsetsCopier:
         ends: Mapping[TopicPartition, tuple[int, int]],
         answers: Results[TopicPartition, MirroredPartitionResult],
     ) -> None:
-        """Read partitions from where the target ends on, and give up those that it refuses."""
+        """Read partitions from the end of the target's log on, and give up partitions that it
+        refuses.
+        """
         for tp, answer in answers.items():
             if tp not in self._unknown:
                 continue
@@ -252,7 +260,7 @@ class SameOffsetsCopier:
             self._ends[tp] = answer.log_end_offset
             topic_id = self._unknown.pop(tp)
             self._unknown_for.pop(tp, None)
-            # With the epoch of the last record the source notices that it has lost it.
+            # With the epoch of the last record, the source can detect that it has lost that record.
             known = offset == answer.log_end_offset
             epoch = answer.last_leader_epoch if known else -1
             self._reader.assign(tp, offset, topic_id=topic_id, last_epoch=epoch)
@@ -296,8 +304,7 @@ class SameOffsetsCopier:
         return await admin._requests.for_each_partition(wanted, ask, False)
 
     async def _ask_frame_bytes_max(self) -> int | None:
-        """The size of the largest request that all nodes of the target take; None if they do not
-        say it."""
+        """The size of the largest request that all nodes of the target accept; None if unknown."""
         try:
             brokers = (await self._target.describe_cluster()).brokers
             found = await self._target.describe_configs(
@@ -317,9 +324,9 @@ class SameOffsetsCopier:
         return min(_REQUEST_BYTES_MAX, self._frame_bytes_max - _AROUND_BYTES)
 
     async def _append(self, fetched: list[FetchedPartition]) -> None:
-        """Append what was fetched, in requests of a limited size.
+        """Append the fetched batches, in requests of a limited size.
 
-        Behind a part that failed, nothing of its partition is sent: it would leave a gap.
+        After a failed part, no later part of its partition is sent, because it would leave a gap.
         """
         part_bytes_max = self._request_bytes_max - _AROUND_BYTES
         left = deque(part for piece in fetched for part in parts_of(piece, part_bytes_max))
@@ -343,8 +350,8 @@ class SameOffsetsCopier:
                 left.extendleft(await self._append_together(together, failed))
 
     async def _tell_ends(self, now_s: float) -> None:
-        """Tell the target from time to time where the source ends, also of partitions without
-        news: it takes silence for a mirror that is gone."""
+        """Send the ends of the source to the target at intervals, also for partitions without new
+        records, because the target takes silence for the end of the mirror."""
         if now_s < self._tell_at_s:
             return
         self._tell_at_s = now_s + _TELL_EVERY_S
@@ -360,7 +367,7 @@ class SameOffsetsCopier:
             await self._send(wanted)  # Errors come again with the next append.
 
     def _is_too_large(self, part: FetchedPartition) -> bool:
-        """Give the partition up if the target takes no request with the batch."""
+        """Give the partition up if the batch exceeds the largest request of the target."""
         size_bytes, bytes_max = len(part.records), self._frame_bytes_max
         if bytes_max is None or size_bytes + 2 * _AROUND_BYTES <= bytes_max:
             return False
@@ -375,8 +382,8 @@ class SameOffsetsCopier:
     async def _append_together(
         self, parts: dict[TopicPartition, FetchedPartition], failed: set[TopicPartition]
     ) -> list[FetchedPartition]:
-        """Append parts with one request, and note how far the target is. Returns what the target
-        did not take because all of it was too much; `failed` gets the partitions with errors."""
+        """Append parts with one request, and note the ends of the target. Returns the parts that
+        were refused because the request was too large; `failed` gets the partitions with errors."""
         wanted = {
             each.tp: MirroredPartition(
                 partition_index=each.tp.partition,
@@ -434,7 +441,7 @@ class SameOffsetsCopier:
     # --- errors -----------------------------------------------------------------------------------
 
     def _on_target_error(self, tp: TopicPartition, error: OdradekError) -> None:
-        """Ask the target where it stands, and go on there; or give the partition up."""
+        """Look up the end of the target's log and continue there, or give the partition up."""
         if isinstance(error, CorruptMessage):
             self._corrupt[tp] = self._corrupt.get(tp, 0) + 1
             if self._corrupt[tp] > _CORRUPT_MAX:
@@ -478,7 +485,9 @@ class SameOffsetsCopier:
 
 
 async def promote(target: Admin, topics: Sequence[str]) -> Results[str, PromotedTopic]:
-    """Make mirror topics of an Odradek ordinary ones; errors of topics are in the results."""
+    """Make mirror topics of an Odradek broker ordinary topics; errors of topics are in the
+    results.
+    """
 
     async def ask(names: list[str]) -> Outcomes[str, PromotedTopic]:
         request = PromoteMirrorTopicsRequest(

@@ -1,9 +1,8 @@
-"""Settings of topics and groups that a mirror copies, and those that it leaves out with a reason;
-ACLs and quotas.
+"""The settings of topics and groups that a mirror copies or leaves out, and its ACLs and quotas.
 
-Settings of a topic are copied when it is created, those of a group when the target has none of its
-own. Later only changes that are made at the source are, and only of settings that nobody has
-changed at the target: a mirror never takes back what an administrator of the target has set.
+Settings of a topic are copied when it is created, those of a group when the group has no settings
+at the target. Later only changes at the source are copied, and only of settings that were not
+changed at the target: a mirror never overwrites the settings of an administrator of the target.
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ from odradek_client.admin.quotas import QuotaEntity
 from odradek_client.errors import AuthenticationFailed, OdradekError
 from odradek_protocol.acls import AclResourceType, PatternType
 
-#: Settings about nodes, other storage or another mirror of the source, and why they stay there.
+#: Settings about nodes, other storage or another mirror of the source, with the reasons why they
+#: are not copied.
 _OF_THE_SOURCE = {
     "leader.replication.throttled.replicas": "it names nodes of the source",
     "follower.replication.throttled.replicas": "it names nodes of the source",
@@ -36,7 +36,7 @@ _OF_THE_SOURCE = {
     "mirror.source": "it says what the source itself is a mirror of",
 }
 _MIN_IN_SYNC = "min.insync.replicas"
-#: Settings that decide for how long records stay: the target's defaults may delete them sooner.
+#: Settings of retention, which are copied because the target's defaults may delete records sooner.
 _OF_RETENTION = ("retention.ms", "retention.bytes", "cleanup.policy")
 #: The sources of settings that were set for a topic or a group itself.
 _OWN = (ConfigSource.TOPIC, ConfigSource.GROUP)
@@ -53,8 +53,8 @@ def copied_settings(
     """The settings of a topic or group of the source that its copy gets, and the others with a
     reason.
 
-    Copied are the ones that were set for the topic or group itself, and what the brokers of the
-    source say about retention. Other defaults of the source's brokers are not copied.
+    The copy gets the settings that were set for the topic or group itself, and the retention
+    settings of the source's brokers. Other defaults of the source's brokers are not copied.
     """
     copied: dict[str, str] = {}
     left_out: list[tuple[str, str]] = []
@@ -82,9 +82,8 @@ def _reason_against(name: str, value: str, target_brokers: int) -> str | None:
 def changed_settings(
     before: Mapping[str, str], after: Mapping[str, str], target: Mapping[str, ConfigEntry]
 ) -> tuple[dict[str, str | None], list[tuple[str, str]]]:
-    """The changes of a topic or group of the source that its copy follows, None for a deleted
-    setting; and those that it does not, because the setting was changed at the target, with the
-    reason."""
+    """The changed settings of a topic or group of the source to copy (None: deleted), and those
+    that are not copied, with the reason, because they were changed at the target."""
     followed: dict[str, str | None] = {}
     kept: list[tuple[str, str]] = []
     own = own_values(target)
@@ -120,7 +119,7 @@ class GroupSettings:
 
 
 class _Configured(Protocol):
-    """A topic or group with the settings that its copy is to have."""
+    """A topic or group with the settings of its copy."""
 
     @property
     def resource(self) -> ConfigResource: ...
@@ -130,7 +129,7 @@ class _Configured(Protocol):
 
 
 class SettingsCopier:
-    """Follows changes of the settings of topics and groups while a mirror runs."""
+    """The copier of changed settings of topics and groups while a mirror runs."""
 
     def __init__(self, target: Admin, tell: Callable[[str], None]) -> None:
         self._target, self._tell = target, tell
@@ -139,20 +138,22 @@ class SettingsCopier:
         self._refused: dict[ConfigResource, str] = {}
 
     async def begin(self, topics: Sequence[_Configured]) -> None:
-        """Note the settings of topics that exist at the target; tell where the two differ."""
+        """Note the settings of topics that exist at the target; show differences between the
+        two.
+        """
         for topic in topics:
             there = await self._there(topic.resource)
             self._tell_differences(topic, {name: each.value for name, each in there.items()})
             self._known[topic.resource] = topic.settings
 
     async def follow(self, topics: Sequence[_Configured]) -> None:
-        """Copy the changes that were made at the source since the last call."""
+        """Copy the changes at the source since the last call."""
         for topic in topics:
             await self._follow(topic.resource, topic.settings)
 
     async def copy_groups(self, groups: Iterable[GroupSettings], *, is_whole: bool) -> None:
         """Copy the settings of groups that the target does not have, and changes since the last
-        call. `is_whole`: groups that are not named have no settings any more."""
+        call. `is_whole`: groups that are not named have no settings."""
         named = {each.resource: each for each in groups}
         if is_whole:
             known = [each for each in self._known if each.type is ResourceType.GROUP]
@@ -164,7 +165,7 @@ class SettingsCopier:
                 else:
                     await self._copy_group(group)
             except OdradekError as error:
-                # A refusal of one group leaves the others alone; the next call tries it again.
+                # The refusal of one group does not affect the others; the next call tries it again.
                 if error.retriable or isinstance(error, AuthenticationFailed):
                     raise
                 if self._refused.get(resource) != (why := str(error)):
@@ -200,7 +201,7 @@ class SettingsCopier:
                 self._tell_not_copied(resource, f"the change of {name} is", errors[name])
             else:
                 self._tell(f"{_named(resource)}: {name} is {value or 'the default'} as well")
-        # Only now: after an error the changes are tried again.
+        # The settings are noted only now, so that the changes are tried again after an error.
         self._known[resource] = settings
 
     def _tell_not_copied(self, resource: ConfigResource, what: str, why: object) -> None:
@@ -210,7 +211,7 @@ class SettingsCopier:
         self, resource: ConfigResource, changes: Mapping[str, str | None]
     ) -> dict[str, OdradekError]:
         """Change settings at the target: together, since some are limits of others, or else one by
-        one; returns the errors of those that it does not take."""
+        one; returns the errors of the settings that the target refuses."""
         errors: dict[str, OdradekError] = {}
         if not changes or await self._error_of(resource, changes) is None:
             return errors
@@ -242,8 +243,8 @@ class _Names(Protocol):
 
 
 def acls_to_copy(acls: Sequence[AclBinding], names: _Names) -> list[AclBinding]:
-    """The ACLs of the source that concern what is copied: those of its topics and groups by name,
-    those that name them by prefix or by `*`, and those of all transactional ids."""
+    """The ACLs of the source that apply to the copied topics and groups, by name, by prefix or by
+    `*`, and the ACLs of all transactional ids."""
 
     def concerns(acl: AclBinding) -> bool:
         if acl.resource_type is AclResourceType.TRANSACTIONAL_ID:
@@ -280,8 +281,8 @@ _Quotas = Mapping[QuotaEntity, Mapping[str, float]]
 def quotas_to_copy(
     source: _Quotas, target: _Quotas
 ) -> tuple[dict[QuotaEntity, dict[str, float | None]], list[str]]:
-    """The quotas that the target lacks; and lines about those that it has with other values, which
-    stay."""
+    """The quotas that the target lacks, and lines about quotas that have other values there, which
+    are kept."""
     changes: dict[QuotaEntity, dict[str, float | None]] = {}
     kept: list[str] = []
     for entity, quotas in source.items():

@@ -1,11 +1,11 @@
-"""Reader of the source: whole batches of many partitions, as they are stored.
+"""The reader of the source, which reads whole batches of many partitions, as they are stored.
 
 There is one Fetch in flight for each node, and the next one is sent before the caller writes the
 data of the last one. So at most two answers of a node are in memory: one at the caller, and one
-that has arrived meanwhile. Batches are never taken apart here, only their headers are read.
+that has arrived meanwhile. Only the headers of batches are read.
 
-Errors that may pass are tried again for ever, with a growing pause; `troubles` says what they are
-and since when. All others end the reading of their partition, and are raised by `poll` once.
+Transient errors are retried for ever, with a growing pause; `troubles` has these errors and the
+time of the first. All others end the reading of their partition, and are raised by `poll` once.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class SourceTruncated(SourceError):
 
 
 class SourceTopicDeleted(SourceError):
-    """The topic does not exist any more."""
+    """The topic no longer exists."""
 
     def __init__(self, tp: TopicPartition) -> None:
         super().__init__(tp, "the topic was deleted")
@@ -105,7 +105,7 @@ class SourceCorrupt(SourceError):
 
 
 class SourceRefused(SourceError):
-    """The source refuses to give records of the partition; the cause is its error."""
+    """The source refuses the fetch of the partition; the cause is its error."""
 
     def __init__(self, tp: TopicPartition, error: OdradekError) -> None:
         super().__init__(tp, str(error))
@@ -117,10 +117,10 @@ class SourceRefused(SourceError):
 class FetchedPartition:
     """News of one partition.
 
-    `records` has whole batches, the first of which may begin before `fetch_offset`; no bytes if
-    only the offsets beside it have changed. The memory may be written to. `next_offset` is the one
-    behind the last batch. `leader_epoch` is the present one of the leader, `batch_epoch` that of
-    the last batch; both are -1 if unknown. `aborted` is empty unless read_committed.
+    `records` has whole batches, the first of which may begin before `fetch_offset`; it is empty if
+    only the other offsets have changed. The caller may write to this memory. `next_offset` is the
+    offset behind the last batch. `leader_epoch` is the present epoch of the leader, `batch_epoch`
+    that of the last batch; both are -1 if unknown. `aborted` is empty unless read_committed.
     """
 
     tp: TopicPartition
@@ -137,7 +137,7 @@ class FetchedPartition:
 
 
 class Trouble(NamedTuple):
-    """The error for which a partition is tried again, since this time of the loop's clock."""
+    """The error because of which a partition is retried, since this time of the loop's clock."""
 
     since_s: float
     error: str
@@ -183,15 +183,16 @@ class _Position:
         self.retry_at_s = 0.0
         self.missing_since_ms: float | None = None
         self.trouble: Trouble | None = None
-        #: The offsets that the caller has been told of, to leave out answers without news.
+        #: The offsets in the last result for the caller, by which answers without changes are left
+        #: out.
         self.told: tuple[int, int, int] | None = None
 
 
 class SourceReader:
-    """Reads partitions from positions that the caller assigns. Close it at the end.
+    """The reader of partitions from positions that the caller assigns. Call `close` at the end.
 
-    `check_crcs`: for a caller that changes batches; one that passes them on as they are need not
-    check what the target checks.
+    `check_crcs`: verify checksums, for a caller that changes batches; the target verifies batches
+    that are passed on unchanged.
     """
 
     def __init__(
@@ -209,7 +210,7 @@ class SourceReader:
         self._limits = limits
         self._rate = rate
         self._check_crcs = check_crcs
-        # By the name in its module, as in the producer.
+        # The class of the random generator is looked up in its module, as in the producer.
         retry = admin.config.retry_backoff_ms, admin.config.retry_backoff_max_ms
         self._backoff = Backoff(*retry, random.Random())
         self._positions: dict[TopicPartition, _Position] = {}
@@ -232,8 +233,8 @@ class SourceReader:
     ) -> None:
         """Read a partition from `offset` on.
 
-        `topic_id`: the id of the topic that is meant; any if zero. `last_epoch`: the leader epoch
-        of the record before `offset`, with which the source notices that it has lost it.
+        `topic_id`: the expected id of the topic; zero: any. `last_epoch`: the leader epoch of the
+        record before `offset`, by which the source detects that it has lost this record.
         """
         self._positions.pop(tp, None)
         limit = self._limits.partition_bytes
@@ -243,11 +244,11 @@ class SourceReader:
         self._network.request_metadata_update()
 
     def seek(self, tp: TopicPartition, offset: int, *, last_epoch: int = NO_LEADER_EPOCH) -> None:
-        """Go on at another offset of an assigned partition. KeyError for any other."""
+        """Continue at another offset of an assigned partition. KeyError for other partitions."""
         self.assign(tp, offset, topic_id=self._positions[tp].topic_id, last_epoch=last_epoch)
 
     def unassign(self, tp: TopicPartition) -> None:
-        """Read a partition no longer."""
+        """Stop reading a partition."""
         self._positions.pop(tp, None)
         self._errors.pop(tp, None)
         if not any(tp.topic == other.topic for other in self._positions):
@@ -259,7 +260,7 @@ class SourceReader:
         return {tp: position.offset for tp, position in self._positions.items()}
 
     def troubles(self) -> Mapping[TopicPartition, Trouble]:
-        """The partitions that cannot be read at present, and are tried again."""
+        """The partitions that cannot be read at present, and are retried."""
         return {
             tp: position.trouble
             for tp, position in self._positions.items()
@@ -269,10 +270,10 @@ class SourceReader:
     # --- reading ----------------------------------------------------------------------------------
 
     async def poll(self, wait_ms: float) -> list[FetchedPartition]:
-        """The next news of partitions, at most one of each; empty if there is none in time.
+        """The next results of partitions, at most one of each; empty if there is none in time.
 
         Raises SourceError for one partition after the other, after the data before the error was
-        returned, and errors that concern the whole source, such as AuthenticationFailed.
+        returned, and errors of the whole source, such as AuthenticationFailed.
         """
         loop = self._network.loop
         until_s = loop.time() + wait_ms / 1000
@@ -312,7 +313,9 @@ class SourceReader:
     # --- requests ---------------------------------------------------------------------------------
 
     def _send(self) -> float:
-        """Send a Fetch to each node without one; returns the time of the next try."""
+        """Send a Fetch to each node that has none in flight; returns the time of the next
+        attempt.
+        """
         now_s = self._network.loop.time()
         wake_at_s = float("inf")
         if self._rate is not None and (wait_s := self._rate.wait_s(now_s)) > 0:
@@ -348,8 +351,8 @@ class SourceReader:
         return wake_at_s
 
     def _is_the_topic(self, tp: TopicPartition, position: _Position) -> bool:
-        """True if the topic with this name is the one that was assigned. Ends the partition if it
-        is another one, or gone."""
+        """True if the topic with this name is the one that was assigned. Ends the reading of the
+        partition if the topic was deleted or created again."""
         cluster = self._network.cluster
         topic_id = cluster.topic_id(tp.topic)
         if position.topic_id == ZERO_UUID:
@@ -413,7 +416,7 @@ class SourceReader:
             self._news.set()
 
     async def _ends(self, tps: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """The first offsets of partitions, and the ones behind the last."""
+        """The first offsets of partitions, and the offsets behind the last."""
         first = await self._admin.list_offsets(dict.fromkeys(tps, "earliest"), raise_errors=False)
         last = await self._admin.list_offsets(dict.fromkeys(tps, "latest"), raise_errors=False)
         return {
@@ -452,7 +455,7 @@ class SourceReader:
         want: PartitionRequest,
         data: PartitionData,
     ) -> FetchedPartition | None:
-        """The news in an answer for a partition; None if there is none."""
+        """The result for a partition in an answer; None if nothing has changed."""
         view = memoryview(data.records) if data.records else memoryview(b"")
         end, next_offset, epoch = 0, position.offset, position.epoch
         try:
@@ -488,7 +491,9 @@ class SourceReader:
         )
 
     def _make_room(self, tp: TopicPartition, position: _Position, view: memoryview) -> None:
-        """Ask for a whole batch, after an answer with a part of one."""
+        """Raise the limit of a partition so that a whole batch fits, after an answer with a part of
+        one.
+        """
         length = int.from_bytes(view[LENGTH_AT : LENGTH_AT + 4], "big", signed=True)
         size_bytes = length + LOG_OVERHEAD_BYTES
         if size_bytes < HEADER_BYTES or size_bytes > _BATCH_BYTES_MAX:
@@ -508,7 +513,7 @@ class SourceReader:
                 self._end(tp, SourceTruncated(tp, position.offset, ends[1]))
                 return
             if ends is not None and position.epoch >= 0:
-                # All records of that epoch are gone, and others are in their offsets.
+                # All records of that epoch were truncated, and others have their offsets.
                 self._end(tp, SourceTruncated(tp, position.offset, None))
                 return
         elif code not in RETRY_WITH_NEW_METADATA | RETRY and not error.retriable:
@@ -526,14 +531,14 @@ class SourceReader:
         position.trouble = Trouble(since_s, error)
 
     def _end(self, tp: TopicPartition, error: SourceError) -> None:
-        """Read a partition no longer, because of an error that `poll` raises."""
+        """Stop reading a partition, because of an error that `poll` raises."""
         self._positions[tp].ended = True
         self._errors[tp] = error
 
 
 class _Answer(NamedTuple):
-    """The answer of a node. `ends`: for positions that are not in the log, where it begins and
-    ends."""
+    """The answer of a node. `ends`: for positions that are not in the log, the first and the end
+    offset of the log."""
 
     data: dict[TopicPartition, PartitionData]
     ends: dict[TopicPartition, tuple[int, int]]

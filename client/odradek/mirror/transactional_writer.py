@@ -1,8 +1,9 @@
-"""The writer of the mirror out: whole batches and the map of their offsets, in transactions.
+"""The writer of the mode exactly-once, which writes whole batches and the map of their offsets in
+transactions.
 
-Retries, sequences, fencing and both versions of transactions are those of our producer, which takes
-whole batches besides records. Several batches of a partition are in flight, in order. The offsets
-that the target gave to them become runs, which are written in the same transaction.
+Retries, sequences, fencing and both versions of transactions are those of the producer, which
+accepts whole batches too. Several batches of a partition are in flight, in order. Their offsets at
+the target become runs, which are written in the same transaction.
 """
 
 from __future__ import annotations
@@ -33,23 +34,23 @@ log = logging.getLogger("odradek.mirror")
 
 #: The batches in flight and waiting, at most; their memory is that of the fetched batches.
 BUFFER_BYTES = 64 * 1024 * 1024
-#: The size of the batches of which one consists that was too large for the target.
+#: The size of the parts into which a batch that is too large for the target is split.
 _SPLIT_BYTES = 256 * 1024
-#: Errors of a batch that end the copying of its partition, and of no other one.
+#: Errors of a batch that end the copying of only its partition.
 _OF_PARTITION = (MessageTooLarge, InvalidRecord, InvalidTimestamp)
 #: Errors of a batch that end the copying of its whole topic.
 _OF_TOPIC = (InvalidTopic, PolicyViolation, TopicAuthorizationFailed)
-#: The number of times that a commit without an answer is waited for again.
+#: The most repeated waits for a commit without an answer.
 _COMMIT_WAITS_MAX = 5
 
 
 class OffsetsUnknown(OdradekError):
-    """The target has a batch already, and does not say where."""
+    """The error for a batch that the target has already at an unknown offset."""
 
 
 class RefusedBatch(NamedTuple):
-    """A batch that the target does not take: the partition of the source, the reason, and if the
-    same goes for all partitions of the topic."""
+    """A batch that the target refuses: the partition of the source, the reason, and a flag: true if
+    the reason applies to all partitions of the topic."""
 
     tp: TopicPartition
     error: OdradekError
@@ -150,7 +151,9 @@ class TransactionalWriter:
         return None
 
     def _refused_before_it_was_sent(self) -> RefusedBatch | None:
-        """In version 1 of transactions the coordinator refuses a partition that is added."""
+        """The refusal of a partition by the coordinator, which in version 1 of transactions comes
+        before a batch is sent.
+        """
         transactions = self._producer._transactions
         if transactions is None or transactions.refused_partition is None:
             return None

@@ -15,14 +15,14 @@ from odradek_protocol.primitives import WireError
 
 log = logging.getLogger("odradek.client.share")
 
-#: The longest time without a look for something to send.
+#: The longest time between two checks for requests to send.
 _IDLE_S = 1.0
 
 
 class ShareLoop:
-    """Sends what a `ShareFetcher` plans, in a task of its own.
+    """The task that sends the requests that a `ShareFetcher` plans.
 
-    `on_change` is called after everything that a waiting call may wait for.
+    `on_change` is called after every event for which a call may wait.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class ShareLoop:
         self._task = self._network.loop.create_task(self._run(), name="odradek-share")
 
     def wake(self) -> None:
-        """Look at once for something to send."""
+        """Check at once for requests to send."""
         self._wakeup.set()
 
     async def _run(self) -> None:

@@ -1,6 +1,6 @@
-"""Carries out the actions of `protocol` on a cluster.
+"""The execution of the actions of `protocol` on a cluster.
 
-One object per process and set of client settings. Coroutines run on the connector's loop.
+A process has one object for each set of client settings. Coroutines run on the connector's loop.
 """
 
 from __future__ import annotations
@@ -49,14 +49,15 @@ _TIMEOUTS_MS = (900_000, 60_000, 10_000, 1_000)
 #: Spark ends the Python worker of a task 2 s after it has killed the task
 #: (`spark.python.task.killTimeout`).
 WORKERS_END_S = 3.0
-#: The errors of aborting a transaction that is not open; None is the client's own refusal.
+#: The error codes of the abort of a transaction that is not open; None: the client itself refused
+#: the call.
 _NOT_OPEN = (None, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 #: The last epoch but one, after which a new producer id is needed (T-13).
 _LAST_EPOCH = 32766
 _COMMITTING = ("PrepareCommit", "CompleteCommit")
 _ABORTING = ("PrepareAbort", "CompleteAbort", "PrepareEpochFence")
-#: The numbers by which the end of a transaction, or the broker's timeout, may have raised the
-#: epoch.
+#: The increments of the epoch that the end of a transaction, or the broker's timeout, may have
+#: caused.
 _EPOCHS_OF_A_COMMIT = (0, 1)
 _EPOCHS_OF_AN_ABORT = (0, 1, 2)
 _NOT_OURS = frozenset(
@@ -65,13 +66,13 @@ _NOT_OURS = frozenset(
 
 
 def settings_for(settings: Mapping[str, str], config: type[Settings]) -> dict[str, Any]:
-    """The settings of a sink that another kind of client has too."""
+    """The settings of a sink that also exist for another kind of client."""
     rows = config.rows()
     return {name: value for name, value in settings.items() if name in rows}
 
 
 class Brokers:
-    """The cluster for the sink, besides the producers of rows."""
+    """The requests of the sink to the cluster, apart from the producers of rows."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = {k: v for k, v in settings.items() if k not in _NOT_OURS}
@@ -84,8 +85,8 @@ class Brokers:
         self._told_of_no_list = False
         self._admin = Admin(**settings_for(self._settings, AdminConfig))
         # Reading must not create the topic of the decision log, which would then have the broker's
-        # own cleanup.policy. The topic may be missing: this worker may outlive the broker that had
-        # it at this address.
+        # default cleanup.policy. The topic may be missing, because this worker may outlive the
+        # broker that had the topic at this address.
         absent = {"allow_auto_create_topics": "false"}
         reading = settings_for(self._settings, ConsumerConfig)
         self._network = NetworkClient(
@@ -95,8 +96,8 @@ class Brokers:
         )
         writing = settings_for(self._settings, AdminConfig)
         self._producer = Producer(**{**writing, **absent, "linger_ms": "0"})
-        #: The connections of all producers of rows: each task has a producer of its own, one after
-        #: the other.
+        #: The connections of all producers of rows: each task has a new producer, one after the
+        #: other.
         self._rows_network = NetworkClient(ProducerConfig.from_settings(self._settings))
         self._logs: dict[str, DecisionLog] = {}
 
@@ -224,7 +225,7 @@ class Brokers:
         try:
             found = await self._admin.list_transactions(states=states)
         except OdradekError as error:
-            # A broker before Kafka 3.0 never supports it, so one try is enough.
+            # A broker before Kafka 3.0 never supports the request, so one attempt is enough.
             if not isinstance(error, UnsupportedByBroker) or not self._told_of_no_list:
                 log.warning(
                     "odradek: the clean-up could not list open transactions, and aborted none: %s. "

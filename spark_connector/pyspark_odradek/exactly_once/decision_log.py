@@ -1,7 +1,7 @@
 """The decision log on a cluster: one partition of a compacted topic, read and appended to.
 
-`ledger` decides which record counts. A process keeps the records that it has read of each query,
-and reads the newer ones; the first time it reads backwards from the end (S-05).
+`ledger` decides which record counts. A process keeps the records of each query that it has read,
+and later reads only newer ones; the first read goes backwards from the end (S-05).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class DecisionLog:
             view.entries = [entry for entry in view.entries if entry.offset >= needed]
 
     async def _first_look(self, query: str) -> _View:
-        """Read backwards from the end, until the records are sufficient, or all are read."""
+        """Read backwards from the end, until the records are sufficient or all are read."""
         start, end = await self._bounds()
         window = FIRST_WINDOW
         while True:
@@ -98,7 +98,7 @@ class DecisionLog:
             if begin == start or (needed is not None and needed >= begin):
                 break
             if needed is not None:
-                # All records from there on, which are certainly sufficient.
+                # The records from `needed` on are certainly sufficient.
                 window = max(end - needed, window)
                 begin = max(start, needed)
                 entries, position = await self._entries(begin, end, query)
@@ -196,7 +196,7 @@ class DecisionLog:
             ) from error
 
     async def forget(self, keys: tuple[str, ...]) -> None:
-        """Write tombstones, for compaction. They may get lost."""
+        """Write tombstones, for compaction. It does not matter if they are lost."""
         for view in self._views.values():
             view.entries = [entry for entry in view.entries if entry.key not in keys]
         for key in keys:

@@ -1,4 +1,4 @@
-"""Named points at which a test may stop the sink, to kill a process there (the crash matrix).
+"""The fault points of the sink, at which a test can stop a process to kill it (the crash matrix).
 
 Only the environment can arm one: `ODRADEK_SPARK_FAULT_POINT=<name>` together with
 `ODRADEK_SPARK_FAULT_DIR`, a directory. If the directory has a file `armed`, the first process that

@@ -1,7 +1,7 @@
 """The names of queries, runs and transactions, which identify writers (S-01, S-02).
 
 A transactional id is ``odradek-spark.<query>.<run>.<name>``; the name is unique within its run. So
-the owner of each transaction in a cluster's list is known.
+the id shows the owner of each transaction in a cluster's list.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def commit_query(commit_id: str, topic: str | None) -> str:
     """The query of a batch job with a `commitId` that writes to `topic` (S-16).
 
     The result is never the id of a stream, whatever name the user chooses. Names of topics contain
-    no colon, so no two jobs have the same. Without a topic the rows name theirs, and the id alone
-    is the identity.
+    no colon, so the queries of two jobs are never equal. If the rows name their topics, the id
+    alone is the identity.
     """
     return f"commit:{commit_id}" if topic is None else f"commit-to:{topic}:{commit_id}"
 
@@ -59,19 +59,19 @@ class Inherited(Protocol):
     """Names of processes that have ended; see `inheritance`."""
 
     def take(self) -> tuple[str, int] | None:
-        """A name that belongs to this process from here on, and the batch for which it was last
+        """A name that belongs to this process from now on, and the batch for which it was last
         used."""
 
     def used(self, name: str, batch: int) -> bool:
-        """Note the use of a name, before it is used. False if it must not be used."""
+        """Note the use of a name before the use. False if the name must not be used."""
 
 
 class Names:
     """The names of transactions that belong to one process, for one run (S-02, S-13).
 
-    No other process uses them, and the process runs one task at a time: so a task that is late, or
-    runs twice, cannot affect the prepared transaction of another. Names are reused, because brokers
-    keep every transactional id for days.
+    No other process uses these names, and the process runs one task at a time: so a task that is
+    late, or runs twice, cannot affect the prepared transaction of another task. Names are reused,
+    because brokers keep every transactional id for days.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
-"""Names of transactions that outlive the process that used them (S-02).
+"""The inheritance of transaction names from processes that have ended (S-02).
 
-Spark ends Python workers that were idle for a minute. If their names were lost, a query with rare
-batches would leave an id at the brokers for every task of every batch. So a name is a file on the
-machine, and the process with the lock on that file owns the name: the kernel releases the lock when
-the process ends, in any way, and not before. The file contains the batch for which the name was
-last used, so the rule for its reuse also binds the next owner (S-13).
+Spark ends Python workers that were idle for a minute. If the names of these workers were lost, a
+query with rare batches would leave an id at the brokers for every task of every batch. So a name is
+a file on the machine, and the process with the lock on that file owns the name: the kernel releases
+the lock when the process ends, in any way, and not before. The file contains the batch for which
+the name was last used, so the rule for its reuse also binds the next owner (S-13).
 
 Without such locks, or if a restart of the machine cannot be recognized, no names are inherited.
 """
@@ -29,7 +29,7 @@ try:
 except ImportError:  # no POSIX
     fcntl = None  # type: ignore[assignment]
 
-#: The most locks that one process tries for one run.
+#: The most locks that one process tries to take for one run.
 LOCKS_MAX = 10_000
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _CONTENT_BYTES_MAX = 64
@@ -42,8 +42,8 @@ class Place(NamedTuple):
     """The directory of names. Everything below `root` belongs to this module; `boot` identifies the
     start of the machine.
 
-    After a crash of the machine a file may have old content: so each start of the machine has its
-    own names.
+    After a crash of the machine a file may have old content, so each start of the machine has
+    separate names.
     """
 
     root: Path
@@ -100,8 +100,8 @@ class Inheritance:
         return None
 
     def used(self, name: str, batch: int) -> bool:
-        """Note that the name is used for `batch`, before it is. False if that could not be noted:
-        then it must not be used."""
+        """Note the use of a name for `batch`, before the use. False if that failed, so that the
+        name must not be used."""
         descriptor = self._locks.get(name)
         if descriptor is None:
             return True
@@ -123,12 +123,13 @@ class Inheritance:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = root.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-            # A link to another folder of this user is refused as well.
+            # A symbolic link, even one to another folder of this user, is refused as well.
             raise PermissionError(f"{root} is somebody else's")
         self._folder.mkdir(parents=True, exist_ok=True)
         os.utime(self._runs)  # for `_tidy`: a run may last longer than a week
         self._tidy()
-        # Some file systems have locks for each mount, and each container may have its own.
+        # On some file systems locks are separate for each mount, and each container may have its
+        # own mount.
         self._names = self._folder / str(_device(root))
         self._names.mkdir(exist_ok=True)
         self._is_ready = True

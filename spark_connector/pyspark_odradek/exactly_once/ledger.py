@@ -1,10 +1,10 @@
-"""The decision log of one query, as values: the records, the one that counts, and the changes of
-state.
+"""The decision log of one query, as values: its records, the choice of the record that counts, and
+the changes of state.
 
-Every record has the whole state that is valid from it on, and in `after` the offset of the record
-that was the newest for its writer. A record counts only if that was true when it was appended
-(S-04): of the records with the same `after` only the first. So the records that count do not
-contradict each other, and the newest one is all that a reader needs (S-05).
+Every record has the whole state from then on, and in `after` the offset of the record that its
+writer knew as the newest. A record counts only if that record was still the newest when it was
+appended (S-04): of the records with the same `after`, only the first counts. So the records that
+count do not contradict each other, and a reader needs only the newest of them (S-05).
 
 Only the functions at the end change states; illegal changes raise.
 """
@@ -38,8 +38,8 @@ class Kind(Enum):
 
 
 class Participant(NamedTuple):
-    """A prepared transaction with the rows of one task. `version`: that of Kafka's transactions, 1
-    or 2."""
+    """A prepared transaction with the rows of one task. `version`: the version of Kafka's
+    transactions, 1 or 2."""
 
     name: str
     producer_id: int
@@ -54,9 +54,10 @@ class State:
     """The decisions of a query.
 
     `holder`: the run with the newest claim, "" for none; `past`: runs that must do nothing more.
-    `batch`: the newest decided batch, by `run`, with the number of `rows`; `done`: true if its
-    `participants` are known to be ended. `targets`: a number for the rows of each topic, from
-    `targets`; None after the decision of a connector that did not distinguish topics.
+    `batch`: the newest decided batch, decided by `run`, with the number of its `rows`; `done`: true
+    if all of its `participants` are known to be ended. `targets`: a number for the rows of each
+    topic (see the module `targets`); None after the decision of an older connector that did not
+    distinguish topics.
     """
 
     holder: str = ""
@@ -70,7 +71,7 @@ class State:
 
     @property
     def over(self) -> int:
-        """The newest batch whose transactions are not needed any more."""
+        """The newest batch whose transactions are no longer needed."""
         return self.batch if self.done else self.batch - 1
 
 
@@ -108,9 +109,9 @@ class Found(NamedTuple):
 def newest(entries: Iterable[Entry]) -> Found:
     """The newest record that counts, of the records of one query in order of their offsets (S-05).
 
-    The largest `after` is the offset of the last but one that counts, because a writer uses only
-    offsets of records that count. Of the records with this `after` the first one counts. Records
-    before it are not needed, so they may be compacted away in any order.
+    The largest `after` is the offset of the last but one record that counts, because a writer uses
+    only offsets of records that count. Of the records with this `after`, the first counts. Records
+    before that offset are not needed, so compaction may remove them in any order.
     """
     best: Entry | None = None
     keys = []
@@ -128,7 +129,7 @@ def must_read_from(entries: Iterable[Entry]) -> int | None:
     """The offset from which all records must be read for `newest` to be valid; None without
     records.
 
-    A reader that began later may have missed the first of the records with the same `after`.
+    A reader that begins later may miss the first of the records with the same `after`.
     """
     return max((entry.record.after + 1 for entry in entries), default=None)
 
@@ -137,7 +138,9 @@ def must_read_from(entries: Iterable[Entry]) -> int | None:
 
 
 def key_of(query: str, nonce: str) -> str:
-    """The key of a record, which is unique, since compaction keeps only one record of each key."""
+    """The key of a record. Keys are unique, because compaction keeps only one record of each
+    key.
+    """
     return f"{nonce}/{query}"
 
 
@@ -229,7 +232,9 @@ def refuse_stale(state: State, batch: int, query: str) -> None:
 
 
 def claim(state: State, run: str) -> Record | None:
-    """The state after `run` has claimed the query; None if it has already (S-06)."""
+    """The state after the claim of the query by `run`; None if `run` has claimed it already
+    (S-06).
+    """
     if state.holder == run:
         return None
     if run in state.past:
@@ -271,9 +276,11 @@ def finish(state: State, run: str) -> Record:
 
 
 def revoke(state: State, run: str) -> Record:
-    """The state after all participants turned out to be aborted: as before the decision (S-12)."""
+    """The state after all participants proved to be aborted, which is that before the decision
+    (S-12).
+    """
     _check_carrying_out(state, run)
-    # `targets` still tells whether topics were distinguished.
+    # `targets` is kept, because it shows whether topics were distinguished.
     return _record(
         Kind.REVOKE,
         replace(state, batch=state.batch - 1, run="", rows=0, done=True, participants=()),

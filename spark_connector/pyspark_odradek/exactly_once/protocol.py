@@ -1,8 +1,8 @@
-"""The steps of tasks and driver (docs/rules/spark.md).
+"""The protocol of exactly-once writes: the steps of tasks and driver (docs/rules/spark.md).
 
 Each procedure is a generator: it yields an `Action`, is sent the outcome, and returns a result.
 `brokers` carries out the actions on a cluster, the model in the tests on a simulated one, with
-every interleaving and crash in between. The procedures never wait, and know no clock.
+every interleaving and crash in between. The procedures never wait, and use no clock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark_odradek.exactly_once import ledger, targets
 from pyspark_odradek.exactly_once.identity import Writer
 from pyspark_odradek.exactly_once.ledger import Found, Participant, Record, State
 
-#: The most times that other writers of the log may be faster, before the procedure gives up.
+#: The number of times that other writers of the log may append first before the procedure gives up.
 ATTEMPTS_MAX = 50
 _NAMED_MAX = 5
 
@@ -31,8 +31,8 @@ class Read(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Append to the log -> None. The record may be in the log or not, or appear later: read it back
-    (S-04)."""
+    """Append to the log -> None. The record may be missing, or appear later, so read the log
+    afterwards (S-04)."""
 
     record: Record
 
@@ -45,8 +45,8 @@ class Describe(NamedTuple):
 
 
 class End(NamedTuple):
-    """End transactions -> a tuple of bool: False for those whose end was refused. Repeated until
-    there is an answer; may raise."""
+    """End transactions -> a tuple of bool: False for a transaction whose end was refused. Repeated
+    until there is an answer; may raise."""
 
     run: str
     participants: tuple[Participant, ...]
@@ -56,7 +56,7 @@ class End(NamedTuple):
 class ListOpen(NamedTuple):
     """List open transactions -> a tuple of (run, name): those of these runs of the query.
 
-    `unused`: also those without a row, which have an id and begin with their first row.
+    `unused`: include ids without a row, whose transaction begins with the first row.
     """
 
     runs: tuple[str, ...]
@@ -64,7 +64,7 @@ class ListOpen(NamedTuple):
 
 
 class Fence(NamedTuple):
-    """Abort transactions, given by run and name -> None. Their writers are fenced."""
+    """Abort transactions, given by run and name, and fence their writers -> None."""
 
     transactions: tuple[tuple[str, str], ...]
 
@@ -84,8 +84,8 @@ Steps = Generator[Action, Any, Any]
 
 
 class Fate(Enum):
-    """The outcome of a transaction. UNKNOWN if its id has been used since, or is unknown to the
-    broker."""
+    """The outcome of a transaction. UNKNOWN if its id was used again, or if the broker does not
+    know the id."""
 
     OPEN = "open"
     COMMITTED = "committed"
@@ -115,8 +115,8 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Terms:
-    """The conditions of a write. `lenient`: continue with a warning if rows are lost, or differ
-    from those that were written."""
+    """The conditions of a write. `lenient`: continue with a warning if rows are lost, or if a
+    replay has other rows than were written."""
 
     writer: Writer
     batch: int
@@ -151,7 +151,7 @@ def commit(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action, Any
     decided before.
 
     Raises Superseded, StaleBatch, TransactionsLost; then no more rows of the batch become visible,
-    unless it is decided: then a restart continues.
+    unless the batch is decided, in which case a restart continues it.
     """
     run = terms.writer.run
     participants = _participants(outcomes)
@@ -209,7 +209,7 @@ def _check_open(terms: Terms, participants: tuple[Participant, ...]) -> Steps:
 
 
 def _carry_out(terms: Terms, found: Found) -> Steps:
-    """Carry out the decision, then record that (S-09, S-10)."""
+    """End the transactions of the decision, then record that they are ended (S-09, S-10)."""
     state: State = found.state
     ended = yield End(state.run, state.participants, True)
     if all(ended):
@@ -226,7 +226,7 @@ def _settle_loss(terms: Terms, found: Found) -> Steps:
     state, run = found.state, terms.writer.run
     fates = yield Describe(state.run, state.participants)
     if Fate.COMMITTED not in fates and Fate.UNKNOWN not in fates:
-        # No rows are visible: it is better to write all of them again than a part.
+        # No rows are visible, so all of them are written again rather than a part.
         still_open = _with(state.participants, fates, Fate.OPEN)
         if still_open:
             yield End(state.run, still_open, False)
@@ -260,7 +260,7 @@ def _settle_loss(terms: Terms, found: Found) -> Steps:
 def _clean_up(terms: Terms, found: Found) -> Steps:
     """Abort the open transactions of failed and superseded executions, which block readers (S-15).
 
-    Runs that are not known to be superseded are left alone: they may be newer.
+    Runs that are not known to be superseded are skipped, because they may be newer.
     """
     left = yield ListOpen((*found.state.past, terms.writer.run))
     if left:
@@ -273,7 +273,9 @@ def _clean_up(terms: Terms, found: Found) -> Steps:
 
 
 def abort(terms: Terms) -> Generator[Action, Any, bool]:
-    """Give up a failed batch (S-14). False if it is decided already, and left to a replay."""
+    """Give up a failed batch (S-14). False if the batch is decided already, so that a replay
+    continues it.
+    """
     run = terms.writer.run
     for _ in range(ATTEMPTS_MAX):
         found = yield Read()
@@ -281,7 +283,7 @@ def abort(terms: Terms) -> Generator[Action, Any, bool]:
         if state.run == run and not state.done:
             return False
         if run in state.past:
-            # A batch that an earlier run decided and did not finish is left to the next run.
+            # The next run finishes a batch that an earlier run has decided and not finished.
             yield from _fence_all(state.past if state.done else (run,))
             return True
         yield _append(found, ledger.resign(state, run))
@@ -289,8 +291,8 @@ def abort(terms: Terms) -> Generator[Action, Any, bool]:
 
 
 def _fence_all(runs: tuple[str, ...]) -> Steps:
-    """Fence the transactions of these runs, and later those that their workers have begun
-    meanwhile."""
+    """Fence the transactions of these runs, and afterwards those that their workers have begun in
+    between."""
     for look in range(2):
         if look:
             yield WaitForWorkers()
@@ -348,7 +350,7 @@ def _clean_up_job(terms: Terms) -> Steps:
 
 
 def _admitted(found: Found, terms: Terms) -> State:
-    """The state, if this run is not superseded."""
+    """The state of the query, if this run is not superseded."""
     ledger.refuse_superseded(found.state, terms.writer.run, terms.writer.query)
     ledger.refuse_stale(found.state, terms.batch, terms.writer.query)
     return found.state

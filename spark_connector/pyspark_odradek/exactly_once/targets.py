@@ -1,9 +1,9 @@
 """A number for the rows of a write by topic, which distinguishes a replay from another write
 (S-07).
 
-The number is the sum over the rows of a hash of the topic: the same for every distribution of rows
-over tasks, and of the same size for any number of topics. The content of the rows does not matter,
-because `now()` and `rand()` differ in a replay.
+The number is the sum over all rows of a hash of the row's topic. It does not depend on the
+distribution of rows over tasks, and has the same size for any number of topics. The content of the
+rows does not matter, because `now()` and `rand()` differ in a replay.
 """
 
 from __future__ import annotations

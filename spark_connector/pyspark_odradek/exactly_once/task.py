@@ -1,4 +1,4 @@
-"""A task's transaction: begun for its rows, and left open for the driver to end (S-03).
+"""A task's transaction, which the task begins for its rows and the driver ends (S-03).
 
 Coroutines run on the loop of the connections, one at a time. `transactional_writer` calls them from
 Spark's tasks.
@@ -18,7 +18,7 @@ ABORT_TIMEOUT_MS = 5_000
 class TaskTransaction:
     """A task's transaction, with a `name` that belongs to this process (S-02).
 
-    `two_phase`: without a timeout, if the brokers support that (KIP-939).
+    `two_phase`: the transaction has no timeout, if the brokers support that (KIP-939).
     """
 
     def __init__(self, brokers: Brokers, writer: Writer, name: str, *, two_phase: bool) -> None:
@@ -52,7 +52,7 @@ class TaskTransaction:
         )
 
     async def abandon(self) -> None:
-        """The task has failed: abort it, if that is possible within ABORT_TIMEOUT_MS. Raises
-        OdradekError."""
+        """Abort the transaction of a failed task, if that is possible within ABORT_TIMEOUT_MS.
+        Raises OdradekError."""
         if self._producer is not None:
             await self._producer.close(timeout_ms=ABORT_TIMEOUT_MS)
