@@ -10,8 +10,12 @@ from odradek_broker.coordinator.groups.events import RecordReplayed
 from odradek_broker.coordinator.groups.modern.group import ModernGroup
 from odradek_broker.coordinator.groups.partitions import Partitions, Tasks, each_partition, named
 from odradek_broker.coordinator.groups.settings import Topics
-from odradek_broker.coordinator.groups.share.group import ShareGroup, ShareMember, StatePartitions
-from odradek_broker.coordinator.groups.share.states import partitions_in
+from odradek_broker.coordinator.groups.share.group import (
+    ShareGroup,
+    ShareMember,
+    StatePartitions,
+    partitions_in,
+)
 from odradek_broker.coordinator.groups.streams.group import (
     StreamsGroup,
     StreamsMember,

@@ -15,7 +15,9 @@ from odradek_broker.coordinator.groups.modern.group import (
 from odradek_broker.coordinator.groups.partitions import (
     NO_PARTITIONS,
     Partitions,
+    intersection,
     partitions_from,
+    partitions_of,
 )
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.lazy_tuple import NamedTuple
@@ -84,6 +86,11 @@ StateTopics = Mapping[bytes, StateTopic]
 """By topic id."""
 
 
+def partitions_in(topics: StateTopics) -> Partitions:
+    """The partitions of noted topics."""
+    return partitions_of((topic_id, topic.partitions) for topic_id, topic in topics.items())
+
+
 @dataclass(frozen=True, slots=True)
 class StatePartitions:
     """The share partitions of a group, by their progress (H-20): their states are being made,
@@ -123,6 +130,8 @@ class ShareGroup(ModernGroup[ShareMember, Partitions]):
     #: `changes` when the note of the topic's deletion was applied, for topics in `states`: an
     #: answer to what was requested before says nothing any more.
     deleted_at: dict[bytes, int] = field(default_factory=dict)
+    #: Those of `states.initializing` whose last request had an error: some may exist all the same.
+    unmade: Partitions = field(default_factory=dict)
     #: `changes`, and the version of the cluster's topics, when nothing was left to be done for the
     #: group: while both are the same, heartbeats of members need not look.
     steady_at: tuple[int, int] | None = None
@@ -153,8 +162,7 @@ class ShareGroup(ModernGroup[ShareMember, Partitions]):
     def replay_other(self, key: Any, value: ShareGroupStatePartitionMetadataValue | None) -> None:
         """Apply the share partitions that have a state; None: there are none any more."""
         if value is None:
-            self.states = None
-            self.deleted_at.clear()
+            self.states, self.deleted_at, self.unmade = None, {}, NO_PARTITIONS
             return
         before = self.states or StatePartitions()
         self.states = StatePartitions(
@@ -166,6 +174,7 @@ class ShareGroup(ModernGroup[ShareMember, Partitions]):
         marks = {**self.deleted_at, **dict.fromkeys(begun, self.changes)}
         known = self.states.topic_ids
         self.deleted_at = {each: mark for each, mark in marks.items() if each in known}
+        self.unmade = intersection(self.unmade, partitions_in(self.states.initializing))
 
     def is_without_states(self, noted_at: int) -> bool:
         """True if all states are gone when those are whose deletion was noted up to then, in

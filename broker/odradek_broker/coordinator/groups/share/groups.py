@@ -1,7 +1,8 @@
 """The share groups of a shard: replay, deadlines, the notes of share partitions with a state, and
 what administrators ask of groups (rules H-04, H-05, H-16, H-20 to H-31).
 
-The functions that administrators' requests come to change nothing: they return answers and records.
+The functions that administrators' requests come to change nothing that is stored: they return
+answers and records.
 """
 
 from __future__ import annotations
@@ -10,7 +11,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import field
 from enum import IntEnum
 
-from odradek_broker.coordinator.groups.partitions import Partitions, by_name
+from odradek_broker.coordinator.groups.partitions import (
+    Partitions,
+    by_name,
+    difference,
+    intersection,
+    union,
+)
 from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_broker.coordinator.groups.share import records as make
 from odradek_broker.coordinator.groups.share import states
@@ -19,6 +26,7 @@ from odradek_broker.coordinator.groups.share.group import (
     ShareGroup,
     ShareMember,
     StateTopic,
+    partitions_in,
 )
 from odradek_broker.coordinator.groups.share.heartbeat import (
     ShareProtocol,
@@ -100,15 +108,21 @@ class ShareGroups(ShareProtocol):
         )
         note = states.initialized(group.states, made, self._topics)
         note = states.not_initialized(note, unmade)
+        group.unmade = union(group.unmade, intersection(unmade, partitions_in(note.initializing)))
         return [make.states_record(asked.group_id, note)] if note != group.states else []
 
-    def deleted(self, group_id: str, topic_ids: Collection[bytes], now: Instant) -> list[Record]:
-        """The note that the states of topics are gone (H-26)."""
+    def deleted(
+        self, group_id: str, deletion: StatesDecision, topic_ids: Collection[bytes], now: Instant
+    ) -> list[Record]:
+        """The note that the states of topics are gone (H-26), except those whose deletion was noted
+        again since."""
         self._monotonic_ms = now.monotonic_ms
         group = self.groups.get(group_id)
-        if group is None or group.states is None or not topic_ids:
+        if group is None or group.states is None:
             return []
-        return [make.states_record(group_id, states.deleted(group.states, topic_ids))]
+        gone = [each for each in topic_ids if group.deleted_at.get(each, 0) <= deletion.noted_at]
+        note = states.deleted(group.states, gone)
+        return [make.states_record(group_id, note)] if note != group.states else []
 
     def without_missing_topics(self) -> list[Record]:
         """The notes without topics that do not exist any more (H-27)."""
@@ -166,7 +180,7 @@ class ShareGroups(ShareProtocol):
         group = self.groups.get(group_id)
         if group is None or group.states is None:
             return {}
-        return states.partitions_in(group.states.initialized)
+        return partitions_in(group.states.initialized)
 
     def alteration(self, group_id: str, offsets: Mapping[str, Mapping[int, int]]) -> StatesDecision:
         """The note that states are made anew at these start offsets, by name and index (H-25). The
@@ -187,6 +201,7 @@ class ShareGroups(ShareProtocol):
         if not noted:
             return StatesDecision()
         record = make.states_record(group_id, states.initializing(group.states, noted))
+        group.unmade = difference(group.unmade, partitions_in(noted))
         return StatesDecision([record], partitions, group.epoch, asked_at=group.changes)
 
     def offset_deletion(self, group_id: str, names: Collection[str]) -> StatesDecision:
@@ -214,7 +229,9 @@ class ShareGroups(ShareProtocol):
             (topic_id, index): 0 for topic_id, indexes in found.items() for index in sorted(indexes)
         }
         topics = {topic_id: self._topics.topic_name(topic_id) or "" for topic_id in found}
-        return StatesDecision(records, partitions, topics=topics, codes=codes)
+        return StatesDecision(
+            records, partitions, topics=topics, codes=codes, asked_at=group.changes
+        )
 
     def has_members(self, group_id: str) -> bool:
         """True if this is a share group with members."""

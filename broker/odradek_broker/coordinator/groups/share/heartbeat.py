@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from odradek_broker.coordinator.groups.modern.groups import HeartbeatCall, ModernGroups
-from odradek_broker.coordinator.groups.partitions import Partitions, in_order
+from odradek_broker.coordinator.groups.partitions import Partitions, difference, in_order
 from odradek_broker.coordinator.groups.refusals import (
     check_not_empty,
     invalid_request,
@@ -27,12 +27,12 @@ from odradek_broker.coordinator.groups.share.group import (
     ShareGroup,
     ShareMember,
     names_of,
+    partitions_in,
 )
 from odradek_broker.coordinator.groups.share.states import (
     Initialization,
     initializing,
     is_assignment_pending,
-    partitions_in,
     without_state,
 )
 from odradek_broker.coordinator.groups.topics_hash import topics_hash
@@ -232,6 +232,7 @@ class ShareProtocol(
         if not missing:
             return None
         records.append(make.states_record(group.group_id, initializing(group.states, missing)))
+        group.unmade = difference(group.unmade, partitions_in(missing))
         return Initialization(
             group.group_id,
             group.changes,

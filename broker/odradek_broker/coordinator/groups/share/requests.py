@@ -260,7 +260,9 @@ class ShareRequests:
                     errors[decision.topics[topic_id]] = result.error
             gone = [each for each, name in decision.topics.items() if not errors[name]]
             answer = DeletedStates(codes={**errors, **decision.codes})
-            note = self._note(group_id, lambda shard, now: shard.share.deleted(group_id, gone, now))
+            note = self._note(
+                group_id, lambda shard, now: shard.share.deleted(group_id, decision, gone, now)
+            )
             return note.map(lambda error: DeletedStates(error) if error else answer)
 
         return self._delete_states(runtime, group_id, decision).bind(

@@ -12,13 +12,20 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from odradek_broker.coordinator.groups.partitions import Partitions, partitions_of
+from odradek_broker.coordinator.groups.partitions import (
+    Partitions,
+    difference,
+    intersection,
+    partitions_of,
+    union,
+)
 from odradek_broker.coordinator.groups.settings import Topics
 from odradek_broker.coordinator.groups.share.group import (
     ShareGroup,
     StatePartitions,
     StateTopic,
     StateTopics,
+    partitions_in,
 )
 from odradek_protocol.lazy_tuple import NamedTuple
 
@@ -37,20 +44,16 @@ class Initialization(NamedTuple):
     offsets: Mapping[tuple[bytes, int], int]
 
 
-def partitions_in(topics: StateTopics) -> Partitions:
-    """The partitions of noted topics."""
-    return partitions_of((topic_id, topic.partitions) for topic_id, topic in topics.items())
-
-
 def without_state(
     group: ShareGroup, names: Collection[str], topics: Topics, monotonic_ms: int
 ) -> dict[bytes, StateTopic]:
     """The partitions of subscribed topics that have no state and whose state is not being made; a
-    state in the making counts for `INITIALIZE_RETRY_MS` (H-21, H-22)."""
+    state in the making counts for `INITIALIZE_RETRY_MS`, unless it could not be made (H-21 to
+    H-23)."""
     states = group.states or StatePartitions()
     known = partitions_in(states.initialized)
     if monotonic_ms - group.states_changed_ms < INITIALIZE_RETRY_MS:
-        known = partitions_of([*known.items(), *partitions_in(states.initializing).items()])
+        known = union(known, difference(partitions_in(states.initializing), group.unmade))
     found: dict[bytes, StateTopic] = {}
     for name in sorted(names):
         count = topics.partition_count(name)
@@ -123,8 +126,10 @@ def initialized(before: StatePartitions, partitions: Partitions, topics: Topics)
 
 
 def not_initialized(before: StatePartitions, partitions: Partitions) -> StatePartitions:
-    """The note that states could not be made (H-23): the next heartbeat requests them again."""
-    return replace(before, initializing=_less(before.initializing, partitions))
+    """The note that states could not be made (H-23). They stay noted as initializing, because some
+    may exist, except those that existed before."""
+    noted = intersection(partitions, partitions_in(before.initialized))
+    return replace(before, initializing=_less(before.initializing, noted))
 
 
 def deleting_all(

@@ -100,10 +100,39 @@ def test_h23_the_next_heartbeat_after_an_error_requests_the_states_again(
 ) -> None:
     world.share_states.refuse = E.COORDINATOR_NOT_AVAILABLE
     world.beat("m", 0, topics=["topic"])
-    assert states(world) == StatePartitions()
-    world.share_states.refuse = E.NONE
-    world.beat("m", 2)
-    assert states(world).initialized == {T: StateTopic("topic", ALL)}
+    assert states(world) == StatePartitions(initializing={T: StateTopic("topic", ALL)})
+    world.share_states.hold, world.share_states.refuse = True, E.NONE
+    for _ in range(2):
+        world.beat("m", 2)
+        assert len(world.share_states.waiting) == 10
+    world.share_states.flush()
+    assert states(world) == StatePartitions(initialized={T: StateTopic("topic", ALL)})
+
+
+def test_h23_a_state_that_an_administrator_requests_is_not_requested_by_a_heartbeat_too(
+    world: ShareGroupWorld,
+) -> None:
+    world.share_states.refuse = E.COORDINATOR_NOT_AVAILABLE
+    world.beat("m", 0, topics=["topic"])
+    world.beat("m", -1)
+    world.share_states.hold, world.share_states.refuse = True, E.NONE
+    altered = world.groups.share.alter_offsets(GROUP, {"topic": {3: 7}})
+    world.beat("n", 0, topics=["topic"])
+    assert len(world.share_states.waiting) == 1 + 9
+    world.share_states.flush()
+    assert altered.result().error is E.NONE
+    assert states(world) == StatePartitions(initialized={T: StateTopic("topic", ALL)})
+    assert world.share_states.states[ShareKey(GROUP, T, 3)].start_offset == 7
+
+
+def test_h23_an_error_of_a_state_that_exists_leaves_no_request_open(
+    world: ShareGroupWorld,
+) -> None:
+    world.share_join("m", ["topic"])
+    world.beat("m", -1)
+    world.share_states.refused = {ShareKey(GROUP, T, 3)}
+    world.groups.share.alter_offsets(GROUP, {"topic": {2: 7, 3: 7}})
+    assert states(world) == StatePartitions(initialized={T: StateTopic("topic", ALL)})
 
 
 def test_h23_states_of_a_deleted_group_are_not_recorded(world: ShareGroupWorld) -> None:
@@ -200,7 +229,7 @@ def test_h25_partitions_that_cannot_be_altered_have_an_error(world: ShareGroupWo
     world.share_states.refuse = E.COORDINATOR_NOT_AVAILABLE
     altered = world.groups.share.alter_offsets(GROUP, {"topic": {0: 5}}).result()
     assert altered.results[T, 0].error is E.COORDINATOR_NOT_AVAILABLE
-    assert states(world) == StatePartitions()
+    assert states(world) == StatePartitions(initializing={T: StateTopic("topic", frozenset({0}))})
 
 
 def test_h25_an_error_of_one_partition_does_not_affect_the_others(
@@ -210,7 +239,10 @@ def test_h25_an_error_of_one_partition_does_not_affect_the_others(
     altered = world.groups.share.alter_offsets(GROUP, {"topic": {0: 5, 1: 6}}).result()
     assert altered.results[T, 0].error is E.NONE
     assert altered.results[T, 1].error is E.COORDINATOR_NOT_AVAILABLE
-    assert states(world) == StatePartitions(initialized={T: StateTopic("topic", frozenset({0}))})
+    assert states(world) == StatePartitions(
+        initializing={T: StateTopic("topic", frozenset({1}))},
+        initialized={T: StateTopic("topic", frozenset({0}))},
+    )
     world.share_states.refused.clear()
     world.share_join("m", ["topic"])
     start = {key: state.start_offset for key, state in world.share_states.states.items()}
@@ -255,6 +287,24 @@ def test_h26_a_topic_that_is_subscribed_again_keeps_its_share_state(world: Share
 def test_h26_deleting_offsets_of_a_missing_group_is_an_error(world: ShareGroupWorld) -> None:
     missing = world.groups.share.delete_offsets(GROUP, ["topic"]).result()
     assert missing.error is E.GROUP_ID_NOT_FOUND
+
+
+def test_h26_a_deletion_that_ends_late_leaves_a_later_one_noted(world: ShareGroupWorld) -> None:
+    world.share_join("m", ["topic"])
+    world.beat("m", -1)
+    world.share_states.hold = True
+    world.groups.share.delete_offsets(GROUP, ["topic"])
+    world.beat("n", 0, topics=["topic"])
+    world.beat("n", -1)
+    deletion = world.groups.delete_group(GROUP)
+    world.share_states.flush(20)
+    assert states(world) == StatePartitions(deleting={T: "topic"})
+    world.share_states.refuse = E.COORDINATOR_NOT_AVAILABLE
+    world.share_states.flush()
+    assert deletion.result() is E.COORDINATOR_NOT_AVAILABLE
+    world.share_states.hold, world.share_states.refuse = False, E.NONE
+    assert world.groups.delete_group(GROUP).result() is E.NONE
+    assert (world.listed(), stored(world)) == ([], set())
 
 
 def test_h27_a_deleted_topic_is_removed_from_the_share_group(world: ShareGroupWorld) -> None:
@@ -345,6 +395,21 @@ def test_h28_states_requested_during_a_deletion_keep_the_group(
     assert deletion.result() is E.NON_EMPTY_GROUP
     assert [each.group_id for each in world.listed()] == [GROUP]
     assert len(stored(world)) == 10
+    assert world.groups.delete_group(GROUP).result() is E.NONE
+    assert (world.listed(), stored(world)) == ([], set())
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_h28_states_that_were_made_beside_an_error_are_deleted_with_the_group(
+    world: ShareGroupWorld, restarts: bool
+) -> None:
+    world.share_states.refused = {ShareKey(GROUP, T, 3)}
+    world.beat("m", 0, topics=["topic"])
+    assert len(stored(world)) == 9
+    world.beat("m", -1)
+    if restarts:
+        world.restart()
+    world.share_states.refused = set()
     assert world.groups.delete_group(GROUP).result() is E.NONE
     assert (world.listed(), stored(world)) == ([], set())
 
