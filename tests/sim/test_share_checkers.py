@@ -17,8 +17,9 @@ from tests.sim.checkers.share_deliveries import (
     no_pause,
 )
 from tests.sim.checkers.share_readers import Fate, ShareReaders
-from tests.sim.checkers.share_states import StoredStates, is_finished
+from tests.sim.checkers.share_states import StoredStates, check_keys, is_finished
 
+from odradek_broker.coordinator.groups.share.group import StatePartitions, StateTopic
 from odradek_broker.share_state import ShareKey, ShareState, StateBatch
 
 PLACE = Place(bytes(16), 0)
@@ -335,6 +336,21 @@ def test_a_stored_share_state_that_goes_back_is_a_violation() -> None:
     assert [is_finished(first, offset) for offset in (2, 3, 5, 9, 10)] == [
         *(True, False, True, True, False)
     ]
+
+
+def test_a_stored_state_that_its_group_does_not_know_is_a_violation() -> None:
+    topic_id = bytes(16)
+    keys = [ShareKey("g", topic_id, index) for index in range(2)]
+    topic = {topic_id: StateTopic("t", frozenset({0}))}
+
+    def problems(noted: StatePartitions | None) -> int:
+        return len(list(check_keys(keys, noted)))
+
+    assert problems(None) == problems(StatePartitions()) == 2
+    assert problems(StatePartitions(initializing=topic)) == 1
+    assert problems(StatePartitions(initialized=topic)) == 1
+    assert problems(StatePartitions(deleting={topic_id: "t"})) == 0
+    assert problems(StatePartitions(deleting={b"another topic...": "o"})) == 2
 
 
 # --- Dead letters ---------------------------------------------------------------------------------

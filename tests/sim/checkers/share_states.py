@@ -1,10 +1,13 @@
 """The states of share partitions, in the memory of their leader and as they are stored: what is
-finished stays so, start offsets and numbers of deliveries only grow, and the parts agree."""
+finished stays so, start offsets and numbers of deliveries only grow, the parts agree, and no state
+outlives its group."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
+from odradek_broker.coordinator.groups.share.group import StatePartitions, partitions_in
+from odradek_broker.coordinator.runtime import RuntimeState
 from odradek_broker.node import Node
 from odradek_broker.share.in_flight import DEAD_LETTER_RETRY_MS, FINISHED, NOBODY, RecordState
 from odradek_broker.share.share_partition import SharePartition
@@ -117,6 +120,37 @@ def stored_states(node: Node, group_id: str) -> dict[ShareKey, ShareState]:
         for key, stored in core.partitions.items()
         if key.group_id == group_id
     }
+
+
+def check_noted(node: Node, group_id: str) -> Iterator[str]:
+    """Check that the group of each stored state exists and has a note of it. For any time; what is
+    being loaded is left out, and so are deleted topics, whose states are deleted without their
+    groups."""
+    index = node.groups.shards.partition_of(group_id)
+    runtime = None if index is None else node.groups.shards.get(index)
+    if runtime is None or runtime.state is not RuntimeState.ACTIVE:
+        return
+    group = node.groups.share_group(group_id)
+    stored = [
+        key
+        for runtime in node.share_state.shards
+        if runtime.state is RuntimeState.ACTIVE
+        for key in runtime.core.partitions
+        if key.group_id == group_id and node.metadata.topic_name(key.topic_id) is not None
+    ]
+    yield from check_keys(stored, None if group is None else group.states)
+
+
+def check_keys(stored: Iterable[ShareKey], noted: StatePartitions | None) -> Iterator[str]:
+    """Compare stored states of a group with its notes."""
+    noted = noted or StatePartitions()
+    made = [partitions_in(noted.initializing), partitions_in(noted.initialized)]
+    for key in stored:
+        if key.topic_id not in noted.deleting and not any(
+            key.partition in each.get(key.topic_id, ()) for each in made
+        ):
+            name = f"{key.group_id}, {key.topic_id.hex()[:6]}-{key.partition}"
+            yield f"{name} has a state that its group does not know"
 
 
 def is_finished(state: ShareState, offset: int) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.sim.mutants.base import Mutant
 
+from odradek_broker.coordinator.groups.share.groups import ShareGroups
 from odradek_broker.coordinator.runtime import Outcome, Runtime
 from odradek_broker.coordinator.share import shard
 from odradek_broker.coordinator.share.records import snapshot_record as _snapshot_record
@@ -96,6 +97,10 @@ def _initialized_with_earlier_batches(
 
 def _delete_nothing(self: ShareShard, key: ShareKey, deferred: Any) -> Outcome:
     return replace(_delete(self, key, deferred), records=[])
+
+
+def _no_error(*_: Any) -> ErrorCode:
+    return ErrorCode.NONE
 
 
 def _no_open_letters(*_: Any) -> Any:
@@ -229,6 +234,13 @@ SHARE = (
         2,
         {(ShareShard, "delete"): _delete_nothing},
         ("resets: ",),
+    ),
+    Mutant(
+        "a share group is deleted although states were requested for it meanwhile",
+        "share-groups",
+        9,
+        {(ShareGroups, "deletion_error"): _no_error},
+        ("share states: ",),
     ),
     Mutant(
         "rejected records get no dead letters",

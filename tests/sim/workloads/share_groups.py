@@ -15,6 +15,7 @@ from tests.sim.checkers.share_readers import Fate, ShareReaders
 from tests.sim.checkers.share_resets import ShareResets
 from tests.sim.checkers.share_states import (
     StoredStates,
+    check_noted,
     check_share_partitions,
     is_finished,
     stored_states,
@@ -30,7 +31,9 @@ from odradek_client.admin import LATEST, Admin, ConfigResource, NewTopic
 from odradek_client.errors import InvalidGroup, OdradekError
 from odradek_client.producer.producer import Producer
 from odradek_client.structs import TopicPartition
+from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 GROUP = "workers"
 #: The topic that stays, and the one that is deleted and created again.
@@ -111,6 +114,7 @@ class ShareGroupsWorkload:
             }
         self._resetting = world.chance("resets")
         self._resets = self._resetting.random() < 0.4
+        self._visiting = world.chance("visits")
         #: No member begins before, and those that there are stop.
         self._stopped_until_ms = 0
         self._members = random.randint(1, 3)
@@ -372,8 +376,45 @@ class ShareGroupsWorkload:
             raise problem
 
     async def _delete_group(self, admin: Admin, name: str) -> None:
-        await admin.delete_groups(GROUP)
+        visits = self._visiting.random() < 0.5
+        visit = asyncio.ensure_future(self._visit()) if visits else None
+        try:
+            await admin.delete_groups(GROUP)
+        finally:
+            if visit is not None:
+                visit.cancel()
+                await asyncio.gather(visit, return_exceptions=True)
         self._world.note(name, "deletes the group")
+
+    async def _visit(self) -> None:
+        """Let a member join and leave while the states of the group are being deleted."""
+        random, world = self._visiting, self._world
+        while True:
+            await world.sleep(1)
+            if not world.broker.running or not hasattr(world.broker.server, "node"):
+                continue
+            group = world.broker.server.node.groups.share_group(GROUP)
+            if group is not None and group.states and group.states.deleting and not group.members:
+                break
+        world.note("visitor", "joins")
+        self._beat(JOIN_EPOCH, random.choice(([_JOBS], [_TASKS], [_JOBS, _TASKS])))
+        await world.sleep(random.choice((0, 0, 1, 5)))
+        world.note("visitor", "leaves")
+        self._beat(LEAVE_EPOCH, None)
+
+    def _beat(self, epoch: int, topics: list[str] | None) -> None:
+        """Send a heartbeat of the visitor, without a network."""
+        broker = self._world.broker
+        if broker.running and hasattr(broker.server, "node"):
+            request = ShareGroupHeartbeatRequest(
+                group_id=GROUP,
+                member_id="visitor",
+                member_epoch=epoch,
+                rack_id=None,
+                subscribed_topic_names=topics,
+            )
+            share = broker.server.node.groups.share
+            broker.process.call(share.heartbeat, request, "visitor", "/127.0.0.1")
 
     # --- Observation ---
 
@@ -398,6 +439,8 @@ class ShareGroupsWorkload:
         world, node = self._world, self._world.broker.server.node
         for problem in check_share_partitions(node):
             world.violated("share partitions", problem)
+        for problem in check_noted(node, GROUP):
+            world.violated("share states", problem)
         found = stored_states(node, GROUP)
         for problem in self._stored.check(found, self._begun_anew.take_changed()):
             world.violated("stored", problem)
