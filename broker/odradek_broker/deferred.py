@@ -1,8 +1,8 @@
 """Deferred: a value that arrives later, without an event loop.
 
-A core that cannot answer at once returns a `Deferred`; the code that finishes the work resolves it;
-the session of the connection sends the value. A `Deferred` is deliberately less than a future: one
-value, callbacks run at once, no cancellation.
+A handler that cannot answer at once returns a `Deferred`, which is resolved when the work is
+finished; the session of the connection then sends the value. A `Deferred` has fewer features than a
+future: one value, callbacks that run at once, no cancellation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Deferred(Generic[T]):
 
     def __init__(self) -> None:
         self._value: object = _UNSET
-        # Nearly all have one callback, or are resolved before they get a callback.
+        # Nearly all deferreds have one callback, or are resolved before they get one.
         self._callbacks: list[Callable[[T], None]] | None = None
         self._transform: Callable[[Any], Any] | None = None
         self.abandoned = False
@@ -71,24 +71,24 @@ class Deferred(Generic[T]):
             self._callbacks.append(callback)
 
     def map(self, function: Callable[[T], U]) -> Deferred[U]:
-        """A deferred with the result of `function`. Abandoning that deferred does not abandon this
-        one."""
+        """A deferred with the result of `function`. Abandoning the new deferred does not abandon
+        this one."""
         mapped: Deferred[U] = Deferred()
         self.then(lambda value: mapped.resolve(function(value)))
         return mapped
 
     def bind(self, function: Callable[[T], Deferred[U]]) -> Deferred[U]:
-        """A deferred with the value of the one that `function` returns. Abandoning it does not
-        abandon this one."""
+        """A deferred with the value of the deferred that `function` returns. Abandoning the new
+        deferred does not abandon this one."""
         bound: Deferred[U] = Deferred()
         self.then(lambda value: function(value).then(bound.resolve))
         return bound
 
     def transform(self, function: Callable[[T], U]) -> Deferred[U]:
-        """Replace the value, when it arrives, by `function` of it: `map` without a second deferred.
+        """Apply `function` to the value when it arrives, like `map` without a second deferred.
 
-        Only the caller and the code that resolves this deferred may hold it. RuntimeError if it has
-        a callback, another transform or its value.
+        Only the caller and the code that resolves this deferred may have references to it.
+        RuntimeError if it has a callback, another transform or its value.
         """
         if self.done or self._callbacks is not None or self._transform is not None:
             raise RuntimeError("others have seen this value, or wait for it")

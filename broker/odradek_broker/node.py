@@ -1,4 +1,4 @@
-"""The node: metadata, partitions and coordinators of one broker, wired together.
+"""The node: the metadata, partitions and coordinators of one broker, connected to each other.
 
 Handlers use the parts of the node. The node uses sockets, clocks and files only through the seams,
 so that the simulator runs the same object.
@@ -76,7 +76,7 @@ from odradek_broker.storage.startup import StartReport
 from odradek_broker.telemetry.manager import ClientTelemetry
 from odradek_protocol.errors import ErrorCode
 
-#: No records are deleted in the first moments of a broker, as in Kafka.
+#: The time before the first retention, as in Kafka.
 FIRST_RETENTION_MS = 30_000
 
 
@@ -242,7 +242,7 @@ class Node:
         self.console_url = ""
         producers = ProducerRecorder(self.producer_history, lambda: logs.producer_expiration_ms)
         self.replicas = ReplicaManager(metadata, logs, clock, producers, request_flush, scheduler)
-        #: Called for every partition of each Produce and Fetch.
+        #: A direct reference, because it is called for every partition of each Produce and Fetch.
         self.partition = partition = self.replicas.partition
         #: The stored state of share partitions.
         self.share_state = self._new_share_state()
@@ -262,7 +262,7 @@ class Node:
         self._make_mirrors()
         self.markers = MarkerWriter(partition, metadata, groups.marker_written, clock, fault_points)
         self.transactions = self._new_transactions()
-        #: Delays batches until their transaction is known to be open.
+        #: The verification of transactions, for which batches may wait.
         self.verification = _new_verification(metadata, self.transactions, clock, scheduler)
         self.fetch_sessions = _new_fetch_sessions(metadata, clock, randomness)
         #: The time-outs of requests that wait for the disk or a coordinator.
@@ -426,15 +426,15 @@ class Node:
         return report
 
     def _begin_transactions(self) -> None:
-        """Load the transaction coordinator under leader epochs of this start only (T-57, T-58).
+        """Load the transaction coordinator with new leader epochs of this start (T-57, T-58).
 
-        The coordinator requests markers as soon as it is loaded, so it loads when those epochs are
-        durable, in slices: until then it answers that it is loading.
+        The coordinator requests markers as soon as it is loaded, so it is loaded, in slices, when
+        these epochs are durable; until then it answers COORDINATOR_LOAD_IN_PROGRESS.
         """
         try:
             begun = self.metadata_log.commit(self.metadata.new_leader_epochs(TRANSACTIONS_TOPIC))
         except StorageError:
-            # The disk is full: all other requests are served, and this is tried again.
+            # The disk is full: all other requests are served, and this step is tried again later.
             self.scheduler.call_later(REOPEN_INTERVAL_MS, self._begin_transactions)
             return
         begun.then(lambda _: self._load_transactions())
@@ -448,7 +448,7 @@ class Node:
             self.scheduler.call_later(0, self._continue_loading_transactions)
 
     def _config_at_start(self, topic: str) -> LogConfig:
-        """The settings of a topic's logs. The metadata log is opened first, and has them."""
+        """The settings of a topic's logs, from the metadata log, which is opened first."""
         if topic == METADATA_TOPIC:
             return self.metadata_log.log_config()
         self.metadata_log.load()
@@ -470,14 +470,14 @@ class Node:
             self._on_fatal(f"all data directories have failed, the last one was {directory.path}")
 
     def _topic_deleted(self, name: str, topic_id: bytes) -> Deferred[None]:
-        """Forget a deleted topic, and delete what the coordinators store about it."""
+        """Drop the state of a deleted topic, and delete its records from the coordinators."""
         self.mirrors.forget(topic_id)
         self.share_partitions.forget_topic(topic_id)
         deleted = [self.groups.topic_deleted(name), self.share_state.topic_deleted(topic_id)]
         return gather(deleted).map(lambda _: None)
 
     def connection_closed(self, peer: Peer) -> None:
-        """End what belongs to a connection."""
+        """Note the end of a connection, and end its share sessions and client instances."""
         self.connections.closed(peer)
         self.share_sessions.connection_closed(peer.connection_id)
         self.telemetry.connection_closed(peer.connection_id)
@@ -546,7 +546,7 @@ class Node:
         if len(records) < EXPIRED_AT_ONCE_MAX:
             interval_ms = self.config.delegation_token_expiry_check_interval_ms
             self._next_token_expiry_ms = now_ms + interval_ms
-        # On a full disk the expired tokens stay, but they are refused all the same.
+        # On a full disk the expired tokens stay, and are refused nevertheless.
         with suppress(StorageError):
             self.metadata_log.commit(records)
 
@@ -558,8 +558,7 @@ class Node:
         return state_of_compaction(log, self.cleaner, settings, cleaned_to, self.clock.wall_ms())
 
     def create_dead_letter_topic(self, name: str) -> Deferred[ErrorCode]:
-        """Create a topic that takes dead letters; resolves with NONE when it may be used, or with
-        the error."""
+        """Create a dead letter topic; resolves with NONE when it may be used, or with the error."""
         wanted = NewTopic(name, configs={DEAD_LETTERS_ALLOWED: "true"})
         records, (made,) = create_topics(self.metadata, [wanted])
         if made.error is not ErrorCode.NONE:

@@ -1,4 +1,4 @@
-"""The partitions that this broker leads: the log of each, and the requests that wait there for
+"""The partitions that this broker leads, each with its log and the requests that wait for
 durability or for data."""
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class UpToDateSession(Protocol):
     """A partition of a fetch session whose client knows all records and offsets there."""
 
     def moved(self) -> None:
-        """Notice that the partition has moved, has failed or was deleted.
+        """Note that the partition's offsets have changed, or that the partition has failed or was
+        deleted.
 
         The partition removes this object before the call. A parked fetch of the session adds
         itself to `data_waiters`, which the partition calls next.
@@ -55,7 +56,7 @@ class StoredRecord(NamedTuple):
 class Partition:
     """A partition that this broker leads.
 
-    `request_flush` is called to make the log durable; the log calls back with the result.
+    `request_flush` is called to make the log durable; the result arrives by a callback of the log.
     """
 
     __slots__ = (
@@ -82,10 +83,11 @@ class Partition:
         self.recorded = True
         self._durable_waiters: deque[tuple[int, Callable[[ErrorCode], None]]] = deque()
         self._flush_waiters: list[Callable[[ErrorCode], None]] = []
-        #: Called in this order when more may be readable, or the partition is deleted; see
-        #: `fetch/parked.py`.
+        #: The callbacks, called in this order when more records may be readable, or when the
+        #: partition is deleted; see `fetch/parked.py`.
         self.data_waiters: dict[Waiter, None] = {}
-        #: Called once, and removed, when the log has changed in any way; see `fetch/sessions.py`.
+        #: The sessions that are called once, and removed, when the log has changed in any way; see
+        #: `fetch/sessions.py`.
         self.up_to_date_sessions: dict[UpToDateSession, None] = {}
         log.on_moved = self._advanced
         log.on_offline = self._failed
@@ -100,7 +102,7 @@ class Partition:
         transaction_version: int = 1,
         budget: DecompressionBudget | None = None,
     ) -> AppendResult:
-        """Append one batch and ask for its flush. StorageError if it is refused."""
+        """Append one batch and request its flush. StorageError if it is refused."""
         log = self.log
         result = log.append(
             batch,
@@ -142,7 +144,7 @@ class Partition:
 
     def when_flushed(self, callback: Callable[[ErrorCode], None]) -> None:
         """Call back with NONE after the next flush of the segment files, or with the disk's error.
-        The caller has asked for that flush."""
+        The caller has requested that flush."""
         if self.log.offline:
             callback(ErrorCode.KAFKA_STORAGE_ERROR)
         else:
@@ -151,7 +153,7 @@ class Partition:
     def append_internal(
         self, records: list[tuple[bytes | None, bytes | None]], now_ms: int
     ) -> Deferred[ErrorCode]:
-        """Append records of the broker's own topics as one batch.
+        """Append records of an internal topic as one batch.
 
         The records are appended when this method returns. The result, NONE or the error, comes when
         they are durable.
@@ -188,9 +190,9 @@ class Partition:
     ) -> Deferred[ErrorCode]:
         """Write the marker that ends a producer's transaction here (T-40 to T-42, R-30).
 
-        If the log refuses the marker (47, 52, an error of the disk), the result comes at once, and
-        nothing was written. Otherwise it comes when the marker is durable; by then the last stable
-        offset has moved, and fetches that waited for it were woken (T-45, F-03).
+        If the log refuses the marker (47, 52, an error of the disk), nothing was written, and the
+        result is there at once. Otherwise it arrives when the marker is durable; by then the last
+        stable offset has moved, and fetches that waited for it were woken (T-45, F-03).
         """
         batch = control_batch(
             ControlType.COMMIT if commit else ControlType.ABORT,
@@ -218,8 +220,8 @@ class Partition:
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest epoch <= `epoch`, its end offset); (-1, -1) for an unknown epoch (F-13).
 
-        An epoch before the log's first one ends where the first one begins, as in Kafka: its
-        records were deleted. StorageError.
+        An epoch before the log's first one, whose records were deleted, ends where the first one
+        begins, as in Kafka. StorageError.
         """
         log = self.log
         entries = log.leader_epochs.entries
@@ -270,13 +272,13 @@ class Partition:
                 yield record.offset, record.key, record.value
 
     def wake(self) -> None:
-        """Let every fetch that waits for data check again."""
+        """Make every fetch that waits for data check again."""
         self.notify_sessions()
         for waiter in list(self.data_waiters):
             waiter()
 
     def notify_sessions(self) -> None:
-        """Tell all sessions that are up to date here that the partition has moved."""
+        """Notify all sessions that are up to date here that the partition has changed."""
         if self.up_to_date_sessions:
             sessions, self.up_to_date_sessions = self.up_to_date_sessions, {}
             for session in sessions:
@@ -322,8 +324,8 @@ class LedPartitions:
     def find(self, topic: str, index: int) -> Partition | None:
         """The partition, if it exists and this node leads it (D8).
 
-        A partition exists when its creation is durable: otherwise a crash could remove acknowledged
-        records together with the topic (D4).
+        A partition exists once its creation is durable, because otherwise a crash could remove
+        acknowledged records together with the topic (D4).
         """
         partitions = self.by_topic.get(topic)
         if partitions is None:

@@ -1,6 +1,6 @@
 """Regular expressions in RE2's syntax, compiled to programs (rule G-117).
 
-Clients send their own expressions (KIP-848, KIP-1152), and some make Python's matcher run for an
+Clients send expressions (KIP-848, KIP-1152), and some expressions make Python's matcher run for an
 exponential time. A program (`Pattern`) follows all alternatives at once, as in Thompson's
 construction, so that the time is proportional to the length of the text and of the program. Back
 references and look-around, which need memory, do not exist in RE2 either. A name must match as a
@@ -295,7 +295,7 @@ class _Parser:
         after = self.at
 
         def again() -> _Part:
-            # Each repetition needs its own instructions, so the part is parsed again.
+            # Each repetition needs separate instructions, so the part is parsed again.
             self.at, (self.ignore_case, self.any_character) = begun, flags
             made = self._atom()
             self.at = done
@@ -346,7 +346,7 @@ class _Parser:
         elif self._peek("{"):
             found = self._counted()
         if found is not None:
-            # Greedy or not changes which match is found, not whether there is one.
+            # Greediness changes which match is found, not whether there is one.
             self._take("?")
         return found
 
@@ -433,7 +433,7 @@ class _Parser:
         return part
 
     def _group_kind(self) -> bool:
-        """Parse behind `(?`; True for flags that apply to the rest: `(?i)`."""
+        """Parse the characters behind `(?`; True for flags that apply to the rest: `(?i)`."""
         if self._take("P<") or (self._take("<") and not (self._peek("=") or self._peek("!"))):
             close = self.text.find(">", self.at)
             name = self.text[self.at : max(close, self.at)]

@@ -1,4 +1,5 @@
-"""The replica manager: partitions of this broker, kept consistent with the cluster metadata.
+"""The replica manager, which keeps the partitions of this broker consistent with the cluster
+metadata.
 
 The broker leads all of them, and each has one replica.
 """
@@ -31,8 +32,8 @@ from odradek_protocol.stored.cluster_metadata import (
 
 #: The pause between two attempts to open a partition.
 REOPEN_INTERVAL_MS = 5_000
-#: The number of partitions of a request whose files are created or renamed at once, the others in
-#: slices: each takes about a millisecond, during which no other request is answered.
+#: The number of partitions whose files are created or renamed in one slice. Each takes about a
+#: millisecond, during which no other request is answered.
 _AT_ONCE_MAX = 8
 _SLICE_MAX = 4
 #: The number of partitions that are opened again at a time.
@@ -45,8 +46,8 @@ class MetadataDelta:
 
     `retired`: logs whose files are to be deleted; `created`: partitions that may be used.
     `removed_topics`: name to id. `waiting`: (topic, its id, index) of partitions that are not
-    created yet. `durable`: true if the records are durable. `done` resolves when they are and
-    nothing is left to do.
+    created yet. `durable`: true if the records are durable. `done` resolves when they are durable
+    and all work is done.
     """
 
     retired: deque[PartitionLog] = field(default_factory=deque)
@@ -58,7 +59,7 @@ class MetadataDelta:
 
     @property
     def busy(self) -> bool:
-        """True if there is work that does not have to wait."""
+        """True if there is work that can be done now."""
         return bool(self.waiting or (self.durable and self.retired))
 
 
@@ -66,7 +67,7 @@ class ReplicaManager:
     """Makes, opens and removes the partitions that this broker leads.
 
     `partition`, `partitions`: see `LedPartitions`. `watch` observes producer ids; `request_flush`
-    is asked to make a log durable. A request with many partitions is carried out in slices, which
+    is called to make a log durable. A request with many partitions is carried out in slices, which
     take turns with other requests (L-45).
     """
 
@@ -89,11 +90,11 @@ class ReplicaManager:
         self.partition, self.partitions = led.find, led.all
         #: The time of the next attempt to open a partition (monotonic milliseconds).
         self._reopen_at_ms: dict[tuple[str, int], int] = {}
-        #: The last reported problem of each partition that could not be opened: a problem is
-        #: reported once.
+        #: The last reported problem of each partition that could not be opened, so that each
+        #: problem is reported once.
         self._reported: dict[tuple[str, int], str] = {}
         self._scheduler = scheduler
-        #: The unfinished deltas, in the order of their turns; and whether the next turn is
+        #: The unfinished deltas, in the order of their turns, and a flag: true if the next turn is
         #: scheduled.
         self._deltas: deque[MetadataDelta] = deque()
         self._scheduled = False
@@ -130,7 +131,7 @@ class ReplicaManager:
         """
         for log in self._logs:
             if log.topic_id in removed_topic_ids:
-                # The deletion of the topic was durable, that of its files was not.
+                # The deletion of the topic was durable, but that of its files was not.
                 self._logs.delete(log.topic, log.partition)
         for topic in self._metadata.topics.values():
             for index in topic.partitions:
@@ -145,8 +146,8 @@ class ReplicaManager:
             report.problems.append(not_found)
 
     def _set_strays_aside(self, report: StartReport) -> None:
-        """Rename logs without a topic, or delete them if they are empty: a later topic of the same
-        name must not use them.
+        """Rename logs without a topic, or delete them if they are empty, so that a later topic of
+        the same name does not use them.
 
         A crash may have undone the creation of their topic, or they were copied into the directory.
         """
@@ -209,7 +210,7 @@ class ReplicaManager:
         not reported yet."""
         problems = []
         now_ms = self._clock.monotonic_ms()
-        # The order of the entries is that of the next attempts.
+        # The entries are in the order of their next attempts.
         for (name, index), due_ms in list(islice(self._reopen_at_ms.items(), _REOPENED_MAX)):
             topic = self._metadata.topics.get(name)
             if topic is None or index not in topic.partitions:
@@ -246,7 +247,7 @@ class ReplicaManager:
         return delta.done
 
     def close(self) -> None:
-        """Stop creating and renaming files: the next start does the rest, as after a crash (D4)."""
+        """Stop creating and renaming files. The next start does the rest, as after a crash (D4)."""
         self._closed = True
         deltas, self._deltas = self._deltas, deque()
         for delta in deltas:
@@ -348,8 +349,8 @@ class ReplicaManager:
         return retired
 
     def prune(self, topic: str, offsets: Mapping[int, int]) -> None:
-        """Delete the records of one of the broker's own topics below an offset of each partition.
-        The records of a partition that cannot be written are deleted later."""
+        """Delete the records of an internal topic below an offset of each partition. Records of a
+        partition that cannot be written at present are deleted later."""
         partitions = self._partitions.get(topic, {})
         self._logs.delete_records(
             [

@@ -1,4 +1,4 @@
-"""The request of a handler, without its body, and the forms of an answer."""
+"""The data of a request without its body, and the possible replies of a handler."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class Authentication(Protocol):
 
 @dataclass(slots=True)
 class Peer:
-    """The other end of a connection, and the name of the listener that it came to.
+    """The other end of a connection, and the name of the listener that accepted it.
 
     `user`: the authenticated user, or ANONYMOUS; `by_token`: a delegation token has authenticated
-    it. `throttle_ms`: the time for which the session has to throttle the connection; reading it
-    clears it. `authentication`: the exchange in progress, or None. `requests`: the number of
-    requests so far; `client_id` and `api_name` are those of the last one. `recorded`: the history
-    has the event of the first request. `opened_ms`: wall time. `end`: the reason for which the
-    broker closes the connection.
+    it. `throttle_ms`: the time for which the session has to throttle the connection; a read clears
+    it. `authentication`: the exchange in progress, or None. `requests`: the number of requests so
+    far; `client_id` and `api_name` are those of the last one. `recorded`: true if the history has
+    the event of the first request. `opened_ms`: wall time. `end`: the reason for which the broker
+    closes the connection.
     """
 
     host: str
@@ -106,29 +106,31 @@ class RequestContext:
 
 
 class CloseConnection(Exception):
-    """Raised or answered to close the connection; the text goes to the log (N-06)."""
+    """The reply, or the exception, that closes the connection; the text is logged (N-06)."""
 
 
 class UnservedKey(CloseConnection):
-    """A request with a key that is not served: logged once for each key."""
+    """The close of a connection because of a key that is not served, which is logged once for each
+    key.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerTooLarge:
-    """Answered by a handler instead of an answer larger than fetch.max.bytes (D11).
+    """The reply of a handler whose answer would be larger than fetch.max.bytes (D11).
 
-    `least_bytes`: the size when the handler stopped.
+    `least_bytes`: the size of the answer when the handler stopped.
     """
 
     least_bytes: int
 
 
 class NoResponse:
-    """Answered if the protocol has no response (acks=0, N-09)."""
+    """The reply to a request for which the protocol has no response (acks=0, N-09)."""
 
 
 NO_RESPONSE = NoResponse()
 
-#: The buffers of a frame; None without a response; or the end of the connection.
+#: The buffers of a frame, None for no response, or the close of the connection.
 EncodedReply = list[Buffer] | None | CloseConnection
 HandlerReply = Message | CloseConnection | AnswerTooLarge | NoResponse

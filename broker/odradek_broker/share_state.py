@@ -30,29 +30,29 @@ class StateBatch(NamedTuple):
 
 
 class DeadLetterPosition(NamedTuple):
-    """The offset of a dead letter topic from which on there may be dead letters of a share
-    partition whose own state does not show them yet (H-206)."""
+    """The offset in a dead letter topic from which on there may be dead letters that the state of
+    their share partition does not include yet (H-206)."""
 
     topic_id: bytes
     partition: int
     offset: int
 
 
-#: In a change: there are no such dead letters any more.
+#: The value in a change that means that there are no such dead letters.
 NO_DEAD_LETTERS = DeadLetterPosition(ZERO_UUID, -1, -1)
 
 
 class ShareState(NamedTuple):
     """The state of a share partition.
 
-    The state epoch is the group's, which raises it when it initializes the partition again; the
-    leader epoch is that of the last leader that read the state; `snapshot_epoch` counts the
-    snapshots of the state. The start offset is -1 before the first fetch. `batches` are sorted and
-    do not overlap; records from `start_offset` on that no batch contains are available, and were
-    not delivered yet. Timestamps are wall time: of the last snapshot that a change has caused, and
-    of the last one at all. `dead_letters_from`: None if every dead letter shows in the batches; in
-    a change, None leaves it as it is. A change has the epochs of its writer, -1 for anybody, and
-    the snapshot epoch 0.
+    The state epoch is set by the group coordinator, which raises it when the partition is
+    initialized again; the leader epoch is that of the last leader that read the state;
+    `snapshot_epoch` counts the snapshots of the state. The start offset is -1 before the first
+    fetch. `batches` are sorted and do not overlap; records from `start_offset` on that no batch
+    contains are available, and were not delivered yet. The timestamps, in wall time, are those of
+    the last snapshot that a change has caused, and of the last snapshot of any cause.
+    `dead_letters_from`: None if the batches include every dead letter; in a change, None leaves it
+    unchanged. A change has the epochs of its writer, -1 for no check, and the snapshot epoch 0.
     """
 
     snapshot_epoch: int
@@ -67,7 +67,7 @@ class ShareState(NamedTuple):
 
 
 class StateResult(NamedTuple):
-    """The answer of the share coordinator. `message` explains an error; `state` is there after a
+    """The answer of the share coordinator. `message` explains an error; `state` is set after a
     successful read."""
 
     error: ErrorCode = ErrorCode.NONE

@@ -1,5 +1,5 @@
-"""The parts of an ACL, by Kafka's numbers (KIP-11, KIP-290, KIP-140), for requests, the metadata
-log and both clients."""
+"""The parts of an ACL, with Kafka's numbers (KIP-11, KIP-290, KIP-140), for requests, the metadata
+log and the client."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """The four codecs of record batches, with a limit on the decompressed size.
 
-Compressed bytes come from peers, and one megabyte of them can expand to gigabytes (R-12). So
-nothing is decompressed into a buffer that grows. First the structure of the frame is read, which is
-cheap because a frame consists of few headers with the position of the next one; this gives an upper
-bound of the output. Then a buffer of at most `max_bytes` is filled, and it is an error if the
-output does not fit.
+Compressed bytes come from peers, and one megabyte of them can expand to gigabytes (R-12). So no
+output buffer grows. First the structure of the frame is read, which is cheap because a frame
+consists of few headers, each with the position of the next; this gives an upper bound of the
+output. Then a buffer of at most `max_bytes` is filled, and an output that does not fit is an error.
 
 | codec  | written                                    | read                                |
 |--------|--------------------------------------------|-------------------------------------|
@@ -14,7 +13,8 @@ output does not fit.
 |        | refuses linked ones                        |                                     |
 | zstd   | one frame with the content size            | frames, with or without a size      |
 
-The library of the codecs takes 2 MB, so each function imports it: many brokers never compress.
+Each function imports the library of the codecs, because it takes 2 MB and many brokers never
+compress.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class DecompressionLimitExceeded(CompressionError):
 
 
 class BytesBehind(CompressionError):
-    """Valid compressed data is followed by bytes that do not belong to it."""
+    """The error of valid compressed data that is followed by other bytes."""
 
 
 class Codec(IntEnum):
@@ -80,8 +80,8 @@ def compress(codec: Codec, data: Buffer) -> bytes:
 
 
 def check_portable(codec: Codec, data: Buffer) -> None:
-    """Refuse data that is readable here but not by every client: Java reads one lz4 frame, of
-    independent blocks.
+    """Refuse data that not every client can read: Java reads only one lz4 frame, of independent
+    blocks.
 
     Raises CompressionError, BytesBehind if there is more than one frame.
     """
@@ -147,8 +147,8 @@ def _gzip_compress(data: Buffer) -> bytes:
 def _gzip_decompress(data: Buffer, max_bytes: int) -> bytes:
     """Members one after another (R-11); zero padding behind the last one is accepted, as gzip does.
 
-    A decompressor copies the rest of its input. So the input is passed in steps, and the number of
-    members is limited, because thousands of tiny ones would take quadratic time.
+    A decompressor copies the rest of its input after each member. So the input is passed in steps,
+    and the number of members is limited: thousands of tiny members would take quadratic time.
     """
     view = memoryview(data)
     size = len(view)

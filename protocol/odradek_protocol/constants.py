@@ -1,7 +1,7 @@
 """Special numbers in messages and logs, such as -1 for none.
 
-The fields that may have them have them as default, or their API mentions them; the names are
-Kafka's, if Kafka has one.
+A special number is the default of its field, or is mentioned by the API; names are Kafka's, if
+Kafka has one.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ NO_COORDINATOR_EPOCH = -1
 NO_GENERATION = -1
 #: For a committed offset: the broker's retention applies.
 NO_EXPIRY = -1
-#: For a producer (InitProducerId): it has no transactions, or prepares them to be decided by others
-#: (KIP-939).
+#: For a producer (InitProducerId): it has no transactions, or uses two-phase commit (KIP-939).
 NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
 
 # --- Epochs of a consumer group's member (ConsumerGroupHeartbeat, KIP-848) ------------------------
@@ -42,7 +41,7 @@ NO_DELIVERY_COUNT = -1
 NO_FETCH_SESSION = 0
 #: Requests a new session; its first fetch has epoch 1.
 INITIAL_SESSION_EPOCH = 0
-#: Followed by 1.
+#: The last session epoch, after which the next one is 1.
 SESSION_EPOCH_MAX = 2**31 - 1
 
 # --- Types of coordinators (FindCoordinator) ------------------------------------------------------

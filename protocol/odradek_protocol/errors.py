@@ -1,7 +1,7 @@
 """Kafka's error codes, for broker and client.
 
-A code is never an exception by itself: the client maps codes to its exceptions in one place, the
-broker answers them.
+A code is no exception: the client maps codes to its exceptions in one place, and the broker sends
+them in answers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A second codec for the common Fetch request: one partition, or none of an incremental session.
 
 Nearly all requests of consumers are of this shape. `read_one_fetch` reads it straight from the
-frame, and `OneFetch.encode_response` packs a response without errors. Everything else (more
-partitions, forgotten ones, tags, damage) is left to the codecs of `schemas/fetch.py`; tests hold
-both equal.
+frame, and `OneFetch.encode_response` packs a response without errors. All other requests and
+responses (several or forgotten partitions, tags, damage) use the codecs of `schemas/fetch.py`;
+tests check that both codecs agree.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ _LOG_START_SINCE, _LEADER_EPOCHS_SINCE, _RACKS_SINCE = 5, 9, 11
 #: From this version on the replica id is in a tag.
 _REPLICA_TAG_SINCE = 15
 _TOPIC_ID_BYTES = 16
-#: Lengths that a varint has in one byte: those of ordinary names.
+#: The limit of lengths whose varint has one byte, such as those of ordinary names.
 _ONE_BYTE = 0x80
-#: Smaller records are joined with what surrounds them; a copy is cheaper than one more buffer.
+#: Smaller records are joined with the bytes around them, because a copy is cheaper than one more
+#: buffer.
 _JOIN_BYTES = 4096
 
 _REQUEST = Struct(">hhih")

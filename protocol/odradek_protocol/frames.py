@@ -8,8 +8,8 @@ writes into its memory, so that a large frame is received in place and a small o
     receiver.received(n)      n bytes are in it; the frames that are whole now
 
 Between the two calls nothing else runs on the thread, which is true on the loops of asyncio and
-uvloop: so the connections of a loop share one scratch buffer, and an idle connection uses no
-memory.
+uvloop: so the connections of a loop share one scratch buffer, and an idle connection uses no buffer
+of its own.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _CORRELATION = Packer(">i")
 #: The most tags of a header; none are defined (KIP-482).
 _HEADER_TAGS_MAX = 64
 SCRATCH_BYTES = 128 * 1024
-#: The memory of an unfinished frame grows in steps of this size, or of `_AHEAD` times the bytes
-#: that have arrived, whenever it is full: a length that a peer only states takes no memory.
+#: Whenever the memory of an unfinished frame is full, it grows by this size, or by `_AHEAD` times
+#: the received bytes, so that the length in front of a frame alone takes no memory.
 FIRST_STEP_BYTES = 4 * 1024
 _AHEAD = 8
 
@@ -44,7 +44,9 @@ class FrameTooLarge(DecodeError):
 
 
 class TlsBytes(FrameTooLarge):
-    """The bytes of the length are the beginning of a TLS record: the peer uses TLS."""
+    """The error of a length whose bytes are the start of a TLS record, which means that the peer
+    uses TLS.
+    """
 
 
 #: The types of TLS records, and the first byte of their version.

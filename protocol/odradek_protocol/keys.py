@@ -109,7 +109,7 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
-    #: Odradek's own, with a number that is far from Kafka's. It is advertised like all others:
+    #: Odradek's own API, with a number far from Kafka's. It is advertised like all others, because
     #: clients ignore unknown keys (docs/compatibility.md).
     DESCRIBE_HISTORY = 10_000
     DESCRIBE_BROKER = 10_001
@@ -147,7 +147,9 @@ class Api:
 
     @cached_property
     def request(self) -> type[Message]:
-        """The class of its requests. The schema is imported now: few connections use all APIs."""
+        """The class of its requests. The first use imports the schema, because few connections use
+        all APIs.
+        """
         return self._declared("Request")
 
     @cached_property

@@ -1,10 +1,10 @@
 """Dataclasses whose methods are compiled at the first use of each class.
 
 The standard library compiles `__init__`, `__repr__`, `__eq__` and four others when it declares a
-class. That took more than a third of a broker's start, although most of the classes are needed
-later or never. A class declared here has the fields, slots and errors of the standard library's, so
-`fields`, `replace` and `asdict` work; a type checker sees the original decorator. Left out:
-`order`, `unsafe_hash`, `weakref_slot` and `InitVar`.
+class. For all classes that takes more than a third of a broker's start, although most of the
+classes are needed later or never. A class declared here has the fields, slots and errors of the
+standard library's, so `fields`, `replace` and `asdict` work; a type checker sees the original
+decorator. Left out: `order`, `unsafe_hash`, `weakref_slot` and `InitVar`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 __all__ = ["dataclass"]
 
-#: Tells in a signature that a field has a factory and no value was given.
+#: The default in a signature that means that a field has a factory and no value was given.
 _FACTORY = object()
 
 
@@ -129,8 +129,8 @@ def _set_state(self: Any, state: list[Any]) -> None:
 def _declare(cls: Any, *, frozen: bool, slots: bool, eq: bool, kw_only: bool) -> Any:
     own = vars(cls)
     has_repr, has_init = "__repr__" in own, "__init__" in own
-    # For a class without a docstring the standard library writes its signature there, for which it
-    # would have to make `__init__`.
+    # A class without a docstring gets its name as one, because the standard library would otherwise
+    # need `__init__` to make one of the signature.
     cls.__doc__ = cls.__doc__ or cls.__name__
     made: Any = dataclasses.dataclass(
         init=False, repr=False, eq=False, slots=slots, kw_only=kw_only

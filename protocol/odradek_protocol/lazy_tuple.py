@@ -90,8 +90,8 @@ class _Declaration(type):
 
 
 class _Base:
-    """The value of `NamedTuple`, which is no class, so that the names above stay out of the order
-    of inheritance."""
+    """The value of `NamedTuple`, which is no class, so that it does not appear in the method
+    resolution order."""
 
     def __mro_entries__(self, bases: Any) -> tuple[type]:
         return (_NamedTuple,)

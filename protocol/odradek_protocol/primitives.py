@@ -1,9 +1,9 @@
 """Kafka's primitive wire types, declared with construct.
 
 Each `WireType` has a construct for each of its encodings: plain or nullable, classic or flexible
-(KIP-482: compact lengths as unsigned varints of length + 1, 0 for null). These declarations are the
-reference; `odradek_protocol.codec` derives straight-line code with the same meaning from them, and
-a test checks that both are equal.
+(KIP-482: the compact length is an unsigned varint of length + 1, or 0 for null). These declarations
+are the reference; `odradek_protocol.codec` derives straight-line code with the same meaning from
+them, and a test checks that both are equal.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from odradek_protocol.lazy_dataclass import dataclass
 
 #: The most elements of an array (D11).
 MAX_ARRAY_ELEMENTS = 1_000_000
-#: The most elements of all arrays of a message together, unless its reader has another limit: one
-#: element of six bytes becomes an object of some hundred bytes.
+#: The most elements of all arrays of a message together, unless its reader has another limit. An
+#: element of six bytes may become an object of some hundred bytes.
 MAX_MESSAGE_ELEMENTS = 4_000_000
 #: The longest string; compact lengths could be larger, but Kafka's limit is the same.
 MAX_STRING_BYTES = 32767

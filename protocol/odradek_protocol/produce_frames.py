@@ -1,10 +1,10 @@
 """A second codec for the common Produce request: one topic, one partition, one batch.
 
 Nearly all requests of producers are of this shape. `read_one_batch` reads it straight from the
-frame, and `OneBatch.encode_response` packs the response to a batch that was appended. Everything
-else (more partitions, tags, no records, old batches, errors, damage) is left to the codecs of
-`schemas/produce.py`; tests hold both equal. The compiled twin of the reader is in
-`records/_native.c`.
+frame, and `OneBatch.encode_response` packs the response to a batch that was appended. All other
+requests and responses (several partitions, tags, no records, old batches, errors, damage) use the
+codecs of `schemas/produce.py`; tests check that both codecs agree. The compiled twin of the reader
+is in `records/_native.c`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _VERSIONS = ProduceRequest.versions
 _FIRST, _LAST = _VERSIONS.first, _VERSIONS.last
 #: From this version on lengths are varints, and there are tags.
 _FLEXIBLE_SINCE = ProduceRequest.flexible.first
-#: From these versions on the answer has the log start offset, and errors of records.
+#: The first versions in which the answer has the log start offset, and errors of records.
 _LOG_START_SINCE, _RECORD_ERRORS_SINCE = 5, 8
 _TOPIC_ID_BYTES = 16
 
@@ -55,7 +55,7 @@ class OneBatch(NamedTuple):
 
     `topic` is the name, or from version 13 on the 16 bytes of the id; `topic_field` has its bytes
     in the frame, which the answer repeats. `records` has at least the bytes of a batch's header, of
-    which `attributes` is one field; nothing else of it is checked.
+    which `attributes` is one field; its content is not checked.
     """
 
     version: int
@@ -228,8 +228,8 @@ def _read_flexible(
 
 
 def _size(frame: memoryview, position: int) -> tuple[int, int]:
-    """(a compact length, position behind it), -1 for null. IndexError for one that is written
-    longer than it needs be, or has more than the 28 bits of four bytes."""
+    """(a compact length, position behind it); the length is -1 for null. IndexError for a varint
+    that is longer than necessary, or has more than four bytes."""
     value = shift = 0
     while True:
         byte = frame[position]

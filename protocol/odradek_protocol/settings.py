@@ -1,7 +1,7 @@
-"""The rows of tables of settings: bounds, reading of texts, names that are nearly right, pages.
+"""The rows of tables of settings: bounds, parsing of texts, suggestions for wrong names, pages.
 
-The broker's tables (`odradek_broker.config`) and the client's (`odradek_client.config`) add to
-`Row` what only they have, and raise errors of their own; so do the Spark connector's options.
+The broker's tables (`odradek_broker.config`) and the client's (`odradek_client.config`) extend
+`Row`, and raise their own errors; so do the Spark connector's options.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ BOOLEANS = {"true": True, "false": False}
 
 
 def read_boolean(text: str, words: Mapping[str, bool] = BOOLEANS) -> bool:
-    """The boolean that a word in any case stands for. BadValue says what is allowed."""
+    """The boolean of a word in upper or lower case. BadValue has the allowed words."""
     try:
         return words[text.strip().lower()]
     except KeyError:
@@ -143,7 +143,7 @@ def read_set(text: str) -> tuple[str, ...]:
 # --- Durations ------------------------------------------------------------------------------------
 
 _NUMBER = "[+-]?[0-9]{1,19}"
-# Compiled by `re` at its first use: few processes read a duration.
+# The pattern is compiled by `re` at its first use, because few processes read a duration.
 _ISO_DURATION = (
     rf"(?P<sign>[+-]?)P(?:(?P<days>{_NUMBER})D)?"
     rf"(?P<time>T(?:(?P<hours>{_NUMBER})H)?(?:(?P<minutes>{_NUMBER})M)?"
@@ -159,8 +159,8 @@ def parse_iso_duration_ms(text: str) -> int | None:
     """Parse an ISO 8601 duration of days, hours, minutes and seconds, such as P2DT1H30M; None for
     any other text. Fractions of a millisecond are rounded up.
 
-    Kafka's tools and clients take the same texts, with signs, either decimal separator and letters
-    of either case: those of Java.
+    The accepted texts are those of Java, as in Kafka's tools and clients: with signs, either
+    decimal separator and letters of either case.
     """
     match = re.fullmatch(_ISO_DURATION, text, re.IGNORECASE | re.ASCII)
     if match is None or match["time"] in ("T", "t"):
@@ -182,7 +182,7 @@ def parse_iso_duration_ms(text: str) -> int | None:
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known name that was probably meant; None if none is alike."""
+    """The known name that the user probably meant; None if none is similar."""
     # Imported only for a wrong name, so that programs usually start without it.
     from difflib import get_close_matches
 
@@ -192,7 +192,7 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
 def did_you_mean(
     name: str, known: Iterable[str], cutoff: float = 0.6, shown: Callable[[str], str] = str
 ) -> str:
-    """The end of an error message about an unknown name; empty if no known name is alike."""
+    """The end of an error message about an unknown name; empty if no known name is similar."""
     near = nearest(name, known, cutoff)
     return "" if near is None else f"; did you mean {shown(near)}?"
 

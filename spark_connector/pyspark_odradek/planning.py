@@ -1,4 +1,4 @@
-"""From offset ranges to Spark's input partitions.
+"""The division of offset ranges into Spark's input partitions.
 
 The splits are those of Spark's own `kafka` format: first no range above `maxRecordsPerPartition`,
 then, if there are fewer than `minPartitions`, large ranges are divided in proportion to their size.
@@ -75,7 +75,8 @@ def _spread(parts: list[OffsetRange], min_partitions: int) -> list[OffsetRange]:
         if small:
             spread.append(each)
         else:
-            # At most as many parts as offsets, since an empty range is no task.
+            # A range is divided into at most as many parts as it has offsets, because empty ranges
+            # are left out.
             count = min(_share(each.size, large_total, for_large), each.size)
             spread += divide(each, count)
     return spread

@@ -31,7 +31,9 @@ def to_json(offsets: Mapping[Partition, int]) -> OffsetJson:
 
 
 def from_json(text: object) -> Offsets:
-    """The offsets. SourceError for other JSON: the checkpoint is that of another format."""
+    """The offsets. SourceError for other JSON, which means that the checkpoint is that of another
+    format.
+    """
     found: Offsets = {}
     try:
         assert isinstance(text, dict)
@@ -118,8 +120,8 @@ def must_wait(
 ) -> bool:
     """True if the batch waits for more records (`minOffsetsPerTrigger`).
 
-    A loss is never delayed: a later survey may not show it any more, because the topic's new id is
-    known by then, or the truncated log has grown again.
+    A batch that reports a loss is never delayed, because a later survey may not show the loss: the
+    topic's new id is known by then, or the truncated log has grown again.
     """
     if next_step(start, survey, Limits()).lost:
         return False

@@ -1,4 +1,4 @@
-"""Filters that Spark pushes down, as far as they exclude offsets from reading.
+"""Filters that Spark pushes down, and the offsets that they exclude from a read.
 
 `topic` and `partition` exclude partitions, `offset` cuts ranges at both ends, `timestamp` cuts
 their beginning: all records before the first one at or after a time are older, but records behind
@@ -33,7 +33,8 @@ _WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 def is_offered() -> bool:
-    """True if Spark will hand down filters here (`spark.sql.python.filterPushdown.enabled`).
+    """True if Spark will push filters down to this reader
+    (`spark.sql.python.filterPushdown.enabled`).
 
     If the setting is off, Spark refuses a reader that accepts filters. A planning process cannot
     see the setting, but it can see whether it runs Spark's program for pushdown; if it does not,
@@ -45,7 +46,9 @@ def is_offered() -> bool:
 
 @dataclass(frozen=True)
 class Restriction:
-    """The bounds of offsets; None without a bound. `time_ms`: at or after."""
+    """The bounds of offsets; None without a bound. `time_ms`: only records at or after this
+    time.
+    """
 
     topics: frozenset[str] | None = None
     numbers: frozenset[int] | None = None
@@ -103,7 +106,7 @@ def restriction_of(filters: Iterable[Filter]) -> Restriction:
 
 
 def _choices(each: Filter) -> tuple[object, ...] | None:
-    """The values of a column that the filter names, if it does."""
+    """The values of a column that the filter lists; None if it lists none."""
     if isinstance(each, (EqualTo, EqualNullSafe)):
         return (each.value,)
     return tuple(each.value) if isinstance(each, In) else None
@@ -139,7 +142,7 @@ def _not_before_ms(each: Filter, values: tuple[object, ...] | None) -> int | Non
 
 
 def _milliseconds(time: datetime) -> int:
-    """The time in ms, rounded down: reading a little more is better than missing a record."""
+    """The time in ms, rounded down, so that no record is missed."""
     return math.floor(time.timestamp() * 1000) - 1
 
 

@@ -1,8 +1,8 @@
-"""The format itself: its name, its rows, its readers and writers.
+"""The format "odradek": its name, its rows, its readers and writers.
 
 PySpark looks up `DefaultSource` in every importable top-level module `pyspark_*`, so that
-`format("odradek")` needs no `register`. Each step of a query makes a new instance, some of them on
-executors: so options are parsed where they are needed, and an instance has no state.
+`format("odradek")` needs no `register`. Each step of a query makes a new instance, in some steps on
+executors; so options are parsed where they are needed, and an instance has no state.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """The schema. All options are parsed, so that `load()` already reports problems."""
-        # Spark does not tell here whether the query is a stream.
+        # The schema is the same for both kinds of query, and Spark does not show which one it is.
         parse_source(self.options, Query.EITHER)
         return schema_of(columns_of(self.options))
 
@@ -66,7 +66,7 @@ class DefaultSource(DataSource):
         kind = TransactionalBatchWriter if options.exactly_once else BatchWriter
         return kind(options, schema)
 
-    # The names of the parameters belong to the interface: Spark passes them by name.
+    # Spark passes these parameters by name.
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from pyspark_odradek.stream_reader import StreamReader

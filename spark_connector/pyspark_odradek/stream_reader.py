@@ -4,10 +4,10 @@ read.
 `initialOffset`, `latestOffset` and `partitions` run on the driver, in one Python process per run of
 the query; `read` on executors, with a pickled copy without the state of the driver.
 
-Progress is committed for a consumer group, if one is named, when Spark asks for the next batch: the
-records before its beginning have been processed, and are in Spark's own commit log already. Spark
-requests another batch before a run with `availableNow` ends, so its last batch is committed too;
-`once` ends without that.
+Progress is committed for a consumer group, if one is configured, when Spark requests the next
+batch: the records before that batch have been processed, and are in Spark's commit log already.
+With `availableNow` Spark requests another batch before the run ends, so the last batch is committed
+too; with `once` it does not.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _COMMIT_TIMEOUT_S = 5.0
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads topics as a stream. Raises SourceError, DataLoss and OptionsError."""
+    """The reader of a stream. Raises SourceError, DataLoss and OptionsError."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         check_read_schema(schema, options.columns)
@@ -78,13 +78,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._initial = {each.partition: each.start for each in plan.ranges}
             self._topic_ids.update(plan.topic_ids)
             if self._target is not None:
-                # Spark requests the end of the run first; records may have arrived since.
+                # Spark requests the end of the run before its start, and records may have arrived
+                # in between.
                 for each, start in self._initial.items():
                     self._target[each] = max(self._target.get(each, start), start)
         return progress.to_json(self._initial)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Take the present end as the end of this run's reading."""
+        """Fix the present end as the end of this run."""
         before = dict(self._topic_ids)
         self._target = dict(self._survey({}).ends)
         # `latestOffset` finds and reports a recreated topic.
@@ -204,7 +205,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 cluster.commit_progress(self._network(), group, done), _COMMIT_TIMEOUT_S
             )
         except (OdradekError, TimeoutError) as error:
-            # The commit is only for people; the checkpoint counts.
+            # A failed commit is only logged: it is only for monitoring, and the checkpoint decides
+            # what is read.
             log.warning("odradek: progress was not committed for group %r: %s", group, error)
         else:
             self._committed = done

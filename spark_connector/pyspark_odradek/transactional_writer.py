@@ -1,8 +1,9 @@
-"""Exactly-once writes: each task has a transaction of its own, the driver ends them together.
+"""The writers of exactly-once writes: each task has its own transaction, and the driver ends all of
+them.
 
 The steps and their reasons are in `exactly_once.protocol` and docs/rules/spark.md. Spark creates a
-writer on the driver, sends copies to the tasks, and commits a stream with yet another one in
-another process: so the driver gets all data from the messages of the tasks.
+writer on the driver, sends copies to the tasks, and commits a stream with another copy in another
+process; so the driver gets all data from the messages of the tasks.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class _Sink:
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
         self.places = check_write_schema(schema, options.topic)
-        #: Created on the driver: the same for all tasks of a job, and different for every job.
+        #: The nonce is created on the driver, so it is the same for all tasks of a job, and
+        #: different for every job.
         self.nonce = uuid.uuid4().hex
 
     def _drive(self, steps: Generator[Any, Any, T], terms: Terms) -> T:
@@ -112,8 +114,8 @@ class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
                 "or write with semantics=at_least_once"
             )
         if batch is None or run is None:
-            # Only the driver knows whether the batch is decided, so the task writes its rows
-            # anyway, in a run of this batch alone.
+            # Only the driver can find out whether the batch is decided, so the task writes its rows
+            # in any case, in a run for this batch alone.
             terms = self._terms(Writer(query, self.nonce), 0)
             return self._write(iterator, terms, Begun(write=True), two_phase=True)
         terms = self._terms(Writer(query, run), int(batch))
@@ -138,7 +140,7 @@ class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
         fault_points.reach(FaultPoint.BATCH_DONE)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Give up a failed batch: it must not be decided any more."""
+        """Give up a failed batch, which must not be decided afterwards."""
         writer = _writer(messages)
         if writer is None:
             return  # no task is known to have begun; the next run cleans up
@@ -160,11 +162,14 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
             begun = Begun(write=True)
         else:
             begun = self._drive(protocol.begin_task(terms), terms)
-        # No later job finds the transactions of a job without a name, so they may time out.
+        # No later job can find the transactions of a job without a `commitId`, so they may time
+        # out.
         return self._write(iterator, terms, begun, two_phase=self.options.commit_id is not None)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Decide the job. Raises SinkError; then none of its rows is visible, or all will be."""
+        """Decide the job. Raises SinkError, after which either none of the rows is visible, or all
+        will be.
+        """
         terms, outcomes = self._job_of(messages), _outcomes(messages)
         _warn_of_timeout(messages)
         if self.options.commit_id is None:
@@ -281,8 +286,8 @@ def _outcomes(messages: list[WriterCommitMessage | None]) -> tuple[Outcome, ...]
 
 
 def _warn_of_timeout(messages: list[WriterCommitMessage | None]) -> None:
-    """Warn, once per process, that the cluster has no two-phase commit, which is a limitation
-    (KIP-939)."""
+    """Warn, once per process, that the cluster has no two-phase commit (KIP-939), so that
+    transactions can time out."""
     timeouts = [m.timeout_ms for m in messages if isinstance(m, Prepared) and m.timeout_ms]
     if timeouts and blocking.shared().first_time("fallback to timeouts"):
         log.warning(

@@ -42,14 +42,14 @@ _RECORD_COLUMNS = ("key", "value", "headers", "partition")
 #: The most Arrow batches with unacknowledged records while the next one is sent.
 CHUNKS_MAX = 16
 
-#: A topic and rows for it, in columns as `Producer.produce_arrow` takes them.
+#: A topic and its rows, with the columns of `Producer.produce_arrow`.
 TopicRows = tuple[str, pa.RecordBatch]
 
 
 @dataclass
 class Written(WriterCommitMessage):
     """The output of one task: the number of acknowledged rows, the bytes of their keys and values,
-    and a number of `exactly_once.targets`."""
+    and the number of `exactly_once.targets` for these rows."""
 
     rows: int = 0
     value_bytes: int = 0
@@ -69,7 +69,7 @@ class BatchWriter(DataSourceArrowWriter):
         return write_untransacted(iterator, self.options, self.places)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing is left to do: the rows are in the topic."""
+        """Do nothing, because the rows are in the topic."""
         done = [message for message in messages if isinstance(message, Written)]
         log.info(
             "odradek: %d tasks wrote %d records", len(done), sum(message.rows for message in done)
@@ -96,10 +96,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return write_untransacted(iterator, self.options, self.places)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing is left to do."""
+        """Do nothing, because the rows are in the topic."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing can be removed from the topic: a restart writes the batch again."""
+        """Do nothing, because rows cannot be removed from the topic; a restart writes the batch
+        again.
+        """
         log.warning(
             "odradek: batch %d failed; records of it that were written stay in the topic", batchId
         )
@@ -158,7 +160,7 @@ def send_all(
 def rows_of(batch: pa.RecordBatch, topic: str | None, places: Mapping[str, int]) -> list[TopicRows]:
     """The rows of each topic, in their order, with the columns of a record and no others.
 
-    `topic`: that of all rows, None if a column has it. Raises SinkError for a row without one.
+    `topic`: the topic of all rows, None if a column has it. Raises SinkError for a row without one.
     """
     names = [name for name in _RECORD_COLUMNS if name in places]
     rows = pa.RecordBatch.from_arrays([batch.column(places[name]) for name in names], names=names)

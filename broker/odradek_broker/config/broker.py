@@ -1,7 +1,7 @@
-"""The broker's configuration: texts in, one frozen and typed object out.
+"""The broker's configuration, parsed from texts into one frozen and typed object.
 
-The rows are in `broker_settings.py`; what topics may override is in `topic_settings.py`. Nothing
-here opens a file: the shell reads it and hands over its text.
+The rows are in `broker_settings.py`; the settings that topics may override are in
+`topic_settings.py`. The module opens no file: the caller passes the text.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ CONSUMER_GROUPS_OFF = (
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerConfig(BrokerSettings):
-    """Every setting, parsed and typed, and the layers that they come from.
+    """Every setting, parsed and typed, and the layers of the given texts.
 
     `layers`: the given texts by key, strongest layer first.
     """
@@ -101,7 +101,7 @@ class BrokerConfig(BrokerSettings):
     layers: Layers = field(default=(), repr=False)
 
     def value_of(self, row: Setting) -> Value:
-        """The effective value of any setting, those without effect included."""
+        """The effective value of any setting, also of one without effect."""
         if row.name in SETTINGS:
             own: Value = getattr(self, row.attribute)
             return own
@@ -118,7 +118,7 @@ class BrokerConfig(BrokerSettings):
 
     @property
     def profile(self) -> Profile | None:
-        """The broker that is emulated; None for none."""
+        """The broker that is emulated; None without emulation."""
         return PROFILES[self.odradek_emulate] if self.odradek_emulate else None
 
     @property
@@ -158,7 +158,7 @@ class BrokerConfig(BrokerSettings):
 
     def listener_int(self, listener: str, name: str) -> int:
         """The value of a setting for one listener alone; otherwise its default, because the
-        broker's own value applies in addition."""
+        broker's value applies in addition."""
         row = PER_LISTENER[name]
         text = self.listener_text(listener, name)
         value = row.default if text is None else row.read(text)
@@ -185,7 +185,7 @@ class BrokerConfig(BrokerSettings):
         return parse_address("http.listen", self.http_listen)
 
     def default_log_config(self) -> LogConfig:
-        """The settings for logs of topics without settings of their own."""
+        """The settings for logs of topics that have no own settings."""
         values = {
             name: getattr(self, row.broker.attribute)
             for name, row in LOG_SETTINGS.items()
@@ -226,7 +226,7 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
 
 
 def parse_config(given: Mapping[str, str]) -> tuple[BrokerConfig, list[Notice]]:
-    """The configuration, and notices about keys that were not used.
+    """The configuration, and notices about unused keys.
 
     The defaults of an emulated broker count as given. ConfigError for the first value that is bad.
     """
@@ -279,7 +279,7 @@ def with_dynamic(
 ) -> BrokerConfig:
     """The same static configuration under other dynamic settings (IncrementalAlterConfigs).
 
-    ConfigError for a bad value, which the caller should have refused earlier.
+    ConfigError for a bad value, which the caller should have refused before.
     """
     static = tuple(layer for layer in config.layers if layer[0] is ConfigSource.STATIC_BROKER)
     dynamic = (
@@ -311,8 +311,8 @@ def find_setting(key: str) -> Setting | None:
 def find_origin(row: Setting, layers: Layers) -> tuple[ConfigSource, str] | None:
     """The (layer, key) that a setting's value comes from; None for its default.
 
-    A layer counts before the order of synonyms does: a dynamic log.retention.hours beats a static
-    log.retention.ms, as in Kafka.
+    Layers take precedence over the order of synonyms: a dynamic log.retention.hours overrides a
+    static log.retention.ms, as in Kafka.
     """
     for source, given in layers:
         for name in row.names:
@@ -348,13 +348,13 @@ def _build(layers: Layers) -> BrokerConfig:
     return config
 
 
-#: The name that gives the HTTP endpoint TLS settings: `listener.name.http.`.
+#: The name by which the HTTP endpoint gets TLS settings: `listener.name.http.`.
 HTTP = "HTTP"
 
 
 def _has_sasl(config: BrokerConfig) -> bool:
-    """True if a listener uses SASL; without SASL its module is not loaded, and a broker starts
-    faster."""
+    """True if a listener uses SASL. Without SASL the module is not imported, so that a broker
+    starts faster."""
     return any(each.protocol.is_sasl for each in config.broker_listeners)
 
 
@@ -557,7 +557,7 @@ def _about_listeners(config: BrokerConfig, given: Mapping[str, str]) -> list[Not
 
 
 def _about_authorizer(config: BrokerConfig) -> list[Notice]:
-    """Warnings about an authorizer that is not set up: nobody can make ACLs, or settings have no
+    """Warnings about incomplete authorization: no user can create ACLs, or settings have no
     effect."""
     if config.authorizer_class_name:
         if config.super_users or config.allow_everyone_if_no_acl_found:
@@ -578,7 +578,7 @@ def _about_authorizer(config: BrokerConfig) -> list[Notice]:
 
 
 def _unused(key: str) -> Notice | None:
-    """The warning for an unknown key; None for a key that is ignored in silence."""
+    """The warning for an unused key; None for a key that is ignored without a warning."""
     if _is_ignored(key):
         return None
     if key in UNSUPPORTED_KEYS:

@@ -43,7 +43,7 @@ class SynonymEntry(NamedTuple):
 class ConfigEntry:
     """A setting as DescribeConfigs shows it.
 
-    `value` is None for a sensitive one. `synonyms`: every value that there is, strongest first.
+    `value` is None for a sensitive setting. `synonyms`: all values of the setting, strongest first.
     """
 
     name: str
@@ -66,7 +66,9 @@ class TopicConfigs:
         self.config = config
 
     def value(self, name: str, overrides: Mapping[str, str]) -> Value:
-        """The effective value for a topic with these settings of its own. KeyError if unknown."""
+        """The effective value for a topic with these own settings. KeyError for an unknown
+        setting.
+        """
         row = TOPIC_SETTINGS[name]
         if name in overrides:
             return row.read(overrides[name])
@@ -75,8 +77,8 @@ class TopicConfigs:
         return self.config.value_of(row.broker)
 
     def text(self, name: str, overrides: Mapping[str, str]) -> str:
-        """The effective value as text: the topic's own as it was stored, even if it would be
-        refused today. KeyError if unknown."""
+        """The effective value as text: the topic's own value as it was stored, even if it would now
+        be refused. KeyError for an unknown setting."""
         own = overrides.get(name)
         return write_value(self.value(name, overrides)) if own is None else own
 
@@ -96,8 +98,8 @@ class TopicConfigs:
     ) -> dict[str, str]:
         """The same settings, checked. ConfigError names the first bad one (INVALID_CONFIG).
 
-        `stored`: the topic's present settings. An unchanged value is not checked again: a check
-        that became stricter would keep the topic's other settings from being changed.
+        `stored`: the topic's present settings. Unchanged values are not checked again, because a
+        check that became stricter would prevent changes of the topic's other settings.
         """
         stored = stored or {}
         checked = {}
@@ -159,7 +161,7 @@ def topic_setting(name: str) -> TopicSetting:
 
 
 def describe_broker(config: BrokerConfig, keys: Collection[str] | None = None) -> list[ConfigEntry]:
-    """Every setting of the broker and, as an entry of its own, every synonym; or those of
+    """Every setting of the broker and, as separate entries, every synonym; or only those of
     `keys`."""
     entries = []
     given_names = {name for _, given in config.layers for name in given}

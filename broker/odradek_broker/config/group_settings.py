@@ -22,8 +22,8 @@ from odradek_protocol.settings import (
 class GroupSetting(ConfigRow):
     """A setting of a group.
 
-    `synonym`: Kafka's name for the broker's setting. `broker`, `least` and `most`: the broker's
-    default and its bounds, where this broker has settings for them.
+    `synonym`: Kafka's name of the broker's setting. `broker`, `least` and `most`: the broker's
+    settings of the default and the bounds, if it has them.
     """
 
     synonym: str
@@ -52,7 +52,7 @@ def _assignment_interval(protocol: str) -> GroupSetting:
 def _share_alone(
     name: str, kind: Kind, default: Value, doc: str, check: Check = ANYTHING
 ) -> GroupSetting:
-    """A setting of share groups without a broker's setting behind it."""
+    """A setting of share groups that has no broker's setting as its default."""
     return GroupSetting(name, kind, default, doc, check, synonym=name)
 
 

@@ -208,7 +208,7 @@ def _without_controllers(
 
 
 def _protocols(settings: ListenerSettings, map_is_given: bool) -> dict[str, SecurityProtocol]:
-    """The protocol of each name; the last one for a name that is given twice, as in Kafka."""
+    """The protocol of each name; if a name is given twice, the last one, as in Kafka."""
     found = {}
     for entry in settings.listener_security_protocol_map:
         name, colon, protocol = (part.strip() for part in entry.partition(":"))
@@ -227,8 +227,8 @@ def _protocols(settings: ListenerSettings, map_is_given: bool) -> dict[str, Secu
 
 
 def _is_protected(name: str) -> bool:
-    """True if a listener's name alone says that connections are protected. Kafka then requires the
-    protocol of every other name to be given."""
+    """True if a listener's name is that of a security protocol other than PLAINTEXT. Kafka then
+    requires that the protocol of every other name is given."""
     return name == "SSL" or name.startswith("SASL_")
 
 

@@ -1,5 +1,5 @@
-"""ssl.principal.mapping.rules: from the name in a client's certificate to a principal's name
-(KIP-371)."""
+"""The rules of ssl.principal.mapping.rules, which map the name in a client's certificate to a
+principal's name (KIP-371)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ NAME_CHARACTERS_MAX = 4096
 
 
 class NoRuleError(ValueError):
-    """No rule applies to this name, so no principal is known for it."""
+    """The error for a name to which no rule applies, so that it has no principal."""
 
 
 @dataclass(frozen=True)
 class MappingRule:
-    """A rule of ssl.principal.mapping.rules; without a pattern the name stays as it is."""
+    """A rule of ssl.principal.mapping.rules; without a pattern the name is unchanged."""
 
     pattern: re.Pattern[str] | None = None
     replacement: str = ""

@@ -1,6 +1,6 @@
-"""The SASL settings of a listener, taken together: mechanisms, users and validation of tokens.
+"""The SASL settings of a listener, combined: mechanisms, users and validation of tokens.
 
-Nothing is opened here. The caller resolves references (`${env:NAME}`).
+The module opens no file. The caller resolves references (`${env:NAME}`).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class SaslListenerSettings:
     tokens: SignedTokens | UnsecuredTokens | None = None
 
 
-#: Looks up the secret that a text refers to; other texts stay as they are. TlsError.
+#: Returns the secret to which a text refers; other texts are returned unchanged. TlsError.
 Resolve = Callable[[str], str]
 _REFERENCE = "${"
 
@@ -93,7 +93,7 @@ def sasl_settings(
 ) -> SaslListenerSettings:
     """The SASL settings of a listener. Raises ConfigError, which names the setting to change.
 
-    Without `resolve`, a sasl.jaas.config that is a reference as a whole is not looked up: its users
+    Without `resolve`, a sasl.jaas.config that consists of a reference is not resolved: its users
     are missing, and neither the users nor the login module are checked.
     """
     mechanisms = config.listener_value(listener, _ENABLED)
@@ -166,7 +166,7 @@ def _int(value: Value) -> int:
     return value
 
 
-#: A login module that a reference hides.
+#: The stand-in for a login module in an unresolved reference.
 UNSEEN = LoginModule("", {})
 
 

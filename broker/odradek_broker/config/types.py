@@ -1,4 +1,4 @@
-"""The kinds and rows of the broker's settings, and how texts are read and written.
+"""The kinds and rows of the broker's settings, and the parsing and formatting of values.
 
 Texts are read as Kafka reads them: surrounding blanks do not count, booleans are true or false in
 any case, lists are separated by commas.
@@ -32,7 +32,7 @@ _SHOWN_CHARACTERS_MAX = 200
 
 
 class ConfigError(ValueError):
-    """A bad value of a setting: its key, the value, what is allowed."""
+    """The error of a bad value, with the key, the value and the allowed values."""
 
     def __init__(self, key: str, value: str | None, allowed: str) -> None:
         self.key = key
@@ -92,8 +92,7 @@ _KIND_TEXT = {
 
 def _read_integer(limit: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        # int() alone would take "1_000", which Java does not; int() and Java take the digits of any
-        # script.
+        # int() accepts "1_000", which Java refuses; both accept the digits of any script.
         digits = text[1:] if text[:1] in {"-", "+"} else text
         if not digits.isdecimal() or len(digits) > 20:
             raise ValueError(text)
@@ -168,7 +167,7 @@ def java_double(value: float) -> str:
 
 @dataclass(frozen=True)
 class Synonym:
-    """Another key for the same setting, used where the first is not given.
+    """Another key of a setting, which is used if the first key is not given.
 
     `factor` is the size of the synonym's unit in the setting's units (minutes to milliseconds:
     60000). `default` is the default that Kafka shows for the synonym, None for nothing. Synonyms

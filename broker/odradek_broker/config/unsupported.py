@@ -17,7 +17,7 @@ _NOT_NEGATIVE = at_least(0)
 _BUFFER = at_least(524_288)
 _ASSIGNMENT_INTERVAL = between(0, 15_000)
 
-#: Kafka's dynamic settings that have no effect here. They are checked, kept and shown, so that
+#: Kafka's dynamic settings that have no effect here. They are checked, stored and shown, so that
 #: tools which set them work.
 NO_EFFECT_SETTINGS: dict[str, Setting] = {
     row.name: row
@@ -66,7 +66,7 @@ NO_EFFECT_SETTINGS: dict[str, Setting] = {
     )
 }
 
-#: Unsupported settings that Kafka shows only where somebody has set them.
+#: Unsupported settings that Kafka shows only if they are set.
 DYNAMIC_ONLY = frozenset(
     {
         "follower.replication.throttled.rate",
@@ -75,11 +75,11 @@ DYNAMIC_ONLY = frozenset(
     }
 )
 
-#: Settings that are null in Kafka unless somebody has set them.
+#: Settings that are null in Kafka unless they are set.
 WITHOUT_DEFAULT = DYNAMIC_ONLY | {"sasl.kerberos.service.name"}
 
-#: Kafka's keys that mean nothing on a single node, or in this program. They are ignored in silence,
-#: so that a server.properties can be used as it is.
+#: Kafka's keys without meaning on a single node, or in this program. They are ignored without a
+#: warning, so that a server.properties can be used unchanged.
 _IGNORED_KEYS = """
     advertised.host.name advertised.port
     alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
@@ -109,7 +109,7 @@ _IGNORED_KEYS = """
 """
 IGNORED_KEYS = frozenset(_IGNORED_KEYS.split())
 
-#: Prefixes of keys that are ignored in silence.
+#: Prefixes of keys that are ignored without a warning.
 IGNORED_PREFIXES = (
     "controlled.shutdown.",
     "controller.",
@@ -133,7 +133,7 @@ IGNORED_PREFIXES = (
     "zookeeper.",
 )
 
-#: Keys whose absence would surprise a user, each with the text of its warning.
+#: Keys whose lack of effect might surprise a user, with the texts of the warnings.
 UNSUPPORTED_KEYS = {
     "sasl.client.callback.handler.class": "classes of Java cannot run here",
     "ssl.engine.factory.class": "classes of Java cannot run here",

@@ -1,5 +1,5 @@
-"""The settings of a virtual cluster: those of the test override those of the host, and both
-override defaults for tests."""
+"""The settings of a virtual cluster: the settings of the test override those of the host, and both
+override the defaults for tests."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 from odradek_broker.config.broker import BrokerConfig, ConfigSource
 
-#: Records stay whatever their timestamps are. Nothing is flushed to disk: a cluster meets no power
-#: cut, and what it has written survives SIGKILL. Internal topics, which the first group or
-#: transaction of each test would wait for, have one partition. Members of groups learn soon of a
-#: new assignment.
+#: Defaults for tests. Retention is off, so that records with old timestamps stay. Nothing is
+#: flushed to disk, because writes survive SIGKILL, and tests have no power cuts. Internal topics
+#: have one partition, because the first group or transaction of each test waits for their creation.
+#: Members of groups get new assignments soon.
 DEFAULTS = {
     "log.retention.ms": "-1",
     "log.durability": "page-cache",
@@ -27,7 +27,7 @@ DEFAULTS = {
     "group.streams.heartbeat.interval.ms": "200",
     "group.streams.assignment.interval.ms": "0",
 }
-#: Settings that the host makes for each cluster: an order cannot choose them, and clusters do not
+#: Settings that the host sets for each cluster; an order cannot set them, and clusters do not
 #: inherit them.
 _MADE_HERE = re.compile(r"(log\.dirs?|metadata\.log\.dir|advertised\.listeners|http\..*)")
 _ADDRESS = re.compile(r"://[^,]*")
@@ -38,7 +38,7 @@ class BadSettings(ValueError):
 
 
 def inherited(config: BrokerConfig) -> dict[str, str]:
-    """The settings of a broker under test for the clusters that are made beside it."""
+    """The settings of a broker under test that its virtual clusters inherit."""
     given = {
         key: text
         for key, text in dict(config.layers).get(ConfigSource.STATIC_BROKER, {}).items()
@@ -69,8 +69,8 @@ def read_settings(body: object) -> dict[str, str]:
 
 
 def with_bound_ports(listeners: str, addresses: Mapping[str, tuple[str, int]]) -> str:
-    """`listeners` with the ports that a running broker has bound, so that it can be started at the
-    same ones again."""
+    """`listeners` with the ports that a running broker has bound, so that the broker can be started
+    at the same ports again."""
     parts = []
     for part in filter(str.strip, listeners.split(",")):
         # Kafka ignores the case of listener names.

@@ -1,7 +1,7 @@
 """The brokers that can be emulated (`odradek.emulate`): one table for each kind of difference.
 
-Every row names its source: an answer that was recorded, or published text. What no source says is
-not emulated (docs/use/emulation.md).
+Every row names its source: a recorded answer, or published text. Behaviour without a source is not
+emulated (docs/use/emulation.md).
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class TopicRule:
     """A limit of topics. `name`: replication_factor, num_partitions or a setting of topics.
 
     A value that is not accepted is answered with the error and the text, in which `{}` is the
-    value. `source`: where that is published.
+    value. `source`: the publication of the limit.
     """
 
     name: str
@@ -151,11 +151,12 @@ class Profile:
     """An emulated broker.
 
     `has_versions`: the table of versions has a column for it; otherwise it has all of Kafka's APIs.
-    `unadvertised`: APIs that are answered though ApiVersions does not have them. With
-    `separate_updates` UpdateFeatures has a result for each feature, and is not all or none.
-    `settings`: the broker's defaults, where they are not ours. `topic_rules`: limits of topics.
-    `ignored_settings`: settings of topics that are taken and have no effect. `codecs`: those of
-    produced batches; `produce_bytes_max`: a larger Produce closes the connection.
+    `unadvertised`: APIs that are answered although ApiVersions does not list them. With
+    `separate_updates` UpdateFeatures has a result for each feature, instead of making all updates
+    or none. `settings`: the defaults that differ from those of this broker. `topic_rules`: limits
+    of topics. `ignored_settings`: settings of topics that are accepted and have no effect.
+    `codecs`: the accepted codecs of produced batches; `produce_bytes_max`: a larger Produce closes
+    the connection.
     """
 
     name: str
@@ -264,7 +265,7 @@ _PROFILES = (
             TopicRule(
                 NUM_PARTITIONS,
                 lambda count: count <= 32,
-                # The limit is published, the code is not.
+                # The limit is published; the error code is not.
                 ErrorCode.INVALID_PARTITIONS,
                 "{} partitions are more than the 32 of an event hub in the standard tier",
                 f"{_EVENT_HUBS}includes/event-hubs-tier-limits.md",
@@ -294,7 +295,7 @@ _PROFILES = (
             # for a fetch
             "message.max.bytes": "2097164",
             "fetch.max.bytes": "57671680",
-            # A topic has one copy here, whatever number it asks for.
+            # A topic has one replica here, whatever replication factor is requested.
             "replication.factor.policy": "accept",
         },
         topic_rules=(

@@ -16,8 +16,8 @@ class ServedApi(NamedTuple):
     """An API, the versions that are answered, and those that ApiVersions names; None if ApiVersions
     leaves the API out.
 
-    The answered versions are those that both brokers have: the emulated one may be older than the
-    oldest version of ours.
+    The answered versions are those that both brokers have, because the versions of an emulated
+    broker may all be older than those of this one.
     """
 
     api: Api

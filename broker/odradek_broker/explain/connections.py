@@ -21,7 +21,8 @@ class Connections:
         self.history = history
         self._wall_ms = wall_ms
         self.peers: dict[int, Peer] = {}
-        #: The client id under which each connection that has sent a request is recorded.
+        #: Connection id -> the client id under which the connection is recorded, once it has sent a
+        #: request.
         self._subjects: dict[int, str] = {}
 
     def opened(self, peer: Peer) -> None:

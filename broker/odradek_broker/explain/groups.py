@@ -42,7 +42,7 @@ from odradek_broker.explain.modern_groups import members_left_out, record_replay
 from odradek_broker.explain.sentences import EventKind, Value, describe_client, duration_text
 from odradek_protocol.errors import ErrorCode
 
-#: Removals of members that left by themselves: only the client knows the reason.
+#: Reasons of members that left by themselves, for causes that only the client knows.
 LEAVES = {RemovalReason.LEFT, RemovalReason.LEFT_BY_HEARTBEAT}
 
 #: Parts of the reasons of clients that did not poll in time: Java's clients send "consumer poll
@@ -113,7 +113,7 @@ def why_rebalanced(cause: RebalanceCause) -> str:
 
 
 def why_left(removal: Removal, rebalance_timeout_ms: int) -> tuple[str | None, str | None]:
-    """(the reason why a member left, a note for the case that only the client knows it).
+    """(the reason why a member left, a note if only the client knows the reason).
 
     `rebalance_timeout_ms`: that of the member, which is max.poll.interval.ms in clients (G-72).
     """
@@ -391,7 +391,7 @@ def states_of_group(group: ClassicGroup | None, offsets: int, wall_ms: int) -> l
         "leader": group.leader_id if group.members else None,
         "members": len(group.members),
         "offsets": offsets,
-        # A group that only has commits has never changed its state.
+        # A group with nothing but commits has never changed its state.
         "updated": duration_text(wall_ms - group.state_since_ms) if group.state_since_ms else None,
     }
     states = [CurrentState.of(EventKind.NOW_GROUP, fields)]

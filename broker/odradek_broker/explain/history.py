@@ -4,8 +4,8 @@ There is one ring each for transactional ids, groups, producer ids, partitions, 
 partitions. The recorders in this package fill them; see `EventKind` in
 `sentences` for the kinds of events. Rings are not stored: a restart begins with empty ones.
 
-A ring is limited in events and bytes, for all subjects together and for each one, so that a busy
-subject first loses its own oldest events. Texts and lists are cut to lengths that a person reads.
+A ring is limited in events and bytes, in total and for each subject, so that a busy subject loses
+its own oldest events first. Texts and lists are cut to readable lengths.
 """
 
 from __future__ import annotations

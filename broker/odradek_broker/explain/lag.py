@@ -1,4 +1,4 @@
-"""The lag of one consumer group as the age of the oldest record that it has not read.
+"""The lag of a consumer group, as the age of the oldest record that the group has not read.
 
 The header of one batch is read for each partition in which the group is behind, and no batch is
 opened: in the middle of a batch the age is at least that of the batch's newest record. Only
@@ -18,12 +18,12 @@ from odradek_protocol.constants import NO_TIMESTAMP
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.batch import BatchHeader
 
-#: The most partitions that are looked at for one answer; the most unread records come first.
+#: The most partitions that are examined for one answer, those with the most unread records first.
 PARTITIONS_MAX = 64
 
 
 class Unread(NamedTuple):
-    """The oldest record that a group has not read. `at_least`: it may be older."""
+    """The oldest record that a group has not read. `at_least`: true if it may be older."""
 
     partition: TopicPartition
     age_ms: int

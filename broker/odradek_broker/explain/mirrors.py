@@ -1,4 +1,4 @@
-"""Mirror topics: their events, and their state now (`odradek explain mirror`)."""
+"""The events of mirror topics, and their present state (`odradek explain mirror`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from odradek_broker.mirror.events import MirrorDecision, MirrorEvent, SourceStat
 from odradek_broker.storage.log import PartitionLog
 from odradek_protocol.errors import ErrorCode
 
-#: The most partitions that are shown by themselves.
+#: The most partitions that are shown separately.
 _PARTITIONS_MAX = 100
 
 _KINDS = {
@@ -32,7 +32,7 @@ class MirrorRecorder:
         self._history = history
 
     def record(self, decision: MirrorDecision, /) -> None:
-        """Record a decision; equal ones in a row are one event."""
+        """Record a decision; equal decisions in a row become one event."""
         self._history.record(
             decision.topic,
             _KINDS[decision.event],
@@ -79,7 +79,7 @@ def states_of_mirrored(
 
 
 def records_behind(log: PartitionLog, source: SourceState | None) -> int:
-    """The offsets that a mirrored partition is behind its source; -1 if that is not known."""
+    """The number of offsets by which a mirrored partition is behind its source; -1 if unknown."""
     if source is None or source.high_watermark < 0:
         return -1
     return max(source.high_watermark - log.high_watermark, 0)

@@ -101,7 +101,7 @@ def _count(partitions: Partitions | Tasks) -> int:
 
 
 def _pending(member: Member) -> int | None:
-    """The number of partitions or tasks that the member must give back; None for none."""
+    """The number of partitions or tasks that the member has to revoke; None for none."""
     if isinstance(member, ShareMember):
         return None
     if isinstance(member, StreamsMember):
@@ -142,8 +142,8 @@ def _progress(group: Group, member: Member) -> str:
 
 
 def _counts(states: StatePartitions) -> tuple[int, int | None, int | None]:
-    """The numbers of partitions with a state, of partitions that are to get a state, and of topics
-    whose states are being deleted. The second and third number are None in place of 0."""
+    """The numbers of partitions with a state, of partitions without a state yet, and of topics
+    whose states are being deleted. The second and third number are None instead of 0."""
     made, making = (
         _count(partitions_in(each)) for each in (states.initialized, states.initializing)
     )

@@ -1,5 +1,5 @@
-"""The problems of a broker at the moment, as sentences (DescribeBroker): for the first page of the
-console and for `odradek top`.
+"""The present problems of a broker as sentences (DescribeBroker), for the first page of the console
+and for `odradek top`.
 
 A problem has the subject under which its history is found, as in DescribeHistory.
 """
@@ -17,7 +17,7 @@ from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.schemas import describe_history as wire
 
-#: The most problems of one kind; the number of the others is a problem of its own.
+#: The most problems of one kind; the number of the others is shown as one more problem.
 EACH_MAX = 20
 #: An open transaction is a problem when it has used this part of its timeout, or has been open for
 #: this long.

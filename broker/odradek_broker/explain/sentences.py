@@ -1,7 +1,7 @@
 """The kinds of events and of current states, and the sentence of each (`odradek explain`).
 
 `{field}` stands for a field; text in square brackets is left out unless all of its fields are
-given. Fields without a place in the sentence are for programs. Special fields: `partitions` (the
+given. Fields that are not in the sentence are for programs. Special fields: `partitions` (the
 partitions of an event: they are shown only to users who may see their topics), `error` (the name of
 a Kafka error), `client` (see `describe_client`).
 """
@@ -288,8 +288,7 @@ def sentence(kind: EventKind, fields: Fields) -> str:
 def _filled(part: str, fields: Fields, *, optional: bool) -> str:
     if optional:
         names = _FIELD.findall(part)
-        # This text is filled in after the other fields, because the text of a field may have
-        # braces.
+        # The values are inserted last, because the text of a field may have braces.
         return part if all(fields.get(name, "") not in ("", ()) for name in names) else ""
     return _FIELD.sub(lambda name: _text(fields.get(name[1], "?")), part)
 

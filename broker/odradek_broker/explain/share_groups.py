@@ -31,7 +31,7 @@ _WHY_NOTHING = {
 def state_of_share_partition(
     led: LedPartition, settings: ShareSettings, counted: PartitionStatistics | None
 ) -> CurrentState:
-    """A share partition in memory, and the reason why fetches bring nothing."""
+    """A share partition in memory, and the reason why fetches return no records."""
     state = led.state
     assert state is not None, "only loaded share partitions are described"
     counts = state.count_by_state()
@@ -82,7 +82,7 @@ def state_of_share_record(
     settings: ShareSettings,
     now_ms: int,
 ) -> CurrentState:
-    """The present state of one record. `led`: None if no member has a session, and then only the
+    """The present state of one record. `led`: None if no member has a session, so that only the
     stored state counts; `now_ms`: the leader's monotonic time."""
     state = _restored(stored) if led is None else led.state
     fields: dict[str, Value | None]

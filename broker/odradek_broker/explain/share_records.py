@@ -1,8 +1,8 @@
-"""The history of share partitions, and the story of a single record of it (`odradek explain share`,
-H-242 to H-245).
+"""The history of share partitions, and of single records in them (`odradek explain share`, H-242 to
+H-245).
 
-The leader's events are kept as they come, with runs of offsets. A question about an offset searches
-the events, and makes sentences of those about this offset.
+The leader's events are kept unchanged, with runs of offsets. The history of a record is made by a
+search for the events about its offset.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from odradek_protocol.lazy_dataclass import dataclass
 EVENTS_MAX = 20_000
 PARTITION_EVENTS_MAX = 1_000
 BYTES_MAX = 8 * 1024 * 1024
-#: The most stored batches that are kept for a load: a state may have many more.
+#: The most stored batches that the event of a load keeps; a state may have many more.
 LOADED_BATCHES_MAX = 2_000
 #: The most members whose client and address are kept; the members with the newest sessions stay.
 MEMBERS_MAX = 5_000
@@ -119,7 +119,7 @@ class ShareHistory(Ring[ShareKey, ShareEntry]):
         are only counted."""
         now_ms = self.now_ms()
         if isinstance(event, RecordsAcquired):
-            # The most frequent event, with the next one.
+            # This event and the next one are the most frequent.
             client = self._clients.get((event.key[0], event.member_id))
             size_bytes = _EVENT_BYTES + _RUN_BYTES * len(event.acquired)
             self.add(event.key, ShareEntry(now_ms, event, client, now_ms), size_bytes)
@@ -150,7 +150,7 @@ class ShareHistory(Ring[ShareKey, ShareEntry]):
             self._clients.popitem(last=False)
 
     def story(self, key: ShareKey, offset: int) -> list[Event]:
-        """All that has happened to one record, oldest first."""
+        """The history of one record, oldest event first."""
         story = _Story(offset)
         for entry in self.about(key).events:
             story.add(entry)
@@ -158,7 +158,7 @@ class ShareHistory(Ring[ShareKey, ShareEntry]):
 
 
 def _compact(event: RecordsAcknowledged) -> RecordsAcknowledged:
-    """The same event with a byte for each type, where the request had a number."""
+    """The same event with the types as bytes, which take less memory."""
     for each in event.acknowledgements:
         if len(each.types) > 1:
             break

@@ -45,7 +45,7 @@ def event_text(
         del fields["group"]
     topics = fields.get("topics")
     if isinstance(topics, tuple):
-        # The list may end in a text that is no topic's name: "and 3 more".
+        # The list may end in "and 3 more", which is no topic's name.
         fields["topics"] = tuple(each for each in topics if " " in each or may_describe(each))
     fields |= _partition_names(event.partitions, event.partitions_more, may_describe)
     if event.error is not _E.NONE:

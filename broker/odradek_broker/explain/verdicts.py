@@ -2,21 +2,21 @@
 STALLED or STOPPED.
 
 Every ten seconds a sample of each committed offset is compared with the end of its partition. A
-group is behind in a partition if it has not committed everything up to the end that the sample
-before found. For each partition in which a group is behind, a window keeps the last ten commits
+group is behind in a partition if its committed offset is below the end of the partition at the
+previous sample. For each partition in which a group is behind, a window keeps the last ten commits
 that samples found. The verdict about the partition is the first of these that is true:
 
 - OK: the group was not behind at one of the last ten samples.
-- STOPPED: no sample of the last ten found a new commit, and the last commit is longer ago than the
-  window is long. If the window has one commit, nobody knows how often the group commits; a group
-  with members then has ten minutes.
+- STOPPED: no sample of the last ten found a new commit, and the time since the last commit is
+  longer than the window. If the window has only one commit, the interval of commits is unknown; a
+  group with members then has ten minutes.
 - STALLED: the window is full, and all of its commits have the same offset.
 - WARNING: the window is full, and the lag did not fall from any commit to the next.
 - OK otherwise.
 
 The verdict of a group is the worst of its partitions. In Burrow a window has the last ten commits
-too, but samples of the ends are rarer. Here, records that were added since the sample before do not
-count as lag.
+too, but samples of the ends are rarer. Here, records that were added since the previous sample do
+not count as lag.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from odradek_protocol.lazy_dataclass import dataclass
 SAMPLE_INTERVAL_MS = 10_000
 #: The commits of a window, and the samples for which a group must be behind.
 WINDOW = 10
-#: The samples without a commit after which a group with members has STOPPED, if only one commit is
-#: known: the time between commits is then unknown.
+#: The samples without a commit after which a group with members has STOPPED, if only one commit,
+#: and so no interval of commits, is known.
 SLOW_SAMPLES = 60
-#: The committed offsets that are looked at in one step.
+#: The number of committed offsets that are sampled in one step.
 STEP_OFFSETS = 1_000
 #: The most windows: partitions in which a group is behind, counted for each group.
 WINDOWS_MAX = 50_000
@@ -82,7 +82,7 @@ class Window:
         """Add a sample at which the group is behind."""
         commits = self._commits
         if commits and offset < commits[-2]:
-            # The group was reset to an older offset, so its earlier commits are no measure.
+            # The group was reset to an older offset, so its earlier commits are dropped.
             del commits[:]
             self.behind = 0
         self.behind += 1
@@ -159,7 +159,7 @@ class GroupVerdicts:
         self._ends: dict[TopicPartition, int] = {}
         self._round: Iterator[None] | None = None
         self._next_round_ms = 0
-        #: The partitions beyond WINDOWS_MAX at the last sample, which were not watched.
+        #: The number of partitions beyond WINDOWS_MAX at the last sample, which have no window.
         self.unwatched = 0
 
     def step(self, monotonic_ms: int) -> None:

@@ -1,8 +1,8 @@
 """The names in a request or an answer, and the error answer of every API.
 
-An error answer has one code for each part of the request, or one for the whole request. Where it
-has no place for a code, the connection is closed instead: DescribeLogDirs before version 3, and
-Produce with acks=0, which has no answer.
+An error answer has one code for each part of the request, or one for the whole request. If the
+answer has no field for a code, the connection is closed instead: DescribeLogDirs before version 3,
+and Produce with acks=0, which has no answer.
 """
 
 from __future__ import annotations
@@ -129,9 +129,9 @@ def _structs(value: Any) -> list[Any]:
 #: True if a fault applies to this topic and partition; None for one that the request leaves out.
 Chooses = Callable[[str | None, int | None], bool]
 
-#: APIs whose request does not list its answers: a fetch session names only changes, and requests
-#: for metadata and descriptions may ask for all topics. The answer is made first, and then given
-#: errors.
+#: APIs whose request does not list all parts of the answer: a fetch in a session names only
+#: changes, and requests for metadata and descriptions may be for all topics. The answer is made
+#: first, and errors are then put into it.
 ANSWERED_FIRST = frozenset({ApiKey.FETCH, ApiKey.METADATA, ApiKey.DESCRIBE_TOPIC_PARTITIONS})
 
 
@@ -148,9 +148,9 @@ class _Part(NamedTuple):
     inner: _Part | None = None
     versions: Versions = Versions.parse("0+")
     code: str = "error_code"
-    #: True if the elements are topics: then a fault may apply to some of them only.
+    #: True if the elements are topics, so that a fault may apply to some of them only.
     of_topics: bool = False
-    #: True if the elements have no rows of their own in the answer, which lists those of `inner`.
+    #: True if the elements have no rows in the answer, which lists the elements of `inner`.
     flat: bool = False
 
 
@@ -292,7 +292,7 @@ class Refused(NamedTuple):
     """A request that was refused in part or as a whole. `answer`: the errors. `parts`: the answer's
     list with the errors; None if the answer has one code.
 
-    `rest`: true if the request still asks for anything without its refused parts.
+    `rest`: true if the request is not empty without its refused parts.
     """
 
     answer: Message
@@ -312,7 +312,7 @@ def refuse(
     """The error answer to the parts of a request that `chooses` picks; they are removed from the
     request.
 
-    CloseConnection if the answer has no place for a code.
+    CloseConnection if the answer has no field for a code.
     """
     if api.key is ApiKey.PRODUCE and getattr(request, "acks", None) == 0:
         raise CloseConnection(text)

@@ -69,7 +69,7 @@ class AbortTransaction(NamedTuple):
 
 
 class ExpireLock(NamedTuple):
-    """Let the locks of a share group's records end. None: of all topics or partitions."""
+    """End the locks of a share group's records. None: in all topics or partitions."""
 
     group: str
     topic: str | None
@@ -158,7 +158,9 @@ class _Fields:
 
 
 def _near_code(name: object) -> str | None:
-    """The error code that was probably meant: a code that begins with this name, or is similar."""
+    """The error code that the user probably meant: one that begins with this name, or is
+    similar.
+    """
     if not isinstance(name, str) or not name:
         return None
     names = [each.name for each in ErrorCode if each.value != 0]

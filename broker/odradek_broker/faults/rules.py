@@ -1,4 +1,5 @@
-"""Rules for ordered faults: the requests or disk operations that they match, how often, how long.
+"""Rules of ordered faults: the requests or disk operations that they match, their number and
+duration.
 
 `DiskFaults` applies the rules for the disk.
 """
@@ -18,7 +19,7 @@ from odradek_protocol.keys import ApiKey
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.lazy_tuple import NamedTuple
 
-#: The limit of rules; a rule that has run out makes room for a new one.
+#: The limit of rules; finished rules do not count.
 RULES_MAX = 100
 
 
@@ -44,7 +45,7 @@ class Action(Enum):
 
 
 class TooManyRules(ValueError):
-    """There are RULES_MAX rules that have not run out."""
+    """The error for a rule beyond RULES_MAX unfinished ones."""
 
 
 class Named(NamedTuple):
@@ -172,7 +173,7 @@ class Rules:
         return None
 
     def all(self) -> list[Rule]:
-        """All rules, including those that have run out, until they are cleared."""
+        """All rules that were not cleared, including finished ones."""
         return list(self._rules.values())
 
     def remove(self, number: int) -> bool:
@@ -184,8 +185,8 @@ class Rules:
 
 
 class DiskFaults:
-    """The faults of the disk, asked before every write and every sync, from several threads.
-    `sleep` takes seconds. `lock` serialises these threads."""
+    """The faults of the disk, which are checked before every write and every sync, by several
+    threads. `sleep` takes seconds. `lock` serialises these threads."""
 
     def __init__(
         self,
@@ -205,7 +206,7 @@ class DiskFaults:
             raise OSError(errno.ENOSPC, "No space left on device (ordered)")
 
     def before_sync(self) -> None:
-        """Take as long as a slow disk does."""
+        """Wait for as long as the rules for a slow disk say."""
         slow = self._meet(Action.SLOW_DISK)
         if slow is not None:
             self._sleep(slow.delay_ms / 1000)
@@ -220,7 +221,7 @@ class DiskFaults:
 
     def wrap_blocks(self, file: BlockFile) -> BlockFile:
         """The same file of blocks, whose durable writes take as long as a slow disk does. A full
-        disk has room for them: the blocks are there already."""
+        disk does not affect them, because the blocks are allocated already."""
         return _FaultyBlockFile(file, self)
 
 

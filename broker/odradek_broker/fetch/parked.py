@@ -1,8 +1,8 @@
-"""The fetch purgatory: Fetch requests that wait for data (rules F-01, F-03, N-10, N-15).
+"""The fetch purgatory, in which Fetch requests wait for data (rules F-01, F-03, N-10, N-15).
 
-A parked fetch watches its partitions. The fetch is answered when one of them has moved far enough
-or cannot be read any more, when max.wait.ms is over, or when the broker stops; it is dropped when
-its client goes away. A partition calls its watchers (`Partition.data_waiters`) when its high
+A parked fetch watches its partitions. The fetch is answered when one of them has enough new data or
+can no longer be read, when max.wait.ms is over, or when the broker stops; it is dropped when its
+client disconnects. A partition calls its watchers (`Partition.data_waiters`) when its high
 watermark or its last stable offset moves, when its log goes offline and when it is deleted. The
 session itself watches the partitions that are up to date, and adds those that move to its parked
 fetch (`fetch/sessions.py`).
@@ -26,11 +26,11 @@ Include = Callable[[RequestedPartition, Partition], None]
 
 
 class Watched(Protocol):
-    """A partition, or a share partition, at which something may happen that ends a wait."""
+    """A partition or share partition whose changes may end a wait."""
 
     @property
     def data_waiters(self) -> dict[Waiter, None]:
-        """The callbacks, called in this order when such a thing may have happened."""
+        """The callbacks, which are called in this order after such a change."""
         ...
 
 
@@ -38,8 +38,7 @@ class Fetch(Protocol[A_co]):
     """A Fetch or ShareFetch request, which may be read several times before it is answered."""
 
     def satisfied(self) -> bool:
-        """True if there are enough bytes, or an error: waiting longer would change nothing
-        (F-01)."""
+        """True if there are enough bytes, or an error, so that the wait ends (F-01)."""
         ...
 
     def read(self) -> A_co:
@@ -67,9 +66,9 @@ class ParkedFetches:
         session: Session | None = None,
         include: Include | None = None,
     ) -> Deferred[A]:
-        """The answer of `fetch`, given when one of `partitions` or of the session's partitions
-        satisfies it, or when its time is over. `include` has the fetch read a partition at which
-        the session is not up to date any more."""
+        """The answer of `fetch`, once one of `partitions` or of the session's partitions satisfies
+        it, or its time is over. `include` adds a partition at which the session is no longer up to
+        date."""
         parked = ParkedFetch(
             fetch, partitions, self._parked, session, include, self._timeouts, max_wait_ms
         )
@@ -84,7 +83,7 @@ class ParkedFetches:
 
 
 class ParkedFetch(Deferred[A]):
-    """A parked fetch, and the answer that it becomes."""
+    """A parked fetch, and the deferred of its answer."""
 
     __slots__ = (
         "_fetch",
@@ -115,7 +114,7 @@ class ParkedFetch(Deferred[A]):
         self._timeouts = timeouts
         self._max_wait_ms = max_wait_ms
         self.on_abandon = self._unwatch
-        # The same bound method for all partitions: a fetch may have thousands.
+        # All partitions share one bound method, because a fetch may have thousands of partitions.
         waiter = self._try_to_answer
         for partition in partitions:
             partition.data_waiters[waiter] = None
@@ -130,11 +129,11 @@ class ParkedFetch(Deferred[A]):
             self.resolve(self._fetch.read())
 
     def timed_out(self) -> None:
-        """Answer with the records that can be read now: max.wait.ms is over."""
+        """Answer with the records that can be read now, because max.wait.ms is over."""
         self.answer()
 
     def include(self, requested: RequestedPartition, partition: Partition) -> None:
-        """Read this partition as well, because the session is not up to date there any more."""
+        """Read this partition as well, because the session is no longer up to date there."""
         assert self._include is not None, "a fetch with a session includes partitions"
         self._include(requested, partition)
         self._partitions.append(partition)

@@ -4,11 +4,10 @@ Every Fetch, with or without a session, gets a plan: its partitions in reading o
 of its answer (rules F-15, F-20..F-26). Sessions are soft state: a restart forgets them, and clients
 begin new ones.
 
-A session is up to date at a partition when its client has read everything there and knows its
-offsets. An incremental fetch would have nothing to say about the partition and skips it until the
-client asks for something else there, the partition moves in any way
-(`Partition.up_to_date_sessions`), or a topic changes. So the cost of a fetch depends on the changed
-partitions of its session alone.
+A session is up to date at a partition when its client has read all records there and has its
+present offsets. Incremental fetches then skip the partition until the client requests something
+else there, the partition's offsets change (`Partition.up_to_date_sessions`), or a topic changes. So
+the cost of a fetch depends only on the changed partitions of its session.
 
     Session.partitions:  t-0  t-1  t-2  t-3 ... t-999    named once, by a full fetch
 
@@ -47,7 +46,7 @@ from odradek_protocol.schemas.fetch import (
 from odradek_protocol.settings import INT32_MAX
 
 _SESSION_ID_MAX = INT32_MAX
-#: A session unused for this long may be evicted for any other (F-26).
+#: A session that was unused for this long may be evicted for any other (F-26).
 _IDLE_MS = 120_000
 #: The limit of partitions in all sessions; a client without a session names its partitions each
 #: time.
@@ -90,14 +89,14 @@ class RequestedPartition:
                 session.waiting.include(self, partition)
 
     def update(self, asked: FetchPartition | OneFetch) -> None:
-        """Take the offsets and epochs that the client asks for."""
+        """Take the offsets and epochs of the client's request."""
         self.fetch_offset = asked.fetch_offset
         self.max_bytes = asked.partition_max_bytes
         self.current_leader_epoch = asked.current_leader_epoch
         self.last_fetched_epoch = asked.last_fetched_epoch
 
     def changed_by(self, answer: PartitionData) -> bool:
-        """True if an incremental answer has this partition (F-24)."""
+        """True if an incremental answer must include this partition (F-24)."""
         return bool(
             answer.records
             or answer.error_code
@@ -124,10 +123,10 @@ class WaitingFetch(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """The partitions that a client named, and the offsets that the client knows of them.
+    """A fetch session: the client's partitions, with the offsets that were sent to the client.
 
     `changed`: the partitions at which the session is not up to date. `tells_divergence`: true if
-    the version of the last request has diverging epochs in its answers. `topics_version`,
+    answers in the version of the last request have diverging epochs. `topics_version`,
     `isolation_level`: the version of the topics and the isolation level for which the session is up
     to date at the other partitions. `waiting`: the parked fetch of the session.
     """
@@ -158,13 +157,13 @@ class Session:
         requested.turn = self._turns
 
     def mark_up_to_date(self, requested: RequestedPartition, partition: Partition) -> None:
-        """Let incremental fetches skip a partition until it moves."""
+        """Make incremental fetches skip a partition until its offsets change."""
         del self.changed[requested]
         requested.up_to_date_at = partition
         partition.up_to_date_sessions[requested] = None
 
     def mark_changed(self, requested: RequestedPartition) -> None:
-        """Let the next fetch read a partition."""
+        """Make the next fetch read a partition."""
         partition = requested.up_to_date_at
         if partition is not None:
             requested.up_to_date_at = None
@@ -172,12 +171,12 @@ class Session:
             self.changed[requested] = None
 
     def mark_all_changed(self) -> None:
-        """Let the next fetch read all partitions."""
+        """Make the next fetch read all partitions."""
         for requested in self.partitions.values():
             self.mark_changed(requested)
 
     def remove(self, key: Key) -> None:
-        """Remove a partition that the client does not ask for any more."""
+        """Remove a partition that the client no longer requests."""
         requested = self.partitions.pop(key, None)
         if requested is not None:
             self.mark_changed(requested)
@@ -186,9 +185,11 @@ class Session:
 
 @dataclass(slots=True)
 class FetchPlan:
-    """The partitions of one request in reading order, and the session that shapes its answer.
+    """The partitions of one request in reading order, and its session, which decides what the
+    answer includes.
 
-    An `incremental` plan has only the changed partitions."""
+    An `incremental` plan has only the changed partitions.
+    """
 
     partitions: list[RequestedPartition]
     session: Session | None = None
@@ -200,13 +201,15 @@ class FetchPlan:
         return 0 if self.session is None else self.session.id
 
     def told(self, answers: Answers) -> Answers:
-        """The answers that the response of an incremental fetch has: the changed partitions."""
+        """The answers that an incremental response includes, those of changed partitions."""
         return [each for each in answers if each[0].changed_by(each[1])]
 
     def note_sent(self, answers: Answers) -> None:
-        """Record that the client knows all these answers, also those that `told` leaves out."""
+        """Note that the client has the state of all these answers, also of those that `told` leaves
+        out.
+        """
         for requested, answer in answers:
-            # After an error nothing counts as sent, so that the next fetch reports recovery.
+            # After an error no offset counts as sent, so that the next fetch reports the recovery.
             requested.sent_high_watermark = -1 if answer.error_code else answer.high_watermark
             requested.sent_log_start_offset = answer.log_start_offset
             if answer.records and self.session is not None:
@@ -257,7 +260,7 @@ class Topics(Protocol):
         ...
 
     def topic_name(self, topic_id: bytes, /) -> str | None:
-        """The name behind a topic id, or None."""
+        """The name of a topic id, or None."""
         ...
 
 
@@ -307,7 +310,8 @@ class FetchSessions:
         if session.uses_topic_ids != (version >= TOPIC_IDS_SINCE):
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         if session.waiting is not None:
-            # A session has one fetch at a time, and its client has sent the next one.
+            # The parked fetch is answered, because the client has sent the next one of the same
+            # session.
             session.waiting.answer()
             return self.plan(request, version, everything=everything)
         return self._incremental(session, request, version, everything)
@@ -330,7 +334,7 @@ class FetchSessions:
         tells_divergence = version >= DIVERGENCE_SINCE
         if session.tells_divergence is not tells_divergence:
             session.tells_divergence = tells_divergence
-            # The older version has no answer for the epochs that the client named.
+            # Answers in the older version cannot report divergence, so it is checked again.
             for requested in session.partitions.values():
                 requested.last_fetched_epoch = -1
             session.mark_all_changed()
@@ -343,7 +347,7 @@ class FetchSessions:
         self._asked(request, version, session)
         self._partitions += len(session.partitions) - before
         if self._partitions > self._partitions_max:
-            # The client will try to begin a new session, which is refused.
+            # The client has to begin a new session, which then is refused.
             self._remove(session.id)
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if not session.partitions:
@@ -395,9 +399,9 @@ class FetchSessions:
         return into
 
     def _resolve(self, requested: RequestedPartition) -> None:
-        """Look up the name of a topic id: topics are created and deleted during a session. The
-        session keeps the name of a deleted topic even if another topic gets the name later
-        (F-14)."""
+        """Look up the name of a topic id again, because topics are created and deleted during a
+        session. The session keeps the name of a deleted topic even if another topic gets the name
+        later (F-14)."""
         name = (
             None if requested.topic_id == ZERO_UUID else self._topics.topic_name(requested.topic_id)
         )

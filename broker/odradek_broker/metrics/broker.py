@@ -1,7 +1,7 @@
 """Counters of the broker: requests, errors, times, bytes, connections.
 
-Counters are plain integers, because every request counts; names, labels and text are made when the
-metrics are read (`exposition.py`).
+Counters are plain integers, because every request increments some; names, labels and text are made
+when the metrics are read (`exposition.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ErrorWalker = Callable[[Struct, list[int]], None]
 @lru_cache(maxsize=1)
 def broker_version() -> str:
     """The version of the installed broker."""
-    # Slow to import, and needed by a scrape only.
+    # Imported here, because the import is slow and only a scrape needs it.
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -1,8 +1,8 @@
 """Families of metrics as lines of Prometheus' text format; each sample becomes a line at once.
 
-A broker with ten thousand partitions has more than a hundred thousand samples. So no objects are
-kept for samples, labels may be written once for many families (`labels_text`), and the makers of
-samples yield `PAUSE` between them: there the reader of the metrics may let other work go on.
+A broker with ten thousand partitions has more than a hundred thousand samples. So samples are not
+kept as objects, the text of labels may be shared by many families (`labels_text`), and the
+generators of samples yield `PAUSE`, at which the reader may pause for other work.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 #: The type of keys that can be sorted.
 K = TypeVar("K", bound=Any)
 
-#: A place in a stream of families where the caller may do something else.
+#: A point in the stream of families at which the caller may pause for other work.
 PAUSE: Final = None
 
 #: The number of keys that are sorted without a pause.
@@ -74,8 +74,9 @@ class Family:
         return b"".join(self.parts())
 
     def parts(self) -> Iterator[bytes]:
-        """The encoded family in parts of limited length. Each line is given once: its memory is
-        freed with its part, because freeing a hundred thousand lines at once takes milliseconds."""
+        """The encoded family in parts of limited length. Each line is returned once, so that its
+        memory is freed with its part: freeing a hundred thousand lines at once would take
+        milliseconds."""
         lines, self._lines = self._lines, []
         for first in range(0, len(lines), _PART_LINES):
             part = lines[first : first + _PART_LINES]
@@ -159,7 +160,7 @@ def in_order(keys: Iterable[K]) -> Generator[None, None, Iterator[K]]:
 
 
 def gathered(families: Families) -> Iterator[Family]:
-    """The families without the pauses: all work is done at once."""
+    """The families without the pauses, made at once."""
     for each in families:
         if isinstance(each, Family):
             yield each

@@ -1,11 +1,11 @@
 """Lag of consumer groups in seconds, under the names of kafka-lag-exporter: the age of the first
 record that a group has not read.
 
-The timestamp is the record's own, so nothing is estimated. The cost is small: the offset index
-leads to the batch, whose header has the timestamp of its first record, and an offset is looked up
-once. If a group is in the middle of a batch, the batch is opened in a worker thread. Lookups and
-opened bytes of a scrape are limited; samples beyond the limits are left out and counted, and a
-later scrape has them.
+The lag is exact, because it is computed from the record's timestamp. The cost is small: the offset
+index leads to the batch, whose header has the timestamp of its first record, and an offset is
+looked up only once. If a group is in the middle of a batch, the batch is decompressed in a worker
+thread. Lookups and decompressed bytes of a scrape are limited; samples beyond the limits are left
+out and counted, and a later scrape has them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OPENED_BYTES_MAX = 8 * 1024 * 1024
 _DECOMPRESSED_BYTES_MAX = 4 * 1024 * 1024
 _KEPT_MAX = 200_000
 
-#: The timestamp that stands for "the group has read everything".
+#: The timestamp that means that the group has read all records.
 _NOTHING_UNREAD = -2
 
 _GROUP = ["cluster_name", "group"]
@@ -86,7 +86,7 @@ class UnreadTimes:
         self._bytes_left = 0
 
     def begin(self) -> None:
-        """Begin a scrape, and forget the offsets that the last scrape did not look up."""
+        """Begin a scrape, and drop the offsets that the last scrape did not look up."""
         self._known, self._used = self._used, {}
         self._lookups_left = LOOKUPS_MAX
         self._opened = []
@@ -130,7 +130,7 @@ class UnreadTimes:
         return self._opened[-1]
 
     def open_all(self) -> Families:
-        """Find the timestamps of the batches to be opened, as work for another thread."""
+        """A function that finds the timestamps in the batches to be opened, for another thread."""
         opened, self._opened = self._opened, []
         for batch in opened:
             yield batch.open

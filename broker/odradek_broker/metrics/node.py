@@ -1,4 +1,4 @@
-"""Metrics of topics, partitions, groups and transactions, read from the node under kafka_exporter's
+"""Metrics of topics, partitions, groups and transactions, read from the node, with kafka_exporter's
 names.
 
 Dashboards for kafka_exporter work unchanged: the metrics have the same names and labels.
@@ -19,7 +19,8 @@ from odradek_broker.storage.errors import StorageError
 
 _PARTITION = ["topic", "partition"]
 _GROUP = ["consumergroup", "topic", "partition"]
-#: The most client ids with samples: clients choose their ids, and could fill a monitoring system.
+#: The most client ids with samples, because clients choose their ids and could fill a monitoring
+#: system.
 _QUOTA_RATES_MAX = 1_000
 
 

@@ -35,7 +35,7 @@ def share_families(node: Node) -> Families:
 
 
 def _labels(node: Node, key: ShareKey) -> list[str] | None:
-    """The labels of a share partition; None if its topic does not exist any more."""
+    """The labels of a share partition; None if its topic no longer exists."""
     topic = node.metadata.topic_name(key.topic_id)
     return None if topic is None else [key.group_id, topic, str(key.partition)]
 
@@ -52,7 +52,7 @@ def _group_families(node: Node) -> Families:
 
 
 def _lag_families(node: Node) -> Families:
-    """Start offsets and lag, as DescribeShareGroupOffsets has them: as they are stored."""
+    """The stored start offsets and the lag, as in DescribeShareGroupOffsets."""
     start = Gauge(
         "kafka_sharegroup_start_offset",
         "Start Offset of a ShareGroup at Topic/Partition",

@@ -23,12 +23,12 @@ from odradek_broker.telemetry.series import Series
 from odradek_protocol.lazy_dataclass import dataclass
 
 _TOTAL = "_total"
-#: The samples between two places where the caller may pause.
+#: The number of samples between two points at which the caller may pause.
 _SAMPLES = 100
 
 
 class _Untyped(Family):
-    """A metric that some clients push as one kind and others as another one."""
+    """A metric that clients push as different kinds."""
 
     __slots__ = ()
     kind = "untyped"
@@ -111,7 +111,7 @@ def _client_families(node: Node) -> Families:
         yield PAUSE
         client = node.telemetry.series.get(instance_id)
         if client is None:
-            # The client was forgotten during a pause.
+            # The client was removed during a pause.
             continue
         own = client_labels(client.attributes)
         for number, ((name, labels), series) in enumerate(list(client.series.items()), 1):

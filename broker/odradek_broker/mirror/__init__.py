@@ -1,1 +1,1 @@
-"""Mirror topics: topics that another cluster's records are appended to, at the same offsets."""
+"""Mirror topics, to which another cluster's records are appended at the same offsets."""

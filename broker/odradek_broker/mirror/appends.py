@@ -1,4 +1,4 @@
-"""Appends to mirror topics: batches of another cluster, at their own offsets (I-03 to I-09).
+"""Appends of another cluster's batches to mirror topics, at the same offsets (I-03 to I-09).
 
 request -> leader epochs and producer ids are recorded, if need be, and durable
         -> batches are appended -> they are durable -> log starts are moved -> answer
@@ -75,8 +75,8 @@ class MirrorAppends:
             del self._sources[key]
 
     def append(self, wanted: Sequence[MirrorAppend]) -> Deferred[list[MirroredPartitionResult]]:
-        """Append the batches. Returns the results, in the same order, when everything that was
-        appended is durable."""
+        """Append the batches. Returns the results, in the same order, once all appended batches are
+        durable."""
         records = self._to_record(wanted)
         try:
             log = self._metadata_log
@@ -93,7 +93,8 @@ class MirrorAppends:
         """The records that must be durable before the batches may be read: the leader epochs, which
         clients compare with those of batches (I-07), and the producer ids (I-06).
 
-        At most one record for each partition and one for the ids: none of them may go back.
+        There is at most one record for each partition and one for the ids, because these numbers
+        must not decrease.
         """
         metadata, highest = self._metadata, -1
         epochs: dict[TopicPartition, int] = {}
@@ -125,7 +126,7 @@ class MirrorAppends:
                 )
 
     def _check(self, wanted: MirrorAppend) -> Partition:
-        """The partition, if it is one of a mirror topic that takes records. AppendRejected."""
+        """The partition, if it belongs to a mirror topic that accepts records. AppendRejected."""
         topic, part, metadata = wanted.topic, wanted.part, self._metadata
         partition = self._partition(*wanted.where)
         if partition is None:
@@ -200,8 +201,8 @@ class MirrorAppends:
     def _take(
         self, wanted: MirrorAppend, partition: Partition, budget: DecompressionBudget
     ) -> None:
-        """Append the batches, as many as may be decompressed for one request. StorageError; the
-        batches before the one that is refused stay."""
+        """Append the batches, as many as may be decompressed for one request. StorageError; batches
+        before the refused one stay appended."""
         part, log, now_ms = wanted.part, partition.log, self._clock.wall_ms()
         log.ensure_loaded(now_ms)
         expected = part.expected_end_offset
@@ -237,15 +238,15 @@ class MirrorAppends:
     def _restart(
         self, wanted: MirrorAppend, log: PartitionLog, records: memoryview, now_ms: int
     ) -> None:
-        """Begin the log anew where the source begins, if that is beyond our end (I-08): at its
-        first batch, which may begin before its log start. Without a batch, the position is known
-        only if the source is empty."""
+        """Restart the log at the start of the source, if that is beyond the log end (I-08): at the
+        source's first batch, which may begin before its log start. Without a batch, the position is
+        known only if the source is empty."""
         start, end = wanted.part.source_log_start_offset, log.log_end_offset
         first = -1
         if not len(records) and wanted.part.source_high_watermark != start:
             return
         if len(records):
-            # Bytes that are no batch are refused before anything is dropped for them.
+            # Invalid bytes are refused here, before records are removed for them.
             first = next(batches_of(records))[1].base_offset
         empty = end == log.log_start_offset
         if start > end:
@@ -278,7 +279,7 @@ class MirrorAppends:
     def _move_log_starts(
         self, answered: Iterable[tuple[MirrorAppend, MirroredPartitionResult]]
     ) -> None:
-        """Let the logs begin where their sources begin (I-08), with one write for all."""
+        """Move the log starts to those of the sources (I-08), with one write for all."""
         logs, targets, moved = [], [], []
         for wanted, result in answered:
             partition, start = self._partition(*wanted.where), wanted.part.source_log_start_offset
@@ -298,8 +299,8 @@ class MirrorAppends:
                 self._tell(wanted, MirrorEvent.LOG_START_MOVED, offset=start_or_error)
 
     def _fill(self, wanted: MirrorAppend, result: MirroredPartitionResult) -> None:
-        """Fill in the offsets of the log. They stay empty if the topic has another id than the
-        request says, or if the log could not be opened, so that its end is not known."""
+        """Set the offsets of the log in the answer. They stay unset if the topic has another id
+        than in the request, or if the log could not be opened, so that its end is unknown."""
         partition = self._partition(*wanted.where)
         told = wanted.topic_id in (ZERO_UUID, self._metadata.topic_id(wanted.topic))
         if partition is None or not told or not self._metadata.is_mirror(wanted.topic):
@@ -332,8 +333,8 @@ class MirrorAppends:
 
 
 def _check_fetch_offset(log: PartitionLog, part: MirroredPartition) -> None:
-    """Refuse batches that were fetched elsewhere than at the log end, because a gap before them
-    might be batches whose append failed (I-04). AppendRejected."""
+    """Refuse batches that were not fetched from the log end on, because batches whose append failed
+    might be missing before them (I-04). AppendRejected."""
     fetched, end = part.fetch_offset, log.log_end_offset
     if fetched != end and not end < fetched <= part.source_log_start_offset:
         raise AppendRejected(

@@ -1,4 +1,4 @@
-"""The batches of a request of a mirror, before a log takes them (I-03, I-04)."""
+"""The checks of the batches in a mirror's request, before they are appended (I-03, I-04)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from odradek_protocol.records.batch import (
     verify_crc,
 )
 
-#: The largest offset, producer id and leader epoch of a source: later numbers still fit into their
-#: types.
+#: The largest offset, producer id and leader epoch of a source, which leave room for larger ones in
+#: their types.
 OFFSET_MAX = 2**62
 PRODUCER_ID_MAX = 2**62
 LEADER_EPOCH_MAX = 2**31 - 2
@@ -23,7 +23,7 @@ LEADER_EPOCH_MAX = 2**31 - 2
 
 def batches_of(records: memoryview) -> Iterator[tuple[memoryview, BatchHeader]]:
     """Each batch with its header; the checksum is not compared. AppendRejected at bytes that are no
-    whole batch, after the batches before them were given."""
+    whole batch, after the batches before them were yielded."""
     position = 0
     while position < len(records):
         try:
@@ -42,7 +42,7 @@ def check_source(header: BatchHeader, source_leader_epoch: int, last_leader_epoc
     """Refuse a batch that the source cannot have at this place. AppendRejected.
 
     `source_leader_epoch`: the epoch of the source's leader, -1 if it is not known;
-    `last_leader_epoch`: the newest one in our log.
+    `last_leader_epoch`: the newest leader epoch in the mirror's log.
     """
     epoch = header.leader_epoch
     if epoch > source_leader_epoch and epoch >= 0:
@@ -59,8 +59,8 @@ def check_source(header: BatchHeader, source_leader_epoch: int, last_leader_epoc
 
 
 def highest_producer_id(records: memoryview, known_below: int) -> int:
-    """The highest producer id of the sound batches; -1 without one. Checksums are compared only
-    where an id is not below `known_below`."""
+    """The highest producer id of the valid batches; -1 without one. Checksums are verified only of
+    batches whose id is not below `known_below`."""
     highest = -1
     try:
         for batch, header in batches_of(records):

@@ -24,7 +24,7 @@ class MirrorEvent(Enum):
 
 
 class MirrorDecision(NamedTuple):
-    """An event of a mirror topic; fields that say nothing have their defaults."""
+    """An event of a mirror topic; unused fields have their defaults."""
 
     event: MirrorEvent
     topic: str

@@ -14,7 +14,7 @@ from odradek_protocol.lazy_tuple import NamedTuple
 
 
 class MirrorParts(NamedTuple):
-    """The parts. `partition` finds a partition; `observer` is told of every decision."""
+    """The parts. `partition` finds a partition; `observer` gets every decision."""
 
     metadata: ClusterMetadata
     metadata_log: MetadataLog

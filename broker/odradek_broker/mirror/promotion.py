@@ -1,7 +1,7 @@
 """The promotion of mirror topics to ordinary ones (I-10 to I-12).
 
-    open transactions are aborted -> the producers of the source are forgotten, with a recovery
-    point that a start begins at -> newer leader epochs, and the end of the mirror, in one batch of
+    open transactions are aborted -> the producers of the source are dropped, and the recovery
+    point becomes the log end -> newer leader epochs, and the end of the mirror, in one batch of
     the metadata log
 
 Each step is durable before the next one. A crash in between leaves a mirror topic that can be
@@ -42,7 +42,7 @@ class _Failed(Exception):
 
 
 class MirrorPromotions:
-    """Promotes mirror topics. `forget` is called with the id of a promoted topic."""
+    """The promotion of mirror topics. `forget` is called with the id of a promoted topic."""
 
     def __init__(self, parts: MirrorParts, forget: Callable[[bytes], None]) -> None:
         self._metadata, self._metadata_log, self._partition = parts[:3]
@@ -51,8 +51,8 @@ class MirrorPromotions:
         self._running: dict[str, Deferred[Promoted]] = {}
 
     def promote(self, name: str) -> Deferred[Promoted]:
-        """Promote a topic; resolves when it takes records of producers. A topic that is being
-        promoted is not promoted twice, and an ordinary one needs nothing."""
+        """Promote a topic; resolves when the topic accepts records of producers. A topic that is
+        being promoted is not promoted twice, and an ordinary one is left unchanged."""
         running = self._running.get(name)
         if running is not None:
             return running.map(lambda outcome: outcome)
@@ -144,7 +144,9 @@ class MirrorPromotions:
         ]
 
     def _forget_producers(self, partition: Partition) -> Deferred[ErrorCode]:
-        """Forget the producers of the source: ours may get the same ids. StorageError, OSError."""
+        """Drop the producers of the source, because producers of this cluster may get the same ids.
+        StorageError, OSError.
+        """
         done: Deferred[ErrorCode] = Deferred()
         log = partition.log
         log.forget_producers(self._clock.wall_ms())
@@ -179,7 +181,7 @@ class MirrorPromotions:
             )
         )
         try:
-            # A start that scanned more of a log would find the producers again.
+            # A start with an older recovery point would scan the log and restore the producers.
             self._logs.write_recovery_points(each.log for each in partitions.values())
             recorded = self._metadata_log.commit(records)
         except (StorageError, DataDirectoryError) as problem:

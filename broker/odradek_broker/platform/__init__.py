@@ -1,1 +1,1 @@
-"""The machine: clock, files, randomness, fault points, log lines."""
+"""The interfaces to the machine: clock, files, randomness, fault points, log lines."""

@@ -23,7 +23,7 @@ from odradek_protocol.lazy_tuple import NamedTuple
 
 
 class FaultInjection(NamedTuple):
-    """The fault points of a broker, and files that tear at them.
+    """The fault points of a broker, with files whose writes tear at them.
 
     `armed`: the armed point as it was given; empty if none is.
     """
@@ -61,7 +61,7 @@ def injection_from_environment(environment: Mapping[str, str]) -> FaultInjection
 
 
 class _Tear:
-    """The order to tear the next write; shared by all files."""
+    """A flag to tear the next write, shared by all files."""
 
     __slots__ = ("next_write",)
 

@@ -1,12 +1,12 @@
 """Fault points: the points at which a broker under test kills itself (rule T-50: the crash table).
 
-A crash is worst between two steps that belong together. Between such steps of a transaction there
-is a named point: `fault_points.reach(FaultPoint.PREPARE_COMMIT_DURABLE)`. The call has an effect
-only if the point was armed before the broker started. Only `ODRADEK_FAULT_POINT` in the environment
-of `odradek serve` arms a point: no setting, no file and no request does. The effect is in
-`fault_injection.py`. Faults that users order are in `odradek_broker.faults`.
+A crash is most dangerous between two steps that belong together. Between such steps of a
+transaction there is a named point: `fault_points.reach(FaultPoint.PREPARE_COMMIT_DURABLE)`. The
+call has an effect only if the point was armed before the broker started. Only `ODRADEK_FAULT_POINT`
+in the environment of `odradek serve` arms a point: no setting, no file and no request does. The
+effect is in `fault_injection.py`. Faults that users order are in `odradek_broker.faults`.
 
-In a broker that is not armed, `reach` is one comparison.
+Without an armed point, `reach` is one comparison.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-#: In the environment: `NAME`, or `NAME:N` for the Nth time that the point is reached.
+#: The environment variable, with `NAME`, or `NAME:N` for the Nth time that the point is reached.
 FAULT_POINT_VARIABLE = "ODRADEK_FAULT_POINT"
 
 

@@ -1,4 +1,4 @@
-"""Log lines: configured once, for people or for machines.
+"""The configuration of log lines, for people or for machines.
 
 All lines go through the handlers of the standard library, so that warnings of asyncio and of other
 libraries have the same form, and a log file can be rotated.
@@ -158,8 +158,8 @@ class ProcessLogLevels:
         return [name for name in known if isinstance(known[name], logging.Logger)]
 
     def _filter(self) -> None:
-        """Drop lines below the levels of all loggers as the first step, before they cost time: some
-        lines are made for every transaction."""
+        """Drop lines below the levels of all loggers in the first step, to save time: some lines
+        are made for every transaction."""
         numbers = [logging.getLogger().level]
         numbers += [logging.getLogger(name).level or numbers[0] for name in self._names()]
         lowest = max(min(numbers), logging.DEBUG)

@@ -1,8 +1,7 @@
 """The loggers of the broker, the levels that they may have, and the protocol of the object that
 keeps the levels.
 
-Levels have Kafka's names. TRACE writes the same lines as DEBUG: no line is less important than
-that.
+Levels have Kafka's names. TRACE writes the same lines as DEBUG, the lowest level of any line.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Protocol
 ROOT = "root"
 #: The number of each level in the standard library.
 LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
-#: The loggers of the broker, which exist before they have written a line.
+#: The loggers of the broker, which exist from the start.
 LOGGERS = (
     "odradek",
     *(

@@ -1,6 +1,6 @@
 """The implementations of the seams on this machine: its clocks, its randomness, its files.
 
-Nothing here decides anything (D3). Errors of the operating system pass unchanged.
+The implementations make no decisions (D3), and pass on errors of the operating system unchanged.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class RealRandomness:
 class RealFile:
     """`File` over a descriptor.
 
-    The file writes at an end position of its own, which a failed append does not change. So even if
-    the truncation after a failure fails too, the next append is directly behind the last complete
-    one; with O_APPEND it would be behind the torn one, and recovery would remove both (rules L-08,
-    L-32). Therefore a file must have only one writing handle at a time.
+    The object keeps its own end position, at which it writes, and which a failed append does not
+    change. So even if the truncation after a failure fails too, the next append is directly behind
+    the last complete one; with O_APPEND it would be behind the torn one, and recovery would remove
+    both (rules L-08, L-32). Therefore a file must have only one writing handle at a time.
 
     `sync` may run in another thread during appends and reads; `close` waits for it, because the
-    operating system gives the number of a closed descriptor to the next file.
+    next opened file would get the number of the closed descriptor.
     """
 
     __slots__ = ("_end", "_fd", "_sync_lock")
@@ -138,8 +138,8 @@ class RealFile:
 
 
 class RealBlockFile:
-    """`BlockFile` over a descriptor: past the page cache if the file system supports it, which
-    saves a copy and the search for dirty pages.
+    """`BlockFile` over a descriptor. It bypasses the page cache if the file system supports that,
+    which saves a copy and the search for dirty pages.
 
     Only one thread may use it at a time.
     """
@@ -359,7 +359,8 @@ def _write_at(fd: int, buffers: Sequence[Buffer], position: int) -> int:
         return os.pwrite(fd, buffers[0], position)
     if hasattr(os, "pwritev"):
         return os.pwritev(fd, buffers, position)
-    # For macOS before 11. Nothing else moves the descriptor's position, so the two steps are safe.
+    # macOS before 11 lacks pwritev. Nothing else moves the descriptor's position, so the two steps
+    # are safe.
     os.lseek(fd, position, os.SEEK_SET)
     return os.writev(fd, buffers)
 
@@ -379,8 +380,8 @@ def _sync_all(fd: int) -> None:
             fcntl.fcntl(fd, full_sync)
             return
         except OSError as error:
-            # Network and foreign file systems do not support it; after an I/O error no weaker sync
-            # is tried.
+            # Network and foreign file systems do not support F_FULLFSYNC. After an I/O error no
+            # weaker sync is tried.
             if error.errno not in (errno.ENOTSUP, errno.ENOTTY, errno.EINVAL):
                 raise
     os.fsync(fd)

@@ -1,5 +1,5 @@
-"""Log lines whose number peers can raise: a repeated line is written at intervals, with its number,
-and the number of all lines is limited."""
+"""Limits of log lines that peers can cause: a repeated line is written at intervals, with the
+number of repetitions, and the number of all lines is limited."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 #: The interval at which a repeated line is written.
 AGAIN_S = 60.0
-#: The most lines that are remembered: the text that identifies them may come from a peer.
+#: The most lines that are remembered, because their texts may come from peers.
 REMEMBERED_MAX = 1_000
 
 
@@ -29,8 +29,8 @@ class RepeatedLines:
     def say(
         self, level: str, event: str, same: tuple[str, ...], details: Mapping[str, object]
     ) -> None:
-        """Write the line, unless it was written recently. Lines with an equal `same` count as the
-        same line."""
+        """Write the line, unless it was written recently. Lines with an equal `same` count as
+        repetitions."""
         now_s = self._now_s()
         told_s, more = self._told.pop(same, (now_s - AGAIN_S, 0))
         if now_s - told_s < AGAIN_S:

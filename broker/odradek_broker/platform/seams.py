@@ -1,4 +1,4 @@
-"""Seams: clock, randomness, files and timers as protocols, which a simulator replaces.
+"""The seams: protocols of clock, randomness, files and timers, which a simulator implements too.
 
 Cores use these protocols; `odradek_broker.platform.machine` implements them on the machine, the
 simulator in memory. The fourth seam is the event loop itself (D3).
@@ -59,8 +59,8 @@ class File(Protocol):
         """Write all buffers at the end of the file in one gathered write; returns the number of
         bytes.
 
-        A short write is continued until everything is written or an OSError is raised; after an
-        error the file may contain a part of the data, and the caller truncates (rule L-08).
+        A short write is continued until all data is written or an OSError is raised; after an error
+        the file may contain a part of the data, and the caller truncates it (rule L-08).
         """
         ...
 

@@ -11,7 +11,8 @@ from typing import Protocol
 
 from odradek_broker.platform.seams import Clock, Scheduler, Timer
 
-#: The most durations that keep their timer without a waiting request: clients choose durations.
+#: The most durations whose timer is kept without a waiting request. There is a limit because
+#: clients choose durations.
 _KEPT_MAX = 16
 
 
@@ -28,7 +29,7 @@ class _Queue:
 
     def __init__(self, timer: Timer) -> None:
         self.timer = timer
-        #: In the order of their deadlines.
+        #: The waiting objects, in the order of their deadlines.
         self.deadlines_ms: dict[Expiring, int] = {}
 
 

@@ -39,7 +39,7 @@ CLIENT_KEYS = (
 
 
 def quota_entity(pairs: Iterable[tuple[str, str | None]]) -> QuotaEntity:
-    """The entity of some pairs; the last of two pairs of one type counts, as in Kafka."""
+    """The entity of some pairs; of two pairs of one type the last counts, as in Kafka."""
     return tuple(sorted(dict(pairs).items()))
 
 
@@ -51,12 +51,12 @@ ANY = ""
 _INACTIVE_MS = 3_600_000
 
 #: The most users and client ids whose usage is kept, and the most characters of their names. Beyond
-#: that, those with the oldest usage are dropped, and count as new clients later.
+#: it, clients with the oldest usage are dropped, and later count as new.
 _USAGES_MAX = 20_000
 _CHARACTERS_MAX = 4_000_000
 
 
-#: The measure of a rate.
+#: The type of the measure of a rate.
 
 
 class Usage(Protocol):
@@ -71,8 +71,8 @@ U = TypeVar("U", bound=Usage)
 
 
 class Applied(NamedTuple):
-    """The quota that applies to a client, infinite if there is none, and the client to whose usage
-    it applies: with ANY in `user` or `client_id`, the usage of all of them together."""
+    """The quota that applies to a client (infinite if there is none), and the client whose usage it
+    limits; with ANY in `user` or `client_id`, it limits the sum of all users or client ids."""
 
     limit: float
     user: str
@@ -102,7 +102,7 @@ class ClientQuotas(Generic[U]):
         self._characters = 0
 
     def __bool__(self) -> bool:
-        """True if there is a quota: then the usage of all clients is counted (Q-02)."""
+        """True if there is a quota, so that the usage of all clients is counted (Q-02)."""
         return bool(self._limits)
 
     def update(self, entity: QuotaEntity, limit: float | None) -> None:
@@ -169,7 +169,9 @@ class ClientQuotas(Generic[U]):
             self._characters -= len(key[0]) + len(key[1])
 
     def usages(self) -> Iterator[tuple[str, str, U]]:
-        """(user, client id, usage) of those with a quota, ANY where usage is summed up."""
+        """(user, client id, usage) of the clients with a quota; ANY stands for a sum over users or
+        client ids.
+        """
         for (user, client_id), entry in self._usages.items():
             if entry.limit < inf:
                 yield user, client_id, entry.usage

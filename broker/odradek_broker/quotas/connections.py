@@ -1,6 +1,7 @@
-"""Limits of connections: their number, also for one address, and their rate.
+"""Limits of connections: the number of connections, also of a single address, and their rate.
 
-The server that accepts connections asks; this module has no connections itself (KIP-402, KIP-612).
+The server that accepts connections calls this module, which has no connections itself (KIP-402,
+KIP-612).
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class Admission(NamedTuple):
 
 
 class ConnectionQuotas:
-    """Counts connections. `settings` returns the present settings; `windows` are those of all
-    quotas."""
+    """The counts and limits of connections. `settings` returns the present settings; `windows` are
+    those of all quotas."""
 
     def __init__(
         self, clock: Clock, windows: Windows, settings: Callable[[], BrokerConfig]
@@ -46,7 +47,7 @@ class ConnectionQuotas:
         self._all = SampledRate(windows)
         self._by_listener: dict[str, SampledRate] = {}
         self._overrides: tuple[str, dict[str, int]] = ("", {})
-        #: The time of the next connection, by listener; "" stands for all of them.
+        #: The earliest time of the next connection, by listener; "" stands for all listeners.
         self._accept_at_ms: dict[str, int] = {}
 
     def update(self, address: str | None, limit: float | None) -> None:
@@ -123,5 +124,5 @@ def _address_of(host: str) -> str:
     try:
         return plain_address(host.partition("%")[0])
     except ValueError:
-        # A host name, as in a simulated network.
+        # The text is a host name, as in a simulated network.
         return host

@@ -1,6 +1,7 @@
 """The quotas of this broker's clients: one manager for each rate that quotas may limit.
 
-A manager without quotas is None, so that a broker without any pays one comparison for each request.
+A manager without quotas is None, so that quotas cost a broker without any only one comparison for
+each request.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class MutationQuota:
 TakeQuota = Callable[[int], bool]
 
 
-#: The `strict_since` of requests that do not know the error in any version.
+#: The `strict_since` of requests that have the error in no version.
 NEVER_STRICT = 2**15
 
 
@@ -144,7 +145,7 @@ class QuotaManagers:
         """The quota of a client's mutations; when it is exhausted, the request is throttled
         (KIP-599).
 
-        In versions below `strict_since`, which do not know the error, mutations are always allowed.
+        In versions below `strict_since`, which do not have the error, mutations are always allowed.
         """
         manager = self.controller_mutation
         if manager is None:

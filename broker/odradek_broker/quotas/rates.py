@@ -21,8 +21,8 @@ class Windows:
 
     @property
     def whole_s(self) -> float:
-        """The seconds of the complete windows: in this time a client without earlier usage may use
-        its quota at once."""
+        """The seconds of the complete windows: a client without earlier usage may at once use as
+        much as its quota allows in this time."""
         return (self.count - 1) * self.size_ms / 1000
 
 
@@ -81,7 +81,8 @@ class TokenBucket:
     """Tokens that are refilled at the rate of the quota; the capacity of the bucket is that of all
     windows (KIP-599).
 
-    The bucket begins full, and may fall below zero once: after that, clients have to wait.
+    The bucket is full at first. A client may take tokens while the level is not below zero, so the
+    level falls below zero at most by one request; then clients have to wait.
     """
 
     __slots__ = ("_tokens", "_updated_ms", "_windows")

@@ -1,4 +1,4 @@
-"""ACLs, and the index by which the ACLs of a resource are found (KIP-11, KIP-290)."""
+"""ACLs, and the index that finds the ACLs of a resource (KIP-11, KIP-290)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,9 @@ class AclFilter:
 
 @lru_cache(maxsize=4096)
 def plain_host(host: str) -> str:
-    """An address in its normal form: Java writes all zeros of an IPv6 address."""
+    """An address in its normal form, which differs from Java's: Java writes all zeros of an IPv6
+    address.
+    """
     try:
         address = ip_address(host)
     except ValueError:
@@ -142,7 +144,7 @@ class AclIndex:
         self._by_id: dict[bytes, Acl] = {}
         self._ids: dict[Acl, bytes] = {}
         self._types: dict[AclResourceType, _OfType] = {}
-        #: Grows with every change.
+        #: A number that grows with every change.
         self.version = 0
 
     def __len__(self) -> int:

@@ -1,9 +1,9 @@
 """Authorization (rules A-01 to A-20): the protocol of an authorizer, and the authorizer that allows
 everything.
 
-Handlers ask before they look a resource up, so that its existence does not leak (A-20).
-Implementations of `Authorizer` know principals, patterns and implied rights; handlers name only the
-right that an operation needs.
+Handlers call the authorizer before they look up a resource, so that its existence is not disclosed
+(A-20). Implementations of `Authorizer` know principals, patterns and implied rights; handlers name
+only the right that an operation needs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def denial(operation: Operation, resource: Resource) -> str:
 
 
 class Authorizer(Protocol):
-    """The decisions about requests. Called once per right and request; it must answer at once."""
+    """The protocol of an authorizer. It is called once for each right and request, and must answer
+    at once.
+    """
 
     def allows(self, context: RequestContext, operation: Operation, resource: Resource, /) -> bool:
         """True if the sender of this request may do the operation. Denials go to the audit log."""
@@ -63,8 +65,8 @@ class Authorizer(Protocol):
     def would_allow(
         self, context: RequestContext, operation: Operation, resource: Resource, /
     ) -> bool:
-        """The same decision without a line in the audit log, for answers that leave something out,
-        or where another right is enough."""
+        """The same decision without a line in the audit log, for answers that leave out parts, or
+        if another right is sufficient."""
         ...
 
     def allows_any(
@@ -131,7 +133,7 @@ def denied_topics(
     """The topics on which this client may not do the operation, each checked once.
 
     `names` is not read if everything is allowed, so that without an authorizer requests with many
-    partitions, such as Fetch, cost nothing more.
+    partitions, such as Fetch, have no further cost.
     """
     if authorizer is ALLOW_EVERYTHING:
         return _NO_TOPICS
@@ -159,7 +161,7 @@ def may_use_configs(
     return _CONFIGS_DENIED[resource.type]
 
 
-#: The operations on each kind of resource that are told to clients (KIP-430).
+#: The operations on each kind of resource that answers can report to clients (KIP-430).
 _OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
     ResourceType.TOPIC: (
         *(Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE, Operation.ALTER),
@@ -210,8 +212,8 @@ def may_fetch_as(authorizer: Authorizer, context: RequestContext, replica_id: in
 
 
 def may_write_idempotently(authorizer: Authorizer, context: RequestContext) -> bool:
-    """True with IDEMPOTENT_WRITE, or WRITE on any topic: for a producer id without a transactional
-    id (A-04)."""
+    """True with IDEMPOTENT_WRITE, or with WRITE on any topic, which a producer id without a
+    transactional id needs (A-04)."""
     return authorizer.would_allow(
         context, Operation.IDEMPOTENT_WRITE, CLUSTER
     ) or authorizer.allows_any(context, Operation.WRITE, ResourceType.TOPIC)

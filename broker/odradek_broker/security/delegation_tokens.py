@@ -1,7 +1,8 @@
-"""Delegation tokens (KIP-48): short-lived passwords that a user hands to programs.
+"""Delegation tokens (KIP-48), which are short-lived passwords that a user creates for programs.
 
-The id of a token is the name with which SCRAM authenticates, its HMAC, in base64, the password. The
-HMAC is made of the id and the secret key of the brokers and is stored nowhere (A-50).
+Clients authenticate by SCRAM with the id of a token as the user name and its HMAC, in base64, as
+the password. The HMAC is computed from the id and the secret key of the brokers, and is stored
+nowhere (A-50).
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ _HMAC = "sha512"
 
 @dataclass(frozen=True, slots=True)
 class DelegationToken:
-    """A token. `owner`: the principal that it stands for; `requester`: the one that has created it;
-    `renewers`: those that may renew and end it besides the owner. Principals are texts such as
-    "User:alice", times are wall times."""
+    """A token. `owner`: the principal that it authenticates; `requester`: the principal that has
+    created it; `renewers`: the principals that may renew and expire it besides the owner.
+    Principals are texts such as "User:alice", times are wall times."""
 
     token_id: str
     owner: str
@@ -43,7 +44,7 @@ class DelegationToken:
         return principal in (self.owner, self.requester) or principal in self.renewers
 
     def may_be_changed_by(self, principal: str) -> bool:
-        """True for the owner and the renewers; the requester may not."""
+        """True for the owner and the renewers, but not for the requester."""
         return principal == self.owner or principal in self.renewers
 
 

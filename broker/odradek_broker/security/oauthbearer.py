@@ -28,7 +28,7 @@ _INSUFFICIENT = "insufficient_scope"
 
 
 class TokenRefused(Exception):
-    """A token that is refused. The text contains nothing of the token; `status` and `scope` are
+    """A token that is refused. The text contains no part of the token; `status` and `scope` are
     sent to the client."""
 
     def __init__(self, reason: str, status: str = _INVALID, scope: str = "") -> None:
@@ -41,7 +41,9 @@ class Validator(Protocol):
     """Validates a token and finds its user."""
 
     def validate(self, token: str, /) -> Authenticated | Deferred[Authenticated | TokenRefused]:
-        """The user of a token. TokenRefused, raised at once or as the value that comes later."""
+        """The user of a token. TokenRefused is raised at once, or is the value that arrives
+        later.
+        """
         ...
 
 
@@ -107,7 +109,9 @@ class _OAuthBearerExchange:
 
 
 def _time_ms(claims: Mapping[str, Any], name: str) -> int | None:
-    """A claim that is a time, in seconds since 1970; in ms. TokenRefused for any other value."""
+    """The time of a claim in ms; the claim is in seconds since 1970. TokenRefused for any other
+    value.
+    """
     value = claims.get(name)
     if value is None:
         return None

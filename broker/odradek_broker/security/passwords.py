@@ -32,7 +32,7 @@ _HASH = re.compile(
 
 
 class PasswordHashError(ValueError):
-    """A text that is no password hash. The message contains nothing of the text."""
+    """A text that is no password hash. The message contains no part of the text."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,6 @@ def _derive(password: str, made: PasswordHash) -> bytes:
         r=made.block_size,
         p=made.parallelism,
         dklen=_KEY_BYTES,
-        # The memory that it needs, and a little more: OpenSSL refuses the exact amount.
+        # The limit is a little above the needed memory, because OpenSSL refuses the exact amount.
         maxmem=128 * made.block_size * (cost + made.parallelism + 2) + 1_048_576,
     )

@@ -2,8 +2,8 @@
 hashes.
 
 A wrong password and an unknown user take the same time. Hashes are computed in another thread, one
-at a time, so that nothing else waits, and addresses take turns. A keyed hash of a correct password
-is kept, so that a client that connects again costs nothing (A-44).
+at a time, and addresses take turns. A keyed hash of each correct password is kept, so that a client
+that connects again needs no new hash (A-44).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _REMEMBERED_MAX = 10_000
 #: are refused at once.
 _WAITING_MAX = 100
 _ADDRESSES_WAITING_MAX = 1_000
-#: The longest password: the time for a hash depends on it.
+#: The longest password, which limits the time for a hash.
 _PASSWORD_CHARACTERS_MAX = 1_024
 
 Work = Callable[[], None]
@@ -125,7 +125,7 @@ class PlainUsers:
         self._hashes: dict[str, PasswordHash] = {}
         #: The keyed hash of the correct password, by user.
         self._right: dict[str, bytes] = {}
-        #: The hash for unknown users: of no password, and as costly as the others.
+        #: The hash for unknown users, which matches no password and takes as long as the others.
         self._nobody = PasswordHash(secret, secret)
 
     def knows(self, name: str) -> bool:

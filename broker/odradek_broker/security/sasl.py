@@ -17,15 +17,15 @@ OTHER_USER = (
 
 @dataclass(frozen=True)
 class Challenge:
-    """The exchange continues with this token for the client."""
+    """The continuation of an exchange, with a token for the client."""
 
     token: bytes = field(repr=False)
 
 
 @dataclass(frozen=True)
 class Authenticated:
-    """The end: the client is this user. `expires_at_ms`: the wall time at which its credentials
-    expire. `by_token`: they are a delegation token."""
+    """The successful end of an exchange: the client is this user. `expires_at_ms`: the wall time at
+    which its credentials expire. `by_token`: true if they are a delegation token."""
 
     user: str
     token: bytes = field(default=b"", repr=False)
@@ -35,8 +35,8 @@ class Authenticated:
 
 @dataclass(frozen=True)
 class Refused:
-    """The end: the reason, for the log, without any secret. `told`: the message for the client;
-    None: that its credentials are invalid."""
+    """The failed end of an exchange, with the reason for the log, without any secret. `told`: the
+    message for the client; None: a message that its credentials are invalid."""
 
     reason: str
     told: str | None = None

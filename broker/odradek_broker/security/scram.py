@@ -1,9 +1,9 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512 at a listener, with the credentials of the cluster metadata
 (KIP-84), and with delegation tokens (KIP-48).
 
-An unknown user gets an invented salt, the same one while the broker runs, and is refused only after
-the proof, so that clients do not learn which users exist (A-45). The credential of a token is
-computed in another thread when the token is first used, and kept (A-53).
+An unknown user gets an invented salt, which stays the same while the broker runs, and is refused
+only after the proof, so that clients cannot find out which users exist (A-45). The credential of a
+token is computed in another thread when the token is first used, and kept (A-53).
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ Credentials = Callable[[], Mapping[str, Mapping[ScramMechanism, ScramCredential]
 
 
 class ScramTokens:
-    """The delegation tokens of the cluster, and the credentials of a mechanism that are made of
-    them. `tokens`: the present ones; `now_ms`: the wall time; `hashing`: another thread."""
+    """The delegation tokens of the cluster, and the credentials of a mechanism that are made from
+    them. `tokens`: the present tokens; `now_ms`: the wall time; `hashing`: another thread."""
 
     def __init__(
         self,
@@ -123,8 +123,8 @@ class ScramUsers:
         return self._credentials().get(user, {}).get(self.mechanism)
 
     def made_up(self, user: str) -> ScramCredential:
-        """A credential with no valid password, for an unknown user. It looks like those of other
-        users."""
+        """A credential without a valid password, for an unknown user, which cannot be told from a
+        real one."""
         name = self.mechanism.hash_name
         salt = hmac.digest(self._secret, b"salt" + user.encode(), name)
         key = hmac.digest(self._secret, b"key" + user.encode(), name)
@@ -205,7 +205,7 @@ class _ScramExchange:
         name = self._users.mechanism.mechanism
         if not right:
             return Refused(f"{name}: a wrong HMAC for delegation token {self._user!r}")
-        # The token may have been removed, or renewed, meanwhile.
+        # The token may have been removed or renewed during the exchange.
         found = self._users.tokens.valid(self._user)
         if found is None:
             return Refused(f"{name}: delegation token {self._user!r} has ended meanwhile")

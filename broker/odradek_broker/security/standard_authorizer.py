@@ -24,8 +24,7 @@ from odradek_protocol.acls import (
 )
 from odradek_protocol.lazy_tuple import NamedTuple
 
-#: The operations each of which implies the permission for another one (A-20). Denials imply
-#: nothing.
+#: The operations whose permission implies that of another operation (A-20). Denials imply nothing.
 _IMPLIED_BY = {
     Operation.DESCRIBE: frozenset(
         {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}
@@ -35,8 +34,8 @@ _IMPLIED_BY = {
 _DENIED_BY = {each: frozenset({each, Operation.ALL}) for each in Operation}
 _ALLOWED_BY = {each: _DENIED_BY[each] | _IMPLIED_BY.get(each, frozenset()) for each in Operation}
 
-#: The most decisions that are kept until an ACL changes. A name that is too long for a topic is
-#: decided each time.
+#: The most decisions that are kept until an ACL changes. Decisions about names that are too long
+#: for a topic are not kept.
 _DECISIONS_MAX = 20_000
 _NAME_MAX = 249
 
@@ -164,8 +163,8 @@ class StandardAuthorizer:
     def _allows_some(
         self, context: RequestContext, operation: Operation, kind: ResourceType
     ) -> bool:
-        """True if a permission exists for a name that is not denied itself or by a prefix, as in
-        Kafka."""
+        """True if there is a permission for a name without a denial of this name or of its prefix,
+        as in Kafka."""
         principals = (USER_PREFIX + context.user, EVERYBODY)
         hosts = (plain_host(context.host), WILDCARD)
         allowed: set[tuple[PatternType, str]] = set()

@@ -1,8 +1,8 @@
 """Client instances: the clients that push metrics, and the checks of their requests.
 
 An instance is soft state: it ends with its connection, or some time after its last request, and the
-next request makes it again. The subscription id depends on the instance's id and the subscriptions
-only, so a client does not notice that its instance was made again.
+next request creates it again. The subscription id depends only on the instance's id and the
+subscriptions, so the client does not notice that.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KEPT_INTERVALS = 3
 RESERVED_IDS = frozenset({ZERO_UUID, bytes(15) + b"\1"})
 
 _E = ErrorCode
-#: Errors after which a client may ask for its subscription at once.
+#: Errors after which a client may request its subscription at once.
 _ASK_AGAIN = frozenset({_E.UNKNOWN_SUBSCRIPTION_ID, _E.UNSUPPORTED_COMPRESSION_TYPE})
 _CODECS = frozenset(map(int, Codec))
 
@@ -39,7 +39,7 @@ class ClientInstance:
     """A client instance. `subscriptions_version`: the version by which `wanted` was found.
 
     `last_get_ms`, `last_push_ms`: the times of the last requests that were accepted; None before.
-    `last_error`: the error of the last request. `terminating`: as the last push said.
+    `last_error`: the error of the last request. `terminating`: the flag in the last push.
     """
 
     instance_id: bytes
@@ -63,8 +63,8 @@ class ClientInstance:
         return True
 
     def may_push(self, now_ms: int) -> bool:
-        """True, and the time is noted, for the first push after a subscription was asked for, or if
-        the push interval has passed since the last one."""
+        """True, and the time is noted, for the first push after a request for the subscription, or
+        if the push interval has passed since the last push."""
         get_ms, push_ms = self.last_get_ms, self.last_push_ms
         asked_since = push_ms is None or (get_ms is not None and get_ms > push_ms)
         if not asked_since and now_ms - (push_ms or 0) < self.wanted.interval_ms:
@@ -152,7 +152,7 @@ class ClientInstances:
         connection_id: int,
         now_ms: int,
     ) -> ClientInstance:
-        """The instance with this id, made if it is unknown; with the present subscriptions."""
+        """The instance with this id, created if it is unknown, with the present subscriptions."""
         instance = self._instances.get(instance_id)
         version = self._subscriptions.version
         if instance is None:

@@ -1,4 +1,4 @@
-"""Client telemetry: subscriptions, client instances and their series, put together (KIP-714)."""
+"""Client telemetry: subscriptions, client instances and their series (KIP-714)."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ WAITING_MAX = 64
 #: The most lines about pushes that could not be read, in a minute.
 _LINES_MAX = 10
 
-#: The number of push intervals for which series are kept if their client is gone without a last
+#: The number of push intervals for which series are kept if their client has ended without a last
 #: push.
 _KEPT_INTERVALS = 2
-#: Kafka's name and version for the software of a client that has not told them.
+#: Kafka's value for the unknown software name and version of a client.
 _UNKNOWN = "unknown"
 
 _E = ErrorCode
@@ -145,7 +145,8 @@ class ClientTelemetry:
         peer = self._peer_of(context.connection_id) or Peer(context.host, context.connection_id)
         return ClientAttributes(
             instance_text(instance_id),
-            # A pattern matches at most MATCHED_CHARACTERS_MAX, so no cut client id is matched.
+            # One character more than the limit of patterns is kept, so that no pattern matches a
+            # cut client id.
             (context.client_id or "")[: MATCHED_CHARACTERS_MAX + 1],
             peer.software_name or _UNKNOWN,
             peer.software_version or _UNKNOWN,
@@ -156,7 +157,8 @@ class ClientTelemetry:
     def _new_id(self) -> bytes:
         while True:
             made = self._randomness.uuid()
-            # Command lines take an id with a dash in front for an option, so Kafka makes none.
+            # Kafka creates no id that begins with a dash, because command lines would take it for
+            # an option.
             if (
                 made not in RESERVED_IDS
                 and not instance_text(made).startswith("-")
@@ -165,8 +167,8 @@ class ClientTelemetry:
                 return made
 
     def get(self, context: RequestContext, instance_id: bytes) -> tuple[ErrorCode, ClientInstance]:
-        """The instance of a client that asks for its subscription, and an error if the client asks
-        too often. An id of zeros: a new client."""
+        """The instance of a client that requests its subscription, and an error if its requests are
+        too frequent. An id of zeros: a new client."""
         instance = self._instance(
             context, self._new_id() if instance_id == ZERO_UUID else instance_id
         )

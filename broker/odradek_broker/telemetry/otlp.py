@@ -1,7 +1,7 @@
 """The reader of pushed metrics: OpenTelemetry's MetricsData, in protobuf's wire format.
 
 No protobuf package is used, because clients choose the bytes: this reader spends time and memory
-only on what is kept. Values of attributes that are lists or maps are left out, and the numbers of
+only on the kept parts. Values of attributes that are lists or maps are left out, and the numbers of
 fields, data points and characters are limited. Unknown fields are skipped, as protobuf demands.
 
 A data point becomes a series of Prometheus: a gauge or a counter with a name and labels. Of
@@ -40,8 +40,9 @@ class Kind(Enum):
 
 
 class Point(NamedTuple):
-    """A data point. `delta`: the value is the change since the last point. `name`: as served, such
-    as kafka_client_producer_record_send_total; `source`: as pushed. `time_ns`: the client's time.
+    """A data point. `delta`: the value is the change since the last point. `name`: the served name,
+    such as kafka_client_producer_record_send_total; `source`: the pushed name. `time_ns`: the
+    client's time.
     """
 
     name: str
@@ -79,7 +80,7 @@ def read_metrics(compression_type: int, data: bytes | memoryview, points_max: in
 _PREFIX = "kafka_client_"
 _KAFKA_PREFIX = "org.apache.kafka."
 _NO_NAME_CHARACTERS = re.compile("[^a-zA-Z0-9_]+")
-#: Labels of every series, which attributes cannot replace: Prometheus' prefix is put before theirs.
+#: Labels of every series, which attributes cannot replace: attributes of these names get a prefix.
 CLIENT_LABELS = (
     "client_instance_id",
     "client_id",
@@ -121,13 +122,13 @@ _INT64 = struct.Struct("<q")
 _DELTA = 1
 _UNRECORDED = 1
 
-#: The field of a data point that has its attributes, and the one that has its flags.
+#: The numbers of the fields with the attributes and the flags of a data point.
 _NUMBER_POINT = (7, 8)
-#: The field of a metric with histograms or summaries, to the fields of attributes and flags of
-#: their data points.
+#: Field of a metric (histogram or summary) -> fields of the attributes and flags of its data
+#: points.
 _COUNTED = {9: (9, 10), 10: (1, 10), 11: (7, 8)}
 
-#: The place of a message or a text: its start and its end.
+#: The start and the end of a message or a text.
 Span = tuple[int, int]
 
 
@@ -250,7 +251,7 @@ class _Reader:
                 elif field == 2 and isinstance(given, tuple):
                     value = self._attribute(given)
             name = _label(key)
-            # Prometheus takes an empty label for a missing one.
+            # In Prometheus an empty label is the same as a missing one.
             if value and (name in labels or len(labels) < ATTRIBUTES_MAX):
                 labels[name] = printable(value)
 
@@ -271,7 +272,7 @@ class _Reader:
         return text
 
     def _text(self, span: Span) -> str:
-        """A text, cut; a character has four bytes at most."""
+        """A text, cut to the limit, with at most four bytes for each character."""
         start, end = span
         end = min(end, start + 4 * TEXT_CHARACTERS_MAX)
         return self._data[start:end].decode("utf-8", "replace")[:TEXT_CHARACTERS_MAX]

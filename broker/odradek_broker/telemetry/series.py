@@ -1,8 +1,8 @@
 """The series that clients pushed, for /metrics, within limits.
 
-Clients push counters as changes (`delta`), which are added up here for Prometheus.
-A series ends when its client leaves it out of a few pushes in a row. All series of a client end
-some time after the client, so that a scrape sees the last push.
+Counters that clients push as changes (`delta`) are summed up for Prometheus. A series ends when its
+client leaves it out of a few pushes in a row. All series of a client end some time after the
+client, so that a scrape sees the last push.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from odradek_protocol.lazy_tuple import NamedTuple
 GONE_KEPT_MS = 120_000
 #: The pushes in a row without a series after which the series ends.
 PUSHES_WITHOUT_MAX = 3
-#: The most clients whose series are kept. Beyond that, the client with the oldest last push goes.
+#: The most clients whose series are kept. Beyond it, the client with the oldest last push is
+#: removed.
 CLIENTS_MAX = 16_384
 #: The most characters of names and labels of all series.
 CHARACTERS_MAX = 32 * 1024 * 1024
@@ -82,7 +83,7 @@ class ClientSeries:
         self._limits = limits
         #: The client that pushed least recently comes first.
         self._clients: OrderedDict[bytes, ClientMetrics] = OrderedDict()
-        #: The clients that are gone, in the order of their end.
+        #: The ended clients, in the order of their end.
         self._gone: dict[bytes, None] = {}
         self.series = 0
         self._characters = 0
@@ -138,7 +139,9 @@ class ClientSeries:
         return client.left_out
 
     def _has_room(self, client: ClientMetrics, key: SeriesKey) -> bool:
-        """True if one more series fits; series of clients that are gone make room."""
+        """True if there is room for one more series; series of ended clients are removed if
+        needed.
+        """
         limits = self._limits()
         if len(client.series) >= limits.series_per_client:
             self.left_out.client += 1
@@ -162,7 +165,7 @@ class ClientSeries:
             self._gone[instance_id] = None
 
     def expire(self, now_ms: int) -> None:
-        """Forget the clients that have been gone for long enough."""
+        """Remove the clients that have ended long enough ago."""
         late = [each for each in self._gone if now_ms >= (self._clients[each].forget_ms or 0)]
         for instance_id in late:
             self._forget(instance_id)
@@ -188,8 +191,8 @@ def _characters(key: SeriesKey) -> int:
 
 
 def _set(series: Series, delta: bool, value: float, time_ns: int) -> None:
-    """Set or raise the value of a series. A change is left out if it cannot be added, or if it was
-    added before and the client repeats its push."""
+    """Set or raise the value of a series. A change is left out if it cannot be added, or if the
+    client repeats a push."""
     if not delta:
         series.value = value
     elif _can_be_added(series, value) and not (time_ns and time_ns == series.time_ns):

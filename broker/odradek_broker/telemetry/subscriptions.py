@@ -1,4 +1,5 @@
-"""Subscriptions to client metrics: the metrics that a client is asked for, and how often (KIP-714).
+"""Subscriptions to client metrics: the metrics that clients are to push, and the push intervals
+(KIP-714).
 
 A subscription is a configured resource of the cluster metadata. A client gets the union of all
 subscriptions that match it, with the shortest of their intervals.
@@ -20,8 +21,8 @@ from odradek_protocol.lazy_tuple import NamedTuple
 
 #: The prefix that stands for all metrics.
 ALL_METRICS = "*"
-#: The longest attribute that is matched: clients choose their own, and the time that a pattern
-#: takes grows with the length. A longer one matches no pattern.
+#: The longest attribute that is matched, because clients choose their attributes, and the time of a
+#: match grows with the length. A longer one matches no pattern.
 MATCHED_CHARACTERS_MAX = 255
 
 

@@ -1,1 +1,1 @@
-"""Readers of a broker's data directory, for `odradek log`. Nothing here writes."""
+"""Readers of a broker's data directory, for `odradek log`. They write nothing."""

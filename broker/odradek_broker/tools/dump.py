@@ -59,8 +59,8 @@ ABORTED_ENTRY = struct.Struct(">hqqqq")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The rows that are wanted: from the one that has `offset` or follows it, at most `count`. With
-    `records`, rows of its records follow each batch, and `count` counts records."""
+    """The selected rows: at most `count`, from the row that has `offset` or follows it. With
+    `records`, each batch is followed by rows of its records, and `count` counts records."""
 
     offset: int = 0
     count: int | None = None
@@ -75,7 +75,7 @@ def dump_file(
     selection: Selection,
     wait: Callable[[], None] = no_wait,
 ) -> Rows:
-    """The rows of one file of `topic`. Damaged, after all rows before the damage were given; a
+    """The rows of one file of `topic`. Damaged, after all rows before the damage were yielded; a
     batch with a wrong checksum is a row with `valid` False. `wait`: see `SegmentFile`. OSError.
     """
     reader = _SMALL.get(name.kind)
@@ -214,7 +214,9 @@ def _record_row(record: Record, header: BatchHeader, topic: str) -> Row:
 
 
 def _control(record: Record) -> tuple[Any, Any]:
-    """The type of a control record, and what a transaction's marker says; else bytes."""
+    """The type of a control record and the fields of a transaction's marker; other values as
+    bytes.
+    """
     try:
         kind = decode_type(record.key)
         marker = decode_marker(record.key, record.value)
@@ -231,7 +233,7 @@ def _control(record: Record) -> tuple[Any, Any]:
 
 
 def entries(file: File, entry: struct.Struct) -> Iterator[tuple[int, ...]]:
-    """The entries of an index, a few thousand at a time. Damaged where the last one is cut."""
+    """The entries of an index, a few thousand at a time. Damaged if the last one is incomplete."""
     size_bytes = file.size()
     whole = size_bytes - size_bytes % entry.size
     for position in range(0, whole, _ENTRIES_PER_READ * entry.size):
@@ -347,7 +349,9 @@ def _source_rows(text: str, selection: Selection) -> Rows:
 
 
 def _offset_rows(text: str, selection: Selection) -> Rows:
-    """The rows of an offset checkpoint. Kafka makes the file before it has an entry."""
+    """The rows of an offset checkpoint. The file may be empty, because Kafka creates it before it
+    has an entry.
+    """
     if not text:
         return
     for (topic, partition), offset in _understood(decode_offsets, text).items():

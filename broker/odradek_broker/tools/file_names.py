@@ -1,4 +1,6 @@
-"""Names in a data directory: the format of a file, the partition of a directory (L-01)."""
+"""Names in a data directory, which show the format of a file and the partition of a directory
+(L-01).
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ class FileKind(StrEnum):
 
 
 class FileName(NamedTuple):
-    """The name of a file. `offset` is the one that the name begins with, or None; `leftover` the
+    """The name of a file. `offset`: the offset at the start of the name, or None; `leftover`: the
     suffix of a file that is not in use, or empty."""
 
     kind: FileKind
@@ -105,7 +107,7 @@ def parse_file(name: str) -> FileName | None:
     stem, leftover = name, ""
     while stem.rpartition(".")[2] in LEFTOVER_SUFFIXES:
         stem, _, suffix = stem.rpartition(".")
-        # The suffix before `.deleted` says who deleted it (L-27).
+        # The suffix before `.deleted` is that of the mechanism that deleted the file (L-27).
         leftover = suffix if suffix in ("compacted", "retention") else leftover or suffix
     if stem in _WHOLE_NAMES:
         return FileName(_WHOLE_NAMES[stem], None, leftover)

@@ -1,6 +1,6 @@
-"""Records of the broker's own topics as plain values, for printing and for JSON.
+"""Records of internal topics as plain values, for printing and for JSON.
 
-A key or value whose type or version is not known here is left as bytes.
+A key or value of an unknown type or version stays bytes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from odradek_protocol.stored.assignment import decode_assignment
 from odradek_protocol.stored.subscription import PROTOCOL_TYPE, decode_subscription
 
 _INT16_BYTES = 2
-#: Names of the epochs that the values of transactions have in tags of their own.
+#: Names of the epochs in tagged fields of transaction values.
 _TRANSACTION_TAGS = {
     transaction_log.NEXT_EPOCH_TAG: "next_producer_epoch",
     transaction_log.LAST_EPOCH_TAG: "last_producer_epoch",
@@ -206,7 +206,7 @@ def _load_transaction(key: bytes, value: bytes | None) -> None:
         decode_transaction(decoded.transactional_id, value)
 
 
-#: The records that a coordinator must be able to read, or it does not load.
+#: The readers of records that a coordinator must be able to read to load.
 _LOADED: dict[str, Callable[[bytes, bytes | None], object]] = {
     SHARE_STATE_TOPIC: decode_change,
     TRANSACTIONS_TOPIC: _load_transaction,
@@ -229,7 +229,7 @@ def load_problem(topic: str, key: Key, value: Key) -> str:
 
 
 def decode_record(topic: str, key: Key, value: Key) -> tuple[Any, Any]:
-    """Key and value of a record of a topic; each stays as it is where it cannot be decoded."""
+    """Key and value of a record of a topic; either stays bytes if it cannot be decoded."""
     decoders = _DECODERS.get(topic)
     if decoders is None:
         return key, value

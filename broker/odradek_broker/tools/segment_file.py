@@ -1,4 +1,4 @@
-"""A segment file as `odradek log` reads it: the broker may be writing to it meanwhile."""
+"""The reading of a segment file for `odradek log`, while the broker may be writing to it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from odradek_protocol.records.batch import BatchError, BatchHeader
 from odradek_protocol.records.layout import CRC_START
 
 _PIECE_BYTES = 1024 * 1024
-#: The checksum of a larger batch is computed in pieces, and its records are not opened.
+#: The checksum of a larger batch is computed in pieces, and its records are not read.
 _BATCH_BYTES_MAX = 128 * 1024 * 1024
-#: Waits for the rest of a file that ends inside of a batch.
+#: The most waits for the rest of a file that ends inside a batch.
 _WAITS_MAX = 20
 
 
 class Damaged(Exception):
-    """The file is damaged from `position` on; what was given before is sound."""
+    """The error of a file that is damaged from `position` on; batches before it are undamaged."""
 
     def __init__(self, position: int, problem: str) -> None:
         super().__init__(f"byte {position}: {problem}")
@@ -28,8 +28,8 @@ class Damaged(Exception):
 
 
 class StoredBatch(NamedTuple):
-    """A batch in a file. `data` are its bytes; None if there are too many for the memory. `problem`
-    is what is wrong with its checksum; empty if nothing is."""
+    """A batch in a file. `data` are its bytes; None if there are too many for the memory.
+    `problem`: the problem with its checksum; empty if there is none."""
 
     position: int
     header: BatchHeader
@@ -38,14 +38,14 @@ class StoredBatch(NamedTuple):
 
 
 def no_wait() -> None:
-    """Do not wait: nobody writes to the files."""
+    """Do not wait, because no process writes to the files."""
 
 
 class SegmentFile:
     """The batches of `file`, in order.
 
-    `wait` is called before the size of a file that ends inside of a batch is asked again: the rest
-    may be on its way. `size_bytes`: the size of the file when it was asked last.
+    `wait` is called before the size of a file that ends inside a batch is read again, because the
+    rest may still be written. `size_bytes`: the last read size of the file.
     """
 
     path = "the file"

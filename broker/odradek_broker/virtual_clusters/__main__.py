@@ -11,7 +11,7 @@ import gc
 
 from odradek_broker.platform.quick_start import import_libraries
 
-# Imported modules are no garbage.
+# Garbage collection is off, because imported modules are no garbage.
 gc.disable()
 import_libraries()
 

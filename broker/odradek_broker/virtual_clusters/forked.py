@@ -1,7 +1,7 @@
-"""The life of a forked broker: from the fork to its end.
+"""A forked broker, from the fork to its end.
 
 The broker writes one line of JSON into a pipe to the host, when it listens or cannot start. The
-pipe stays open until the process ends: the host waits for its end.
+pipe stays open until the process ends, by which the host notices the end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("odradek.server")
 
-#: No process of ours has more open files than this.
+#: More open files than any process here has.
 _DESCRIPTORS_MAX = 65_536
 _DELETIONS_MAX = 100
 
@@ -36,8 +36,8 @@ _DELETIONS_MAX = 100
 def live(config: BrokerConfig, root: Path, log_file: Path, *, lifeline: int, told: int) -> NoReturn:
     """Serve until SIGTERM, in a process that was forked just now, and end it.
 
-    `root`, with the data of all clusters, is deleted if the host ends first, which closes the other
-    end of `lifeline`. `told`: the pipe to the host.
+    If the host ends first, which closes the other end of `lifeline`, this process deletes `root`,
+    the data of all clusters. `told`: the pipe to the host.
     """
     status = 1
     try:
@@ -49,14 +49,15 @@ def live(config: BrokerConfig, root: Path, log_file: Path, *, lifeline: int, tol
         log.exception("the broker failed")
         _tell(told, {"error": str(error) or type(error).__name__})
     finally:
-        # Nothing of the host, whose memory this is, may be flushed or cleaned up here.
+        # The process ends without cleanup, which would flush and close objects copied from the
+        # host.
         os._exit(status)
 
 
 def _forget_the_host(log_file: Path, kept: tuple[int, ...]) -> None:
-    """Leave the host's signals, files and memory."""
-    # Objects from before the fork are never collected: they would close descriptors by numbers that
-    # other files have here.
+    """Drop the host's signal handlers, files and objects."""
+    # Objects from before the fork are never collected, because they would close descriptors whose
+    # numbers other files have in this process.
     gc.freeze()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
@@ -81,7 +82,7 @@ async def _serve(config: BrokerConfig, root: Path, lifeline: int, told: int) -> 
     loop = asyncio.get_running_loop()
 
     def orphaned() -> None:
-        # Threads of this and of other brokers may still make files.
+        # Threads of this and of other brokers may still create files.
         for _ in range(_DELETIONS_MAX):
             shutil.rmtree(root, ignore_errors=True)
             if not root.exists():
@@ -110,5 +111,5 @@ def _tell(told: int, news: dict[str, Any]) -> None:
     try:
         os.write(told, json.dumps(news).encode() + b"\n")
     except OSError:
-        # The host has ended, and the lifeline says so.
+        # The host has ended; the lifeline reports that.
         return

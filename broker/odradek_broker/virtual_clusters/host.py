@@ -1,6 +1,6 @@
-"""Virtual clusters and their processes: created, killed, started again, deleted.
+"""Virtual clusters and their processes: creation, kill, restart and deletion.
 
-No thread runs here, since a fork has only the thread that forks.
+The host runs no other threads, because a fork has only the thread that forks.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from odradek_broker.config.virtual_cluster import (
 )
 from odradek_broker.virtual_clusters import forked
 
-#: The most clusters at a time: each is a process.
+#: The most clusters at a time; each is a process.
 CLUSTERS_MAX = 256
 #: The number of brokers that are started ahead.
 SPARES = 2
 _START_S = 30.0
 _STOP_S = 10.0
-#: Time enough to send an answer.
+#: The pause before work that must not delay an answer.
 _PAUSE_S = 0.005
 _TOLD_BYTES_MAX = 64 * 1024
 _LOG_TAIL_BYTES = 4096
 
 
 class NotPossible(Exception):
-    """An order that the state of the cluster, or their number, does not allow."""
+    """The error of an order that the state or the number of clusters does not allow."""
 
 
 class StartFailed(Exception):
-    """A broker did not start; the text has its reason and the last lines of its log."""
+    """The error of a broker that did not start, with the reason and the last lines of its log."""
 
 
 class State(StrEnum):
@@ -67,15 +67,16 @@ _NEXT = {
 
 
 class BrokerProcess:
-    """A forked broker. `told`: the pipe by which it tells that it listens; it closes with the
-    process."""
+    """A forked broker. `told`: the pipe by which the broker reports that it listens; it closes when
+    the process ends."""
 
     def __init__(self, pid: int, told: int) -> None:
         self._pid = pid
         self._told = told
         self._text = b""
         loop = asyncio.get_running_loop()
-        #: The line that the broker has told (`forked.py`); empty if it has ended without one.
+        #: The line that the broker has written into the pipe (`forked.py`); empty if it has ended
+        #: without one.
         self.news: asyncio.Future[dict[str, Any]] = loop.create_future()
         self.ended: asyncio.Future[None] = loop.create_future()
         os.set_blocking(told, False)
@@ -93,7 +94,7 @@ class BrokerProcess:
     def _close(self) -> None:
         asyncio.get_running_loop().remove_reader(self._told)
         os.close(self._told)
-        # The pipe closes at the very end of the process, so this does not wait for long.
+        # The pipe closes at the end of the process, so this wait is short.
         os.waitpid(self._pid, 0)
         if not self.news.done():
             self.news.set_result({})
@@ -117,13 +118,14 @@ class BrokerProcess:
 
 @dataclass(eq=False)
 class Cluster:
-    """A broker of its own, which may be stopped and started again with its data and ports."""
+    """A cluster of one broker, which may be stopped and started again with its data and ports."""
 
     number: int
     folder: Path
-    #: The settings beside those that the host makes.
+    #: The settings of the order and of the host's defaults, without those that the host sets for
+    #: each cluster.
     settings: dict[str, str]
-    #: Settings of its addresses: free ports at first, the same ones again later.
+    #: The settings of the addresses: free ports at the first start, the same ports later.
     addresses: dict[str, str] = field(default_factory=dict)
     state: State = State.STOPPED
     process: BrokerProcess | None = None
@@ -181,8 +183,8 @@ class Cluster:
 
 
 class ClusterHost:
-    """Creates clusters under `root`, with `settings` unless an order has others, and with numbers
-    above `after`."""
+    """The host of clusters under `root`. Their settings are `settings` unless an order has others,
+    and their numbers are above `after`."""
 
     def __init__(
         self, root: Path, settings: Mapping[str, str], after: int = 0, spares: int = SPARES
@@ -190,12 +192,12 @@ class ClusterHost:
         self._root = root
         self._settings = dict(settings)
         self._spares_wanted = spares
-        #: A pipe that is closed by the end of this process only.
+        #: A pipe that only the end of this process closes.
         self._lifeline, self._lifeline_end = os.pipe()
         self._numbers = after
         self._clusters: dict[int, Cluster] = {}
         self._spares: list[Cluster] = []
-        #: The settings of the spares: the last ones that two orders in a row had in common.
+        #: The settings of the spares: the last settings that two orders in a row had.
         self._spare_settings = dict(settings)
         self._last_settings = dict(settings)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -203,7 +205,7 @@ class ClusterHost:
     # --- Orders ---
 
     def start_ahead(self) -> None:
-        """Begin to start brokers that the next orders take."""
+        """Begin to start spare brokers, which the next orders take."""
         while len(self._spares) < self._spares_wanted:
             spare = self._new(self._spare_settings)
             self._spares.append(spare)
@@ -246,7 +248,9 @@ class ClusterHost:
             await self._start(cluster)
 
     async def stop(self, cluster: Cluster, number: signal.Signals) -> None:
-        """End the broker by SIGTERM or SIGKILL; its data stays. A stopped one is left alone."""
+        """End the broker by SIGTERM or SIGKILL; its data stays. A stopped broker is not
+        affected.
+        """
         async with cluster.lock:
             await self._stop(cluster, number)
 
@@ -276,14 +280,16 @@ class ClusterHost:
     # --- Spares ---
 
     def _choose_spares(self, wanted: dict[str, str]) -> None:
-        """Start spares with these settings if they are ordered twice in a row."""
+        """Use these settings for the spares if two orders in a row had them."""
         if wanted == self._last_settings != self._spare_settings:
             self._spare_settings = wanted
             self._drop_spares()
         self._last_settings = wanted
 
     def renew_spares(self) -> None:
-        """Replace the spares: new forks have what this process has imported and generated since."""
+        """Replace the spares, because new forks have the modules and codecs that this process has
+        loaded since.
+        """
         self._drop_spares()
         self.start_ahead()
 
@@ -303,14 +309,14 @@ class ClusterHost:
     async def _start_spare(self, spare: Cluster) -> None:
         async with spare.lock:
             if spare not in self._spares:
-                # An order has taken it, and has started it itself, or it is no longer wanted.
+                # An order has taken the spare and started it, or the spare is no longer needed.
                 return
             # The order that takes the spare starts it again, and reports the failure.
             with suppress(StartFailed, BadSettings):
                 await self._start(spare)
 
     def _after_the_answer(self, work: Callable[[], None]) -> None:
-        """Do work that takes milliseconds when the answer to the present order has been sent."""
+        """Do work that takes milliseconds after the answer to the present order has been sent."""
         asyncio.get_running_loop().call_later(_PAUSE_S, work)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:

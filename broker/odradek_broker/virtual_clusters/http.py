@@ -31,12 +31,13 @@ _CHANGES = ("stop", "kill", "start", "restart")
 
 
 class ClusterServer:
-    """Takes orders for the clusters of `host`."""
+    """The server of orders for the clusters of `host`."""
 
     def __init__(self, host: ClusterHost) -> None:
         self._host = host
         self._open = 0
-        #: Orders that are being carried out: to the end, also when their connection has gone.
+        #: The orders in progress, which are carried out to the end even if their connection is
+        #: lost.
         self._orders: set[asyncio.Task[tuple[int, Any]]] = set()
 
     async def start(self) -> asyncio.Server:
@@ -56,7 +57,7 @@ class ClusterServer:
                     await writer.drain()
                     await linger(reader, writer)
         except ConnectionError:
-            # The client does not know of its cluster, and so would never delete it.
+            # The client has not received the number of its cluster, and so could not delete it.
             for cluster in filter(None, map(self._host.find, made)):
                 await self._host.delete(cluster)
         finally:

@@ -1,4 +1,6 @@
-"""The host process of virtual clusters: started, warmed up, serving until standard input ends."""
+"""The main function of the host process of virtual clusters, which warms up and serves until
+standard input ends.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def main() -> None:
 
 
 def _first_line() -> bytes:
-    """The first line of standard input, read without a buffer: the loop waits for the rest."""
+    """The first line of standard input, read without a buffer, because the loop waits for the
+    rest.
+    """
     line = b""
     while not line.endswith(b"\n"):
         found = os.read(0, 64 * 1024)
@@ -51,7 +55,7 @@ def _first_line() -> bytes:
 
 
 async def _warm_up(folder: Path) -> None:
-    """Run a broker once, so that its forks find everything imported and generated."""
+    """Run a broker once, so that forks have all modules imported and codecs generated."""
     task = asyncio.current_task()
     assert task is not None
     for key in APIS:
@@ -89,9 +93,8 @@ async def _serve(root: Path, settings: dict[str, str], after: int) -> None:
 
 
 async def _generate_codecs(host: ClusterHost) -> None:
-    """Generate the codecs of all requests, the newest versions first, and let forks begin with
-    them: a broker that generates each at its first use takes ten times as long for its first
-    requests."""
+    """Generate the codecs of all requests, the newest versions first, for later forks: a broker
+    that generates each codec at its first use takes ten times as long for its first requests."""
     versions = [(version, api) for api in APIS.values() for version in api.versions]
     for version, api in sorted(versions, key=lambda each: each[1].versions.last - each[0]):
         decoder(cast(Any, api.request), version)

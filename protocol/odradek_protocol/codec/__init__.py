@@ -1,8 +1,9 @@
 """Fast codecs: straight-line Python, generated from the declarations, one pair per version.
 
-The construct of a declaration (`message.layout`) defines the meaning of the bytes; the generated
-code does the same without interpreting it, and a test checks that both are equal for every message
-and version. Codecs are made when a version is first used, by `decoders.py` and `encoders.py`.
+The construct of a declaration (`message.layout`) defines the meaning of the bytes. The generated
+code does the same without interpreting the construct, and a test checks that both agree for every
+message and version. Codecs are made when a version is first used, by `decoders.py` and
+`encoders.py`.
 
 Decoding checks every length against the available bytes before it allocates (rule N-06), and
 returns record sets as memoryviews. Encoding returns a list of buffers, so that record sets are not
@@ -31,8 +32,8 @@ from .encoders import struct_encoder
 from .source import Buffer as Buffer
 from .source import Decoder, Encoder
 
-# Classes are typed Any if they are cache keys: mypy takes the missing hash of an instance for that
-# of its class.
+# Classes that are cache keys are typed Any, because mypy concludes from unhashable instances that
+# the class is unhashable.
 M = TypeVar("M", bound=Message)
 #: Buffers up to this size are joined with their neighbours, because a copy is cheaper than another
 #: buffer in the write.
@@ -89,8 +90,8 @@ def encode_bytes(instance: Message, version: int) -> bytes:
 
 
 def gather(parts: Sequence[Buffer]) -> list[Buffer]:
-    """The same bytes in few buffers: small ones are joined, large ones (record sets) stay as they
-    are."""
+    """The same bytes in few buffers: small buffers are joined, large ones (record sets) are
+    kept."""
     out: list[Buffer] = []
     start = 0
     for index, size in enumerate(map(len, parts)):

@@ -1,4 +1,4 @@
-"""The batches that a reader with read_committed must not see (F-09, F-10)."""
+"""The batches of aborted transactions, which a reader with read_committed skips (F-09, F-10)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class AbortedBatches:
     __slots__ = ("_producers", "_waiting")
 
     def __init__(self, aborted: Sequence[AbortedTransaction] | None) -> None:
-        # Sorted by first offset, which brokers need not do (F-09); in reverse, to pop from the end.
+        # Sorted by first offset, because brokers need not sort them (F-09); in reverse, to pop from
+        # the end.
         self._waiting = sorted(aborted or (), key=attrgetter("first_offset"), reverse=True)
         self._producers: set[int] = set()
 

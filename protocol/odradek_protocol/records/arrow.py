@@ -1,4 +1,5 @@
-"""Record batches to Arrow: the rows of Spark's `kafka` format, without a Python object per record.
+"""Conversion of record batches to Arrow: the rows of Spark's `kafka` format, without a Python
+object per record.
 
 Rows are collected batch by batch in the 15 buffers of Arrow, by the compiled twin (`Rows` in
 `_native.c`) or by `PureRows` with the same result; this module makes columns of them without a
@@ -41,7 +42,9 @@ _MIN_MICROSECONDS = -(2**63)
 
 
 class TimestampBeyondMicroseconds(CorruptBatch):
-    """A record's time in microseconds is no int64, the type of Arrow (and Spark)."""
+    """The error of a record whose time in microseconds exceeds int64, the type of Arrow and
+    Spark.
+    """
 
 
 class PyarrowMissing(ImportError):

@@ -48,7 +48,7 @@ _INT64 = PackedStruct(">q")
 
 _CODECS = tuple(Codec)
 _MIN_BATCH_LENGTH = HEADER_BYTES - LOG_OVERHEAD_BYTES
-# The shortest message of any old format (magic 0): fewer bytes are damaged, not old.
+# The shortest message of any old format (magic 0); fewer bytes are damage.
 _MIN_LEGACY_LENGTH = 14
 
 
@@ -94,8 +94,8 @@ class UnsupportedMagic(BatchError):
 
 @dataclass(slots=True)
 class BatchHeader:
-    """The fields of one batch's header. `size_bytes`: the size of the whole batch, all 61 bytes and
-    the records."""
+    """The fields of one batch's header. `size_bytes`: the size of the whole batch, with the 61
+    bytes of the header."""
 
     base_offset: int
     size_bytes: int
@@ -225,7 +225,8 @@ def _refuse(length: int, magic: int) -> None:
 def peek(buffer: Buffer) -> tuple[int, int, int, int] | None:
     """(magic, attributes, producer id, producer epoch) of unchecked bytes.
 
-    None if they are fewer than a header. The other three have a meaning only with magic 2.
+    None if there are fewer bytes than a header has. The other three values have a meaning only with
+    magic 2.
     """
     if len(buffer) < HEADER_BYTES:
         return None

@@ -66,7 +66,7 @@ class BuilderSealed(RuntimeError):
 class BatchBuilder:
     """Collects the records of one batch.
 
-    `build` encodes and compresses them once and seals the builder; each call then returns a new
+    The first `build` encodes and compresses them and seals the builder; each call returns a new
     copy of the bytes with another header, so that a retry with another producer id, epoch or
     sequence costs only a copy and a checksum.
     """
@@ -76,8 +76,8 @@ class BatchBuilder:
     def __init__(self, codec: Codec = Codec.NONE) -> None:
         self.codec = codec
         self._writer = batch_writer()
-        #: `BatchWriter.append`, for callers with very many records: like `append` without headers,
-        #: or -2 for a record that only `append` accepts or refuses.
+        #: `BatchWriter.append`, for callers with very many records. It is like `append` without
+        #: headers, but returns -2 for a record for which `append` has to be called.
         self.put = self._writer.append
         self._body: bytes | None = None
 
@@ -123,8 +123,8 @@ class BatchBuilder:
         block: bytes | None,
         limit_bytes: int,
     ) -> int:
-        """The arguments, with copies of mutable buffers, which may change before the batch is
-        built; or the error."""
+        """Append with copies of mutable buffers, which might change before the batch is built, or
+        raise the error."""
         if value is not None:
             value = _octets("value", value)
         if key is not None:
@@ -211,8 +211,8 @@ class EncodedRecords:
     """Records that are encoded already, from Arrow's columns or from another batch: the counterpart
     of a built `BatchBuilder`.
 
-    `body`: the records without compression, which is done here. `base_timestamp`: that of the first
-    record.
+    `body`: the records without compression, which is done here. `base_timestamp`: the timestamp of
+    the first record.
     """
 
     __slots__ = (
@@ -246,7 +246,7 @@ class EncodedRecords:
 
     @classmethod
     def of_batch(cls, header: BatchHeader, body: Buffer) -> EncodedRecords:
-        """The records of a batch that was read, whose body, compressed or not, stays as it is.
+        """The records of a batch that was read; the body, compressed or not, is not changed.
 
         The batch must be one that a producer may send: no gaps between offsets, timestamps of the
         producer, no delete horizon. `estimated_bytes` is the size of the batch with compression.
@@ -291,7 +291,7 @@ class EncodedRecords:
         return list(zip(*columns, strict=True))
 
     def timestamps(self) -> list[int]:
-        """None: the caller has the columns, and objects would have to be made."""
+        """Always None: the caller has the columns, and objects would have to be created."""
         return []
 
     def build(

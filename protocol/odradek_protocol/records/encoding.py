@@ -1,8 +1,8 @@
-"""Encoding of records: from columns to the bytes of a batch's body.
+"""The encoding of records, from columns to the bytes of a batch's body.
 
-The work is arranged so that almost all of it happens inside `map`, `zip` and `join`: the bytes
-before a value depend only on few small numbers (timestamp delta, key length, value length, width of
-the offset delta), so each such head is made once and then looked up.
+Almost all of the work happens inside `map`, `zip` and `join`: the bytes before a value depend only
+on a few small numbers (timestamp delta, key length, value length, width of the offset delta), so
+each such head is made once and then looked up.
 """
 
 from __future__ import annotations

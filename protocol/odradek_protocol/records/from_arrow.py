@@ -1,4 +1,5 @@
-"""Arrow to record batches: the rows of a RecordBatch, encoded without a Python object per record.
+"""Conversion of Arrow to record batches: the rows of a RecordBatch, encoded without a Python object
+per record.
 
 The columns' buffers are read in place, by the compiled twin (`Columns` in `_native.c`) or by
 `PureColumns` with the same result. Every offset in them is checked against the buffers: a damaged
@@ -34,7 +35,7 @@ Cells = tuple[bool, int, Buffer | None, Buffer | None, Buffer | None]
 
 _MAX_CELL_BYTES = (2**31 - 1) // 4
 _MAX_TIMESTAMP_MS = 2**63 - 2
-# The same as in `_native.c`.
+# The results of checks, with the numbers of `_native.c`.
 _FINE = 0
 (
     _DAMAGED_KEY,
@@ -445,7 +446,7 @@ class PureColumns:
             self._lists, self._items, self._names, self._contents = map(_Entries, headers[1:])
         self._timestamps = None if timestamps is None else _Entries(timestamps, numbers=True)
         self._partitions = None if partitions is None else _Entries(partitions, numbers=True)
-        #: Keys and values, if all of them are valid: they are read once.
+        #: Keys and values, read once, if all of them are valid.
         self._sound: tuple[list[bytes | None], list[bytes | None]] | None = None
         nothing: list[bytes | None] = [None] * count
         with suppress(_Damaged):

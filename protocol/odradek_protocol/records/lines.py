@@ -1,4 +1,5 @@
-"""From lines of text to records and back: values without keys, without a Python object per record.
+"""Conversion of lines of text to records without keys, and back, without a Python object per
+record.
 
 Lines are collected and split in C (`_native.c`) or by a pure twin with the same result.
 """

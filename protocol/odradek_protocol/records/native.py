@@ -1,4 +1,4 @@
-"""The twin of the record codec in use: the compiled one (`_native.c`) or pure Python.
+"""The choice of the record codec: compiled (`_native.c`), or its twin in pure Python.
 
 Both behave equally; the compiled one is faster. It exists if there was a C compiler at the
 installation, and is not used if it may differ from this source:

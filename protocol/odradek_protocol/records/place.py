@@ -1,5 +1,5 @@
-"""Pairs of an object and a number in two words of memory, since a program may keep millions of
-them."""
+"""Pairs of an object and a number in two words of memory, because a program may keep millions of
+pairs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class PurePlace:
 
     @classmethod
     def at(cls, owner: Any, index: int) -> Self:
-        """Make an instance like the class itself; the compiled twin is faster."""
+        """Create an instance, like a call of the class; the compiled twin is faster."""
         return cls(owner, index)
 
     def track(self) -> None:
         """Let the garbage collector track this object. Called before `owner` refers to an object
-        that may refer to this one: the cycle would never be freed otherwise."""
+        that may refer to this one: otherwise the cycle would never be freed."""
 
 
 if TYPE_CHECKING:

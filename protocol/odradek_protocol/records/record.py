@@ -11,8 +11,8 @@ Lengths below -1 are read as null too, as in Kafka's readers; no client writes t
 There are three ways to read a record. `_parse` reads ordinary records, whose numbers have one or
 two bytes. For other records it calls `_read_one`, which is slow and reads every record. If two
 consecutive records have the same length, `runs.read_run` reads all following records of exactly the
-same shape in bulk. All this is the pure twin; if the compiled one is in use (`native`), it reads
-valid records, and errors come from here.
+same shape in bulk. These functions are the pure twin; if the compiled twin is in use (`native`), it
+reads valid records, and the pure twin only raises errors.
 """
 
 from __future__ import annotations
@@ -242,8 +242,8 @@ def parse_records(data: bytes, count: int) -> ParsedRecords:
     return parsed
 
 
-#: The compiled twin does not say which record is damaged. With more records than this, the pure
-#: twin does not look for it.
+#: The compiled twin does not report which record is damaged. If there are more records than this,
+#: the pure twin does not search for it.
 MAX_RECORDS_READ_AGAIN = 100_000
 
 
@@ -329,7 +329,8 @@ def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
                     timestamp += (offset - 1) << 7
                     at += 1
                 elif end > 0:
-                    # Times of events may differ much, so this is the one number that is often long.
+                    # The timestamp delta is the only number that is often long, because the times
+                    # of events may differ much.
                     timestamp, at = read_raw(data, at, MAX_VARLONG_BYTES)
                     at -= 1
                 _, offset, key_length, value_length, following, last = look(data, at)
@@ -498,8 +499,8 @@ def _read_long_headers(data: bytes, position: int, index: int) -> tuple[Headers,
 
 
 def _absolute(deltas: list[int], base: int) -> list[int]:
-    """The timestamps from deltas. They repeat, since the records of a batch share few milliseconds,
-    so each is added once."""
+    """The timestamps from deltas. Each delta is added only once, because the records of a batch
+    share few milliseconds."""
     different = set(deltas)
     if len(different) == 1:
         timestamps = [base + deltas[0]] * len(deltas)

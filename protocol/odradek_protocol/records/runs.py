@@ -5,7 +5,7 @@ Most real batches have runs of records with keys and values of equal length. The
 for the timestamp, which may vary within its width, and the offset, which counts up. `read_run`
 takes each structural byte as a column, compares the whole column with the expected one, and leaves
 the rest to the general loop from the first record on that differs. So each byte that the general
-loop would have read has been compared.
+loop would read is compared.
 """
 
 from __future__ import annotations

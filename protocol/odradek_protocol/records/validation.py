@@ -46,8 +46,8 @@ class RecordRules(NamedTuple):
 
 @dataclass(slots=True)
 class RecordsChecked:
-    """The result of a check. `accepted` unless a record violates a rule: then the whole batch is
-    refused (R-06)."""
+    """The result of a check. `accepted` is false if a record violates a rule, so that the whole
+    batch is refused (R-06)."""
 
     body: Buffer
     """The records, decompressed."""
@@ -138,8 +138,8 @@ def _all_in_window(
     header: BatchHeader, rules: RecordRules, lowest_ms: int, highest_ms: int, now_ms: int
 ) -> bool:
     """True if all timestamps are known to be within the window, from the lowest and the highest. If
-    some record has none (-1, which is valid), the lowest of the others is unknown and taken for
-    0."""
+    some record has none (-1, which is valid), the lowest timestamp of the others is unknown, and 0
+    is assumed."""
     if rules.log_append_time:
         return not header.is_log_append_time
     if lowest_ms == NO_TIMESTAMP and not header.is_log_append_time:

@@ -1,4 +1,4 @@
-"""Zigzag varints: small numbers of either sign in few bytes, as in Protocol Buffers.
+"""Zigzag varints, which encode small numbers of either sign in few bytes, as in Protocol Buffers.
 
 Every number inside a record is such a varint, of at most 5 bytes for an int32 and 10 for an int64.
 The loops over whole batches handle one and two bytes themselves, and call these functions for

@@ -1,6 +1,6 @@
 """The writer of a batch's records: compiled (`BatchWriter` of `_native.c`), or in pure Python.
 
-Both count `estimated_bytes` equally, so that a batch is full after the same record.
+Both compute the same `estimated_bytes`, so that a batch is full after the same record.
 """
 
 from __future__ import annotations

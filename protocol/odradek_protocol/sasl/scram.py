@@ -147,7 +147,7 @@ _VALUE = r"[^\0,]+"
 _BASE64 = r"(?:[a-zA-Z0-9+/]{4})*(?:[a-zA-Z0-9+/]{3}=|[a-zA-Z0-9+/]{2}==)?"
 _EXTENSIONS = rf"(?P<extensions>(?:,[A-Za-z]+={_VALUE})*)"
 
-# Compiled by `re` at their first use: most listeners of a broker have no SASL.
+# The patterns are compiled by `re` at their first use, because most listeners have no SASL.
 _CLIENT_FIRST = (
     rf"(?P<header>n,(?:a=(?P<authorization_id>{_NAME}))?,)"
     rf"(?P<bare>n=(?P<name>{_NAME}),r=(?P<nonce>{_NONCE}){_EXTENSIONS})"
@@ -321,7 +321,7 @@ def _base64(data: bytes) -> str:
 
 
 class ScramState(Enum):
-    """The states of an exchange, the same at both sides. The messages are those of the peer."""
+    """The states of an exchange at either side, which change with the messages of the peer."""
 
     FIRST = "waits for the first message"
     FINAL = "waits for the final message"
@@ -332,8 +332,8 @@ _NEXT = {ScramState.FIRST: ScramState.FINAL, ScramState.FINAL: ScramState.ENDED}
 
 
 class _Side:
-    """An exchange at one side. Each message of the peer leads to the next state, also a refused
-    one."""
+    """An exchange at one side. Each message of the peer, accepted or not, leads to the next
+    state."""
 
     def __init__(self, mechanism: ScramMechanism) -> None:
         self.mechanism = mechanism

@@ -1,7 +1,7 @@
 """The leader's assignment for one member of a consumer group (rule G-52; Kafka's
 ConsumerProtocolAssignment): the opaque assignment of SyncGroup.
 
-An int16 version stands in front; the fields are the same in all versions.
+The bytes begin with an int16 version; the fields are the same in all versions.
 """
 
 from __future__ import annotations

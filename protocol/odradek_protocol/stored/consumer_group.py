@@ -15,7 +15,7 @@ type  key                             value
 16    group, regular expression       the topics that it matched
 ====  ==============================  =========================================================
 
-Type 4 is what Kafka up to 4.0 writes; later ones keep a hash in its place and still read it.
+Type 4 is written by Kafka up to 4.0; later releases store a hash instead, and still read type 4.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class SubscribedTopic(Struct):
 
 @message(key=RecordType.TOPICS, versions="0", flexible="0+")
 class ConsumerGroupPartitionMetadataValue(Message):
-    """The topics that members are subscribed to and that exist. Racks are not written."""
+    """The existing topics to which members are subscribed. Racks are not written."""
 
     topics: list[SubscribedTopic] = field(array(SubscribedTopic))
 

@@ -1,6 +1,6 @@
-"""Control records: the key and value that end a transaction in a partition's log (R-30..R-32).
+"""Control records, whose key and value end a transaction in a partition's log (R-30..R-32).
 
-Both may be longer, if a later version appends fields: the known prefix is read.
+If a later version appends fields, both are longer, and the known prefix is read.
 """
 
 from __future__ import annotations

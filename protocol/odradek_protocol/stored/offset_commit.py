@@ -1,7 +1,7 @@
 """The record of a committed offset in `__consumer_offsets` (rule O-02; Kafka's OffsetCommitKey and
 -Value).
 
-The key is an int16 record type, 1 (or 0, its predecessor of the same shape), group, topic and
+The key is an int16 record type, 1 (or the older 0, with the same fields), group, topic and
 partition; the value an int16 version and its fields, or null when the offset is removed. Version 3
 is written, or 1 if there is an explicit expiry (rule O-13).
 """

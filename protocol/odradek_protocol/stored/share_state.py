@@ -1,12 +1,12 @@
 """The records of a share partition in `__share_group_state` (KIP-932; Kafka's ShareSnapshot* and
 ShareUpdate*).
 
-A snapshot has the whole state, and null deletes it; an update has what a write has changed, with
-the epoch of the snapshot before it. An update has no state epoch. Its start offset may be -1: then
-the one before still holds; its `delivery_complete_count` may be -1: unknown.
+A snapshot has the whole state, and null deletes it; an update has the changes of a write, with the
+epoch of the snapshot before it. An update has no state epoch. Its start offset is -1 if it has not
+changed; its `delivery_complete_count` is -1 if it is unknown.
 
-`dead_letters_from` is ours, a tagged field that Kafka passes over: a topic id, a partition and an
-offset, or nothing.
+`dead_letters_from` is a tagged field of Odradek's own, which Kafka skips: a topic id, a partition
+and an offset, or nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from odradek_protocol.stored import typed_records
 
 _INT16 = Packer(">h")
 _POSITION = Packer(">16siq")
-#: Far from the tags that Kafka gives to its next fields.
+#: The tag is far from those that Kafka will give to its next fields.
 _DEAD_LETTERS_TAG = 10_191
 
 

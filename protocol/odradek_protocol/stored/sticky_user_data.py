@@ -1,7 +1,8 @@
-"""The user data by which a group's leader can leave partitions where they are (K-52, K-53):
-the user data inside the subscription of JoinGroup.
+"""The user data in the subscription of JoinGroup, by which a group's leader can keep partitions at
+their members (K-52, K-53).
 
-Unlike the subscription around it, no version stands in front: a reader tries the newest first.
+Unlike the subscription, the user data does not begin with a version, so a reader tries the newest
+version first.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def decode_sticky(data: Buffer | None) -> StickyUserData:
     """The user data of any version; empty if there is none, or if the bytes are of another
     assignor.
 
-    kafka-python 3 does write a version in front. That version, read as the length of an array, is
-    above 65535, so the data cannot be confused with that of others.
+    kafka-python 3 does write a version at the start, which is above 65535 if it is read as the
+    length of an array, so the data cannot be confused with that of other clients.
     """
     for version, position in ((1, 0), (0, 0), (1, 2)) if data is not None and len(data) else ():
         try:

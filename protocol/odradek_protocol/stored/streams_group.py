@@ -23,7 +23,7 @@ from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING, UINT1
 
 
 class StreamsRecordType(IntEnum):
-    """The type of a record: the int16 in front of its key. Kafka has given up 18."""
+    """The type of a record: the int16 in front of its key. Kafka no longer uses 18."""
 
     GROUP = 17
     MEMBER = 19
@@ -52,8 +52,9 @@ class StoredAssignmentConfig(Struct):
 
 @message(key=StreamsRecordType.GROUP, versions="0", flexible="0+")
 class StreamsGroupMetadataValue(Message):
-    """The group epoch, and what it belongs to: the hash of the topics, 0 for no topic, the epoch of
-    the topology whose topics were all there, -1 for none, and the settings of the assignor."""
+    """The group epoch, with the values for which it was computed: the hash of the topics (0 for no
+    topic), the epoch of the topology whose topics all existed (-1 for none), and the settings of
+    the assignor."""
 
     epoch: int = field(INT32)
     metadata_hash: int = field(INT64)
@@ -175,7 +176,7 @@ class StoredTasks(Struct):
 
 @message(key=StreamsRecordType.CURRENT, versions="0", flexible="0+")
 class StreamsGroupCurrentMemberAssignmentValue(Message):
-    """The tasks of a member, and those that it must give back. `state` is a number of Kafka's
+    """The tasks of a member, and those that it has to revoke. `state` is a number of Kafka's
     MemberState."""
 
     member_epoch: int = field(INT32)

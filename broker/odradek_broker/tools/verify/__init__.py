@@ -1,1 +1,1 @@
-"""The check of a data directory: is it sound, and what would the next start repair or lose?"""
+"""The check of a data directory for damage, with the repairs and losses of the next start."""

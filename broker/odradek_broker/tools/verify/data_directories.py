@@ -1,4 +1,6 @@
-"""All data directories of a broker together: one cluster, one metadata log, each partition once."""
+"""The check that all data directories of a broker have one cluster, one metadata log, and each
+partition once.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _METADATA_PARTITION: TopicPartition = (METADATA_DIRECTORY.rpartition("-")[0], 0)
 
 
 class DataDirectoriesCheck:
-    """Checks the data directories of a broker, once. `live`: it is running."""
+    """The check of the data directories of a broker, made once. `live`: the broker is running."""
 
     def __init__(
         self,
@@ -48,7 +50,7 @@ class DataDirectoriesCheck:
         self.totals = Totals()
 
     def run(self) -> Totals:
-        """Check all directories. OSError where a directory itself cannot be read."""
+        """Check all directories. OSError if a directory itself cannot be read."""
         for each in self._all:
             each.read()
         with_metadata = [each for each in self._all if each.has_metadata]
@@ -70,7 +72,9 @@ class DataDirectoriesCheck:
         return self.totals
 
     def _check_identities(self) -> None:
-        """Check that all are of the same cluster and node, and no directory is named twice."""
+        """Check that all directories belong to the same cluster and node, and that none is given
+        twice.
+        """
         first = next(each for each in self._all if each.totals.partitions)
         ids: dict[str, str] = {}
         for each in self._all:
@@ -115,7 +119,8 @@ class DataDirectoriesCheck:
             )
             return
         if self._live or not metadata.readable:
-            # A running broker creates and deletes topics; without metadata they are not known.
+            # Topics are not compared, because a running broker creates and deletes some, or because
+            # there is no metadata.
             return
         for each in self._all:
             for partition, topic_id in each.topic_ids.items():

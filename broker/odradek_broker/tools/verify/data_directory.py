@@ -1,4 +1,4 @@
-"""Whole data directories: their small files, their metadata, and every partition."""
+"""The check of a data directory: its small files, its metadata, and every partition."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FATES = {
 
 @dataclass(slots=True)
 class Totals:
-    """Counts of everything that was read."""
+    """Counts of the checked objects."""
 
     partitions: int = 0
     segments: int = 0
@@ -64,7 +64,7 @@ class Totals:
 
 
 class DataDirectoryCheck:
-    """Checks one of the data directories of a broker; `DataDirectoriesCheck` says in which order.
+    """The check of one of the data directories of a broker; `DataDirectoriesCheck` calls its steps.
     `live`: a broker is running on it."""
 
     def __init__(
@@ -86,9 +86,9 @@ class DataDirectoryCheck:
         self._names: list[str] = []
         self._metadata: StoredMetadata | None = None
         self._ends: dict[TopicPartition, int] = {}
-        #: True if a clean stop left it.
+        #: True if the last stop was clean.
         self.clean = False
-        #: By the name of the checkpoint.
+        #: The offsets of each checkpoint, by its name.
         self.offsets: dict[str, dict[TopicPartition, int]] = {}
         #: The topic ids of the partitions in the directory; None for an unreadable one.
         self.topic_ids: dict[TopicPartition, bytes | None] = {}
@@ -97,17 +97,17 @@ class DataDirectoryCheck:
 
     @property
     def has_metadata(self) -> bool:
-        """True if the metadata log is in it."""
+        """True if the directory has the metadata log."""
         return METADATA_DIRECTORY in self._names
 
     def read(self) -> None:
-        """Read names and checkpoints. OSError where the directory itself cannot be read."""
+        """Read names and checkpoints. OSError if the directory itself cannot be read."""
         self._names = self._files.list(self.data_dir)
         self.clean = CLEAN_SHUTDOWN in self._names
         self.offsets = {name: self._read_offsets(name) for name in _CHECKPOINTS}
 
     def check_partitions(self, metadata: StoredMetadata | None) -> None:
-        """Check every partition by itself, and meta.properties. OSError."""
+        """Check every partition separately, and meta.properties. OSError."""
         self._metadata = metadata
         for name, partition in self._explain(self._names):
             self._check_partition(name, partition)
@@ -121,7 +121,7 @@ class DataDirectoryCheck:
         self._report_unclean()
 
     def path_of(self, name: str) -> str:
-        """The path of a file or directory in it."""
+        """The path of a file or subdirectory."""
         return f"{self.data_dir}/{name}"
 
     # ---- small files
@@ -131,7 +131,7 @@ class DataDirectoryCheck:
         try:
             text = read_small_file(self._files, path)
             if text is not None:
-                # Kafka makes this file before it has an entry.
+                # Kafka creates this file before it has an entry.
                 return {} if name == CLEANER_OFFSETS and not text else decode_offsets(text)
         except CorruptCheckpoint as problem:
             lost = (

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from odradek_protocol.lazy_tuple import NamedTuple
 
-#: The findings that are shown of one file and severity; the others are counted.
+#: The most findings that are shown for one file and severity; the others are counted.
 FINDINGS_PER_FILE_MAX = 20
 
 
@@ -24,8 +24,8 @@ class Severity(IntEnum):
 
 
 class Finding(NamedTuple):
-    """A finding. `problem` says what is wrong, `remedy` what the next start does about it, or what
-    to do."""
+    """A finding. `problem` describes the damage, `remedy` the repair by the next start or by the
+    user."""
 
     severity: Severity
     path: str

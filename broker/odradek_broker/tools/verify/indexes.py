@@ -16,8 +16,8 @@ Problem = Callable[[str], None]
 
 
 class OffsetIndexCheck:
-    """The check of an offset index. Give it every batch, then call `finish`. `problem` is called
-    with the first fault."""
+    """The check of an offset index. Call `batch` with every batch, then `finish`. `problem` is
+    called with the first fault."""
 
     def __init__(self, file: File, base_offset: int, problem: Problem) -> None:
         self._entries = _ascending(entries(file, OFFSET_ENTRY), ("offset", "position"))
@@ -91,7 +91,7 @@ class TimeIndexCheck:
             offset = self._base_offset + relative
             if offset > header.last_offset:
                 return
-            # Entries name the last offset of a batch, or a record inside of one.
+            # Entries have the last offset of a batch, or the offset of a record inside it.
             newest = self._largest if offset == header.last_offset else before
             if newest > timestamp:
                 self._stop(
@@ -112,7 +112,7 @@ class TimeIndexCheck:
 def _ascending(
     found: Iterator[tuple[int, ...]], names: tuple[str, str]
 ) -> Iterator[tuple[int, ...]]:
-    """Damaged where the first number does not rise, or the second falls."""
+    """Raise Damaged if the first number does not rise, or if the second falls."""
     before: tuple[int, ...] = (-1, -1)
     for number, entry in enumerate(found):
         if entry[0] <= before[0] or entry[1] < max(before[1], 0):

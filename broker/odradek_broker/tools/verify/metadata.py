@@ -1,4 +1,4 @@
-"""The cluster's metadata as a start would replay it, read without opening the log."""
+"""The cluster metadata that a start would replay, read without opening the log."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class StoredMetadata:
         self._once_compacted: set[str] = set()
 
     def compacted(self, topic: str) -> bool:
-        """True if the topic is compacted, or was once, so that offsets may be missing."""
+        """True if the topic is or was compacted, so that offsets may be missing."""
         return (
             topic in self._once_compacted
             or self.cluster.is_internal(topic)

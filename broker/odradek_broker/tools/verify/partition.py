@@ -41,8 +41,8 @@ _DIFFERENCES_MAX = 3
 
 
 class ProducerReplay:
-    """Producer state, replayed from the batches. `exact`: it is complete, from the first batch or a
-    snapshot on."""
+    """Producer state, replayed from the batches. `exact`: true if the replay began at the first
+    batch or a snapshot, so that the state is complete."""
 
     def __init__(self) -> None:
         self.exact = False
@@ -53,18 +53,18 @@ class ProducerReplay:
         return ProducerStateManager(max_producer_ids=_PRODUCERS_MAX, expiration_ms=_NEVER_MS)
 
     def begin_empty(self) -> None:
-        """Begin before the first batch that there ever was."""
+        """Begin with empty state, before the first batch of the partition's history."""
         self._state, self.exact = self._empty(), True
 
     def begin_at(self, content: bytes, offset: int) -> None:
-        """Go on from a snapshot. CorruptSnapshot."""
+        """Continue from a snapshot. CorruptSnapshot."""
         entries = decode_snapshot(content, map_end_offset=offset)
         self._state = self._empty()
         self._state.restore(entries, offset)
         self.exact = True
 
     def follow(self, batch: StoredBatch) -> AbortedTransaction | None:
-        """Apply a batch; its entry for the transaction index. BatchError, ValueError."""
+        """Apply a batch; returns its entry for the transaction index. BatchError, ValueError."""
         header = batch.header
         marker = None
         if header.is_control and batch.data is not None:
@@ -112,8 +112,8 @@ class ProducerReplay:
 
 
 def _entry_differences(entry: ProducerEntry, replayed: ProducerEntry) -> Iterator[str]:
-    """The differences between a stored entry and the replayed one. A producer that expired and came
-    back has lost its earlier batches."""
+    """The differences between a stored entry and the replayed one. A producer that has expired and
+    written again has lost its earlier batches."""
     pairs = [
         ("epoch", entry.epoch, replayed.epoch),
         ("open transaction", entry.transaction_first_offset, replayed.transaction_first_offset),
@@ -138,7 +138,7 @@ _UNREADABLE = (
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The state of a partition by the checkpoints of the directory; None is unknown.
+    """The state of a partition in the checkpoints of the directory; None is unknown.
 
     `clean`: the next start trusts the files. `live`: a broker writes to them. `gaps_known`: gaps
     that compaction left are below the recovery point.
@@ -165,8 +165,8 @@ class Summary:
 
 
 class PartitionCheck:
-    """Checks a partition's directory, once. `progress` is called with bytes that were read; `wait`
-    before a file that is being written is read again."""
+    """The check of a partition's directory, made once. `progress` is called with numbers of read
+    bytes; `wait` before a file that is being written is read again."""
 
     def __init__(
         self,
@@ -187,15 +187,15 @@ class PartitionCheck:
         self._there = PartitionFiles(directory, set())
         self._epochs: tuple[tuple[int, int], ...] = ()
         self._epochs_wrong = False
-        #: The position where the next start cuts the log, and the whole batches that it removes
-        #: there.
+        #: The position at which the next start cuts the log, and the number of whole batches that
+        #: it then removes.
         self._cut: Damage | None = None
         self._behind_cut = 0
         self._sound = True
         self._odd_timestamps = 0
         self._topic = directory.rpartition("/")[2].rpartition("-")[0]
         self._unloadable = False
-        #: The number of the first segment that the next start reads.
+        #: The index of the first segment that the next start scans.
         self._first_scanned = 0
         self._next_offset = 0
         self.summary = Summary()
@@ -248,7 +248,7 @@ class PartitionCheck:
         try:
             text = read_small_file(self._files, path)
             if text is None:
-                # A log without batches has none.
+                # A log without batches has no epochs.
                 self._epochs_wrong = True
                 if any(self._size(base_offset) for base_offset in self._there.bases):
                     self._findings.recoverable(path, "is missing", _COMPUTED_AGAIN)
@@ -272,7 +272,9 @@ class PartitionCheck:
             file.close()
 
     def _check_epoch(self, header: BatchHeader) -> None:
-        """The checkpoint has no epochs below the log start."""
+        """Compare the epoch of a batch with the checkpoint, which has no epochs below the log
+        start.
+        """
         if self._epochs_wrong or header.leader_epoch < 0:
             return
         at = bisect_right(self._epochs, header.base_offset, key=lambda entry: entry[1]) - 1
@@ -367,8 +369,7 @@ class PartitionCheck:
                 return
 
     def _by_compaction(self, base_offset: int) -> bool:
-        """True if the next start takes a gap before a segment for one that compaction left
-        (L-32)."""
+        """True if the next start accepts a gap before a segment as left by compaction (L-32)."""
         expected = self._expected
         unknown = expected.recovery_point is None or not expected.gaps_known
         if unknown or expected.clean or expected.live:
@@ -449,7 +450,9 @@ class PartitionCheck:
     # ---- producers
 
     def _use_snapshot(self, at: int, base_offset: int) -> None:
-        """Compare the snapshot at the start of a segment, and go on from it."""
+        """Compare the snapshot at the start of a segment with the replayed state, and continue from
+        the snapshot.
+        """
         if self._scanned(at) and at > self._first_scanned and not self._expected.live:
             return  # The next start writes another one.
         if base_offset not in self._there.snapshots:
@@ -461,7 +464,7 @@ class PartitionCheck:
             self._replay.begin_at(content, base_offset)
 
     def _compare_snapshot(self, offset: int) -> bytes | None:
-        """The content of the snapshot, if it is whole."""
+        """Compare a snapshot with the replayed state; returns its content if it is undamaged."""
         path = self._there.path(offset, FileKind.PRODUCER_SNAPSHOT)
         file = self._files.open(path)
         try:

@@ -74,7 +74,9 @@ def sort_files(directory: str, names: list[str], findings: Findings) -> Partitio
 
 
 def _note_leftovers(found: PartitionFiles, leftover: str, count: int, findings: Findings) -> None:
-    """Make one note for all leftovers of a kind: retention and compaction may leave a thousand."""
+    """Make one note for all leftovers of a kind, because retention and compaction may leave a
+    thousand.
+    """
     problem, remedy = _LEFTOVERS[leftover]
     files = "a file" if count == 1 else f"each of {count} files"
     findings.note(f"{found.directory}/*.{leftover}", f"{files} {problem}", remedy)
@@ -108,7 +110,9 @@ def skip_unfinished_swaps(
 
 
 def _finish_retention(found: PartitionFiles, deleted_up_to: int, findings: Findings) -> None:
-    """Leave out segments below one that retention has removed: a start removes them (L-20)."""
+    """Leave out segments below one that retention has removed, because a start removes them
+    (L-20).
+    """
     if not found.bases or found.bases[-1] <= deleted_up_to:
         return
     for base_offset in [base for base in found.bases if base <= deleted_up_to]:

@@ -24,7 +24,7 @@ _REMOVE_IT = "remove it while the broker is stopped, which makes it anew then"
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A damaged position of a segment. `offset`: the first that is missing."""
+    """A damaged position of a segment. `offset`: the first missing offset."""
 
     path: str
     position: int
@@ -37,8 +37,8 @@ class Damage:
 class SegmentCheck:
     """Checks segment `base_offset`. Iterate over `batches` first, then call `finish`.
 
-    `derived`: compare indexes too; `complete`: they must hold everything. `gaps`: compaction may
-    have left some. `bad` is called with every damaged position.
+    `derived`: check indexes too; `complete`: the indexes must be complete. `gaps`: compaction may
+    have left gaps. `bad` is called with every damaged position.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class SegmentCheck:
             self._unreadable(batch, str(error))
             return
         offsets = columns.offsets
-        # Offsets that repeat or fall inside of a batch are taken from producers, as by Kafka
+        # Offsets that repeat or fall inside a batch are accepted from producers, as by Kafka
         # (R-08).
         if len(offsets) and (
             min(offsets) < header.base_offset
@@ -194,7 +194,9 @@ class SegmentCheck:
         return lambda problem: self._findings.damaged(path, problem, _REMOVE_IT)
 
     def finish(self, aborted: list[AbortedTransaction] | None) -> None:
-        """`aborted`: what the transaction index must hold; None if that is not known."""
+        """End the check. `aborted`: the required entries of the transaction index; None if
+        unknown.
+        """
         try:
             if self.sound:
                 for index in self._indexes:
