@@ -40,18 +40,20 @@ _ERROR_TAIL_BYTES = 4096
 
 
 class BrokerFailed(OdradekError):
-    """The broker did not start, or ended by itself; the text has its last log lines."""
+    """The error of a broker that did not start, or that ended by itself, with its last log
+    lines.
+    """
 
 
 class Broker(Secured):
     """A broker that runs for as long as an `async with` block lasts.
 
     `mode`: "in-process" runs on the loop of the caller, in the same process; "subprocess" has a
-    process of its own, which may be killed (`kill`) in tests of recovery. `settings`: the broker's,
-    with Kafka's names. `listen`: "HOST:PORT"; port 0 is a free one, which `restart` keeps. With
-    `testing` it takes orders for `faults`. `emulate`: the name of another broker that clients find
-    in this one (docs/use/emulation.md). `users`, `tls`, `superusers` and `acls` are those of
-    `odradek.security.Security`. BrokerFailed if it does not start within `timeout_s`.
+    process of its own, which may be killed (`kill`) in tests of recovery. `settings`: the settings
+    of the broker, with Kafka's names. `listen`: "HOST:PORT"; port 0 is a free port, which `restart`
+    keeps. With `testing` the broker takes orders for `faults`. `emulate`: the name of another
+    broker to emulate (docs/use/emulation.md). `users`, `tls`, `superusers` and `acls`: see
+    `odradek.security.Security`. BrokerFailed if the broker does not start within `timeout_s`.
     """
 
     def __init__(
@@ -232,8 +234,8 @@ class Broker(Secured):
 class SubprocessBroker(Secured):
     """`odradek serve` in a process of its own, for as long as a `with` lasts.
 
-    The broker ends with the program that started it, also if that is killed; its temporary
-    directory is deleted then.
+    The broker ends with the program that started it, even if that is killed, and deletes its
+    temporary directory.
     """
 
     def __init__(
@@ -261,7 +263,7 @@ class SubprocessBroker(Secured):
         self.security = Security(self._make_scratch() if security else "", **security)
         self.testing = testing
         self.timeout_s = timeout_s
-        #: The address of the running broker; a restart listens at the same one.
+        #: The address of the running broker, at which a restart listens again.
         self.address: str | None = None
 
     @property
@@ -331,14 +333,14 @@ class SubprocessBroker(Secured):
             command.append("--testing")
         for key, value in self.settings().items():
             command += ["--set", f"{key}={value}"]
-        # The broker deletes this directory if the program ends before it can.
+        # The broker deletes this directory if the program ends without deleting it.
         scratch = self._make_scratch()
         command += ["--until-stdin-ends", scratch]
         self._errors = Path(scratch) / "broker.log"
         with self._errors.open("wb") as stderr:
             self._child = subprocess.Popen(
                 command,
-                # The pipe closes with this program, and so ends the broker.
+                # The pipe closes when this program ends, which ends the broker.
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -398,7 +400,9 @@ class SubprocessBroker(Secured):
         self._reap(child)
 
     def kill(self) -> None:
-        """Send SIGKILL: nothing is flushed, and clients get no answer. May be called again."""
+        """Send SIGKILL, so that nothing is flushed and clients get no answer. May be called
+        again.
+        """
         child = self._child
         if child is not None:
             child.kill()
@@ -427,7 +431,7 @@ class SubprocessBroker(Secured):
     def _make_scratch(self) -> str:
         """Create a directory for the broker's log and, without `data_dir`, for its data."""
         if self._scratch is None:
-            # The broker may still write to it when this program ends without `close`.
+            # If this program ends without `close`, the broker may still write to the directory.
             self._scratch = tempfile.TemporaryDirectory(
                 prefix="odradek-", ignore_cleanup_errors=True
             )
@@ -484,7 +488,7 @@ def _order(control: FaultControl, method: str, path: str, order: dict[str, Any] 
 
 
 def _log_as_guest() -> None:
-    """Log to the logging of this program, which has its own configuration."""
+    """Write log lines to the logging of this program, with its configuration."""
     import structlog
 
     structlog.configure(
@@ -505,7 +509,7 @@ def _address(host: str, port: int) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """The environment of this process, with the folders of its imports: it may run from a checkout
-    that is not installed."""
+    """The environment of this process, with the folders of its imports, because it may run from a
+    checkout that is not installed."""
     path = os.pathsep.join(entry for entry in sys.path if entry)
     return {**os.environ, "PYTHONPATH": path}

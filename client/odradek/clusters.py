@@ -43,14 +43,16 @@ _LOG_BYTES_MAX = 64 * 1024
 
 
 class ClusterRefused(OdradekError):
-    """The order for a cluster is refused, or its broker did not start; the text has the reason."""
+    """The error of a refused order for a cluster, or of a broker that did not start, with the
+    reason.
+    """
 
 
 class Cluster:
     """A cluster of one broker, until `close`. `with` closes it.
 
     `bootstrap`: HOST:PORT for clients. `data_dir`: the broker's data. The broker keeps port and
-    data when it is killed or stopped, and started again.
+    data over a kill or stop and a new start.
     """
 
     def __init__(self, orders: HttpOrders, described: dict[str, Any]) -> None:
@@ -79,7 +81,7 @@ class Cluster:
         self._order("start")
 
     def restart(self) -> None:
-        """Stop the broker if it runs, and start it again. Ordered faults are over."""
+        """Stop the broker if it runs, and start it again, without ordered faults."""
         self._order("restart")
 
     def _order(self, change: str) -> None:
@@ -119,10 +121,12 @@ class Cluster:
 
 
 class Clusters:
-    """Makes clusters: in a process of its own, from `start` to `close`, or `at` an address.
+    """The clusters of a process, which runs from `start` to `close`, or of the process `at` an
+    address.
 
-    `settings`: those of all clusters, by Kafka's names, unless `create` has others. The process
-    ends, and all clusters with it, with the program that started it, even if that is killed.
+    `settings`: the settings of all clusters, by Kafka's names, unless `create` has others. The
+    process ends, and all clusters with it, with the program that started it, even if that is
+    killed.
     """
 
     def __init__(self, *, settings: Mapping[str, object] | None = None) -> None:
@@ -149,7 +153,7 @@ class Clusters:
             raise IllegalState("the process that makes clusters was started already")
         self._process = process = subprocess.Popen(
             [sys.executable, "-P", "-m", "odradek_broker.virtual_clusters"],
-            # The pipe closes with this program, and so ends the process.
+            # The pipe closes when this program ends, which ends the process.
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             # Ctrl+C goes to the tests, which then close the clusters.
@@ -189,7 +193,7 @@ class Clusters:
         return self._orders
 
     def close(self) -> None:
-        """End the process and all its clusters. A process that `at` has found goes on."""
+        """End the process and all its clusters. A process of `at` is not ended."""
         process, self._process = self._process, None
         started = self._orders is not None
         self._orders = None
@@ -241,7 +245,7 @@ class _Shared:
 
 
 def _ask() -> str:
-    """The address that the `AddressServer` of another process tells; empty without one."""
+    """The address that the `AddressServer` of another process returns; empty without one."""
     server = os.environ.get(ASK_VARIABLE)
     if not server:
         return ""
@@ -260,10 +264,10 @@ def _ask() -> str:
 
 
 class AddressServer:
-    """Tells other processes the address of this program's clusters, and starts their process when
-    the first one asks.
+    """The server that sends the address of this program's clusters to other processes, and starts
+    their process at the first request.
 
-    `address`, HOST:PORT, belongs into ODRADEK_CLUSTERS_ASK of those processes.
+    `address`, HOST:PORT, is the value for ODRADEK_CLUSTERS_ASK in those processes.
     """
 
     def __init__(self) -> None:
@@ -293,7 +297,7 @@ class AddressServer:
     def close(self) -> None:
         """Stop listening."""
         self._closed = True
-        # Closing alone does not wake the thread that accepts.
+        # A close alone does not wake the accepting thread.
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -305,8 +309,8 @@ _shared = _Shared()
 def shared() -> Clusters:
     """The clusters of this program: one process for all its tests, started by the first of them.
 
-    With an address in the environment variable ODRADEK_CLUSTERS, such as that of a broker of
-    `odradek serve --testing`, the clusters are made there.
+    If the environment variable ODRADEK_CLUSTERS has an address, such as that of a broker of
+    `odradek serve --testing`, the clusters are created there.
     """
     return _shared.get()
 

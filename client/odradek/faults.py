@@ -23,7 +23,9 @@ Apis = str | Sequence[str]
 
 
 class FaultRefused(OdradekError):
-    """The broker refuses the order, or is not under test; the text has the reason."""
+    """The error of an order that the broker refuses, or of a broker that is not under test, with
+    the reason.
+    """
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,8 @@ class Fault:
     """An ordered fault. `met`: the number of requests (of writes or flushes, for a fault of the
     disk) to which it was applied.
 
-    `left`: the number of further ones; None: all. `over`: true if the fault is finished. `order`:
-    the order that was sent to the broker.
+    `left`: the number of further requests that get the fault; None: all. `over`: true if the fault
+    is finished. `order`: the order that was sent to the broker.
     """
 
     id: int
@@ -59,7 +61,7 @@ def _fault(answer: dict[str, Any]) -> Fault:
 
 
 class Faults:
-    """Sends orders for faults to a broker. FaultRefused for an invalid order.
+    """The orders for faults of a broker. FaultRefused for an invalid order.
 
     `api`: the name of a Kafka API, several of them, or "*". All methods with it also have
 

@@ -1,4 +1,4 @@
-"""Orders as JSON over HTTP, for the process of a broker under test or of virtual clusters."""
+"""Orders as JSON over HTTP to a broker under test, or to the host process of virtual clusters."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ _TEXT_BYTES_MAX = 1000
 
 
 class HttpOrders:
-    """Sends orders to the HTTP endpoint at HOST:PORT, under a path such as /faults.
+    """The orders to the HTTP endpoint at HOST:PORT, under a path such as /faults.
 
-    Raises `refused` for an order that is refused, and for an endpoint that cannot be reached or
-    takes no such orders; the text for the last is `takes_none`. `answer_s`: the longest time for an
-    answer.
+    Raises `refused` for a refused order, for an unreachable endpoint, and for one that does not
+    take such orders, with the text `takes_none`. `answer_s`: the longest time for an answer.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class HttpOrders:
         try:
             found = json.loads(content)
         except ValueError:
-            # Pages that a broker does not have are 404 or 405, and 401 if it has a token.
+            # A broker without such orders answers 404 or 405, or 401 if it requires a token.
             problem = (
                 self._takes_none
                 if status in (200, 401, 404, 405)

@@ -8,8 +8,8 @@ conventions for messaging.
             with processing(consumer, record):
                 ...
 
-`instrument` puts its own methods in front of those of one client; a client that is not instrumented
-has none of this, and `opentelemetry` is only imported with this module. It needs the extra `otel`.
+`instrument` replaces methods of one client by methods that call them; other clients are not
+affected, and only this module imports `opentelemetry`. It needs the extra `otel`.
 
 Names are those of version 1.24 of the conventions, and with `messaging` in the environment variable
 OTEL_SEMCONV_STABILITY_OPT_IN those of 1.45; with `messaging/dup` both.
@@ -71,7 +71,7 @@ _NAME = "odradek"
 _OPT_IN = "OTEL_SEMCONV_STABILITY_OPT_IN"
 #: As many as OpenTelemetry's SDK keeps by default.
 LINKS_MAX = 128
-#: The most rows of an Arrow batch whose headers are looked at for links.
+#: The most rows of an Arrow batch whose headers are read for links.
 ARROW_ROWS_MAX = 1_024
 #: The bounds in seconds that the conventions give for durations.
 _DURATIONS_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
@@ -93,7 +93,7 @@ class _Headers:
         return [name for name, _ in carrier]
 
     def set(self, carrier: list[Header], key: str, value: str) -> None:
-        # Headers that a program passes on have the context of the record before.
+        # Headers that a program passes on have the context of the earlier record.
         carrier[:] = [header for header in carrier if header[:1] != (key,)]
         carrier.append((key, value.encode("latin-1", "replace")))
 
@@ -174,7 +174,8 @@ class _Telemetry:
             )
             if wanted
         ]
-        # Both conventions have the same name for the duration of processing.
+        # In both conventions the duration of processing has the same name, so each name is used
+        # once.
         for duration in dict.fromkeys(each[0] for each in chosen):
             self._duration(duration).record(seconds, attributes)
         for _, counter in chosen:
@@ -244,7 +245,7 @@ class _Sent:
 
 
 class _TracedProducer:
-    """The methods that stand in front of those of a producer."""
+    """The methods that replace those of an instrumented producer, and call them."""
 
     names = ("send", "send_nowait", "produce_arrow")
 
@@ -298,7 +299,7 @@ class _TracedProducer:
         self, topic: str, batch: pyarrow.RecordBatch, **where: Any
     ) -> ArrowDelivery:
         """The producer's `produce_arrow`, in one span for all rows, which ends when all of them are
-        written. Headers of the rows stay as they are."""
+        written. Headers of the rows are not changed."""
         telemetry, began_s = self._telemetry, time.perf_counter()
         span = telemetry.begin(SEND, topic, {"messaging.batch.message_count": batch.num_rows})
 
@@ -341,7 +342,7 @@ class _TracedProducer:
         task.add_done_callback(self._tasks.discard)
 
     async def _finish(self, batch: ProducerBatch, waiting: list[tuple[Delivery, _Sent]]) -> None:
-        """End the spans of a batch's records. One task for each batch, as its records end
+        """End the spans of a batch's records, by one task for each batch, because its records end
         together."""
         try:
             while waiting:
@@ -363,8 +364,8 @@ class _TracedProducer:
 
 
 class _Some(NamedTuple):
-    """Records of one topic that were received together. `offset`: that of a single one; `headed`:
-    the records whose headers may have a context."""
+    """Records of one topic that were received together. `offset`: the offset of a single record;
+    `headed`: the records whose headers may have a context."""
 
     topic: str
     messages: int
@@ -409,7 +410,7 @@ def _headed_rows(batch: pyarrow.RecordBatch, topic: str) -> Iterator[Any]:
 
 
 class _Received:
-    """Makes the spans of what a consumer has received."""
+    """The spans of the records that a consumer has received."""
 
     def __init__(self, telemetry: _Telemetry) -> None:
         self._telemetry = telemetry
@@ -418,7 +419,7 @@ class _Received:
         self, receive: Callable[[], Awaitable[T]], found: Callable[[T], Iterable[_Some]]
     ) -> T:
         """The result of `receive`, with a span for the records of each topic, which `found`
-        gives."""
+        returns."""
         began_ns, began_s = time.time_ns(), time.perf_counter()
         try:
             result = await receive()
@@ -431,7 +432,7 @@ class _Received:
         return result
 
     def received(self, found: Iterable[_Some], began_ns: int, seconds: float) -> None:
-        """Make a span for the records of each topic, with links to those who sent them."""
+        """Make a span for the records of each topic, with links to the spans of their producers."""
         telemetry = self._telemetry
         for some in found:
             more: Attributes = {"messaging.batch.message_count": some.messages}
@@ -443,8 +444,8 @@ class _Received:
 
 
 class _TracedConsumer(_Received):
-    """The methods that stand in front of those of a consumer: `poll`, `getone` and iteration are
-    made of these."""
+    """The methods that replace those of an instrumented consumer, and call them. `poll`, `getone`
+    and iteration use these methods."""
 
     names = ("getmany", "poll_arrow", "_next_buffered", "_take_buffered")
 
@@ -468,7 +469,7 @@ class _TracedConsumer(_Received):
         **more: Any,
     ) -> pyarrow.RecordBatch:
         """The consumer's `poll_arrow`, with spans, which need the topic and the partition of each
-        row, whichever columns are wanted."""
+        row, whichever columns are requested."""
         chosen = chosen_columns(columns, include_headers)
         read = {*chosen, "topic", "partition"}
         batch = await self.timed(
@@ -491,8 +492,8 @@ class _TracedConsumer(_Received):
 
 
 class _TracedShareConsumer(_Received):
-    """The method that stands in front of that of a share consumer: `getmany`, `getone` and
-    iteration are made of it."""
+    """The method that replaces that of an instrumented share consumer, and calls it. `getmany`,
+    `getone` and iteration use this method."""
 
     names = ("poll",)
 

@@ -48,7 +48,8 @@ RECEIVE = Operation(
     SpanKind.CONSUMER,
     SpanKind.CLIENT,
 )
-#: Messages that are processed were counted when they were received, except by the old conventions.
+#: Processed messages are counted only by the old conventions; by the new ones they were counted
+#: when they were received.
 PROCESS = Operation(
     "process",
     "process",
@@ -63,8 +64,8 @@ PROCESS = Operation(
 
 
 class Names:
-    """The names of spans, metrics and attributes in force. `old`, `new`: those of 1.24 and of 1.45,
-    at least one of them."""
+    """The used names of spans, metrics and attributes. `old`, `new`: true for those of 1.24 and of
+    1.45; at least one is true."""
 
     def __init__(self, opted: str) -> None:
         chosen = {part.strip() for part in opted.split(",")}

@@ -1,7 +1,7 @@
-"""Fetch requests for partitions of a node, for readers that want batches as they are stored.
+"""Fetch requests for partitions of a node, for readers of whole batches as they are stored.
 
 A `Consumer` leaves out markers of transactions, offsets without a record and the producers of
-batches. The console and the mirror need them, so they send Fetch requests of their own.
+batches. The console and the mirror need these, so they send Fetch requests by this module.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from odradek_protocol.schemas.fetch import (
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """The limits of one fetch. The first batch of an answer comes whole, even if it is larger."""
+    """The limits of one fetch. The first batch of an answer is returned whole, even if it is
+    larger.
+    """
 
     max_bytes: int = 2 * 1024 * 1024
     partition_bytes: int = 1024 * 1024
@@ -47,8 +49,8 @@ async def fetch_from(
     """The answer of a node for these partitions, in which partitions may have errors.
 
     Topics are given by id if all ids are known, else by name. With a `session` the answer has only
-    the partitions with news, and is empty if the node has forgotten the session. Raises the error
-    of the answer as a whole, ConnectionLost, RequestTimedOut.
+    the changed partitions, and is empty if the node no longer has the session. Raises the error of
+    the answer as a whole, ConnectionLost, RequestTimedOut.
     """
     request = FetchRequest(
         max_wait_ms=limits.wait_ms,

@@ -1,8 +1,8 @@
 """Filters of records: a text such as `key=a header.kind~order $.total>=10` becomes a predicate.
 
 A filter is one or more conditions, separated by spaces; a record has to meet them all. A condition
-is FIELD OPERATOR VALUE, a field alone (it is there), or text alone (the key, the value or a header
-contains it). `!` before a condition negates it. Values with spaces go into quotes.
+is FIELD OPERATOR VALUE, a field alone (the record has it), or text alone (the key, the value or a
+header contains it). `!` before a condition negates it. Values with spaces go into quotes.
 
 Fields: `key`, `value`, `header.NAME`, `text` (all three), `time`, `partition`, `offset`, and paths
 into the value as JSON: `$.name`, `$.list[0]`, `$.list[*].name`, `$['odd name']`.
@@ -11,7 +11,7 @@ Operators: `=`, `!=` (also if the field is missing), `~` contains, `=~` a regula
 numbers, times and paths `<`, `<=`, `>`, `>=`.
 
 Texts are compared with the bytes of a record as UTF-8, so that they are found in any format that
-holds them as they are.
+contains them unchanged.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _FIELDS = "key, value, text, header.NAME, time, partition, offset, and paths suc
 
 
 class FilterError(ValueError):
-    """A filter that cannot be used; the text names the condition and what may be written."""
+    """The error of an unusable filter, with the condition and the allowed forms."""
 
 
 class RecordLike(Protocol):
-    """A record to look at; our ConsumerRecord is one."""
+    """The attributes of a record that filters read, such as a ConsumerRecord."""
 
     @property
     def partition(self) -> int: ...
@@ -68,7 +68,9 @@ def json_value(record: RecordLike) -> Any:
 
 @dataclass(slots=True)
 class _Subject:
-    """A record under a filter; its value is decoded once, if a condition asks for it."""
+    """A record during the evaluation of a filter; its value is decoded at most once, if a condition
+    needs it.
+    """
 
     record: RecordLike
     value_of: ValueOf
@@ -101,7 +103,7 @@ def parse_filter(
 ) -> RecordFilter:
     """The filter that a text describes. FilterError names the condition that is wrong.
 
-    `expressions` False refuses regular expressions, whose time no limit bounds. `value_of` decodes
+    `expressions` False refuses regular expressions, whose duration is unlimited. `value_of` decodes
     values for paths.
     """
     if len(text) > _CHARACTERS_MAX:
@@ -124,7 +126,7 @@ _PARTS = re.compile(
 
 
 def _words(text: str) -> Iterator[str]:
-    """The conditions: texts between spaces, where quotes hold spaces together."""
+    """The conditions: texts between spaces; spaces in quotes do not separate."""
     at = 0
     word = ""
     while at < len(text):
@@ -166,7 +168,7 @@ def _condition(word: str, expressions: bool) -> Condition:
 
 
 def parse_path_condition(text: str) -> Condition:
-    """A condition on a path: `$.total>=10`, or `$.total` if it has to be there. FilterError."""
+    """A condition on a path: `$.total>=10`, or `$.total` if it has to exist. FilterError."""
     if not text.startswith("$"):
         raise FilterError(f"{text}: a path begins with $: $.name, $.list[0], $.list[*].name")
     return _condition(text, expressions=True)
@@ -175,7 +177,7 @@ def parse_path_condition(text: str) -> Condition:
 def condition(name: str, sign: str, value: str) -> Condition:
     """A condition on one field. FilterError for an unknown field, operator or value.
 
-    The operator `EXISTS` is for headers and paths that have to be there.
+    The operator `EXISTS` is for headers and paths that have to exist.
     """
     shown = name if sign == EXISTS else f"{name}{sign}{value}"
     if sign == EXISTS and name.startswith("header."):
@@ -282,7 +284,7 @@ class Path:
     steps: tuple[str | int | None, ...]
 
     def find(self, value: Any) -> Iterator[Any]:
-        """The values that the path leads to."""
+        """The values at the path."""
         found = [value]
         for step in self.steps:
             found = [inner for each in found for inner in _members(each, step)]
@@ -352,7 +354,7 @@ def _test_of(sign: str, text: str, shown: str) -> Callable[[Any], bool]:
 
 
 def _literal(text: str) -> Any:
-    """A number, true, false or null as JSON has them; other text is text."""
+    """A number, true, false or null of JSON; other text is text."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

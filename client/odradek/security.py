@@ -3,7 +3,8 @@
     with Broker.subprocess(users={"alice": "secret"}, superusers=["alice"], tls=True) as broker:
         Producer(**broker.client_settings("alice"))
 
-`Security` is the same for brokers that are started elsewhere, as by fixtures of pytest.
+`Security` does the same for brokers that are started in other ways, for example by fixtures of
+pytest.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class SecurityOptions(TypedDict, total=False):
 
 
 class LoginOptions(TypedDict, total=False):
-    """The options of clients' settings: a password that is not the user's own, and one of
+    """The options of clients' settings: another password than the user's, and one of
     `MECHANISMS`."""
 
     password: str
@@ -46,7 +47,7 @@ class LoginOptions(TypedDict, total=False):
 
 
 class CryptographyMissing(LocalError, ImportError):
-    """`tls=True` needs the package cryptography."""
+    """The error of `tls=True` without the package cryptography."""
 
 
 class Security:
@@ -125,7 +126,7 @@ class Security:
         return settings
 
     def _of_users(self) -> dict[str, str]:
-        # No password is in the broker's command line, which others of the machine see.
+        # Passwords are not in the broker's command line, which other users of the machine can see.
         for name, password in self.users.items():
             _write(self.folder / f"{name}.password", f"{password}\n")
         named = " ".join(
@@ -222,7 +223,7 @@ class Secured:
         self, user: str | None = None, **login: Unpack[LoginOptions]
     ) -> dict[str, Any]:
         """The settings of Odradek's clients for a user: without a name the first superuser, or the
-        first user. `password`: another one than his own; `mechanism`: SCRAM-SHA-256 unless
+        first user. `password`: another password than the user's; `mechanism`: SCRAM-SHA-256 unless
         given."""
         return self.security.client_settings(self.bootstrap, user, **login)
 

@@ -64,15 +64,15 @@ exec "{java}" "$@"
 
 
 class JavaNotFound(RuntimeError):
-    """No suitable Java was found; the text has the ways to install one."""
+    """The error if no suitable Java was found, with the ways to install one."""
 
 
 class WrongInterpreter(RuntimeError):
-    """PYSPARK_PYTHON names a Python without the connector; the text has the remedy."""
+    """The error if PYSPARK_PYTHON names a Python without the connector, with the remedy."""
 
 
 class SparkNotFound(RuntimeError):
-    """PySpark is not installed; the text has the way to install it."""
+    """The error if PySpark is not installed, with the way to install it."""
 
 
 @dataclass(frozen=True)
@@ -177,10 +177,10 @@ def prepare_environment() -> Java:
 def home_without_archive() -> Path | None:
     """A Spark home without the archive of PySpark; deleted when Python ends.
 
-    Spark puts the archive before the packages of its workers' interpreter, and Python keeps no
-    compiled modules of an archive: reading it costs each worker a second at its start. None if the
-    workers may need it, or Spark's home is set: they run another interpreter, or PySpark or py4j is
-    not among the packages of this one.
+    Spark puts the archive before the packages of its workers' interpreter, and Python caches no
+    compiled modules of an archive, so reading it takes each worker a second at its start. None if
+    Spark's home is set, or if the workers may need the archive, because they run another
+    interpreter, or because this one lacks PySpark or py4j.
     """
     if "SPARK_HOME" in os.environ or os.environ.get("PYSPARK_PYTHON") != sys.executable:
         return None
@@ -210,7 +210,8 @@ def check_interpreter() -> None:
     """Check that the Python that Spark's workers will run has the connector. WrongInterpreter if
     not.
 
-    Only for workers on this machine, since the path may be that of an executor elsewhere.
+    The check applies only to workers on this machine, because the path may be that of an executor
+    elsewhere.
     """
     python = os.environ.get("PYSPARK_PYTHON", sys.executable)
     if python == sys.executable:
@@ -243,13 +244,13 @@ def session(
 ) -> SparkSession:
     """A new SparkSession, or the existing one.
 
-    `settings`: Spark's, dots as underscores in the keyword (`spark_sql_shuffle_partitions="8"`).
-    `log_file`: the file for the output of Java and of the Python workers, instead of stderr. Raises
-    JavaNotFound, SparkNotFound or WrongInterpreter.
+    `settings`: Spark's settings, with underscores for dots in the keyword
+    (`spark_sql_shuffle_partitions="8"`). `log_file`: the file for the output of Java and of the
+    Python workers, instead of stderr. Raises JavaNotFound, SparkNotFound or WrongInterpreter.
     """
     try:
         with warnings.catch_warnings():
-            # A warning about pandas 3, which is not used here.
+            # This warning is about pandas 3, which is not used here.
             warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
             from pyspark.sql import SparkSession
     except ImportError as error:
@@ -280,7 +281,7 @@ def session(
 def shut_down(spark: SparkSession) -> None:
     """Stop the session and end its Java process, which otherwise ends with this process.
 
-    For programs that started Java themselves.
+    The function is for programs that started Java themselves.
     """
     from pyspark import SparkContext
 

@@ -1,4 +1,4 @@
-"""The same classes for programs without an event loop: every call blocks until it is done.
+"""The blocking classes, for programs without an event loop: every call blocks until it is done.
 
     with Producer(bootstrap_servers="localhost:9092") as producer:
         producer.send("orders", b"...").result()
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 Callback = Callable[[], None]
 
-#: A function that makes the coroutine. The loop's thread calls it, so that Ctrl+C in the caller
-#: leaves no coroutine behind that nobody awaits.
+#: A function that creates the coroutine. The loop's thread calls it, so that Ctrl+C in the caller
+#: leaves no coroutine that is never awaited.
 Work = Callable[[], Coroutine[Any, Any, R]]
 
 #: The longest time after which a waiting thread notices a signal.
@@ -75,7 +75,9 @@ class LoopThread:
         self.loop.run_forever()
 
     def run(self, work: Work[R], callbacks: SimpleQueue[Callback | None]) -> R:
-        """Wait for `work`, and run the `callbacks` that are added meanwhile in this thread."""
+        """Wait for `work`, and in this thread run the `callbacks` that are added during the
+        wait.
+        """
         if threading.current_thread() is self.thread:
             raise IllegalState("a blocking call on the event loop's own thread would never return")
         call = _Call(self.loop, work, callbacks)
@@ -129,8 +131,8 @@ class _Call(Generic[R]):
 
 
 def _next(callbacks: SimpleQueue[Callback | None]) -> Callback | None:
-    """The next callback. A signal that arrives just before the thread begins to wait does not end
-    that wait, so each wait is short."""
+    """The next callback. Each wait is short, because a signal that arrives just before the wait
+    does not end it."""
     while True:
         try:
             return callbacks.get(timeout=_SIGNAL_DELAY_S)
@@ -174,7 +176,8 @@ def _waits(
     """A blocking method for a coroutine method."""
 
     def blocking(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        # By name: an instrumented client has methods of its own (odradek.otel).
+        # The method is looked up by name, because an instrumented client has other methods
+        # (odradek.otel).
         found: Callable[P, Coroutine[Any, Any, R]] = getattr(self._inner, method.__name__)
         return _run(self, functools.partial(found, *args, **kwargs))
 
@@ -229,7 +232,7 @@ class _Blocking:
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
-        #: The process that has connected; None before `start`.
+        #: The id of the process that has connected; None before `start`.
         self._pid: int | None = None
         self._quick = threading.RLock()
         self._serving: list[SimpleQueue[Callback | None]] = []
@@ -243,7 +246,7 @@ class _Blocking:
     def close(self) -> None:
         """Finish all work, and disconnect. May be called again; `with` does so.
 
-        In a forked child nothing is done, because the connections belong to the parent.
+        A forked child does nothing, because the connections belong to the parent.
         """
         if not self._is_forked:
             _run(self, self._inner.close)
@@ -389,7 +392,7 @@ class Producer(_Blocking):
 
 
 class _InThisThread(RebalanceListener):
-    """Runs a listener's methods in the thread that waits for the poll, where they may block and
+    """A listener whose methods run in the thread that waits for the poll, where they may block and
     call the consumer."""
 
     def __init__(self, listener: RebalanceListener, owner: Consumer) -> None:
@@ -520,7 +523,7 @@ class Consumer(_Blocking):
         """Take a record like `odradek.Consumer.getone`."""
         with self._polling:
             if time.monotonic() < self._fresh_until_s:
-                # No other thread can be polling; threads that seek or pause wait for this lock.
+                # The lock excludes polls, seeks and pauses of other threads.
                 with self._quick:
                     record = self._inner._take_buffered()
                 if record is not None:
@@ -576,7 +579,7 @@ class Consumer(_Blocking):
 
 
 class _OnTheLoop:
-    """The consumer that a blocking program's records call: passes their calls on to the loop's
+    """The holder for records of a blocking program, which passes their calls on to the loop's
     thread."""
 
     def __init__(self, holder: Holder) -> None:

@@ -37,7 +37,7 @@ takes milliseconds:
         async with Producer(bootstrap_servers=simulated_cluster.bootstrap) as producer:
             await producer.send_and_wait("orders", b"...")
 
-Nothing is imported here before a fixture is used: every run of pytest loads this module.
+Imports are made by the fixtures, because every run of pytest loads this module.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ if TYPE_CHECKING:
 _numbers = count(1)
 #: The seed of the present run of a simulated test.
 _SEED = pytest.StashKey[int]()
-#: Tells the workers of pytest-xdist where clusters are made.
+#: The server that gives the workers of pytest-xdist the address for clusters.
 _ADDRESS_SERVER = pytest.StashKey[Any]()
 _WORKER_KEY = "odradek_clusters_ask"
-#: The runs of pytest in this process: a test of a plugin may run pytest within a run.
+#: The runs of pytest in this process; a test of a plugin may run pytest within a run.
 _runs: list[pytest.Config] = []
 #: The settings of the brokers, unless `odradek_broker_settings` overrides them.
 _SETTINGS: dict[str, object] = {"log.retention.ms": -1}
@@ -78,7 +78,7 @@ def make_unique_topic(prefix: str = "topic") -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker, and let a worker of pytest-xdist know where clusters are made."""
+    """Register the marker, and give a worker of pytest-xdist the address for clusters."""
     _runs.append(config)
     given = getattr(config, "workerinput", {}).get(_WORKER_KEY)
     if given:
@@ -95,8 +95,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Give a worker of pytest-xdist the address to ask for clusters: the first test that needs one
-    starts a process that makes them for all workers."""
+    """Give a worker of pytest-xdist the address of the server for clusters. The first test that
+    needs a cluster starts the host process for all workers."""
     from odradek.clusters import AddressServer
 
     stash = node.config.stash
@@ -106,7 +106,9 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """End the process that makes clusters, unless the run is within another one, which goes on."""
+    """End the process that makes clusters, unless this run is inside another one, which still needs
+    it.
+    """
     import sys
 
     server = config.stash.get(_ADDRESS_SERVER, None)
@@ -176,7 +178,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.fixture
 def unique_topic(request: pytest.FixtureRequest) -> str:
-    """A topic name for this test only, made of its name."""
+    """A topic name for this test only, made from the name of the test."""
     import re
 
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name).strip("-.")
@@ -191,7 +193,7 @@ def odradek_broker_settings() -> Mapping[str, object]:
 
 @pytest.fixture(scope="session")
 def odradek_clusters() -> Clusters:
-    """Makes clusters: `with odradek_clusters.create(settings) as cluster`."""
+    """The factory of clusters: `with odradek_clusters.create(settings) as cluster`."""
     from odradek.clusters import shared
 
     return shared()
@@ -222,7 +224,7 @@ def odradek_broker_session(
 def odradek_broker(
     tmp_path: Path, odradek_broker_settings: Mapping[str, object]
 ) -> Iterator[SubprocessBroker]:
-    """A broker of the test's own, in a process of its own, with its data under `tmp_path`."""
+    """A broker for this test alone, in a separate process, with its data under `tmp_path`."""
     from odradek.broker import SubprocessBroker
 
     settings = _SETTINGS | dict(odradek_broker_settings)
@@ -281,7 +283,7 @@ def odradek_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSes
 def assert_exactly_once(
     odradek_spark: SparkSession, odradek_broker: SubprocessBroker, tmp_path: Path
 ) -> ExactlyOnceCheck:
-    """Call it with a query and its input; see `ExactlyOnceCheck.__call__`."""
+    """The assertion that a query writes exactly once; see `ExactlyOnceCheck.__call__`."""
     from odradek.spark_testing import ExactlyOnceCheck
 
     return ExactlyOnceCheck(odradek_spark, odradek_broker, tmp_path)

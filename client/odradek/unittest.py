@@ -18,7 +18,7 @@ from odradek.clusters import Cluster, shared
 
 
 class ClusterMixin:
-    """`cluster`: a cluster for the present test alone, made when it is first used.
+    """The base with `cluster`, a cluster for the present test alone, created at its first use.
 
     `cluster_settings`: its settings, by Kafka's names; a class may set it.
     """

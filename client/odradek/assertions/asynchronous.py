@@ -41,8 +41,8 @@ UPDATE_VARIABLE = "ODRADEK_UPDATE_SNAPSHOTS"
 
 
 class AsyncAssertions:
-    """Assertions about the brokers at `bootstrap`. `client_settings`: those for the connection,
-    such as `security_protocol`.
+    """Assertions about the brokers at `bootstrap`. `client_settings`: the settings of the
+    connection, such as `security_protocol`.
 
     Records are those that a consumer of committed records gets. Each call has its own connections,
     and may be made on any event loop.
@@ -84,7 +84,7 @@ class AsyncAssertions:
         since: Positions | None = None,
     ) -> ConsumerRecord | list[ConsumerRecord]:
         """Wait for a record and return the first one; with `count`, for exactly so many, and return
-        them. AssertionError if they are not there after `within_s`, or more are.
+        them. AssertionError if they are not found within `within_s`, or if there are more.
 
         `matching`: a value (bytes or text), a dict of value, key, headers, partition, offset or
         timestamp, or a function of a record; in a dict, a dict or list stands for JSON, and headers
@@ -129,8 +129,8 @@ class AsyncAssertions:
         matching: Matching | None = None,
         since: Positions | None = None,
     ) -> None:
-        """Wait for all of `within_s`; AssertionError if there is a record, or was one before. The
-        topic need not exist. `matching` and `since`: as for `assert_produced`."""
+        """Wait for the whole of `within_s`; AssertionError if there is a matching record, old or
+        new. The topic need not exist. `matching` and `since`: as for `assert_produced`."""
         matches = matcher(matching)
         loop = asyncio.get_running_loop()
         until = loop.time() + within_s
@@ -160,8 +160,8 @@ class AsyncAssertions:
         within_s: float = 60.0,
         since: Positions | None = None,
     ) -> int:
-        """Read all records that are there, and return their number. AssertionError if two have the
-        same `key`: a function of a record; by default its key and value.
+        """Read all present records, and return their number. AssertionError if two have the same
+        `key`: a function of a record; by default its key and value.
 
         AssertionError as well if the topic does not exist, has more than a million records, or
         takes longer than `within_s` to read.
@@ -219,7 +219,7 @@ class AsyncAssertions:
         """Wait until the group has committed all records of the partitions that it reads, or only
         of `topics`. AssertionError after `within_s`.
 
-        Records of transactions that are open or aborted, and markers of transactions, are no lag.
+        Records of open or aborted transactions, and markers of transactions, do not count as lag.
         """
 
         async def is_reached(positions: GroupPositions) -> bool:
@@ -313,8 +313,8 @@ class AsyncAssertions:
 
         Waits for `count` records, without it until none comes for a second; AssertionError if there
         are too few after `within_s`. Lines are in the order of partitions and offsets. They have
-        the offset and the timestamp only if asked to. With `partitions=False` they have no
-        partition either, and are in the order of their texts.
+        the offset and the timestamp only on request. With `partitions=False` they have no partition
+        either, and are in the order of their texts.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + within_s
@@ -458,7 +458,7 @@ def _count(reader: TopicReader) -> str:
 
 
 async def _within_limit(lines: Awaitable[list[str]]) -> list[str]:
-    """The optional lines of a failure; none if they take too long or cannot be had."""
+    """The optional lines of a failure; none if they take too long or are not available."""
     try:
         async with asyncio.timeout(_EXPLAIN_S):
             return await lines

@@ -46,8 +46,8 @@ def _refuse_on_loop(call: str) -> None:
 class Assertions:
     """Assertions about the brokers at `bootstrap`; see `AsyncAssertions` for each of them.
 
-    `client_settings`: those for the connection, such as `security_protocol`. May be used from any
-    thread.
+    `client_settings`: the settings of the connection, such as `security_protocol`. May be used from
+    any thread.
     """
 
     def __init__(self, bootstrap: str, **client_settings: Any) -> None:
@@ -81,7 +81,7 @@ class Assertions:
     ) -> list[ConsumerRecord]: ...
     def assert_produced(self, topic: str, matching: Matching | None = None, **options: Any) -> Any:
         """Wait for a record and return the first one; with `count`, for exactly so many, and return
-        them. AssertionError if they are not there after `within_s`, or more are."""
+        them. AssertionError if they are not found within `within_s`, or if there are more."""
         return _produced(self, topic, matching, **options)
 
     assert_nothing_produced = _blocks(AsyncAssertions.assert_nothing_produced)

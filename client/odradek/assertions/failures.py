@@ -1,4 +1,6 @@
-"""Texts of failed assertions: what was found, and the history that our broker keeps."""
+"""Texts of failed assertions: the records or offsets that were found, and the history of Odradek's
+broker.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Positions of a group: what it has committed, and what it has not read."""
+"""The positions of a group: its committed offsets, and the records that it has not read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GroupPositions:
-    """The committed offsets of a group and the ends, by partition, of everything that it reads."""
+    """The committed offsets of a group, and the ends of all partitions that it reads."""
 
     group: GroupDescription | None
     committed: dict[TopicPartition, OffsetAndMetadata | None]

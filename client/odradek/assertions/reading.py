@@ -1,4 +1,4 @@
-"""Records of a topic, read for an assertion while the records may still be coming."""
+"""The reading of a topic's records for an assertion, while further records may arrive."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Positions = Mapping[int, int]
 _FIELDS = ("value", "key", "headers", "partition", "offset", "timestamp")
 #: The last records that a failure shows.
 SHOWN_MAX = 5
-#: The pause before a broker is asked again for something that it does not have yet.
+#: The pause before a request is repeated because the broker does not have the result yet.
 PAUSE_S = 0.05
 _POLL_S = 1.0
 #: The longest time to find a broker, and to wait for its answer.
@@ -38,7 +38,7 @@ def connection_settings(bootstrap: str, settings: Mapping[str, Any]) -> dict[str
 
 
 def matcher(matching: Matching | None) -> Callable[[ConsumerRecord], bool]:
-    """The function that tells whether a record matches. TypeError, or ValueError for an unknown
+    """The function that returns true for a matching record. TypeError, or ValueError for an unknown
     field."""
     if matching is None:
         return lambda record: True
@@ -83,8 +83,8 @@ def _equals(found: Any, wanted: Any) -> bool:
 class TopicReader:
     """Reads a topic from its beginning, or from the offsets in `since`, whenever the topic exists.
 
-    With `isolation` "read_committed" only records whose transaction is committed. `only`: the
-    single partition to read.
+    With `isolation` "read_committed" it reads only records whose transaction is committed. `only`:
+    the single partition to read.
     """
 
     def __init__(

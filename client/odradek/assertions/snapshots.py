@@ -1,4 +1,4 @@
-"""The records of a topic as lines of JSON, the same for the same records."""
+"""Snapshots: the records of a topic as lines of JSON, which are equal for equal records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DIFFERENCE_LINES_MAX = 60
 
 
 class Snapshot:
-    """The lines of the records that were taken, in a fixed order."""
+    """The lines of the added records, in a fixed order."""
 
     def __init__(self, *, partitions: bool, offsets: bool, timestamps: bool) -> None:
         if offsets and not partitions:
@@ -37,7 +37,7 @@ class Snapshot:
         return len(self._lines)
 
     def extend(self, records: Iterable[ConsumerRecord]) -> None:
-        """Take further records."""
+        """Add further records."""
         for each in records:
             self._lines.append((each.partition, each.offset, self._line(each)))
             self._sorted = None

@@ -1,4 +1,5 @@
-"""The command line: one row per subcommand, each imported only when it is called (`commands.py`).
+"""The command line, with one row per subcommand; a subcommand is imported only when it is called
+(`commands.py`).
 
 `odradek --help` imports no subcommand, and a subcommand imports only what it needs: a broker starts
 without the client, a producer without the broker. `odradek serve` avoids typer where it can:
@@ -19,8 +20,8 @@ _COMPLETION_VARIABLE = "_ODRADEK_COMPLETE"
 
 
 def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
-    """The application with the subcommand loaded that `arguments` name; with all of them for
-    None."""
+    """The application, with the subcommand in `arguments` loaded; None: with all subcommands
+    loaded."""
     from odradek.cli.app import build_app as build
 
     return build(arguments)

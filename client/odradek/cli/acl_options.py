@@ -26,7 +26,7 @@ _ANYWHERE: list[str | None] = [None]
 
 @dataclass(frozen=True)
 class Who:
-    """Principals, and the hosts that they connect from."""
+    """Principals, and the hosts from which they connect."""
 
     permission: AclPermission
     principals: list[str]
@@ -36,7 +36,7 @@ class Who:
 def pattern_type_of(
     text: str | None, default: PatternType, *, for_new: bool = False
 ) -> PatternType:
-    """The pattern type. Ends the program if the text names none."""
+    """The pattern type in a text. Ends the program for other texts."""
     legal = [PatternType.LITERAL, PatternType.PREFIXED]
     if not for_new:
         legal += [PatternType.ANY, PatternType.MATCH]
@@ -75,7 +75,7 @@ def named_principals(
     return found
 
 
-#: The operations that --producer and --consumer stand for, by type of resource.
+#: The operations of --producer and --consumer, by type of resource.
 _PRODUCER = {
     AclResourceType.TOPIC: (AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.CREATE),
     AclResourceType.TRANSACTIONAL_ID: (AclOperation.WRITE, AclOperation.DESCRIBE),
@@ -88,22 +88,22 @@ _CONSUMER = {
 
 @dataclass(frozen=True)
 class Wanted:
-    """The operations that are asked for. `by_type`: those of --producer or --consumer, by type of
-    resource; without them `given` holds for every type."""
+    """The requested operations. `by_type`: the operations of --producer or --consumer, by type of
+    resource; without these options `given` applies to every type."""
 
     given: list[AclOperation]
     by_type: dict[AclResourceType, list[AclOperation]]
     idempotent: bool
 
     def of(self, kind: AclResourceType) -> list[AclOperation]:
-        """The operations that were asked for on a type of resource."""
+        """The requested operations on a type of resource."""
         return self.by_type.get(kind, []) if self.by_type else self.given
 
 
 def wanted_operations(
     operations: list[str] | None, producer: bool, consumer: bool, idempotent: bool
 ) -> Wanted:
-    """The operations that the options ask for. Ends the program if options exclude each other."""
+    """The operations that the options request. Ends the program if options exclude each other."""
     if idempotent and not producer:
         fail("--idempotent goes with --producer", 2)
     if operations and (producer or consumer):
@@ -117,7 +117,7 @@ def wanted_operations(
 
 
 def one_operation(text: str) -> AclOperation:
-    """The operation of this name in any spelling. Ends the program if the text names none."""
+    """The operation with this name in any spelling. Ends the program for other texts."""
     name = text.strip().upper().replace("-", "_")
     # Kafka writes them like this: DescribeConfigs.
     for each in AclOperation:
@@ -133,7 +133,7 @@ def acls_to_add(
     pattern: PatternType,
     wanted: Wanted,
 ) -> list[AclBinding]:
-    """The ACLs to add. Ends the program if the options leave out a part of an ACL."""
+    """The ACLs to add. Ends the program if a part of an ACL is missing in the options."""
     from odradek_client.admin import AclBinding
 
     if not whos:
@@ -191,7 +191,7 @@ def filters_to_delete(
     pattern: PatternType,
     wanted: Wanted,
 ) -> list[AclBindingFilter]:
-    """Filters for the ACLs to delete. Ends the program if the options do not say which ones."""
+    """Filters for the ACLs to delete. Ends the program if the options select none."""
     from odradek_client.admin import AclBindingFilter
 
     rights: list[tuple[AclResourceType, str | None, PatternType, AclOperation]] = []

@@ -166,7 +166,7 @@ class RightsOptions:
         )
 
     def operations(self) -> Wanted:
-        """The operations that are asked for."""
+        """The requested operations."""
         return wanted_operations(self.operation, self.producer, self.consumer, self.idempotent)
 
 

@@ -13,7 +13,7 @@ from odradek.cli.commands import COMMANDS, CommandRow, installed_version, with_v
 
 
 class _Sections(TyperGroup):
-    """Lists the commands under the headings of `COMMANDS`."""
+    """The group of commands, which lists them under the headings of `COMMANDS`."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands into the help text."""
@@ -23,7 +23,7 @@ class _Sections(TyperGroup):
 
 
 class _Command(TyperCommand):
-    """Takes options whose value may be left out."""
+    """A command with options whose value may be left out."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Called with the words after the command."""
@@ -59,7 +59,7 @@ def _unloaded() -> None:
 
 def _register(app: typer.Typer, row: CommandRow, load: bool) -> None:
     if not load:
-        # Only its line in the help is wanted here.
+        # The command is not loaded, because only its line in the help is needed.
         app.command(row.name, help=row.help)(_unloaded)
         return
     module, _, attribute = row.target.partition(":")
@@ -71,14 +71,14 @@ def _register(app: typer.Typer, row: CommandRow, load: bool) -> None:
 
 
 def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
-    """The application with the subcommand loaded that `arguments` name; with all of them for
-    None."""
+    """The application, with the subcommand in `arguments` loaded; None: with all subcommands
+    loaded."""
     app = typer.Typer(
         name="odradek",
         no_args_is_help=True,
         cls=_Sections,
         pretty_exceptions_enable=False,
-        # Help is printed as written: Rich would eat brackets, and calls flags <bool>.
+        # Help is printed unchanged: Rich would drop brackets, and call flags <bool>.
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )

@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from odradek_client.producer.batch import Delivery
     from odradek_client.producer.producer import Producer
 
-#: The most deliveries that were not awaited; before more are made, the oldest ones are awaited.
+#: The most deliveries that are not awaited; before further sends, the oldest are awaited.
 _UNCHECKED_MAX = 100_000
 _LATENCY_RECORDS_MAX = 2_000
 _WARM_UP_RECORDS = 20
 _POLL_RECORDS = 5_000
 _PATIENCE_MS = 30_000
-#: The number of different values: they compress, but not to almost nothing.
+#: The number of different values, so that they compress by a realistic ratio.
 _VALUES = 64
 
 
@@ -73,7 +73,9 @@ class Durability(StrEnum):
 
 @dataclass(frozen=True)
 class Load:
-    """The records to send. `settings` are the producer's, `client` those of every client."""
+    """The records to send. `settings` are the settings of the producer, `client` those of every
+    client.
+    """
 
     records: int
     size_bytes: int
@@ -129,7 +131,7 @@ def _values(size_bytes: int) -> list[bytes]:
 
 
 async def produce(bootstrap: str, topic: str, load: Load) -> Throughput:
-    """Measure producing as fast as the client goes, with every delivery checked."""
+    """Measure producing at the client's full speed, with every delivery checked."""
     from odradek_client.producer.producer import Producer
 
     values = _values(load.size_bytes)
@@ -154,7 +156,7 @@ async def _send_all(producer: Producer, topic: str, values: list[bytes], records
 
 
 async def consume(bootstrap: str, topic: str, load: Load) -> Throughput:
-    """Measure consuming everything in the topic, from its beginning."""
+    """Measure consuming all records of the topic."""
     from odradek_client.consumer.consumer import Consumer
 
     settings = load.client | {"bootstrap_servers": bootstrap}
@@ -202,7 +204,9 @@ async def _own_topic(bootstrap: str, partitions: int, client: dict[str, Any]) ->
 
 
 async def measure(bootstrap: str, what: What, load: Load) -> AsyncIterator[Result]:
-    """Each result as soon as it is known. The topic is deleted afterwards."""
+    """Run the measurements, and yield each result as soon as it is known. The topic is deleted
+    afterwards.
+    """
     if what is not What.LATENCY:
         async with _own_topic(bootstrap, load.partitions, load.client) as topic:
             _say(f"producing {load.records:,} records of {load.size_bytes:,} bytes")
@@ -219,7 +223,7 @@ async def measure(bootstrap: str, what: What, load: Load) -> AsyncIterator[Resul
 
 
 def _check(settings: dict[str, Any]) -> None:
-    """Refuse options that cannot be used together, before anything is started."""
+    """Refuse options that cannot be used together, before a broker is started."""
     from odradek_client.config.producer import ProducerConfig
     from odradek_client.errors import ConfigError
 

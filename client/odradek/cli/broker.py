@@ -261,9 +261,10 @@ def _ready_line(child: subprocess.Popen[bytes], timeout_s: float) -> str | None:
 def _report_failure(
     child: subprocess.Popen[bytes], log_file: Path, logged_bytes: int, timeout_s: float
 ) -> None:
-    """Say why the child is not ready, and end the child."""
+    """Print the reason why the child is not ready, and end the child."""
     try:
-        # The child's output ended, so it is ending; or it did not say anything in time.
+        # Either the child's output has ended, so the child is ending, or there was no output in
+        # time.
         exit_code = child.wait(1.0)
     except subprocess.TimeoutExpired:
         child.terminate()
@@ -354,13 +355,13 @@ def status(
 
 
 def _directory(data_dir: Path | None, config_file: Path | None, settings: list[str] | None) -> Path:
-    # The start has checked already whether the listeners may be opened.
+    # The start has checked the listeners already.
     parsed, _ = configure(None, data_dir, config_file, settings, insecure=True)
     return Path(parsed.data_dir).absolute()
 
 
 def _accepts(address: str) -> bool:
-    """True if something accepts connections at the address."""
+    """True if the address accepts connections."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     # A broker that listens on all addresses also listens here.

@@ -1,4 +1,4 @@
-"""Settings of a client on the command line: from -X, from files, from the terminal."""
+"""The settings of a client on the command line, from -X, from files and from the terminal."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def client_settings(
 
     Ends the program for a file that cannot be read, and for a text that is no assignment.
 
-    If a user is named without a password, the terminal is asked for it, unless `ask` is false.
+    If a user is named without a password, the terminal prompts for it, unless `ask` is false.
     """
     files = [os.environ[CONFIG_VARIABLE]] if os.environ.get(CONFIG_VARIABLE) else []
     files += [text for text in given or [] if _is_file(text)]
@@ -61,7 +61,7 @@ def _named(settings: dict[str, str]) -> dict[str, str]:
 
 
 def _read(path: str) -> dict[str, str]:
-    """Read a properties file in the form that Kafka's tools take."""
+    """Read a properties file in the form of Kafka's tools."""
     import javaproperties
 
     try:
@@ -76,8 +76,8 @@ def _read(path: str) -> dict[str, str]:
 
 
 def _without_other_kinds(settings: dict[str, str], kind: str) -> dict[str, str]:
-    """The settings without those that only other kinds of clients have: one file often serves
-    several."""
+    """The settings without those that only other kinds of clients have, because one file often
+    serves several kinds."""
     from odradek_client.config.admin import AdminConfig
     from odradek_client.config.common import ClientConfig
     from odradek_client.config.consumer import ConsumerConfig

@@ -255,7 +255,7 @@ def _show_clients(bootstrap: str, as_json: bool, setting: list[str] | None) -> N
 
 
 def _last(client: PushingClient) -> str:
-    """The age of the last push, and whether the client is gone."""
+    """The age of the last push, with a note if the client has ended."""
     age_ms = client.last_push_age_ms
     text = "-" if age_ms is None else f"{age_ms / 1000:.1f}s ago"
     return f"{text} (gone)" if client.gone else text

@@ -1,4 +1,4 @@
-"""The table of subcommands, and how one of them ends with an error.
+"""The table of subcommands, and the end of a subcommand with an error.
 
 To add a subcommand, write `odradek/cli/<name>.py` with either a plain function in typer's style or
 a `typer.Typer` for a group, and add its row to `COMMANDS`. Conventions: data on stdout, everything
@@ -94,12 +94,12 @@ COMMANDS: tuple[CommandRow, ...] = (
 )
 
 
-#: Options whose value may be left out, and the value that they then have.
+#: Options whose value may be left out, with the value that they then get.
 _VALUES = {"--console": "127.0.0.1:8080"}
 
 
 def with_value(words: Sequence[str]) -> list[str]:
-    """The words of a command line, with the values that were left out."""
+    """The words of a command line, with omitted values filled in."""
     following = [*words[1:], "-"]
     return [
         f"{word}={_VALUES[word]}" if word in _VALUES and after.startswith("-") else word
@@ -108,14 +108,14 @@ def with_value(words: Sequence[str]) -> list[str]:
 
 
 def fail(message: str, exit_code: int = 1) -> NoReturn:
-    """End with one line on stderr that says what was wrong and what to do."""
+    """End the program with one line on stderr, which has the problem and the remedy."""
     print(f"odradek: {message}", file=sys.stderr)
     raise SystemExit(exit_code)
 
 
 def installed_version() -> str:
     """The version of the installed distribution, or "unknown" from a bare checkout."""
-    # Finding the version takes long, and few commands need it.
+    # Imported here, because the search for the version takes long and few commands need it.
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -69,7 +69,7 @@ T = TypeVar("T")
 _PROGRESS_EVERY_S = 0.1
 #: The time to wait for a broker that may not be there; -X default.api.timeout.ms waits longer.
 _START_TIMEOUT_MS = 3_500
-#: The part of that time that all addresses share for their connections: one dead address leaves
+#: The part of that time for connections to all addresses together, so that a dead address leaves
 #: time for the others.
 _CONNECT_ALL_MS = 3_000
 _CONNECT_MS_MIN = 500
@@ -120,7 +120,7 @@ C = TypeVar("C", bound=Client)
 
 @asynccontextmanager
 async def connected(make: Callable[..., C], settings: dict[str, Any]) -> AsyncIterator[C]:
-    """Start a client and close it at the end. A broker that is not there soon is an error.
+    """Start a client and close it at the end. A broker that does not answer soon is an error.
 
     A timeout for the start in the user's `settings` takes precedence.
     """
@@ -131,7 +131,7 @@ async def connected(make: Callable[..., C], settings: dict[str, Any]) -> AsyncIt
     log = logging.getLogger("odradek.client")
     level = log.level
     if not patient:
-        # The log would repeat the error that soon ends the program.
+        # The log would repeat the error with which the program ends.
         log.setLevel(logging.ERROR)
     try:
         await client.start(None if patient else _START_TIMEOUT_MS)
@@ -149,8 +149,8 @@ async def connected(make: Callable[..., C], settings: dict[str, Any]) -> AsyncIt
 
 
 async def _check_addresses(client: Client, bootstrap: str, limit_ms: int) -> None:
-    """Raise ConnectionLost if the brokers advertise unreachable addresses: every request would
-    hang."""
+    """Raise ConnectionLost if the brokers advertise unreachable addresses, because every request
+    would hang."""
     from odradek_client.errors import ConnectionLost
 
     try:
@@ -172,7 +172,9 @@ async def open_admin(bootstrap: str, given: list[str] | None) -> AsyncIterator[A
 
 
 class _Threads(ThreadPoolExecutor):
-    """Threads that the end of the program does not wait for: a resolver may never answer."""
+    """An executor whose threads the end of the program does not wait for, because a resolver may
+    never answer.
+    """
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Called by the loop when it is closed."""
@@ -182,7 +184,7 @@ class _Threads(ThreadPoolExecutor):
 def run(main: Coroutine[Any, Any, T], *, fast: bool = False, close_on_sigterm: bool = False) -> T:
     """Run a client to its end; report a failure in one line on stderr.
 
-    `fast`: on uvloop where it is installed, which takes longer to start and is faster then.
+    `fast`: use uvloop if it is installed, which takes longer to start and then is faster.
     `close_on_sigterm`: SIGTERM closes the client like Ctrl+C, instead of ending the process at
     once. Ends the program with 130 on Ctrl+C, 143 on SIGTERM, 2 for a wrong setting, 1 for anything
     else.
@@ -277,12 +279,14 @@ def tell(text: str) -> None:
 
 
 def errors_but(code: ErrorCode, results: Results[Any, Any]) -> list[OdradekError]:
-    """The errors of results, without those of one code: of items deleted after they were listed."""
+    """The errors of results without those of one code, which are of items deleted after they were
+    listed.
+    """
     return [error for error in results.errors.values() if error.code is not code]
 
 
 def end_with(errors: Iterable[object]) -> None:
-    """Tell the errors, and end the program with 1 if there are any."""
+    """Print the errors, and end the program with 1 if there are any."""
     failed = False
     for error in errors:
         tell(f"odradek: {error}")
@@ -296,7 +300,7 @@ def end_plan(
 ) -> None:
     """Say that rows are only a plan, unless it was executed; then end like `end_with`.
 
-    `nothing`: what a plan alone has not done, as in "nothing was changed".
+    `nothing`: the note after a plan that was not executed, such as "nothing was changed".
     """
     if rows and not execute:
         tell(f"{nothing}: this is the plan; --execute carries it out")

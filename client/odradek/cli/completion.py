@@ -1,8 +1,8 @@
 """Names of topics, groups and partitions for the completion of a shell.
 
-A shell waits for each answer, so a listener without TLS and SASL is asked over a bare socket:
-importing the client takes longer than all the rest. Other listeners are asked by the client. A
-failure is never shown: the command that is being typed will report it.
+A shell waits for each answer, so requests to a listener without TLS and SASL use a plain socket,
+because the import of the client takes longer than all the rest. Requests to other listeners use the
+client. A failure is never shown: the command that is being typed will report it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="Message")
 
 _BOOTSTRAP_VARIABLE = "ODRADEK_BOOTSTRAP"
-#: The limit for the whole answer: a broker that is not there must not be noticed.
+#: The limit for the whole answer, so that an unreachable broker does not delay the shell.
 _PATIENCE_MS = 1_000
 _PATIENCE_VARIABLE = "ODRADEK_COMPLETION_TIMEOUT_MS"
 #: Versions that every Kafka since 1.0 serves, with a request header without tagged fields.
@@ -37,8 +37,8 @@ _LIST_GROUPS_VERSION = 2
 _METADATA_KEY, _LIST_GROUPS_KEY = 3, 16
 _FRAME_BYTES_MAX = 16 * 1024 * 1024
 _INTERNAL = "__"
-#: Names that no shell takes for anything else. A group's name may be any text: bash inserts it
-#: unquoted into the line, where `$(...)` would be run, and the script for zsh evaluates it.
+#: Names that are harmless in every shell. A group's name may be any text, which bash inserts
+#: unquoted into the line, where `$(...)` would be run, and which the script for zsh evaluates.
 _HARMLESS = re.compile(r"[\w.:@%+/][\w.:@%+/=,-]*")
 
 #: Topics with the number of their partitions, or groups, each with 0.
@@ -64,7 +64,7 @@ def partition_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def names_of_kind(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The topics or groups to complete, as the argument `kind` before them says."""
+    """The topics or groups to complete, by the argument `kind` before them."""
     kind = str(ctx.params.get("kind") or "")
     if kind == "topic":
         return topic_names(ctx, incomplete)
@@ -89,7 +89,8 @@ def _ask(ctx: typer.Context, question: Callable[[_Question], _Names]) -> _Names:
     """The answer of the brokers that the command line, the environment or the default names; empty
     on failure.
 
-    Asked in a thread that is never joined: a resolver that does not answer cannot be interrupted.
+    The request runs in a thread that is never joined, because a resolver that does not answer
+    cannot be interrupted.
     """
     patience_s = _patience_s()
     found: list[_Names] = []
@@ -100,7 +101,7 @@ def _ask(ctx: typer.Context, question: Callable[[_Question], _Names]) -> _Names:
         with contextlib.suppress(OSError, ValueError, OverflowError, SystemExit):
             found.append(question(_Question(ctx.params, patience_s)))
 
-    # The shell has no place to show errors and log lines of the client.
+    # Errors and log lines of the client are dropped, because they would disturb the shell's line.
     with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
@@ -222,8 +223,8 @@ async def _groups_by_client(admin: Any) -> _Names:
 
 
 def words_of_line(environment: MutableMapping[str, str]) -> Sequence[str]:
-    """The words behind the program's name on the line that is being typed; only the subcommand that
-    they name need be loaded.
+    """The words behind the program's name on the line that is being typed; only the subcommand in
+    them is loaded.
 
     Bash splits `-b 127.0.0.1:9092` at the colon, and `-X a=b` at the sign: the pieces before the
     word that is being typed are joined again, in the environment too.

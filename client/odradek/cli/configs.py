@@ -37,7 +37,7 @@ app = typer.Typer(
 
 
 class Kind(StrEnum):
-    """The kinds of things that have settings."""
+    """The kinds of resources that have settings."""
 
     TOPIC = "topic"
     BROKER = "broker"
@@ -45,7 +45,7 @@ class Kind(StrEnum):
     GROUP = "group"
 
 
-#: Stands for all brokers together.
+#: The name that stands for all brokers together.
 _DEFAULT = "default"
 
 KindArgument = Annotated[

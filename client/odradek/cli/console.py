@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _LISTEN = "127.0.0.1:8080"
-#: The longest time that a page waits for a broker that is gone.
+#: The longest time that a page waits for an unreachable broker.
 _TIMEOUT_MS = 10_000
-#: The time to ask a broker for a console of its own.
+#: The timeout of the request for the address of a broker's own console.
 _ASK_MS = 3_000
-#: The time for a clean end after the broker that started the console is gone.
+#: The time for a clean end after the broker that started the console has ended.
 _END_S = 5.0
 
 BehindProxy = Annotated[
@@ -127,7 +127,7 @@ def console(
 
 
 def _refuse_if_open(host: str, listen: str, proxies: tuple[str, ...]) -> None:
-    """End the program if other machines could look without signing in."""
+    """End the program if users of other machines could see data without signing in."""
     if is_of_this_machine(host) and not proxies:
         return
     fail(
@@ -166,7 +166,7 @@ def _patient(bootstrap: str, given: list[str] | None, kind: str) -> dict[str, An
 
 
 def _signs_in(settings: Mapping[str, Any]) -> bool:
-    """True if everybody at the browser has to say who they are."""
+    """True if every user of the console has to sign in."""
     from odradek.console.sign_in import wants_sign_in
 
     return wants_sign_in(settings)
@@ -180,7 +180,7 @@ async def _served(settings: dict[str, Any]) -> str | None:
 
     log = logging.getLogger("odradek.client")
     level = log.level
-    # The console shows the errors of the broker, so the log does not repeat them.
+    # Pages show the errors of the broker, so the log does not repeat them.
     log.setLevel(logging.CRITICAL)
     admin = Admin(**{**settings, "default_api_timeout_ms": _ASK_MS, "request_timeout_ms": _ASK_MS})
     try:
@@ -204,7 +204,7 @@ def _bind(host: str, port: int, *, instead: bool) -> socket.socket:
 
 
 def _end_with_stdin() -> None:
-    """End this process when standard input ends: the broker that started it is gone."""
+    """End this process when standard input ends, because the broker that started it has ended."""
 
     def watch() -> None:
         while os.read(0, 4096):
@@ -220,7 +220,7 @@ def _log_to_stderr() -> None:
     import structlog
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
-    # Lines of JSON unless stderr is a terminal: then a program reads them, or the broker's log.
+    # Lines are JSON unless stderr is a terminal, because a program or the broker's log gets them.
     lines: list[Any] = [
         structlog.stdlib.add_log_level,
         structlog.processors.format_exc_info,

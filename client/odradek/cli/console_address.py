@@ -1,4 +1,4 @@
-"""Addresses of the console: read, bound, shown."""
+"""Addresses of the console: parsing, binding and display."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def bound_to(host: str, port: int, option: str) -> socket.socket:
-    """A listening socket. Ends the program if it cannot be had; `option` is what to change then."""
+    """A listening socket. Ends the program if the address cannot be bound; `option` is the option
+    to change.
+    """
     try:
         return listening(host, port)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""The console that a broker serves: a process of its own, which ends with the broker.
+"""The console that a broker serves, in a separate process that ends with the broker.
 
-The broker's process has the listening socket and passes it on, so a port in use is known before the
-broker starts, and a console that is started again is at the same address.
+The broker's process opens the listening socket and passes it on, so that a port in use is detected
+before the broker starts, and a restarted console has the same address.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from odradek_broker.config.listeners import Listener
     from odradek_broker.server.server import Server
 
-#: Pauses before a console that has ended is started again. A console that ends after the last one
-#: stays down until the broker is started again.
+#: The pauses before restarts of a console that has ended. A console that ends after the last
+#: restart stays down until the broker is restarted.
 PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
-#: A console that has run for so long begins with the first pause again.
+#: After a run of this duration, the pauses begin with the first one again.
 _LONG_RUN_S = 600.0
 _END_S = 5.0
 #: The protocols in the order in which a console, on the broker's machine, prefers their listeners:
@@ -130,8 +130,8 @@ class ConsoleChild:
         with self._lock:
             if self._ending.is_set():
                 return None
-            # The end of its standard input tells the console that the broker is gone, however
-            # that came about. What the console logs goes where the broker's log goes.
+            # By the end of its standard input the console notices every kind of end of the broker.
+            # Its log lines go to the broker's log.
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,

@@ -56,12 +56,12 @@ _POLL_RECORDS = 5000
 #: The limit of records in one poll for whole lines, whose memory is bounded in bytes.
 _POLL_LINES = 1_000_000
 _POLL_MS = 500
-#: The limit for the last commit and for leaving the group. Shorter than in a program, because a
-#: user waits: the coordinator may take no commits, as on a full disk.
+#: The limit for the last commit and for leaving the group. It is shorter than in a program, because
+#: a user waits while the coordinator may accept no commits, as on a full disk.
 _CLOSE_MS = 10_000
-#: The time after which the brokers' disks are checked, if the group has assigned nothing yet.
+#: The time after which the brokers' disks are checked, if the group has assigned no partitions yet.
 _JOIN_PATIENCE_S = 5.0
-#: The number of partitions that a message names.
+#: The most partitions in a message.
 _ENDS_SHOWN = 5
 _DELIMITER = r"\n"
 
@@ -71,7 +71,7 @@ class Reading:
     """The progress of one run.
 
     `ends`: the offset at which the run stops in each partition; None to read on. `line_end`: the
-    bytes after each value if nothing else is printed, so that records need not be decoded; else
+    bytes after each value if only values are printed, so that records need not be decoded; else
     None. `starts`, `read`: the first offset and the current position in each partition. `count`:
     the number of printed records. `own`: this member's partitions in the group; None until they are
     assigned. `view`: the choice of records, and how they are decoded.
@@ -106,7 +106,7 @@ class Reading:
         return lines.take()
 
     def take(self, partition: TopicPartition, records: list[Any]) -> bytes:
-        """The lines to print for these records; takes note of the partitions that they finish."""
+        """The lines to print for these records; notes the partitions that these records finish."""
         end = None if self.ends is None else self.ends.get(partition)
         reaches_end = end is not None and records[-1].offset >= end - 1
         if reaches_end:
@@ -120,7 +120,7 @@ class Reading:
         return b"".join([self.printer(record) for record in printed])
 
     def _chosen(self, records: list[Any]) -> tuple[list[Any], int | None]:
-        """The records to print, and the position behind the last one that was looked at."""
+        """The records to print, and the position behind the last examined record."""
         wanted = None if self.view is None else self.view.wanted
         if wanted is None:
             chosen = records if self.records_left is None else records[: self.records_left]
@@ -159,7 +159,7 @@ class Reading:
         if self.ends is None:
             return False
         left = self.ends.keys() - self.finished
-        # Partitions that the group assigns to other members are finished by those.
+        # Other members of the group finish the partitions that are assigned to them.
         return not left or (self.in_group and self.own is not None and left.isdisjoint(self.own))
 
 
@@ -294,7 +294,7 @@ async def _watch_disks(
     settings: dict[str, Any], reading: Reading, main: asyncio.Task[Any], refusal: list[str]
 ) -> None:
     """End the command if a broker's disk is full: group members are written to a log, so the client
-    would retry without a word until somebody makes room."""
+    would silently retry until there is room."""
     from odradek_client.admin import Admin
     from odradek_client.errors import OdradekError
 
@@ -323,7 +323,7 @@ async def _read(
     stop_at_end: bool,
     reading: Reading,
 ) -> None:
-    """Read until the run is over. `pattern`: the expression that a group subscribes to in place of
+    """Read until the run is over. `pattern`: the expression to which a group subscribes instead of
     the topics."""
     if not _is_shared(settings, partitions):
         await _assign(consumer, topics, partitions, span, stop_at_end, reading)
@@ -365,7 +365,7 @@ async def _assign(
 
 
 def _tell_if_behind(offset: int, reading: Reading) -> None:
-    """Warn that nothing is printed if an offset lies behind the end of every partition."""
+    """Warn if an offset lies behind the end of every partition, so that no record is printed."""
     ends = reading.ends or {}
     if ends and all(offset > end for end in ends.values()):
         shown = [f"{each.topic}-{each.partition} at {end}" for each, end in sorted(ends.items())]
@@ -377,7 +377,7 @@ def _tell_if_behind(offset: int, reading: Reading) -> None:
 
 
 async def _skip_finished(consumer: Consumer, reading: Reading) -> None:
-    """Mark partitions as finished if the group had read everything there before the run began."""
+    """Mark partitions as finished if the group had read all their records before the run began."""
     starts = await consumer.beginning_offsets(*(reading.ends or {}))
     for each, end in (reading.ends or {}).items():
         stored = await consumer.committed(each)
@@ -424,14 +424,16 @@ async def _print_records(consumer: Consumer, reading: Reading) -> Collection[Top
     with _unprinted_is_uncommitted(consumer, firsts):
         for partition, records in found.items():
             if view is not None and view.blocks:
-                # A schema registry may be slow; heartbeats must not be.
+                # Decoding runs in a thread, because a schema registry may be slow and heartbeats
+                # must continue.
                 printed = await asyncio.to_thread(reading.take, partition, records)
             else:
                 printed = reading.take(partition, records)
             sys.stdout.buffer.write(printed)
         sys.stdout.buffer.flush()
     if reading.records_left == 0 and view is not None and view.wanted is not None:
-        # A filter needs more records than are printed; those behind the last one stay unread.
+        # With a filter, more records are read than printed; the positions go back to the last
+        # printed record.
         for partition in consumer.assignment() & firsts.keys():
             consumer.seek(partition, reading.read.get(partition, firsts[partition]))
     return found
@@ -469,7 +471,7 @@ def _unprinted_is_uncommitted(
 
 
 def _way_past(error: CorruptRecord, group: str | None) -> str:
-    """The unreadable batch, and the command that continues behind it."""
+    """The message about an unreadable batch, with the command that continues behind it."""
     topic, number = error.partition
     trouble = f"{topic}-{number}, offset {error.offset}: {error.what}"
     behind = "OFFSET" if error.next_offset is None else error.next_offset
@@ -482,7 +484,9 @@ def _way_past(error: CorruptRecord, group: str | None) -> str:
 
 
 async def _note_positions(consumer: Consumer, reading: Reading) -> None:
-    """Finish partitions by position: the end may be a control record, which no poll returns."""
+    """Finish partitions by position, because the end may be a control record, which no poll
+    returns.
+    """
     for partition in consumer.assignment():
         end = (reading.ends or {}).get(partition)
         if (
@@ -654,7 +658,7 @@ def _settings(
 def _printer(
     as_json: bool, text: str | None, key_delimiter: str | None, delimiter: str, null_text: bool
 ) -> Printer:
-    """The formatter that the options ask for. FormatError if they contradict each other."""
+    """The formatter of the options. FormatError if they contradict each other."""
     if as_json:
         if text is not None or key_delimiter is not None:
             raise FormatError("--json has a form of its own; leave out --format and -K")

@@ -1,8 +1,8 @@
-"""The web console: a Kafka client with pages, a process of its own beside any Kafka.
+"""The web console, a Kafka client with web pages, in a separate process, for any Kafka.
 
-The console asks brokers with `Admin` and `Consumer` only, as the principal at the browser, so the
-brokers' ACLs decide what is seen. The server (`server.py`) gives static files, JSON under `/api`
-and events under `/api/live`; the pages in `static/` need no build step.
+The console sends requests to brokers only by `Admin` and `Consumer`, as the browser's principal, so
+the brokers' ACLs decide what is shown. The server (`server.py`) serves static files, JSON under
+`/api` and events under `/api/live`; the pages in `static/` need no build step.
 
 To add a page:
 

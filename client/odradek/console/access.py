@@ -67,7 +67,7 @@ def _setting(entry: ConfigEntry) -> Json:
 
 
 async def _nodes(asked: Asked) -> Json:
-    """The brokers that have settings of their own."""
+    """The brokers that have their own settings."""
 
     async def ask(admin: Admin) -> list[int]:
         return [broker.node_id for broker in (await admin.describe_cluster()).brokers]
@@ -157,7 +157,7 @@ async def _acls(asked: Asked) -> Json:
 
 
 async def _users(asked: Asked) -> Json:
-    """The users with a password in the cluster; nothing of the password is shown."""
+    """The users with a password in the cluster; no part of the password is shown."""
     found = await _kept(
         asked.session, "users", lambda admin: admin.describe_user_scram_credentials()
     )

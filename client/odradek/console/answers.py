@@ -26,19 +26,19 @@ from odradek_client.errors import (
 
 Json = dict[str, Any]
 
-#: The right that most questions about brokers need.
+#: The right that most requests about brokers need.
 DESCRIBE_CLUSTER = "DESCRIBE on the cluster"
 
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 500
-#: The longest parameter that a view takes, and the longest name of a feed: the longest name of a
-#: topic is 249, a filter is shorter.
+#: The longest parameter of a view, and the longest name of a feed; names of topics have at most 249
+#: characters, and filters are shorter than this.
 TEXT_CHARACTERS_MAX = 10_000
 _HALF_PAIR = re.compile(r"[\ud800-\udfff]")
 
 
 class Refusal(Exception):
-    """An error for the browser: a status of HTTP, what went wrong, and what to do about it."""
+    """An error for the browser: a status of HTTP, the problem, and the remedy."""
 
     def __init__(self, status: int, title: str, detail: str = "", what_to_do: str = "") -> None:
         super().__init__(f"{title}: {detail}" if detail else title)
@@ -103,7 +103,9 @@ def refusal_of(error: OdradekError) -> Refusal:
 
 
 def why_missing(what: str, error: OdradekError, right: str) -> str:
-    """The reason why a part of a page is missing, as a sentence. `right`: the ACL that it needs."""
+    """The reason why a part of a page is missing, as a sentence. `right`: the ACL that this part
+    needs.
+    """
     if isinstance(error, UnsupportedByBroker):
         return f"{what}: this broker is too old, or has nothing of the kind."
     if isinstance(error, _LACKS_RIGHT):
@@ -123,7 +125,7 @@ def failed(error: Exception) -> Refusal:
 
 
 def check_text(what: str, text: str) -> None:
-    """Refusal for a text that is too long, or that cannot be sent to a broker."""
+    """Refuse a text that is too long, or that cannot be sent to a broker."""
     if len(text) > TEXT_CHARACTERS_MAX:
         detail = f"{len(text):,} characters of {TEXT_CHARACTERS_MAX:,}"
         raise Refusal(400, f"{what} is too long", detail)
@@ -132,7 +134,7 @@ def check_text(what: str, text: str) -> None:
 
 
 class Query:
-    """The parameters of a request, read with bounds."""
+    """The parameters of a request, which are read with bounds."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = given
@@ -161,13 +163,15 @@ class Query:
         return value
 
     def flag(self, name: str) -> bool:
-        """True if the parameter is there and is not "false", "0" or empty."""
+        """True if the parameter is present and is not "false", "0" or empty."""
         return self.text(name, "") not in ("", "0", "false")
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column that rows can be sorted by. `key` gives the value of a row, or None if unknown."""
+    """A column by which rows can be sorted. `key` returns the value of a row, or None if
+    unknown.
+    """
 
     key: Callable[[Any], Any]
 

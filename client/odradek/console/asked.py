@@ -1,4 +1,4 @@
-"""A request for a view: the session of the person who asks, and the parameters."""
+"""A request for a view, with the session of its user and its parameters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ EVENTS = "text/event-stream"
 
 @dataclass(frozen=True)
 class Asked:
-    """A request for a view. `last_event_id`: the last event that a page got before it came back."""
+    """A request for a view. `last_event_id`: the last event that the page got before it
+    reconnected.
+    """
 
     session: Session
     query: Query

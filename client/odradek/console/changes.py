@@ -1,7 +1,8 @@
-"""Changes in two steps: a plan of the change, and then, if the plan still holds, the change itself.
+"""Changes in two steps: a plan of the change, and then, if the plan is still the same, the change
+itself.
 
-The order to make the change has the plan that the person has seen. The console makes the plan again
-and changes nothing if the two differ. Every change is a line in the audit log, done or refused.
+The order to make the change has the plan that the user has seen. The console makes the plan again
+and changes nothing if the two differ. Every change, done or refused, is a line in the audit log.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ _SHOWN_CHARACTERS = 200
 class Change:
     """A change that a page can order.
 
-    `plan` says what would happen, as JSON, and changes nothing; Refusal if it cannot be done.
-    A plan with `send` replaces what the page sends with the order: "the end" becomes an offset.
-    `act` does what the plan says, and returns the result. `secret`: fields whose values stay
-    out of the audit log; the names in a field of several stay in it.
+    `plan` returns the effects as JSON, and changes nothing; Refusal if the change is impossible. A
+    plan with `send` replaces the fields that the page sends with the order, so that "the end"
+    becomes an offset. `act` carries out the plan, and returns the result. `secret`: fields whose
+    values are left out of the audit log; of a field with several names and values, only the values
+    are.
     """
 
     plan: Callable[[Session, Json], Awaitable[Json]]
@@ -71,7 +73,7 @@ async def perform(name: str, change: Change, session: Session, sent: Json) -> Js
         log.warning("a change was refused", why=str(refusal))
         raise
     except BaseException as error:
-        # The error may have come after a part of the change was done.
+        # A part of the change may have been made before the error.
         log.error("a change failed", why=type(error).__name__)
         session.forget()
         raise
@@ -81,7 +83,7 @@ async def perform(name: str, change: Change, session: Session, sent: Json) -> Js
 
 
 def _check_fields(sent: Json) -> None:
-    """Refusal for fields that cannot be sent to a broker, or cannot be repeated in an answer."""
+    """Refuse fields that cannot be sent to a broker, or cannot be repeated in an answer."""
     try:
         json.dumps(sent, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
@@ -102,7 +104,7 @@ def _mark(name: str, sent: Json, plan: Json) -> str:
 
 
 def text_of(sent: Json, name: str, *, most: int = 10_000) -> str:
-    """A text that a page sent. Refusal if it is missing or too long."""
+    """A text that a page has sent. Refusal if it is missing or too long."""
     value = sent.get(name)
     if not isinstance(value, str) or not value or len(value) > most:
         raise Refusal(400, f"The field {name} must be a text of 1 to {most:,} characters")

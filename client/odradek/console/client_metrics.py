@@ -42,7 +42,7 @@ async def pushing_clients(asked: Asked) -> Json:
         try:
             return clients, await admin.list_client_metrics()
         except OdradekError:
-            # Subscriptions are settings, and need another right than clients.
+            # Subscriptions are settings, which need another right than clients.
             return clients, None
 
     clients, subscriptions = await asked.session.cached("pushing clients", _KEEP_MS, ask)

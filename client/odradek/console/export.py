@@ -38,7 +38,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ExportEnded(Exception):
-    """The end of an export at a limit. The download fails, so that nobody takes the file for
+    """The end of an export at a limit. The download fails, so that the file is not taken for
     complete."""
 
 
@@ -49,7 +49,8 @@ async def export(asked: Asked) -> Stream:
     if name not in _FORMATS:
         raise Refusal(400, "The parameter format is wrong", "jsonl or csv")
     limit = query.whole("limit", LIMIT_DEFAULT, least=1, most=LIMIT_MAX)
-    # Too many exports are refused before the file begins: a refusal cannot be sent inside it.
+    # An export beyond the limit is refused before the file begins, because a refusal cannot be sent
+    # inside the file.
     with scanning():
         admin = await asked.session.admin()
         choice = await choice_of(admin, query)
@@ -110,7 +111,7 @@ _COLUMNS = (
     "value_encoding",
     "headers",
 )
-#: A spreadsheet takes text that begins like this for a formula.
+#: The first characters of texts that a spreadsheet takes for formulas.
 _FORMULA = re.compile(r"[=+\-@\t\r]")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 
@@ -168,7 +169,7 @@ def _iso(timestamp_ms: int) -> str:
     return moment.isoformat(timespec="milliseconds") if timestamp_ms >= 0 else ""
 
 
-#: By name: the media type, the first line, and the line of a record.
+#: Name -> media type, first line, and function that makes the line of a record.
 _FORMATS: dict[str, tuple[str, bytes, Callable[[LogRecord], bytes]]] = {
     "jsonl": ("application/jsonl", b"", to_json_line),
     "csv": ("text/csv; charset=utf-8", _csv_row(list(_COLUMNS)), _csv_line),

@@ -42,7 +42,7 @@ _KINDS_MAX = 1_000
 
 @dataclass
 class _Kinds:
-    """The kind of each group that was looked at, which decides the request that describes it."""
+    """The known kinds of groups, which decide the request for the description."""
 
     by_group: dict[str, str] = field(default_factory=dict)
 
@@ -80,7 +80,7 @@ async def _group(session: Session, admin: Admin, group_id: str) -> Json:
     told = age_of({state["name"]: state["details"] for state in history["states"]})
     point = session.store(LagHistories).of(group_id).add(_now_ms(), positions, ends, told)
     if described.kind == SHARE_KIND and lags:
-        # Records between the start offset and the end may be done with.
+        # Records between the start offset and the end may be finished, so the broker's lag is used.
         point = point._replace(records=sum(lag or 0 for lag in lags.values()))
     answer: Json = {
         "group": group_id,
@@ -125,7 +125,7 @@ async def _described(session: Session, admin: Admin, group_id: str) -> Described
             if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
                 raise
         except UnsupportedByBroker:
-            # A broker that does not know this kind has no group of it.
+            # A broker that does not support this kind has no group of it.
             continue
         else:
             kinds.remember(group_id, kind)
@@ -136,7 +136,9 @@ async def _described(session: Session, admin: Admin, group_id: str) -> Described
 async def _positions(
     admin: Admin, described: Described, missing: list[str]
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int | None]]:
-    """The positions of a group, and the lag of a share group, which only its broker knows."""
+    """The positions of a group, and the lag of a share group, which is known only from its
+    broker.
+    """
     try:
         if described.kind != SHARE_KIND:
             return await committed_offsets(admin, described.group_id), {}
@@ -170,7 +172,7 @@ async def _partition_counts(
 def _partitions(
     described: Described, counts: Mapping[str, int], positions: Mapping[TopicPartition, int]
 ) -> list[TopicPartition]:
-    """The partitions that the group reads, has read or is to read."""
+    """The partitions that the group reads or has read, and those of its target assignment."""
     every = {TopicPartition(name, part) for name, count in counts.items() for part in range(count)}
     return sorted(every | positions.keys() | described.owners.keys() | described.targets.keys())
 
@@ -182,8 +184,8 @@ def _topics(
     ends: Mapping[TopicPartition, int],
     lags: Mapping[TopicPartition, int | None],
 ) -> list[Json]:
-    """The partitions by topic: number, members that have it, members that are to have it (None if
-    unknown), position, end, lag."""
+    """The partitions by topic: number, members that have it, members that have it as a target (None
+    if unknown), position, end, lag."""
     topics: dict[str, list[list[object]]] = {}
     for tp in every[:PARTITIONS_MAX]:
         position, end = positions.get(tp), ends.get(tp)

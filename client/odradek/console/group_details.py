@@ -23,7 +23,7 @@ from odradek_client.errors import OdradekError
 from odradek_client.structs import TopicPartition
 
 _KEEP_RARE_MS = 15_000
-#: The most members and partitions of one answer; nobody can read a picture of more.
+#: The most members and partitions of one answer; a picture of more would be unreadable.
 MEMBERS_MAX = 1_000
 PARTITIONS_MAX = 5_000
 #: The most partitions of a share group whose first unfinished record is looked up.
@@ -43,7 +43,7 @@ _SHARE_SETTINGS = (
 @dataclass
 class Described:
     """A group of any kind. `owners`: the numbers of the members that have a partition; `targets`:
-    the numbers of the members that are to have it."""
+    the numbers of the members that have it as a target."""
 
     group_id: str
     kind: str
@@ -216,8 +216,8 @@ def _streams_member_json(member: StreamsMember) -> Json:
 
 
 def _tasks(members: Iterable[StreamsMember]) -> list[Json]:
-    """The tasks by subtopology: number, members that run it, members that are to run it, members
-    with a standby of it, members that warm up for it."""
+    """The tasks by subtopology: number, members with the active task, members that have it as a
+    target, members with a standby task, members with a warm-up task."""
     cells: dict[StreamsTask, list[list[int]]] = {}
     for number, member in enumerate(members):
         kinds = (

@@ -1,4 +1,4 @@
-"""Figures of groups: members, topics and lag, of the groups on a page and of all together."""
+"""Figures of groups (members, topics and lag), for the groups on a page and for all groups."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from odradek_client.structs import TopicPartition
 _KEEP_MS = 3_000
 #: The figures of all groups are kept longer than others, because they cost brokers more.
 _KEEP_ALL_MS = 30_000
-#: The most groups whose figures are asked for together.
+#: The most groups whose figures are requested together.
 _CHUNK = 200
-#: Questions about single groups that are under way at the same time.
+#: The most requests about single groups that are in flight at the same time.
 _AT_ONCE = 16
-#: The most groups whose figures are remembered.
+#: The most groups whose figures are kept.
 _REMEMBERED_MAX = 50_000
 #: The longest wait of a page for the figures of all groups. The page's next request gets more.
 _PATIENCE_S = 1.0
@@ -35,11 +35,11 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass
 class GroupFigures:
-    """The figures of a group; None if they could not be had.
+    """The figures of a group; None for figures that are not available.
 
     `lag`: records that the group is behind; `lag_ms`: the age of the oldest of them, which may be
-    older if `lag_at_least` is true. `verdict`: that of the broker, and the sentence for it; None
-    if the broker has none.
+    older if `lag_at_least` is true. `verdict`: the broker's verdict, with its sentence; None if the
+    broker has none.
     """
 
     members: int | None = None
@@ -129,9 +129,9 @@ def age_of(details: Mapping[str, Mapping[str, str]]) -> LagAge | None:
 
 
 async def figures_of_all(session: Session, groups: Sequence[GroupListing]) -> AllFigures:
-    """The figures of all groups, as far as they are known after a moment.
+    """The figures of all groups, as far as they are known after a short wait.
 
-    The figures are asked for in chunks, one after another; the next call gets more of them.
+    The figures are requested in chunks, one after another; the next call returns more of them.
     """
     every = session.store(AllFigures)
 
@@ -145,7 +145,7 @@ async def figures_of_all(session: Session, groups: Sequence[GroupListing]) -> Al
             every.known |= figures
 
     waits = asyncio.ensure_future(session.cached("figures of all groups", _KEEP_ALL_MS, sweep))
-    # The task goes on after its page is closed; this marks its exception as retrieved.
+    # The task continues after its page is closed; the callback marks its exception as retrieved.
     waits.add_done_callback(lambda done: done.cancelled() or done.exception())
     done, _ = await asyncio.wait({waits}, timeout=_PATIENCE_S)
     for ended in done:
@@ -221,7 +221,7 @@ async def _positions(
     topics: Mapping[str, set[str]],
 ) -> dict[str, dict[TopicPartition, int]]:
     """The committed offsets of groups; of share groups the lag is filled in at once. `missing` is
-    set where they could not be had."""
+    set for groups whose offsets are not available."""
     turn = asyncio.Semaphore(_AT_ONCE)
     positions: dict[str, dict[TopicPartition, int]] = {}
 
@@ -264,5 +264,6 @@ async def end_offsets(
 def behind(position: int | None, end: int | None) -> int | None:
     """The records between a position and the end; None if one of them is unknown.
 
-    A position beyond the end is from before a truncation: nothing is left to read."""
+    A position beyond the end, from before a truncation, has no records left to read.
+    """
     return None if position is None or end is None else max(end - position, 0)

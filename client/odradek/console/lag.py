@@ -1,8 +1,8 @@
 """The lag of watched groups over time, in records and in seconds, within bounds.
 
-Odradek's own brokers tell the age of a group's oldest unread record. Otherwise a record's age is
-the time since the end of its partition passed it, which is seen while the group is watched. A
-record from before that has at least the age of the watch.
+Odradek's brokers report the age of a group's oldest unread record. With others, a record's age is
+the time since the end of its partition passed it while the group is watched; a record from before
+the watch is at least as old as the watch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from odradek_protocol.lazy_tuple import NamedTuple
 #: An hour of points, at one every two seconds.
 _POINTS_MAX = 1_800
 _ENDS_MAX = 64
-#: The most groups with a history: more than one page of the list has.
+#: The most groups with a history, which is more than one page of the list has.
 _GROUPS_MAX = 256
 #: The most ends of partitions and points that are kept, for all groups together.
 _ALL_KEPT_MAX = 400_000
@@ -67,8 +67,8 @@ class LagHistory:
         ends: Mapping[TopicPartition, int],
         told: LagAge | None = None,
     ) -> LagPoint:
-        """The lag of these positions, added to the points. `told`: the age as the broker knows
-        it."""
+        """Compute the lag of these positions, and add it to the points. `told`: the age that the
+        broker reports."""
         records, known = 0, False
         times: list[tuple[int, bool]] = []
         for gone in self._ends.keys() - ends.keys():
@@ -98,7 +98,7 @@ class LagHistory:
         the position has reached."""
         seen = self._ends.setdefault(tp, [])
         if seen and end < seen[-1].offset:
-            # The partition was made again, or truncated.
+            # The topic was created again, or the partition was truncated.
             seen.clear()
         if seen and seen[-1].offset == end:
             seen[-1] = seen[-1]._replace(until_ms=now_ms)
@@ -107,14 +107,15 @@ class LagHistory:
         while len(seen) > 1 and seen[1].offset <= position:
             del seen[0]
         if len(seen) > _ENDS_MAX:
-            # The first and the last end bound the age; every second end between them can go.
+            # The first and the last end bound the age; of the ends between them, every second one
+            # is dropped.
             seen[1:-1] = seen[1:-1:2]
         return seen
 
 
 def _appended(seen: list[_End], position: int) -> tuple[int, bool]:
-    """The time at which the record at a position was appended, and whether the time is exact:
-    without that the record may be older."""
+    """The time at which the record at a position was appended, and a flag: false if the record may
+    be older."""
     if seen[0].offset > position:
         return seen[0].since_ms, False
     number = next(number for number, end in enumerate(seen) if end.offset > position)
@@ -130,8 +131,8 @@ class LagHistories:
     _by_group: OrderedDict[str, LagHistory] = field(default_factory=OrderedDict)
 
     def of(self, group_id: str) -> LagHistory:
-        """The history of a group, made if necessary; the history that was watched the longest time
-        ago makes room."""
+        """The history of a group, made if necessary; if there are too many, the history that was
+        unwatched for longest is dropped."""
         found = self._by_group.setdefault(group_id, LagHistory())
         self._by_group.move_to_end(group_id)
         while len(self._by_group) > 1 and (

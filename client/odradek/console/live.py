@@ -1,7 +1,7 @@
-"""Server-sent events: one poll for each feed, shared by all pages that show it.
+"""Server-sent events, with one poll for each feed, which all pages that show the feed share.
 
 A page names its feeds in one request, `GET /api/live?feed=overview&feed=group:orders`, and gets an
-event for each of them whenever its value changes. Nothing is polled while nobody listens.
+event for each of them whenever its value changes. A feed without listeners is not polled.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from odradek_client.errors import OdradekError
 _log = structlog.get_logger("odradek.console")
 
 FEEDS_OF_PAGE_MAX = 16
-#: The digits of an event's number. No run of the console has so many events.
+#: The most digits of an event's number, which is more than any run of the console reaches.
 _DIGITS_MAX = 15
 _FEEDS_MAX = 128
 _LISTENERS_MAX = 64
-#: A comment that is sent on an idle connection, so that a closed browser is noticed.
+#: The interval of comments on an idle connection, by which a closed browser is noticed.
 _KEEP_ALIVE_S = 15.0
 
 
@@ -42,8 +42,8 @@ class Feed:
 
 @dataclass(eq=False)
 class _Listener:
-    """A page with the events that it has not taken yet. Of each feed only the newest is kept, so a
-    slow page costs no memory."""
+    """A page, with the events that it has not received yet. Only the newest event of each feed is
+    kept, so that a slow page takes no memory."""
 
     waiting: dict[str, tuple[int, str]] = field(default_factory=dict)
     woken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -64,8 +64,8 @@ class _Polled:
 
 
 class Hub:
-    """The feeds of one session. Event ids count over all feeds. A page that comes back with the id
-    of its last event gets newer events only; with an id of another run of the console it gets the
+    """The feeds of one session. Event ids count over all feeds. A page that reconnects with the id
+    of its last event gets only newer events; with an id of another run of the console it gets the
     last event of every feed."""
 
     def __init__(self, session: Session, feeds: Mapping[str, Feed]) -> None:
@@ -83,7 +83,7 @@ class Hub:
         return len(self._polled)
 
     def check(self, names: Sequence[str]) -> None:
-        """Refusal for feeds that do not exist, and for too many."""
+        """Refuse feeds that do not exist, and too many feeds."""
         if self._closed:
             raise Refusal(401, "Sign in to see this cluster")
         if not names or len(names) > FEEDS_OF_PAGE_MAX:

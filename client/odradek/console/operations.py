@@ -1,6 +1,7 @@
-"""A broker at work: throughput over time, requests by API with percentiles, connections.
+"""The work of a broker: throughput over time, requests by API with percentiles, connections.
 
-Only Odradek's brokers give this description (DescribeBroker); for others the views say so.
+Only Odradek's brokers have this description (DescribeBroker); for others the views say that it is
+missing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from odradek_client.admin.broker import BrokerDescription, RequestCounts, Sectio
 #: The time between two requests while a page is open.
 EVERY_MS = 2_000
 _KEEP_PAST_MS = 4_000
-#: The time that percentiles of the recent past cover.
+#: The duration of the recent past in percentiles.
 _RECENT_MS = 30_000
 #: The longest time between two samples from which rates are computed.
 _GAP_MS = 4 * EVERY_MS
@@ -56,10 +57,11 @@ def rates(before: BrokerDescription, after: BrokerDescription) -> Json | None:
 
 
 def percentile_ms(counts: Sequence[int], bounds_us: Sequence[int], share: float) -> float | None:
-    """The duration in milliseconds that this share of the requests stayed below; None without any.
+    """The duration in milliseconds below which this share of the requests stayed; None without
+    requests.
 
-    The requests of a bucket are taken as evenly spread between its bounds. Above the last bound the
-    answer is the last bound.
+    The requests of a bucket are assumed to be evenly distributed between its bounds. A result above
+    the last bound becomes the last bound.
     """
     total = sum(counts)
     if not total:
@@ -86,7 +88,7 @@ def request_row(each: RequestCounts, bounds_us: Sequence[int], lasted_ms: float)
 
 
 def since(after: RequestCounts, before: RequestCounts | None) -> RequestCounts:
-    """The requests of an API between two descriptions."""
+    """The counts of requests of an API in the time between two descriptions."""
     if before is None:
         return after
     return RequestCounts(
@@ -100,7 +102,7 @@ def since(after: RequestCounts, before: RequestCounts | None) -> RequestCounts:
 
 @dataclass
 class _Watched:
-    """The recent past of a broker, as a session has seen it."""
+    """The recent descriptions of a broker in a session."""
 
     last: BrokerDescription | None = None
     sample: Json | None = None

@@ -1,4 +1,4 @@
-"""The overview: the cluster in figures, and its problems in sentences."""
+"""The overview, with the figures of the cluster and its problems in sentences."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BAD_TOPICS = "/topics?sort=-problems&internal=1"
 
 
 async def overview(session: Session, _name: str = "") -> Json:
-    """The figures of the overview. `missing` says which of them could not be had, and why."""
+    """The figures of the overview. `missing` has the reasons for missing figures."""
     missing: list[str] = []
 
     async def had(what: str, ask: Callable[[Admin], Awaitable[T]]) -> T | None:
@@ -37,7 +37,7 @@ async def overview(session: Session, _name: str = "") -> Json:
             missing.append(why_missing(what, error, DESCRIBE_CLUSTER))
             return None
 
-    # Without the topics there is nothing to show: this error is the page's.
+    # Without the topics there is nothing to show, so this error is that of the page.
     table = await topic_table(session)
     missing += table.missing
     topics = _topics(table)
@@ -101,8 +101,8 @@ _SUBJECTS = {
 
 
 async def _known_problems(session: Session) -> list[Json]:
-    """The problems that the broker reports; none if the broker does not describe itself, and then
-    the page gives the reason with the missing throughput."""
+    """The problems that the broker reports; none if the broker does not describe itself. The reason
+    for that is shown with the missing throughput."""
     try:
         found = await describe_broker(session, Section.PROBLEMS)
     except OdradekError:
@@ -157,7 +157,7 @@ def _disk_problems(disks: list[Json]) -> list[Json]:
 
 
 def _problem(level: str, text: str, to: str | None) -> Json:
-    """A sentence, and the address of the page that shows it; None for this page."""
+    """A problem as a sentence, with the address of the page that shows it; None for this page."""
     return {"level": level, "text": text, "to": to}
 
 

@@ -1,6 +1,6 @@
-"""Reading of partitions' logs in bounded pieces, with all that a batch says about its records.
+"""Reading of partitions' logs in bounded pieces, with the headers of batches.
 
-The requests are sent without sessions, because the next ones are for other partitions or offsets.
+Requests have no fetch session, because the next ones are for other partitions or offsets.
 """
 
 from __future__ import annotations
@@ -111,15 +111,15 @@ async def fetch(
 ) -> Results[TopicPartition, PartitionData]:
     """The data of partitions from these offsets on; errors of partitions are in the results.
 
-    The first partitions of each leader are served first. UnknownTopicOrPartition, ConnectionLost
-    and the like are tried again for default_api_timeout_ms.
+    The first partitions of each leader are served first. Errors such as UnknownTopicOrPartition and
+    ConnectionLost are retried for default_api_timeout_ms.
     """
     network = admin._network
 
     async def ask(
         node_id: int, asked: list[TopicPartition]
     ) -> Outcomes[TopicPartition, PartitionData]:
-        # The topic is found by its name, so a reader goes on in a topic that was made again.
+        # The topic is found by its name, so a reader continues in a topic that was created again.
         requested = {tp: PartitionRequest(wanted[tp], limits.partition_bytes) for tp in asked}
         try:
             answer = await fetch_from(

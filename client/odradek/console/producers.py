@@ -76,8 +76,8 @@ async def _producers_of(
 
 
 async def _owners(session: Session) -> tuple[Transactions | None, list[str]]:
-    """All transactional ids, which name the owners of producer ids; or None and the reason why they
-    are missing."""
+    """All transactional ids, by which the owners of producer ids are found, or None and the reason
+    why they are missing."""
     try:
         return await all_transactions(session), []
     except OdradekError as error:
@@ -110,8 +110,8 @@ def _row(tp: TopicPartition, row: ProducerDescription, owners: Transactions | No
 
 
 async def producer(asked: Asked) -> Json:
-    """A producer id: its transactional id, its partitions as far as they are known, and the
-    events. The query may name a partition to look into (`topic`, `partition`)."""
+    """A producer id: its transactional id, its partitions as far as they are known, and the events.
+    The query may have a partition to search (`topic`, `partition`)."""
     session, query = asked.session, asked.query
     producer_id = query.whole("id", most=_ID_MAX)
     owners, missing = await _owners(session)

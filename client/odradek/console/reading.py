@@ -1,7 +1,7 @@
-"""Scans of a topic: the records that a page asks for, read in steps with a budget.
+"""Scans of a topic, which read the requested records in steps with a budget.
 
-A step reads until it has its rows, or until its time, bytes or records are spent, and says exactly
-which offsets it read and what it found there.
+A step reads until it has its rows, or until its time, bytes or records are used up, and returns the
+offsets that it has read, with their content.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from odradek_protocol.schemas.fetch import PartitionData
 COUNT_DEFAULT = 500
 COUNT_MAX = 1_000
 OFFSET_MAX = (1 << 63) - 1
-#: The bounds of one step. A page asks for the next step until its own budget is spent.
+#: The budget of one step. A page requests further steps until its own budget is used up.
 _STEP_S = 0.7
 _STEP_BYTES = 8 * 1024 * 1024
 _STEP_RECORDS = 20_000
 _PARTITIONS_OF_FETCH = 64
 _FETCH = FetchLimits()
-#: The number of empty answers in a row after which a broker is taken to have no more data.
+#: The number of empty answers in a row after which a broker is assumed to have no more data.
 _EMPTY_ROUNDS_MAX = 3
 _NOTES_MAX = 50
 _SCANS_MAX = 16
@@ -47,7 +47,7 @@ _SCANS_MAX = 16
 
 @dataclass(frozen=True)
 class Choice:
-    """The records that a page asks for."""
+    """The records that a page requests."""
 
     topic: str
     partitions: tuple[int, ...]
@@ -60,7 +60,7 @@ class Choice:
 
 
 def is_committed(query: Query) -> bool:
-    """True if records of transactions are shown after their commit only."""
+    """True if records of transactions are shown only after their commit."""
     wanted = query.text("isolation", "read_uncommitted")
     if wanted not in ("read_committed", "read_uncommitted"):
         raise Refusal(400, "The parameter isolation is wrong", "read_committed or read_uncommitted")
@@ -76,7 +76,7 @@ def filter_of(query: Query) -> RecordFilter:
 
 
 async def choice_of(admin: Admin, query: Query) -> Choice:
-    """The choice in the parameters. Refusal for one that cannot be."""
+    """The choice in the parameters. Refusal for an impossible one."""
     topic = query.text("topic")
     order = query.text("order", "newest")
     if order not in ("newest", "oldest"):
@@ -155,7 +155,7 @@ async def bounds_of(admin: Admin, choice: Choice) -> Bounds:
 
     first, end = await ask("earliest"), await ask("latest")
     readable = await ask("latest", True) if choice.read_committed else end
-    # The log may be cut at its beginning between the two questions.
+    # The log start may move between the two requests.
     return Bounds(first, end, {part: max(at, first[part]) for part, at in readable.items()})
 
 
@@ -175,7 +175,7 @@ def moment(text: str) -> int:
 
 @dataclass(frozen=True)
 class Ranges:
-    """The offsets to read, and the offsets before them that a page may ask for later."""
+    """The offsets to read, and the offsets before them, which a page may request later."""
 
     ranges: dict[int, tuple[int, int]]
     before: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -246,7 +246,7 @@ class Step:
 
 
 def merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same offsets in as few ranges as can be, in order."""
+    """The same offsets in as few ranges as possible, in order."""
     found: list[tuple[int, int]] = []
     for first, end in sorted(ranges):
         if found and first <= found[-1][1]:
@@ -257,7 +257,7 @@ def merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class Reader:
-    """Reads the pieces of a topic that a scan asks for, and copes with errors and truncations."""
+    """The reader of the pieces of a topic for a scan, which handles errors and truncations."""
 
     def __init__(self, admin: Admin, topic: str, read_committed: bool, scan: Scan) -> None:
         self._admin = admin
@@ -331,7 +331,7 @@ class Reader:
 
 
 async def take_step(admin: Admin, choice: Choice, formats: Formats, scan: Scan, count: int) -> Step:
-    """Read on until there are `count` rows, or the step's budget is spent."""
+    """Continue until there are `count` rows, or until the step's budget is used up."""
     step = Step()
     reader = Reader(admin, choice.topic, choice.read_committed, scan)
     deadline = time.monotonic() + _STEP_S
@@ -383,7 +383,7 @@ _scans = 0
 
 @contextmanager
 def scanning() -> Iterator[None]:
-    """Counts a scan while it runs. Refusal if there are too many at a time."""
+    """A context that counts a running scan. Refusal if there are too many at a time."""
     global _scans
     if _scans >= _SCANS_MAX:
         raise Refusal(429, "Too many scans at a time", "", "Try again in a moment.")

@@ -88,7 +88,7 @@ async def _scan_of(admin: Admin, choice: Choice, query: Query, count: int) -> tu
             return Scan.resume(text), {}
         bounds = await bounds_of(admin, choice)
         if text:
-            # The records before a scope are read like a scope of their own.
+            # The records before a scope are read by a separate scan.
             earlier = Scan.resume(text).spans
             ranges = {part: (span.at, span.high) for part, span in earlier.items()}
             last = last_records(ranges, count)

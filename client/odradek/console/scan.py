@@ -1,7 +1,8 @@
-"""The plan of a scan: the offsets of each partition that are left to read, newest or oldest first.
+"""The plan of a scan: the remaining offsets of each partition, newest or oldest first.
 
-A scan goes on where its cursor says, so the server keeps nothing between two steps. Newest first
-means windows of offsets from the end to the beginning; each window is read forwards.
+A scan continues at its cursor, so the server keeps no state between two steps. A scan with the
+newest records first reads windows of offsets, from the end to the beginning; each window is read
+forwards.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class CursorError(ValueError):
 
 @dataclass(slots=True)
 class Span:
-    """The offsets of a partition that are left: from `at` up to `high`, and then, in a scan from
-    the newest on, from `floor` up to `low`."""
+    """The remaining offsets of a partition: from `at` up to `high`, and then, in a scan with the
+    newest first, from `floor` up to `low`."""
 
     floor: int
     low: int
@@ -69,11 +70,11 @@ class Scan:
 
     @property
     def left(self) -> int:
-        """The number of offsets that are left."""
+        """The number of remaining offsets."""
         return sum(span.left for span in self.spans.values())
 
     def wanted(self) -> dict[int, tuple[int, int]]:
-        """For each partition with something left, the offsets to read next."""
+        """For each partition with remaining offsets, those to read next."""
         return {
             part: (span.at, span.high) for part, span in self.spans.items() if span.at < span.high
         }
@@ -87,7 +88,7 @@ class Scan:
         self._turn(span)
 
     def give_up(self, partition: int) -> None:
-        """Leave out the offsets of a partition that are left."""
+        """Drop the remaining offsets of a partition."""
         span = self.spans[partition]
         span.at = span.high = span.low = span.floor
 
@@ -97,7 +98,7 @@ class Scan:
             self.window = max(1, min(int(self.window * factor), _WINDOW_MAX))
 
     def _turn(self, span: Span) -> None:
-        """Go to the preceding window, once the present one is read to its end."""
+        """Go to the preceding window, after the present window was read to its end."""
         if span.at >= span.high and span.low > span.floor and self.window:
             span.high = span.low
             span.low = span.at = max(span.floor, span.high - self.window)
@@ -157,8 +158,8 @@ def _span_of(row: object, window: int) -> Span | None:
 
 
 def last_records(ranges: Mapping[int, tuple[int, int]], count: int) -> dict[int, tuple[int, int]]:
-    """The ranges with the last `count` offsets of all partitions together: the same number of each,
-    and more of the long ones if others are shorter."""
+    """The ranges with the last `count` offsets of all partitions together: equally many of each,
+    and more of long partitions if others are shorter."""
     left = count
     found: dict[int, tuple[int, int]] = {}
     by_length = sorted(ranges.items(), key=lambda item: (item[1][1] - item[1][0], item[0]))

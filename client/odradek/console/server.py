@@ -1,4 +1,4 @@
-"""The console's server: static files, JSON and events, for browsers that may show them."""
+"""The console's server of static files, JSON and events, for authorized browsers."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ _BODY_BYTES_MAX = 2_097_152
 _LOOK_FOR_ENDED_S = 60.0
 _HEAD_BYTES_MAX = 65_536
 _IDLE_CONNECTION_S = 30
-#: The server ends without waiting for open event streams, which would never end.
+#: The longest wait for open answers at the end, because event streams would never end.
 _LAST_ANSWERS_S = 1
 
 _POLICY = (
@@ -95,15 +95,15 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _SAFE_METHODS = ("GET", "HEAD")
-#: The values of Sec-Fetch-Site with which data may be asked for. "none": a person typed the
-#: address. Programs other than browsers do not send the header.
+#: The values of Sec-Fetch-Site with which data may be requested. "none": a user typed the address.
+#: Programs other than browsers do not send the header.
 _OWN_SITES = ("", "same-origin", "none")
 _HOST = re.compile(
     r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\s\[\]:/?#@\\]*))(?::(?P<port>[0-9]{0,5}))?"
 )
 _PORT_MAX = 65_535
-#: The header of every change. Browsers ask the console before a script of another site may send
-#: it (CORS), and the console does not allow it.
+#: The header of every change. A browser sends it for a script of another site only after a
+#: preflight request (CORS), which the console does not allow.
 WRITE_HEADER = "X-Odradek-Console"
 
 
@@ -111,7 +111,7 @@ WRITE_HEADER = "X-Odradek-Console"
 class ConsoleOptions:
     """The options of a console. `hosts`: names besides those of this machine that browsers may use
     for the console. `write`: the console may change things. `proxies`: addresses and networks of
-    the proxies whose X-Forwarded-For and X-Forwarded-Proto are believed."""
+    the proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted."""
 
     clients: ClientSettings
     hosts: frozenset[str] = frozenset()
@@ -125,10 +125,11 @@ class ConsoleOptions:
 
 
 class _Guard:
-    """Sets the headers of every answer, and refuses requests that other sites made a browser send.
+    """The middleware that sets the headers of every answer, and refuses requests that other sites
+    made a browser send.
 
-    Requests with an unknown host name are refused: otherwise any site could point its own name at
-    this machine and read what the console shows (DNS rebinding). IP addresses are accepted.
+    Requests with an unknown host name are refused, because otherwise any site could point its own
+    name at this machine and read the console's data (DNS rebinding). IP addresses are accepted.
     """
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
@@ -166,7 +167,7 @@ class _Guard:
                 f"{name[:100]!r}",
                 f"Start it with --allow-host {name[:100]} if the name is yours.",
             )
-        # Another site could not read the answer, but the question would cost the broker time. Only
+        # Another site could not read the answer, but the request would cost the broker time. Only
         # data is refused, so links to pages work.
         site = headers.get("sec-fetch-site", "")
         if path.startswith("/api/") and site not in _OWN_SITES:
@@ -248,7 +249,8 @@ class Console:
         token = await self.visits.sign_in(await _sent(request), _asking(request))
         self.visits.sign_out(request.cookies.get(_cookie(request)))
         answer = _json({})
-        # A cookie belongs to a host; its name keeps two consoles of one machine apart.
+        # A cookie belongs to a host, so two consoles of one machine need cookies with different
+        # names.
         answer.set_cookie(
             _cookie(request),
             token,
@@ -288,7 +290,7 @@ class Console:
                 Mount(
                     "/static", GZipMiddleware(StaticFiles(directory=_STATIC), _COMPRESSED_BYTES_MIN)
                 ),
-                # The address belongs to the router in the page.
+                # All other addresses are those of the router in the page.
                 Route("/{rest:path}", _index),
             ],
             middleware=[
@@ -348,7 +350,7 @@ class Console:
 
 
 async def _sent(request: Request) -> Json:
-    """The JSON object of a request. Refusal for anything else, and for a long one."""
+    """The JSON object of a request. Refusal for other values and for long ones."""
     body = b""
     async for piece in request.stream():
         body += piece
@@ -364,7 +366,7 @@ async def _sent(request: Request) -> Json:
 
 
 def _asking(request: Request) -> str:
-    """The address that asks. A proxy may pass on any text in its place."""
+    """The address of the client. A proxy may pass on any text instead."""
     host = "" if request.client is None else request.client.host.partition("%")[0]
     return host if _is_address(host) else "unknown"
 

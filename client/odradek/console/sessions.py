@@ -1,4 +1,4 @@
-"""Sessions: the clients of one principal, which all pages of that principal share."""
+"""Sessions, each with the clients of one principal, which all pages of that principal share."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 #: The most answers that a session keeps.
 _KEPT_MAX = 256
-#: The least time for which an answer is kept, as a multiple of the time that the broker took for
-#: it: so the broker spends at most a twentieth of its time on one question.
+#: The shortest time for which an answer is kept, as a multiple of the time that the broker took for
+#: it, so that the broker spends at most a twentieth of its time on one request.
 _KEPT_TIMES = 19
-#: The longest time for which an answer is kept: a broker that was away took long for no good
-#: reason.
+#: The longest time for which an answer is kept, because an answer may also be slow after the broker
+#: was unreachable.
 _KEPT_S_MAX = 30.0
 
 #: By kind of client ("admin", "consumer", "producer"): its settings.
@@ -46,8 +46,8 @@ class _Kept:
 class Session:
     """A principal's clients and their recent answers. `user`: None if the listener asks for none.
 
-    `settings` are those of the clients, for views that need one of their own. `streams`: answers in
-    pieces that are under way; those that have a client of their own end when `closed` is true.
+    `settings` are those of the clients, for views that need a separate client. `streams`: answers
+    in pieces that are in progress; those with a separate client end when `closed` is true.
     """
 
     settings: ClientSettings
@@ -63,7 +63,7 @@ class Session:
         """The session's only `Admin`, started at the first call.
 
         Raises MetadataTimeout, AuthenticationFailed; the next call then tries again. Refusal if the
-        session is closed: nobody would close a client that was started afterwards.
+        session is closed, because a client that was started afterwards would never be closed.
         """
         async with self._starting:
             self._refuse_if_closed()
@@ -83,10 +83,10 @@ class Session:
             raise Refusal(401, "You are signed out", "", "Sign in again.")
 
     async def cached(self, key: Hashable, keep_ms: int, ask: Callable[[Admin], Awaitable[T]]) -> T:
-        """The answer to a question that was asked less than `keep_ms` ago, or else a new one.
+        """The answer to an equal request of less than `keep_ms` ago, or else a new answer.
 
-        Callers that ask the same question at the same time share its answer. Errors are not kept.
-        An answer that took long is kept for longer.
+        Callers with equal requests at the same time share an answer. Errors are not kept. An answer
+        that took long is kept for longer.
         """
         kept = self._kept.get(key)
         if kept is None or not kept.serves(time.monotonic(), keep_ms):
@@ -96,13 +96,13 @@ class Session:
             self._kept[key] = kept
             while len(self._kept) > _KEPT_MAX:
                 self._kept.pop(next(iter(self._kept)))
-        # Other pages wait for the same answer, so a closed page must not cancel the question.
+        # Other pages may wait for the same answer, so a closed page must not cancel the request.
         answer: T = await asyncio.shield(kept.task)
         return answer
 
     def store(self, kind: type[T]) -> T:
-        """The session's only object of a class, made at the first call. The class limits what the
-        object keeps."""
+        """The session's only object of a class, created at the first call. The class limits the
+        memory of the object."""
         if kind not in self._stores:
             self._stores[kind] = kind()
         found: T = self._stores[kind]
@@ -112,7 +112,9 @@ class Session:
         return await ask(await self.admin())
 
     def forget(self, *keys: Hashable) -> None:
-        """Forget the answers with these keys, which a change has made wrong; without keys all."""
+        """Drop the answers with these keys, which a change has made invalid; without keys, all
+        answers.
+        """
         for key in keys or tuple(self._kept):
             self._kept.pop(key, None)
 
@@ -132,5 +134,6 @@ class Session:
 def _ended(kept: _Kept) -> None:
     kept.ended_s = time.monotonic()
     if not kept.task.cancelled():
-        # Without a reader an error would be reported as never retrieved.
+        # The error is retrieved, because asyncio would otherwise report that nobody has retrieved
+        # it.
         kept.task.exception()

@@ -1,4 +1,6 @@
-"""Records as pages show them: the beginning of keys and values in a format, and all about one."""
+"""Records in the form of pages: lists with the beginnings of keys and values, and a panel with all
+details of one record.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from odradek.console.partition_log import LogRecord, Marker
 from odradek.decoders import GUESS, Decoders, decode
 from odradek_protocol.records.batch import BatchHeader
 
-#: The beginning of a key or value that lists show, and that of a header.
+#: The most characters of a key or value in lists, and of a header.
 LIST_CHARACTERS = 4_096
 _HEADER_CHARACTERS = 256
 _HEADERS_IN_LIST = 16
@@ -36,7 +38,7 @@ def decoders() -> Decoders:
 
 @dataclass(frozen=True)
 class Formats:
-    """The formats that a page asked for."""
+    """The formats that a page requests."""
 
     key: str = GUESS
     value: str = GUESS
@@ -57,7 +59,7 @@ def _choice(known: tuple[str, ...]) -> str:
 
 
 def row_of(record: LogRecord, formats: Formats) -> Json:
-    """A record in a list. May block: decoders of other packages may."""
+    """A record in a list. May block, because decoders of other packages may."""
     return {
         "kind": "record",
         "partition": record.partition,
@@ -135,7 +137,7 @@ def _header(value: bytes | None, characters: int) -> Json:
 
 
 def panel_of(record: LogRecord, formats: Formats, characters: int) -> Json:
-    """A single record with all details. May block: decoders of other packages may."""
+    """A single record with all details. May block, because decoders of other packages may."""
     return {
         "topic": record.topic,
         "partition": record.partition,

@@ -1,8 +1,8 @@
-"""Signing in: the broker checks a person's credentials, and each person has their own clients.
+"""Sign-in with credentials that the broker checks; each user has separate clients.
 
-Where the listener asks for SASL, a person gives a name and password, or a token. The credentials
-are right if a client can sign in to the broker with them. Passwords are kept in memory only, in the
-settings of the clients of that person, for as long as the session lasts.
+If the listener requires SASL, a user signs in with a name and password, or with a token. The
+credentials are valid if a client can authenticate to the broker with them. Passwords are kept only
+in memory, in the settings of the user's clients, until the session ends.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ SESSIONS_MAX = 200
 IDLE_S = 1_800.0
 #: The longest time of a session, even if it is used.
 LIFETIME_S = 43_200.0
-#: The most failed tries to sign in within `_TRIES_S`: of an address, of a user's name, of all.
+#: The most failed attempts to sign in within `_TRIES_S`: of an address, for a user's name, and in
+#: total.
 FAILURES_OF_HOST = 5
 FAILURES_OF_USER = 10
 FAILURES_OF_ALL = 50
 _TRIES_S = 60.0
 _AT_ONCE = 8
 _NAMES_MAX = 1_000
-#: The longest texts that a person may give.
+#: The longest accepted texts.
 _CHARACTERS_MAX = {"user": 256, "password": 4_096, "token": 65_536}
 #: The longest time for closing a session, and the most characters of a name in the audit log.
 _CLOSE_S = 30.0
@@ -55,8 +56,8 @@ _GIVEN_ENDPOINT = "sasl_oauthbearer_token_endpoint_url"
 
 
 def wants_sign_in(settings: Mapping[str, Any]) -> bool:
-    """True if people sign in: the listener asks for a user, and the console's settings have
-    none."""
+    """True if users have to sign in, because the listener requires a user and the console's
+    settings have none."""
     protocol = str(settings.get("security_protocol", "PLAINTEXT")).strip().upper()
     return protocol.startswith("SASL_") and not ((_GIVEN | {_GIVEN_ENDPOINT}) & settings.keys())
 
@@ -71,7 +72,7 @@ class Visit:
     used_s: float
 
     def ended(self, now_s: float) -> bool:
-        """True if the session has lasted too long, or nobody has used it for too long."""
+        """True if the session has lasted too long, or was unused for too long."""
         watched = self.hub.listeners or self.session.streams
         idle = not watched and now_s - self.used_s > IDLE_S
         return idle or now_s - self.began_s > LIFETIME_S
@@ -85,13 +86,15 @@ class Visit:
 
 
 class _Tries:
-    """The times of failed tries to sign in: of each address, of each user's name, and of all."""
+    """The times of failed attempts to sign in: of each address, for each user's name, and in
+    total.
+    """
 
     def __init__(self) -> None:
         self._times: dict[tuple[str, str], deque[float]] = {}
 
     def check(self, host: str, user: str | None, now_s: float) -> None:
-        """Refusal if there were too many."""
+        """Raise Refusal if there were too many."""
         for key, most in self._limits(host, user):
             times = self._times.get(key, deque())
             while times and now_s - times[0] > _TRIES_S:
@@ -102,9 +105,9 @@ class _Tries:
                 )
 
     def failed(self, host: str, user: str | None, now_s: float) -> None:
-        """Count a failed try."""
+        """Count a failed attempt."""
         for key, most in self._limits(host, user):
-            # The key with the newest try comes last.
+            # The key with the newest attempt comes last.
             times = self._times.pop(key, None) or deque(maxlen=most)
             times.append(now_s)
             self._times[key] = times
@@ -120,10 +123,11 @@ class _Tries:
 
 @dataclass(frozen=True)
 class _Credentials:
-    """The credentials of a sign-in. `user`: the name; of a token its claim, or "token".
+    """The credentials of a sign-in. `user`: the name; for a token the name in its claims, or
+    "token".
 
-    `guessed`: the name whose password could be guessed; None for a token. `settings`: those of the
-    clients.
+    `guessed`: the name whose failed attempts are counted; None for a token. `settings`: the
+    settings of the clients.
     """
 
     mechanism: str
@@ -174,7 +178,8 @@ class Visits:
     async def sign_in(self, given: Json, host: str) -> str:
         """Sign in, and return the token of the session. Refusal if the broker refuses.
 
-        Every failed try counts, whatever the reason. Too many sessions are no failed try.
+        Every failed attempt counts, whatever the reason, except a refusal because of too many
+        sessions.
         """
         if not self.signs_in:
             raise Refusal(400, "There is nothing to sign in to")
@@ -216,14 +221,14 @@ class Visits:
         return session
 
     def sign_out(self, token: str | None) -> None:
-        """End the session of a token; nothing without one."""
+        """End the session of a token, if there is one."""
         visit = self._by_token.pop(token or "", None)
         if visit is not None:
             _audit.info("signed out", user=audited(visit.session.user))
             self._close_soon(visit)
 
     def drop_ended(self) -> None:
-        """Start closing the sessions that have ended."""
+        """Begin to close the sessions that have ended."""
         now_s = self._now_s()
         for token, visit in list(self._by_token.items()):
             if visit.ended(now_s):
@@ -255,7 +260,7 @@ async def _close(visit: Visit) -> None:
 
 
 def audited(user: str | None) -> str | None:
-    """A user's name for the log: its beginning, with escapes for what cannot be printed."""
+    """A user's name for the log, cut and with escapes for characters that cannot be printed."""
     if user is None:
         return None
     more = "..." if len(user) > _AUDITED_CHARACTERS else ""
@@ -315,6 +320,6 @@ def _text(given: Json, name: str) -> str:
     if _NOT_SENT.search(text):
         raise Refusal(400, f"The {name} has characters that cannot be sent to a broker")
     if "${" in text:
-        # In settings `${...}` stands for a secret of the machine on which the console runs.
+        # In settings `${...}` would be resolved to a secret of the console's machine.
         raise Refusal(400, f"A {name} with ${{ in it cannot be used here")
     return text

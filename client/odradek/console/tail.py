@@ -1,7 +1,8 @@
-"""A live tail: new records of a topic as they come, with a client of its own for each page.
+"""A live tail, which shows new records of a topic as they arrive, with a separate client for each
+page.
 
-A burst is sampled: the page gets some records, and how many came and how many match. A tail that
-falls far behind goes on at the end, and reports what it left out.
+A burst is sampled: the page gets some records, the number of all, and the number of those that
+match. A tail that falls far behind continues at the end, and reports the number of skipped records.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ ROWS_OF_TICK = 25
 _WAIT_MS = 500
 _FETCH_BYTES = 2 * 1024 * 1024
 _PARTITION_BYTES = 256 * 1024
-#: The offsets that a tail may be behind; beyond that the tail goes on at the end.
+#: The most offsets that a tail may be behind; beyond it the tail continues at the end.
 _BEHIND_MAX = 200_000
 _KEEP_ALIVE_S = 15.0
 _RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
-#: Timeouts are short, so that a page soon hears of a broker that is gone; the tail tries again.
+#: Timeouts are short, so that a page is soon informed of an unreachable broker; the tail retries.
 _PATIENCE_MS = 2_000
 
 _running = 0
@@ -92,7 +93,7 @@ class _Tail:
         self._limits = FetchLimits(_FETCH_BYTES, _PARTITION_BYTES, _WAIT_MS)
 
     async def events(self, last_id: str) -> AsyncGenerator[bytes, None]:
-        """The events, until the page is closed or the topic is gone."""
+        """The events, until the page is closed or the topic is deleted."""
         global _running
         _running += 1
         try:
@@ -154,7 +155,7 @@ class _Tail:
             at = 0 if end is None else end.offset
             self._positions[tp] = min(known.get(tp.partition, at), at)
         nodes = {part.leader for part in await self._partitions()}
-        # Leaders are asked one after another, so each one gets its share of the waiting time.
+        # Leaders get requests one after another, so each one gets its share of the waiting time.
         self._limits = FetchLimits(
             _FETCH_BYTES, _PARTITION_BYTES, max(_WAIT_MS // max(len(nodes), 1), 20)
         )
@@ -164,7 +165,7 @@ class _Tail:
         return list(found[self._choice.topic].partitions)
 
     async def _read(self, tick: _Tick) -> None:
-        """Fetch once; the brokers wait a moment if there is nothing new."""
+        """Fetch once; the brokers wait a short time if there are no new records."""
         committed = self._choice.read_committed
         wanted = {tp: (at, OFFSET_MAX) for tp, at in self._positions.items()}
         fetched = await fetch(self._admin, self._positions, self._limits, read_committed=committed)
@@ -245,7 +246,7 @@ async def tail(asked: Asked) -> Stream:
 
 
 async def _refused(refusal: Refusal) -> AsyncGenerator[bytes, None]:
-    """A refusal as an event: a page cannot read the answer to a stream that did not begin."""
+    """A refusal as an event, because a page cannot read the answer to a stream that was refused."""
     yield _event(refusal.as_json())
 
 

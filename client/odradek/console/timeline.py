@@ -1,8 +1,9 @@
-"""The timeline: the history of subjects as bands and events on one time axis, with sentences.
+"""The timeline, which shows the history of subjects as bands and events on one time axis, with
+sentences.
 
 A subject is a group, a transactional id, a producer id, a partition, a record of a share group or a
-client id. The lanes of a group and of a transactional id are followed by the connections of their
-clients, so that a rebalance is seen beside a lost connection.
+client id. The lanes of a group or a transactional id are followed by the connections of its
+clients, so that a rebalance appears next to a lost connection.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ from odradek_client.errors import (
 
 _KEEP_MS = 700
 _EVERY_MS = 1_000
-#: The most clients of a subject whose connections are shown; the clients named last are taken.
+#: The most clients of a subject whose connections are shown; the last named clients are chosen.
 _CLIENTS_MAX = 12
 #: The most events of one subject that are shown, the newest; a broker keeps 500 of most subjects.
 _EVENTS_MAX = 1_000
 #: Subjects that are offered for choice, of each type.
 _OFFERED_MAX = 200
 _RECENT_EVENTS = 1_000
-#: The longest age of a shown state without new events: of the subject, of the clients beside it,
-#: and of both in consoles that cannot ask for new events.
+#: The longest age of a shown state without new events: of the subject, of its clients, and of both
+#: if the console cannot request new events.
 _STATES_S = 5.0
 _CLIENTS_S = 60.0
 _UNFOLLOWED_S = 3.0
 _HISTORIES_MAX = 200
-#: Clocks that differ by less are taken for equal.
+#: Smaller differences of clocks are ignored.
 _SKEW_MS = 500
 
 _TYPES = {
@@ -96,12 +97,12 @@ class _Key:
 
 
 class _Histories:
-    """The histories of a session's subjects, asked for anew when something has happened.
+    """The histories of a session's subjects, which are requested again after new events.
 
-    A broker makes a sentence of each event for each answer, so an unchanged history is kept: one
-    small question about new events of all subjects comes before any other. That question needs
-    DESCRIBE on the cluster. Without this right, and for subjects that the answer leaves out,
-    histories are asked for at fixed intervals instead.
+    A broker has to make a sentence of each event for each answer, so an unchanged history is kept:
+    a small request for new events of all subjects is sent first. This request needs DESCRIBE on the
+    cluster. Without this right, and for subjects that the answer leaves out, histories are
+    requested at fixed intervals instead.
     """
 
     def __init__(self) -> None:
@@ -112,7 +113,7 @@ class _Histories:
         self._follows = True
 
     async def told(self, session: Session, key: _Key, keep_s: float) -> _Told:
-        """The history of a subject, at most `keep_s` old, and asked for anew as soon as its events
+        """The history of a subject, at most `keep_s` old, and requested again as soon as its events
         have changed."""
         await self._look(session)
         found = self._told.get(key)
@@ -142,8 +143,8 @@ class _Histories:
         self._follows = True
         if self._after != after:
             return
-        # Numbers of events begin again after a start of the broker. If there are more new events
-        # than were asked for, any subject may have changed.
+        # After a start of the broker, the numbers of events begin again. If there are more new
+        # events than were requested, any subject may have changed.
         if recent.started_ms != self._started_ms or len(recent.events) == _RECENT_EVENTS:
             self._told.clear()
         self._started_ms, self._after = recent.started_ms, recent.next_after
@@ -209,8 +210,8 @@ def _state_first(lane: Lane) -> bool:
 
 
 def _skew_ms(broker_ms: int) -> int:
-    """The difference between the broker's clock and this machine's, in whole seconds: smaller
-    changes would make another answer of an unchanged history."""
+    """The difference between the broker's clock and this machine's, rounded to seconds, so that
+    small changes do not change the answer."""
     skew = broker_ms - time.time_ns() // 1_000_000
     return 0 if abs(skew) < _SKEW_MS + _KEEP_MS else round(skew / 1_000) * 1_000
 

@@ -1,8 +1,9 @@
-"""The lanes of a timeline: states of one subject as bands over time, made from its events.
+"""The lanes of a timeline, which show the states of a subject as bands over time, made from its
+events.
 
 A lane is a row with bands that do not overlap: the state of a group, the part of one member in it,
-the open connections of a client. Everything is computed from the names and the fields of events, as
-`Admin.describe_history` gives them; events of unknown names only have their sentence.
+the open connections of a client. Lanes are computed from the names and fields of the events of
+`Admin.describe_history`; events with unknown names have only their sentence.
 
     group        |--- Empty ---|- PreparingRebalance -|-------- Stable ----------
     consumer-1         |--------- asked to join ------|------ generation 1 ------
@@ -97,7 +98,7 @@ class Lane:
     bands: list[Band] = field(default_factory=list)
 
     def enter(self, at_ms: int, state: str, tone: str = "none", text: str = "") -> None:
-        """End the band that lasts and begin another one; the same state goes on."""
+        """End the present band and begin another one, unless the state is the same."""
         last = self.bands[-1] if self.bands else None
         if last is not None and last.end_ms is None:
             if (last.state, last.tone) == (state, tone):
@@ -108,7 +109,7 @@ class Lane:
             del self.bands[0]
 
     def leave(self, at_ms: int) -> None:
-        """End the band that lasts."""
+        """End the present band."""
         if self.bands and self.bands[-1].end_ms is None:
             self.bands[-1].end_ms = max(at_ms, self.bands[-1].start_ms)
 

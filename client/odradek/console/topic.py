@@ -14,7 +14,7 @@ from odradek_client.structs import TopicPartition
 
 _KEEP_MS = 2_000
 _GROUPS_KEEP_MS = 10_000
-#: The most groups whose offsets are looked up, and the most at a time: a cluster may have 10,000
+#: The most groups whose offsets are looked up, in total and at a time; a cluster may have 10,000
 #: groups.
 _GROUPS_MAX = 500
 _GROUPS_AT_A_TIME = 8
@@ -183,7 +183,7 @@ async def partitions(asked: Asked) -> Json:
     }
 
 
-#: The sources of settings in words, the most particular first.
+#: The sources of settings in words, the most specific first.
 _SOURCES = {
     ConfigSource.TOPIC: "this topic",
     ConfigSource.DYNAMIC_BROKER: "this broker, dynamic",
@@ -194,7 +194,7 @@ _SOURCES = {
 
 
 async def settings(asked: Asked) -> Json:
-    """The settings of a topic: those of the topic itself first, defaults last."""
+    """The settings of a topic, the topic's own settings first, defaults last."""
     name = asked.query.text("name")
 
     async def ask(admin: Admin) -> list[ConfigEntry]:

@@ -17,7 +17,9 @@ _KEEP_MS = 3_000
 
 @dataclass
 class TopicRow:
-    """A topic in the list. `size_bytes` is of all replicas, None if the broker does not say it."""
+    """A topic in the list. `size_bytes` is the size of all replicas, None if the broker does not
+    report it.
+    """
 
     name: str
     is_internal: bool
@@ -43,7 +45,7 @@ async def topic_table(session: Session) -> TopicTable:
 
 async def _topic_table(admin: Admin) -> TopicTable:
     names = await admin.list_topics(internal=True)
-    # A topic that was deleted between the two questions is left out.
+    # A topic that was deleted between the two requests is left out.
     described = await admin.describe_topics(names, raise_errors=False) if names else {}
     table = TopicTable(
         [
@@ -70,7 +72,7 @@ def _row(name: str, is_internal: bool, partitions: Sequence[PartitionDescription
 
 
 async def _sizes(admin: Admin, table: TopicTable) -> dict[str, int] | None:
-    """The size of each topic; None if no broker says it."""
+    """The size of each topic; None if no broker reports it."""
     try:
         found = await admin.describe_log_dirs(raise_errors=False)
     except OdradekError as error:

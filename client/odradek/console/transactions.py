@@ -22,7 +22,7 @@ from odradek_client.structs import TopicPartition
 from odradek_protocol.errors import ErrorCode
 
 _KEEP_MS = 1_500
-#: The most open transactions that are described, and so sorted by age; others come unsorted.
+#: The most open transactions that are described, and so sorted by age; further ones are unsorted.
 _OPEN_MAX = 2_000
 #: The most partitions of one transaction whose ends are looked up.
 PARTITIONS_MAX = 500
@@ -55,8 +55,8 @@ async def all_transactions(session: Session) -> Transactions:
 
 
 def is_open_on(table: Transactions, owner: TransactionListing | None, tp: TopicPartition) -> bool:
-    """True if a transactional id has an open transaction with this partition. Otherwise an open
-    transaction in the partition hangs: no coordinator will end it."""
+    """True if a transactional id has an open transaction with this partition. If no id has, an open
+    transaction in the partition hangs, because no coordinator will end it."""
     if owner is None:
         return False
     described = table.described.get(owner.transactional_id)
@@ -117,8 +117,8 @@ async def _described(
 
 @dataclass(frozen=True)
 class Held:
-    """The last stable offset and the end of a partition: the records between them are hidden from
-    consumers of committed records."""
+    """The last stable offset and the end of a partition; consumers with read_committed do not see
+    the records between them."""
 
     stable: int
     end: int
@@ -236,8 +236,8 @@ async def _show(asked: Asked) -> Json:
 
 
 async def _open(session: Session, _name: str) -> Json:
-    """The number of open transactions, and of all transactional ids: lists ask again when they
-    change."""
+    """The numbers of open transactions and of all transactional ids, whose changes make lists
+    reload."""
     table = await all_transactions(session)
     return {
         "total": len(table.listed),

@@ -1,4 +1,6 @@
-"""Changes that pages can order: a record produced, records deleted, a group's offsets moved."""
+"""The changes that pages can order: production of a record, deletion of records, changes of a
+group's offsets.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ _OFFSET_MAX = 2**63 - 1
 
 
 def _bytes_of(sent: Json, name: str) -> bytes | None:
-    """The bytes of a text that a page sent: in UTF-8, or base64 with `encoding`; None without
-    it."""
+    """The bytes of a text that a page has sent, in UTF-8, or in base64 with `encoding`; None
+    without a text."""
     text = sent.get(name)
     if text is None:
         return None
@@ -119,7 +121,7 @@ def _target_of(sent: Json, allowed: Sequence[str]) -> Target:
 
 
 def _offsets_of(sent: Json) -> dict[Partition, int]:
-    """The offsets in the order that a plan made: rows of topic, partition, offset."""
+    """The offsets in an order, as its plan has put them there: rows of topic, partition, offset."""
     rows = sent.get("offsets", [])
     if not isinstance(rows, list) or len(rows) > _PARTITIONS_MAX:
         raise Refusal(400, f"The field offsets must be a list of at most {_PARTITIONS_MAX:,}")

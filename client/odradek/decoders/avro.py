@@ -1,7 +1,7 @@
 """Avro: schemas, records in the binary encoding, and object containers.
 
-The reader counts values and depth, because a schema may hold itself, and may have items without
-bytes: a few bytes can ask for any number of values, and for any depth of calls.
+The reader limits the numbers of values and nested calls, because a schema may contain itself, and
+items may have no bytes: a few bytes could otherwise cause any number of values and any depth.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EPOCH = dt.datetime(1970, 1, 1)
 
 
 class SchemaError(ValueError):
-    """A schema that cannot be used; the text says where it is wrong."""
+    """The error of an unusable schema, with the position of the fault."""
 
 
 @dataclass(slots=True)
@@ -156,7 +156,7 @@ def _enum(symbols: list[str], source: _Input, _depth: int) -> str:
 
 def _decimal(data: bytes, scale: int) -> str:
     unscaled = int.from_bytes(data, "big", signed=True)
-    # A tuple keeps every digit; arithmetic would round to the context's precision.
+    # The tuple keeps every digit, while arithmetic would round to the context's precision.
     digits = tuple(map(int, str(abs(unscaled))))
     return format(Decimal((int(unscaled < 0), digits, -scale)), "f")
 
@@ -288,7 +288,7 @@ class _Compiler:
         found = full if full in self.named else name
         if found not in self.named:
             raise SchemaError(f"there is no Avro type {_shown(name)}")
-        # Looked up when it is read: a type may hold itself.
+        # The type is looked up when it is read, because a type may contain itself.
         return lambda source, depth: self.named[found](source, depth)
 
     def _named(self, kind: str, schema: dict[str, Any], namespace: str) -> _Read:

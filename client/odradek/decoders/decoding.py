@@ -1,8 +1,9 @@
-"""Choice of the format of a key or value, and the guess that tries one format after the other.
+"""The choice of the format of a key or value, and the guess, which tries one format after the
+other.
 
-A guess takes the format that a rule names for the topic. Without one it tries decoders of other
+A guess uses the format of the rule for the topic. Without a rule it tries decoders of other
 packages first, then formats with a schema, then JSON, text and Protobuf without a schema. A hex
-dump always works, and is last. An error of a format is an attempt in the result, and never an
+dump always works, and is tried last. A failed format is an attempt in the result, never an
 exception.
 """
 
@@ -50,10 +51,10 @@ _ERROR_CHARACTERS_MAX = 500
 class Decoders:
     """The formats of a program: the built-in ones, and those of other packages.
 
-    `formats`: rules `[TOPIC:][key=|value=]FORMAT` for a guess. `schemas`: rules with a file in
-    place of the format: an Avro schema, or FILE#MESSAGE for descriptors of Protobuf. `plugins`:
-    decoders of other packages by name; by default those of the entry points of installed packages.
-    DecoderError names a rule or file that cannot be used.
+    `formats`: rules `[TOPIC:][key=|value=]FORMAT` for a guess. `schemas`: rules with a file instead
+    of a format: an Avro schema, or FILE#MESSAGE for descriptors of Protobuf. `plugins`: decoders of
+    other packages by name; by default those of the entry points of installed packages. DecoderError
+    names a rule or file that cannot be used.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Decoders:
 
     @property
     def formats(self) -> tuple[str, ...]:
-        """The names that `decode` takes for a format."""
+        """The names of formats for `decode`."""
         return (GUESS, *self._builtin, *self._plugins)
 
     def rule_for(self, topic: str, is_key: bool) -> str | None:
@@ -98,7 +99,7 @@ class Decoders:
         return None if named == GUESS else named
 
     def may_block(self, data: bytes | None) -> bool:
-        """True if decoding would ask a schema registry, which takes a while."""
+        """True if decoding would send a request to a schema registry, which takes some time."""
         return data is not None and self._schemas.may_block(data)
 
     def tries(
@@ -150,7 +151,7 @@ def _unframed(data: bytes) -> bytes:
 def decode(
     data: bytes | None, *, which: str = GUESS, topic: str, is_key: bool, registry: Decoders
 ) -> Decoded:
-    """A key or value in the format that `which` names, or in the first one that fits for "guess".
+    """A key or value in the format `which`, or, for "guess", in the first format that fits.
 
     Bytes that are not in the named format are shown as text or as a hex dump. ValueError for an
     unknown format, and for nothing else.
@@ -166,7 +167,7 @@ def decode(
         return Decoded(HEX, hex_dump(data, limits), None, (Attempt(name, too_long),))
     for name, attempt in tries:
         if any(name == each.format for each in attempts):
-            # A format that was named and tried may come again in the guess that follows.
+            # The guess after a failed format does not try that format again.
             continue
         try:
             found = attempt(data, topic, is_key)
@@ -186,7 +187,7 @@ def _text(data: bytes) -> Found:
 
 
 def _installed_plugins() -> dict[str, Plugin]:
-    """The decoders of installed packages by name; each is imported when it is first asked."""
+    """The decoders of installed packages by name; each is imported at its first use."""
     return {
         point.name: partial(_load_and_call, point) for point in entry_points(group=ENTRY_POINTS)
     }
@@ -197,9 +198,9 @@ def _load_and_call(point: Any, data: bytes, topic: str, is_key: bool) -> Any:
 
 
 class _Guarded:
-    """A decoder of another package in a thread of its own, so that it may fail or hang.
+    """A decoder of another package, run in a separate thread because it may fail or hang.
 
-    A decoder that took longer than the limit is not asked again.
+    A decoder that took longer than the limit is not used again.
     """
 
     def __init__(self, name: str, plugin: Plugin, limits: Limits) -> None:

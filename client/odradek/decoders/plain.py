@@ -1,4 +1,4 @@
-"""Formats without a schema: JSON, text and hex dumps; and the values that every decoder returns."""
+"""Formats without a schema (JSON, text and hex dumps), and the types of decoders' results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class CannotDecode(ValueError):
-    """The bytes are not in a format; the text says why."""
+    """The error of bytes that are not in a format, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A format that was tried, and why it failed."""
+    """A tried format, with the reason of its failure."""
 
     format: str
     failure: str
@@ -62,7 +62,7 @@ class Decoded:
 
 # --- Text -----------------------------------------------------------------------------------------
 
-#: Control characters, which a terminal may obey; a line may end with CR LF.
+#: Control characters, to which a terminal may react; CR LF at the end of a line is allowed.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
 
 
@@ -107,7 +107,7 @@ def as_json(data: bytes, limits: Limits) -> Found:
     except ValueError as error:
         raise CannotDecode(f"no JSON: {error}") from None
     if _LONE_SURROGATE.search(text):
-        # JSON allows half of a surrogate pair, which cannot be written as UTF-8.
+        # JSON allows a lone surrogate, which cannot be written as UTF-8.
         value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     return Found(value, safe_json(_indented(text, limits)))
 
@@ -117,7 +117,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _indented(text: str, limits: Limits) -> str:
-    """Sound JSON, indented; as it came if the indented text were too long."""
+    """Valid JSON, indented; unchanged if the indented text would be too long."""
     out: list[str] = []
     depth = size = 0
     previous = ""
@@ -142,7 +142,7 @@ def _indented(text: str, limits: Limits) -> str:
 
 
 def safe_json(text: str) -> str:
-    """JSON with escapes for control characters, which a terminal may obey."""
+    """JSON with escapes for control characters, to which a terminal may react."""
     return _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -157,7 +157,7 @@ def indented_json(value: Any) -> str:
 
 
 def json_float(value: float) -> float | str:
-    """A number of floating point; JSON has no infinity and no NaN, so they are text."""
+    """A floating-point number; infinity and NaN become text, because JSON has neither."""
     return value if math.isfinite(value) else str(value)
 
 

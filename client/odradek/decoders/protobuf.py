@@ -1,4 +1,6 @@
-"""Protobuf: fields by number, read from the wire format alone, and by name with descriptors."""
+"""Protobuf, with fields by number, read from the wire format alone, or by name, with
+descriptors.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ _U64 = (1 << 64) - 1
 _FIELD_NUMBER_MAX = (1 << 29) - 1
 #: Larger field numbers are rare in messages, and common in bytes that are no message.
 _LIKELY_FIELD_NUMBER_MAX = 10_000
-#: The first bytes of messages, with which texts seldom begin: keys of the first field.
+#: The first bytes of messages, which are keys of the first field, and with which texts seldom
+#: begin.
 _BEGINS_A_MESSAGE = ("\t", "\n", "\r")
 
 
@@ -22,8 +25,8 @@ def raw(data: bytes, limits: Limits, *, likely: bool = False) -> Found:
     """The fields of a message, by number; those that occur several times are lists.
 
     A field of bytes is shown as text, a message or base64, whichever fits first. Numbers of fixed
-    size are shown as integer and as floating point. `likely`: refuse what is seldom a message.
-    CannotDecode for bytes that are no message.
+    size are shown as integer and as floating point. `likely`: refuse bytes that are unlikely to be
+    a message. CannotDecode for bytes that are no message.
     """
     if not data:
         raise CannotDecode("no bytes: a message without fields, or none")
@@ -132,7 +135,7 @@ def _collected(found: dict[str, list[Any]]) -> dict[str, Any]:
 # --- With a schema --------------------------------------------------------------------------------
 
 _NEEDS_PACKAGE = "the package protobuf is missing: pip install 'odradek[schemas]'"
-#: Files that every compiler brings along.
+#: The files that every compiler includes.
 _WELL_KNOWN = "google/protobuf/"
 _INDEXES_MAX = 64
 _IMPORTS_DEPTH_MAX = 64
@@ -141,14 +144,14 @@ _NOBODY_IMPORTS = "schema of the record.proto"
 
 
 class SchemaError(ValueError):
-    """Descriptors that cannot be used; the text says why."""
+    """The error of unusable descriptors, with the reason."""
 
 
 class Schema:
-    """Descriptors of messages, and the message that records hold.
+    """Descriptors of messages, and the message in the records.
 
-    `files`: serialized FileDescriptorProtos. `message`: the full name of the message; None for the
-    one that each record names by its index, in the last file. SchemaError.
+    `files`: serialized FileDescriptorProtos. `message`: the full name of the message; None: each
+    record has the index of its message in the last file. SchemaError.
     """
 
     def __init__(self, files: list[bytes], message: str | None) -> None:
@@ -210,7 +213,8 @@ class Schema:
 def read_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
     """The indexes of a message behind the id of its schema, and the message itself.
 
-    Confluent writes their number and each of them zigzag encoded; a single 0 stands for [0].
+    In Confluent's format, the number of indexes and each index are zigzag encoded; a single 0
+    stands for [0].
     """
     reader = _Reader(data, Limits(), likely=False)
     count, at = reader.zigzag(0)
@@ -226,7 +230,7 @@ def read_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
 
 
 def renamed(file: bytes, name: str | None) -> bytes:
-    """A serialized descriptor with the name by which others import it; None if none does."""
+    """A serialized descriptor with the name by which others import it; None if no other does."""
     proto = _import_descriptors().FileDescriptorProto.FromString(file)
     proto.name = name or _NOBODY_IMPORTS
     serialized: bytes = proto.SerializeToString()

@@ -1,8 +1,8 @@
-"""Schemas from a schema registry, by the ids that records begin with.
+"""Schemas from a schema registry, by the ids at the start of records.
 
-A client of Confluent's REST interface, which Karapace, Redpanda and Apicurio serve as well. Only
-the given address is asked: redirects and proxies are not followed. Calls block for a few seconds at
-most. Schemas are kept; a failure is kept for a while.
+The client uses Confluent's REST interface, which Karapace, Redpanda and Apicurio serve as well.
+Requests go only to the given address, without redirects and proxies. Calls block for a few seconds
+at most. Schemas are cached, and so are failures for some time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from odradek.decoders.plain import CannotDecode
 _TIMEOUT_S = 3.0
 _ANSWER_BYTES_MAX = 4 * 1024 * 1024
 _KEPT_MAX = 1_000
-#: The time for which a failure is not tried again: each record would wait for it.
+#: The time for which a failure is not retried, because each record would wait for it.
 _FAILURE_S = 30.0
 #: Schemas that one schema may refer to, directly or not.
 _REFERENCES_MAX = 64
@@ -44,8 +44,8 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """A schema in a registry. `kind`: AVRO, PROTOBUF or JSON. `others`: (name, schema) of those
-    that it refers to, each after the ones that it needs itself."""
+    """A schema in a registry. `kind`: AVRO, PROTOBUF or JSON. `others`: (name, schema) of its
+    references, each after the schemas that it needs itself."""
 
     kind: str
     text: str
@@ -82,7 +82,7 @@ class SchemaRegistry:
         self._timeout_s = timeout_s
         self._now_s = now_s
         self._lock = threading.Lock()
-        #: By id: a schema, or a failure and the time until which it counts.
+        #: Id -> schema, or failure and the time until which it counts.
         self._kept: OrderedDict[int, RegisteredSchema | tuple[str, float]] = OrderedDict()
 
     @property

@@ -1,8 +1,9 @@
 """Schemas for topics: from files, and from a registry by the id that a record begins with.
 
 A rule names a topic, a key or value, or none of them: `[TOPIC:][key=|value=]REST`. In TOPIC `*`
-stands for any characters. The most specific rule is taken: one with a whole topic before one with a
-pattern, one for the key or the value before one for both; of equal ones the last.
+stands for any characters. The most specific rule applies: a rule with a whole topic takes
+precedence over one with a pattern, a rule for the key or the value over one for both, and the last
+over equal ones.
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ _RULE = re.compile(r"(?:(?P<topic>[\w.*-]+):)?(?:(?P<part>key|value)=)?(?P<rest>
 
 
 class DecoderError(ValueError):
-    """A rule or a schema file that cannot be used; the text names it."""
+    """The error of an unusable rule or schema file, with its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The topics and the part of a record that a choice is for. None: all topics, both parts."""
+    """The topics and the part of a record to which a choice applies. None: all topics, both
+    parts.
+    """
 
     topic: str | None
     is_key: bool | None
@@ -105,7 +108,7 @@ _FRAME_BYTES = 5
 
 
 def framed(data: bytes) -> tuple[int, bytes] | None:
-    """The id of the schema in a registry, and what follows it; None for records without one.
+    """The id of the schema in a registry, and the bytes behind it; None for records without an id.
 
     Such records begin with a zero byte and the id as four bytes.
     """
@@ -132,7 +135,7 @@ class Schemas:
         self._compiled: OrderedDict[int, avro.Schema | protobuf.Schema] = OrderedDict()
 
     def is_for(self, kind: str, data: bytes, topic: str, is_key: bool) -> bool:
-        """True if a guess may try AVRO or PROTOBUF: the bytes or a rule point to it."""
+        """True if a guess may try AVRO or PROTOBUF, because of the bytes or a rule."""
         if kind == AVRO and data.startswith(avro.CONTAINER):
             return True
         if isinstance(self._of_topic(topic, is_key), _TYPES[kind]):
@@ -140,7 +143,7 @@ class Schemas:
         return framed(data) is not None and (kind == AVRO or self._registry is not None)
 
     def may_block(self, data: bytes) -> bool:
-        """True if decoding would ask the registry."""
+        """True if decoding would send a request to the registry."""
         frame = framed(data)
         return (
             self._registry is not None

@@ -1,4 +1,4 @@
-"""The broker on a simulated machine: started, killed, powered off, started again."""
+"""The broker on a simulated machine, which can be started, stopped, killed and powered off."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from odradek_broker.storage.startup import one_by_one
 
 T = TypeVar("T")
 
-#: The host of a listener that names none.
+#: The host of a listener without a host.
 _EVERYWHERE = "0.0.0.0"
 _OPEN_FILES = FileBudget(segments=512, connections=1_000)
 #: The default settings of the broker: small values, so that a short run reaches all limits.
@@ -86,7 +86,7 @@ class _DelayedCalls:
 
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> asyncio.Handle:
         if not args:
-            # The beginning of a flush; the sync itself waits for the disk.
+            # The start of a flush is not delayed; the sync itself takes the disk's time.
             return self._loop.call_soon(callback)
         return self._loop.call_later(self._delay_s(), callback, *args)
 
@@ -156,7 +156,7 @@ class SimulatedHost:
         return int(self._loop.time() * 1_000_000)
 
     def process_usage(self) -> ProcessUsage:
-        """Nothing: a simulated broker has no process of its own."""
+        """Always zero, because a simulated broker has no process of its own."""
         return ProcessUsage(0, 0)
 
     def open_files(self) -> FileBudget:
@@ -203,7 +203,7 @@ class SimulatedHost:
 class SimulatedBroker:
     """A broker and its disk. `server` is the running server, or the last one.
 
-    `address`: that of its listener, unless `settings` has `listeners`: then those of PLAINTEXT and
+    `address`: the address of its listener, unless `settings` has `listeners` with PLAINTEXT and
     SASL_PLAINTEXT, each with a port.
     """
 
@@ -226,7 +226,7 @@ class SimulatedBroker:
             **SETTINGS,
             **(settings or {}),
         }
-        # The simulated network has only machines of the simulation.
+        # Listeners may be insecure, because the network has only machines of the simulation.
         self._given["insecure.listeners"] = True
         self.configure({})
         self.clock = LoopClock(asyncio.get_running_loop())

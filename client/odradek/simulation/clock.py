@@ -1,4 +1,4 @@
-"""Virtual time, which passes only when `advance` is called, or with the simulated loop."""
+"""Virtual time, which only passes by calls of `advance`, or with the simulated loop."""
 
 from __future__ import annotations
 
@@ -62,13 +62,12 @@ class LoopClock:
         self.wall_start_ms += by_ms
 
     def set_wrong(self, by_ms: int) -> None:
-        """Set the wall clock's difference from the true time, whatever it was before; 0 corrects
-        it."""
+        """Set the wall clock's difference from the true time; 0 corrects the clock."""
         self._error_ms = by_ms
 
 
 class StoppedTimer:
-    """A timer that is never fired, for tests that call due work themselves."""
+    """A timer that never fires, for tests that call due work themselves."""
 
     def cancel(self) -> None:
         """Do nothing."""

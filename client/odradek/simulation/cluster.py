@@ -16,7 +16,7 @@ FAULTS_WITHIN_MS = 10_000
 #: The virtual time after which a test that has not ended fails with TimeoutError.
 LIMIT_S = 3_600
 _TRACE_TAIL = 40
-#: The faults of a test with faults; its own code is not killed.
+#: The faults of a test with faults; the test's own code is not killed.
 _KINDS = tuple(kind for kind in FAULTS if kind not in ("kill-client", "failed-directory"))
 
 
@@ -28,7 +28,7 @@ class SimulatedCluster:
 
     @property
     def bootstrap(self) -> str:
-        """The address for `bootstrap_servers`: that of the first listener."""
+        """The address of the first listener, for `bootstrap_servers`."""
         return self._world.broker.bootstrap
 
     @property

@@ -1,10 +1,10 @@
-"""`Files` in memory, which know what was synced, fail on demand, and crash.
+"""`Files` in memory, which keep track of synced data, fail on demand, and crash.
 
-The model of a disk: a file's bytes are durable if its last `sync` covered them; its name is durable
-when its directory was synced after the name was created (or removed), and a directory's name
-likewise. `crash` restores this state, and lets a random part of the rest survive, since kernels
-write back at any time and in any order. Some crashes lose all unsynced names, or all unsynced
-bytes, at once: files without content, content without its file.
+In the model of a disk, a file's bytes are durable if its last `sync` covered them; the name of a
+file or directory is durable once the parent directory was synced after the name was created (or
+removed). `crash` restores the durable state, and lets a random part of the rest survive, because
+kernels write back at any time and in any order. Some crashes lose all unsynced names, or all
+unsynced bytes, at once: files without content, content without its file.
 """
 
 from __future__ import annotations
@@ -192,8 +192,8 @@ class MemoryFiles:
         self._unsynced_renames: list[tuple[str, str]] = []
         self._locks: set[str] = set()
         self._failures: list[Failure] = []
-        #: The rule by which operations find no room; None while there is room for all. It outlives
-        #: a crash.
+        #: The rule by which operations find no room; None while there is room for all. A crash does
+        #: not remove it.
         self.shortage: Shortage | None = None
         #: The write of a block file that a crash interrupts: file, position, content.
         self.writing: tuple[_Inode, int, bytes] | None = None
@@ -229,8 +229,8 @@ class MemoryFiles:
         return None
 
     def refuse(self, kind: str, path: str, size_bytes: int = 0) -> Failure | None:
-        """The failure of this operation, which writes `size_bytes`, if any, also for want of
-        room."""
+        """The failure of this operation, which writes `size_bytes`, if any, also because of a lack
+        of room."""
         failure = self.trip(kind, path)
         if failure is not None or self.shortage is None:
             return failure
@@ -291,7 +291,7 @@ class MemoryFiles:
 
         directories = {"", "."}
         for path in sorted({*self._directories, *self._durable_directories}):
-            # Sorted: parents come first.
+            # The paths are sorted, so parents come first.
             if _parent(path) not in directories:
                 continue
             named = path in self._durable_directories
@@ -335,7 +335,7 @@ class MemoryFiles:
         self._durable_names[path] = inode
 
     def take_back(self, path: str) -> None:
-        """Lose all unsynced bytes of a file, as a power cut may."""
+        """Drop all unsynced bytes of a file, as a power cut may."""
         inode = self._names[_clean(path)]
         inode.content = bytearray(inode.durable)
         inode.cut_to_bytes = None
@@ -407,8 +407,8 @@ class MemoryFiles:
         self._unsynced_renames.append((source, target))
 
     def _move_directory(self, source: str, target: str) -> None:
-        """Move a directory: both parents' entries change, and nothing below; its content, and what
-        is durable of it, moves along."""
+        """Move a directory: only the entries of both parents change; the content moves along and
+        keeps its durability."""
         prefix = source + "/"
         for names in (self._names, self._durable_names):
             for path in [path for path in names if path.startswith(prefix)]:
@@ -419,8 +419,8 @@ class MemoryFiles:
             directories |= {target + path[len(source) :] for path in moved}
 
     def _undo_directory_renames(self, rng: random.Random | None) -> None:
-        """Undo renames of directories: file systems journal renames in order, so those after some
-        point are lost, with everything that has used the old name since."""
+        """Undo renames of directories. File systems journal renames in order, so a crash loses all
+        renames after some point, with all later uses of the old names."""
         kept = 0 if rng is None else rng.randint(0, len(self._unsynced_renames))
         for source, target in reversed(self._unsynced_renames[kept:]):
             prefix = source + "/"
@@ -538,8 +538,8 @@ def _nothing() -> None:
 
 
 class Crashed(BaseException):
-    """The simulated machine crashed in the middle of an operation. Not an Exception, because no
-    error handling may survive the crash."""
+    """The crash of the simulated machine in the middle of an operation. It is not an Exception, so
+    that no error handling survives it."""
 
 
 def _lose_bytes(inode: _Inode, rng: random.Random | None, surviving: float) -> None:
@@ -568,7 +568,7 @@ def _torn(content: bytearray, sure_bytes: int, rng: random.Random) -> bytearray:
     kept = rng.randint(sure_bytes, len(content))
     torn = bytearray(content[:kept])
     if kept > sure_bytes and rng.random() < 0.3:
-        # The length reached the disk, the blocks did not.
+        # The length has reached the disk, the blocks have not.
         hole = rng.randint(sure_bytes, kept)
         torn[hole:] = bytes(kept - hole)
     return torn

@@ -1,6 +1,6 @@
 """The faults of a run, with their times, drawn from a seed before it begins.
 
-A list can be replayed without some of its faults, to reduce a failing seed to those that matter.
+A list can be replayed without some of its faults, to find those that a failing seed needs.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ async def crash_behind_a_dead_letter(world: World, fault: Fault) -> None:
     """The disk is slow, and the process is killed, or the machine loses its power, when the next
     dead letter of a share group is durable and the state of its share partition is not."""
     process = world.broker.process
-    # At that very moment, or while the state is being written.
+    # The crash comes at that moment, or while the state is being written.
     at_once = fault.size % 3 > 0
     with world.slow_disk(*_BEHIND_AN_ANSWER_SYNC_MS):
         if await _share_event(world, _is_dead_letter, process.kill if at_once else _nothing):
@@ -382,8 +382,7 @@ async def scarce_room(world: World, fault: Fault) -> None:
 
 
 async def _short_of_room(world: World, fault: Fault, shortage: Shortage) -> None:
-    """Let the disk be short of room while the fault lasts, also if the machine crashes
-    meanwhile."""
+    """Make the disk short of room while the fault lasts, also over a crash of the machine."""
     disk = world.broker.disk
     disk.shortage = shortage
     await world.sleep(max(fault.lasts_ms, _SHORTAGE_MS_MIN))
@@ -538,7 +537,7 @@ FAULTS: dict[str, Callable[[World, Fault], Awaitable[None]]] = {
 
 
 async def play(world: World, faults: Iterable[Fault], duration_ms: int) -> None:
-    """Let the faults happen at their times; when the last one is over, end all of them."""
+    """Cause the faults at their times; when the last one is over, end all of them."""
     running = [asyncio.ensure_future(_play_one(world, fault)) for fault in faults]
     await asyncio.gather(world.sleep(duration_ms), *running)
     await world.heal()

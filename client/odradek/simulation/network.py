@@ -1,7 +1,7 @@
 """Connections without sockets: bytes are delayed, arrive in pieces, are cut or never arrive.
 
-The bytes of one connection arrive in order, as with TCP; between connections the delays lead to any
-order. All random choices come from one `random.Random`, so that a seed always gives the same
+The bytes of one connection arrive in order, as with TCP; the order between connections depends on
+the delays. All random choices come from one `random.Random`, so that a seed always gives the same
 network.
 """
 
@@ -80,7 +80,7 @@ class SimulatedTransport(asyncio.Transport):
         super().__init__({"peername": there, "sockname": here})
         self._network = network
         self._protocol = protocol
-        #: The context in which the protocol is called: that of its process.
+        #: The context of the protocol's process, in which the protocol is called.
         self._context = context
         self.process = process_of(context)
         self._peer: SimulatedTransport
@@ -95,7 +95,7 @@ class SimulatedTransport(asyncio.Transport):
         #: The bytes that were sent and that the peer's protocol has not read.
         self.unread_bytes = 0
         self._on_the_way: deque[Callable[[], None]] = deque()
-        #: The arrival of the last piece that was sent: no later piece may arrive earlier.
+        #: The arrival of the last sent piece, before which no later piece may arrive.
         self._last_arrival_s = 0.0
         #: True if nothing that is sent arrives any more, without an error (a half-open connection).
         self.silent = False
@@ -131,7 +131,7 @@ class SimulatedTransport(asyncio.Transport):
             self.write(data)
 
     def can_write_eof(self) -> bool:
-        """False: Kafka's protocol does not use half-closed connections."""
+        """Always False, because Kafka's protocol does not use half-closed connections."""
         return False
 
     def close(self) -> None:
@@ -179,7 +179,7 @@ class SimulatedTransport(asyncio.Transport):
         self._peer = peer
 
     def begin(self) -> None:
-        """Call the protocol: the connection is open."""
+        """Open the connection, and call the protocol."""
         self._tell(self._protocol.connection_made, self)
 
     def _tell(self, method: Callable[..., Any], *args: Any) -> Any:
@@ -189,8 +189,7 @@ class SimulatedTransport(asyncio.Transport):
         return self._context.run(method, *args) if self.process.alive else None
 
     def killed(self) -> None:
-        """The process of this end was killed: the kernel resets the connection, and the peer
-        notices it."""
+        """Reset the connection, as the kernel does after a kill of this end's process."""
         if not self._lost:
             self._lost = self._closing = True
             self._network.forget(self)
@@ -200,7 +199,7 @@ class SimulatedTransport(asyncio.Transport):
         """Deliver after the network's delay, and never before data that was sent earlier."""
         at_s = max(self._network.arrival_s(), self._last_arrival_s)
         self._last_arrival_s = at_s
-        # Timers of the same time fire in any order, so each delivers the oldest data.
+        # Each timer delivers the oldest data, because timers of the same time fire in any order.
         self._on_the_way.append(arrive)
         self._network.at(at_s, self._deliver)
 
@@ -323,7 +322,7 @@ class SimulatedNetwork:
         self.resume(address)
 
     def pause(self, address: Address) -> None:
-        """Let new connections wait."""
+        """Make new connections wait."""
         self._paused.setdefault(address, asyncio.Event())
 
     def resume(self, address: Address) -> None:
@@ -404,5 +403,7 @@ class SimulatedNetwork:
         self._loop.call_at(when_s, callback, context=self._context)
 
     def soon(self, callback: Callable[[], Any]) -> None:
-        """Call after what is ready at present, even if processes are killed before."""
+        """Call after all callbacks that are ready at present, even if processes are killed
+        before.
+        """
         self._loop.call_soon(callback, context=self._context)

@@ -1,7 +1,7 @@
 """Processes that share one event loop and are killed separately.
 
-All code that a process calls, and all that follows from it, runs in its context. After a kill no
-code of the process runs any more: no callback, no `finally`, as after SIGKILL.
+All code that a process calls, with its tasks and callbacks, runs in the process's context. After a
+kill no code of the process runs any more, neither callbacks nor `finally`, as after SIGKILL.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ class Process:
         self._context.run(_CURRENT.set, self)
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Call a function in this process: everything that it starts belongs to the process."""
+        """Call a function in this process, to which all tasks and callbacks of the function then
+        belong.
+        """
         return self._context.copy().run(function, *args)
 
     @property

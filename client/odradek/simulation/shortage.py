@@ -1,7 +1,8 @@
-"""Disks without room: the operations of a simulated disk that are refused, and what they leave.
+"""Disks without room: the rules by which a simulated disk refuses operations, and the partial
+writes that are left.
 
-A file system that writes in place, as ext4 does, needs room for new bytes and new names alone. One
-that copies blocks, as btrfs does, may refuse everything that changes the disk, even a removal.
+A file system that writes in place, such as ext4, needs room only for new bytes and new names. A
+copy-on-write file system, such as btrfs, may refuse every change of the disk, even a removal.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Shortage(Protocol):
 
 class LastBytes:
     """A disk that writes in place and has room for some more bytes: the part of a write that fits
-    is written. Whatever is removed makes room."""
+    is written. Every removal makes room."""
 
     #: The bytes that a new name takes.
     NAME_BYTES = 64

@@ -58,7 +58,7 @@ class _NoWaiting(selectors.DefaultSelector):
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock advances to the next timer when nothing else is ready.
+    """An event loop whose clock advances to the next timer when no callback is ready.
 
     With a `network`, `create_server` and `create_connection` are those of the network, no socket or
     thread can wake the loop, and timers of the same time fire in an order that the network draws.
@@ -213,7 +213,9 @@ def simulate(
 
 
 def _unhandled(world: World, context: dict[str, Any]) -> None:
-    """Handle an uncaught exception: a bug, unless the machine crashed while it was raised."""
+    """Handle an uncaught exception, which is a bug unless the machine crashed while it was
+    raised.
+    """
     problem = context.get("exception")
     if isinstance(problem, Crashed):
         return
@@ -228,8 +230,7 @@ def _drop_event(*_: object) -> Any:
 
 
 def _discard(loop: asyncio.AbstractEventLoop) -> None:
-    """Close the coroutines of killed processes at once, instead of when they are found as
-    garbage."""
+    """Close the coroutines of killed processes at once, not when they are garbage-collected."""
     for task in asyncio.all_tasks(loop):
         forgotten: Any = task
         forgotten._log_destroy_pending = False
@@ -280,8 +281,8 @@ def _explained(kind: EventKind, fields: Mapping[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _overheard(worlds: list[World], explain: bool) -> Iterator[None]:
-    """Tell the workload about members that the broker removes; with `explain`, also add the
-    broker's decisions to the trace, with the sentences of `odradek explain`."""
+    """Report members that the broker removes to the workload; with `explain`, also add the broker's
+    decisions to the trace, with the sentences of `odradek explain`."""
     record = History.record
 
     def note(self: History, subject: str, kind: EventKind, **fields: Any) -> None:

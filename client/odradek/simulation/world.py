@@ -43,8 +43,8 @@ class Violation(Exception):
 class World:
     """The common state of workloads, faults and checkers. Created inside of its own loop.
 
-    `chance(name)` returns a generator of its own for each of them, so that leaving one fault out
-    does not change what the others draw.
+    `chance(name)` returns a separate generator for each of them, so that the others draw the same
+    numbers without one of the faults.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class World:
         why = "it was killed each time"
         left = _STARTS_MAX
         while left:
-            # After a power cut a start may need room, which comes back by itself.
+            # After a power cut a start may need room, so starts without room do not count.
             left -= self.broker.disk.shortage is None
             try:
                 if await self.broker.start():
@@ -181,8 +181,8 @@ class World:
 
     async def cut_power_at_start(self, *, durability: str, stop: bool) -> None:
         """Stop the broker cleanly or kill it, and start it with this durability; the power is cut
-        soon after it is ready, and no client can reach it until then, so nothing new is
-        acknowledged. Nothing is done if the broker's own durability promises nothing.
+        soon after the broker is ready, and until then no client can reach it, so no new record is
+        acknowledged. Nothing is done if the durability before does not cover power cuts.
 
         If a start with page-cache durability has continued transactions by itself, the power stays
         on: that durability does not promise that their markers are on disk before their Complete
@@ -293,7 +293,7 @@ class World:
         self.broker.clock.set_wrong(0)
         self.sync_delay_ms = self._sync_ms
         if self.broker.disk.failed_syncs and not self._offline():
-            # The broker may not have noticed yet.
+            # The broker may not have noticed the failure yet.
             await self.sleep(_SYNC_MS_MAX)
         async with self._restarting:
             if not self.broker.running:

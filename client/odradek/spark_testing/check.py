@@ -1,5 +1,5 @@
-"""The check of a user's query: it is run, interrupted, restarted from its checkpoint, and its rows
-are counted."""
+"""The check of a user's query, which is run, interrupted and restarted from its checkpoint, and
+whose rows are then counted."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _numbers = count(1)
 
 @dataclass(frozen=True)
 class Report:
-    """The figures of a successful assertion. `restarts`: those from the checkpoint; `rows`: those
-    in the output topic."""
+    """The figures of a successful assertion. `restarts`: the number of restarts from the
+    checkpoint; `rows`: the number of rows in the output topic."""
 
     rows: int
     batches: int
@@ -135,7 +135,7 @@ class ExactlyOnceCheck:
 
 @dataclass
 class _Runs:
-    """The runs of one query, on topics and a checkpoint of its own."""
+    """The runs of one query, with separate topics and a separate checkpoint."""
 
     spark: SparkSession
     broker: Any

@@ -1,5 +1,5 @@
-"""Injected interruptions of a running query: their times, which a seed determines, and their effect
-inside a task.
+"""Injected interruptions of a running query, with times from a seed, and their effects inside a
+task.
 
 A `Gate` is called for every row that a query writes. In the first task of the chosen batch it
 reports that it was reached, waits as long as required, and then lets the rows pass or fails. It
@@ -24,7 +24,7 @@ INTERRUPTIONS = {
     "commit": "Spark ends when the sink has committed a batch, and Spark has not noted it",
     "broker": "the broker is killed and comes back",
 }
-#: The kinds that stop a task until the test has done its part.
+#: The kinds that stop a task until the test has carried out the interruption.
 _HELD = frozenset({"stop", "broker"})
 _HELD_S_MAX = 60.0
 _OTHERS_S_MAX = 10.0
@@ -33,7 +33,7 @@ BATCHES_PER_RUN = 2
 
 
 class InjectedFailure(RuntimeError):
-    """A task failed because a test injected the failure."""
+    """The failure of a task that a test has injected."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Gate:
     _seen_attempt: int | None = field(default=None, repr=False)
 
     def __call__(self, value: Any) -> Any:
-        """The value, unless the task is to fail. Raises InjectedFailure."""
+        """Return the value, unless the task is to fail. Raises InjectedFailure."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -104,7 +104,7 @@ class Gate:
 
     @property
     def reached(self) -> Path:
-        """A file that exists when the time has come."""
+        """A file that exists once the task is at its interruption."""
         return self.folder / "reached"
 
     @property

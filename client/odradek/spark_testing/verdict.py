@@ -1,4 +1,4 @@
-"""The comparison of a topic's rows with the expected ones, as multisets, and the difference as
+"""The comparison of a topic's rows with the expected rows, as multisets, and the difference as
 text."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`KafkaContainer` and `RedpandaContainer` with the methods of the package `testcontainers`.
 
-The broker is a process of this machine. Orders that make no difference for it give a warning,
-`ContainerIgnores`, and those that it cannot carry out raise `ContainerRefused`.
+The broker is a process of this machine. Calls without effect give a warning, `ContainerIgnores`,
+and calls that are impossible without Docker raise `ContainerRefused`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _HOST = "127.0.0.1"
 #: The port of the listener that a container has for other brokers.
 _BROKER_PORT = 9092
 _SECURITY = ("users", "tls", "superusers", "acls")
-#: The settings that a container of Kafka has, unless the environment has others. Kafka does not
-#: flush each write either.
+#: The settings of a container of Kafka, unless the environment has others. Like Kafka, the broker
+#: does not flush each write.
 _SETTINGS = {
     "broker.id": "1",
     "group.initial.rebalance.delay.ms": "0",
@@ -33,16 +33,16 @@ _SETTINGS = {
 
 
 class ContainerRefused(OdradekError, RuntimeError):
-    """The call needs Docker, or a container that was started; the text has the reason."""
+    """The error of a call that needs Docker, or a started container, with the reason."""
 
 
 class ContainerIgnores(UserWarning):
-    """The call or variable makes no difference for a broker without a container."""
+    """The warning about a call or variable without effect on a broker outside of a container."""
 
 
 @dataclass
 class _KafkaConfig:
-    """Accepted for compatibility: there is no Docker network."""
+    """The configuration of Docker networks, accepted for compatibility and without effect."""
 
     limit_broker_to_first_host: bool = False
 
@@ -53,7 +53,7 @@ kafka_config = _KafkaConfig()
 class _BrokerContainer:
     """The methods of `testcontainers.core.container.DockerContainer`."""
 
-    #: The ports inside that lead to the broker.
+    #: The container's ports that are mapped to the broker.
     _inside: tuple[int, ...]
     _listener_name = "PLAINTEXT"
     _security_protocol = "PLAINTEXT"
@@ -97,13 +97,13 @@ class _BrokerContainer:
         return self
 
     def with_exposed_ports(self, *ports: str | int) -> Self:
-        """Name ports inside; the port outside is a free one."""
+        """Declare ports of the container; each is mapped to a free port of the machine."""
         for port in ports:
             self.ports[str(port)] = None
         return self
 
     def with_bind_ports(self, container: str | int, host: str | int | None = None) -> Self:
-        """Choose the port outside for a port inside."""
+        """Choose the machine's port for a port of the container."""
         text = str(host).partition("/")[0]
         if host is not None and not text.isdigit():
             raise ValueError(f"host={host!r} must be a port")
@@ -149,11 +149,11 @@ class _BrokerContainer:
         self._refuse("with_network_aliases", "containers cannot reach the broker")
 
     def maybe_emulate_amd64(self) -> Self:
-        """Do nothing: the broker runs on any processor."""
+        """Do nothing, because the broker runs on any processor."""
         return self
 
     def waiting_for(self, strategy: Any) -> Self:
-        """Do nothing: `start` waits until the broker answers."""
+        """Do nothing, because `start` waits until the broker answers."""
         return self
 
     def _ignore(self, what: str) -> Self:
@@ -206,7 +206,7 @@ class _BrokerContainer:
         return settings
 
     def _address(self) -> str:
-        """The address outside; port 0 is a free one."""
+        """The address on this machine; port 0 is a free port."""
         bound = [self.ports.get(str(port)) for port in self._inside]
         return f"{_HOST}:{next((each for each in bound if each is not None), 0)}"
 
@@ -232,8 +232,8 @@ class _BrokerContainer:
         return _HOST
 
     def get_exposed_port(self, port: int) -> int:
-        """The port outside for a port inside. ConnectionError for a port that does not lead to the
-        broker."""
+        """The machine's port for a port of the container. ConnectionError for a port that is not
+        mapped to the broker."""
         address = self.broker.bootstrap
         if int(port) not in self._inside:
             known = " and ".join(map(str, self._inside))
@@ -261,7 +261,7 @@ class _BrokerContainer:
         """Do nothing."""
 
     def get_container_info(self) -> None:
-        """None, as there is no container."""
+        """Always None, because there is no container."""
 
     def exec(self, command: Any) -> NoReturn:
         """Raise ContainerRefused."""
@@ -297,9 +297,10 @@ class _BrokerContainer:
 class KafkaContainer(_BrokerContainer):
     """A broker with the interface of `testcontainers.kafka.KafkaContainer`.
 
-    `port`: the port inside, for `get_exposed_port`; the port outside is a free one. `image` and
-    `wait_strategy_check_string` have no effect. `users`, `tls`, `superusers` and `acls` are those
-    of `odradek.security.Security`: with them, clients connect by `broker.client_settings(user)`.
+    `port`: the container's port, for `get_exposed_port`; the machine's port is a free one. `image`
+    and `wait_strategy_check_string` have no effect. `users`, `tls`, `superusers` and `acls` are
+    those of `odradek.security.Security`: with them, clients connect by
+    `broker.client_settings(user)`.
     """
 
     def __init__(
@@ -323,7 +324,7 @@ class KafkaContainer(_BrokerContainer):
         self.with_exposed_ports(port)
 
     def with_kraft(self) -> Self:
-        """Do nothing: the broker is its own controller anyway."""
+        """Do nothing, because the broker always is its own controller."""
         self.kraft_enabled = True
         return self
 

@@ -13,7 +13,8 @@ _PREFIX = "KAFKA_"
 _UNDERSCORES = re.compile("_+")
 _STANDS_FOR = {1: ".", 2: "_", 3: "-"}
 
-#: Variables that the container sets itself, by the beginnings of their settings, and the reason.
+#: Prefixes of settings whose variables have no effect, because the container sets them itself, with
+#: the reasons.
 _OWN = {
     "listeners": "the broker listens on a free port of this machine",
     "advertised.": "the broker tells clients the address that it listens on",
@@ -26,7 +27,7 @@ _OWN = {
     "controller.": "the broker is its own controller",
     "zookeeper.": "the broker needs no ZooKeeper",
 }
-#: Variables that are meant for Java or the image's scripts, by their beginnings.
+#: Prefixes of variables for Java or the image's scripts.
 _FOR_JAVA = (
     "KAFKA_OPTS",
     "KAFKA_HEAP_OPTS",

@@ -1,5 +1,5 @@
 """Records of coordinators in Kafka's form: a key is an int16 record type and the fields of its
-class, a value an int16 version, 0, and its fields. The value is null if the described thing was
+class, a value an int16 version, 0, and its fields. The value is null if the described object was
 removed."""
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def openssl_name(name: str) -> str:
     exchange = head.removeprefix("TLS_").replace("_", "-")
     tail = tail.replace("AES_256", "AES256").replace("AES_128", "AES128")
     if tail.startswith("CHACHA20_POLY1305"):
-        # The hash is not part of the name.
+        # OpenSSL's name does not include the hash.
         tail = "CHACHA20_POLY1305"
     tail = tail.replace("_CBC_", "-").replace("_", "-")
     return tail if exchange == "RSA" else f"{exchange}-{tail}"
@@ -102,7 +102,9 @@ def _limit_versions(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 def _limit_ciphers(context: ssl.SSLContext, suites: tuple[str, ...]) -> None:
-    """Allow these cipher suites only. A choice among those of TLS 1.3 needs Python 3.15."""
+    """Allow these cipher suites only. A choice among the cipher suites of TLS 1.3 needs Python
+    3.15.
+    """
     newer = [name for name in suites if name in TLS_1_3]
     older = [openssl_name(name) for name in suites if name not in TLS_1_3]
     if newer and len(newer) < len(TLS_1_3):
@@ -123,7 +125,7 @@ def _limit_ciphers(context: ssl.SSLContext, suites: tuple[str, ...]) -> None:
 
 
 def _trust(context: ssl.SSLContext, settings: TlsSettings, purpose: ssl.Purpose) -> None:
-    """Trust the truststore's certificates; without one those of the system."""
+    """Trust the truststore's certificates; without a truststore, those of the system."""
     if not settings.truststore.is_given:
         context.load_default_certs(purpose)
         return
@@ -142,7 +144,7 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
     stores.check_keystore(store, pem)
     with _as_file(pem.key + "".join(pem.certificates)) as path:
         try:
-            # A function, because with an empty text OpenSSL would ask for the password at the
+            # The password is a function, because with an empty text OpenSSL would ask for it at the
             # terminal.
             context.load_cert_chain(path, password=lambda: pem.key_password)
         except ssl.SSLError as error:

@@ -70,7 +70,7 @@ def load(store: StoreSettings, key_password: str) -> stores.Pem:
 
 
 def fingerprint(locations: tuple[str, ...]) -> tuple[object, ...]:
-    """A value that changes when one of the files does, also when it is created or deleted."""
+    """A value that changes when one of the files is changed, created or deleted."""
     found: list[object] = []
     for path in locations:
         try:

@@ -1,8 +1,8 @@
 """TLS handshakes whose failure is reported to both sides.
 
-asyncio and uvloop drop the alert that OpenSSL makes for the peer when a handshake fails, so that
-the peer sees only the end of the connection. `TellingSSLObject` lets the transport send the alert
-first, and keeps the failure for `telling`, which then ends the connection.
+When a handshake fails, asyncio and uvloop drop OpenSSL's alert for the peer, so that the peer sees
+only the end of the connection. `TellingSSLObject` makes the transport send the alert first, and
+keeps the failure for `telling`, which then ends the connection.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class TellingSSLObject(ssl.SSLObject):
     fails."""
 
     def do_handshake(self) -> None:
-        """Continue the handshake. On failure the transport is told that more bytes are needed: it
-        then sends the alert."""
+        """Continue the handshake. After a failure, raise the exception for missing bytes, after
+        which the transport sends the alert."""
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLSyscallError):

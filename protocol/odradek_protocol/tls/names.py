@@ -1,7 +1,7 @@
-"""The names in a keystore's certificate, its last day, and the check whether clients accept the
+"""The names and the expiry of a keystore's certificate, and the check that clients accept the
 certificate for a host name.
 
-OpenSSL checks that in a handshake with itself in memory, which covers wildcards, addresses, and
+The check is a handshake of OpenSSL with itself in memory, which covers wildcards, addresses, and
 certificates with only a common name.
 """
 
@@ -17,7 +17,7 @@ from odradek_protocol.tls.settings import TlsError, TlsSettings
 
 #: X509_V_FLAG_NO_CHECK_TIME, which `ssl.VerifyFlags` does not have.
 _NO_CHECK_TIME = 0x200000
-#: A handshake takes three turns.
+#: The most turns of a handshake in memory; a complete handshake takes three.
 _TURNS_MAX = 10
 
 
@@ -70,7 +70,7 @@ def wanted_name(host: str) -> str:
 
 
 def _shown(settings: TlsSettings, host: str | None) -> dict[str, Any] | None:
-    """The certificate in the form of `ssl`, as a client of `host` gets it; None if the client
+    """The certificate that a client of `host` gets, in the form of `ssl`; None if the client
     refuses it."""
     broker_context = certificate_context(settings)
     certificate = files.load(settings.keystore, settings.key_password).certificates[0]

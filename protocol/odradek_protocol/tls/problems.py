@@ -60,7 +60,7 @@ def at_client(error: BaseException, host: str) -> str:
 
 
 def is_certain(error: BaseException) -> bool:
-    """True if another try will fail in the same way, because TLS failed and not the connection."""
+    """True if a retry will fail in the same way, because TLS failed and not the connection."""
     return isinstance(error, ssl.SSLError) and not isinstance(
         error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError
     )
