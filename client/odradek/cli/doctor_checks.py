@@ -1,7 +1,7 @@
 """Checks of `odradek doctor`: this machine, the data directories, the settings, the listeners.
 
-Each check yields findings. A check reads; the only file that one of them writes is a scratch file
-beside the data, whose flushes are timed, and which is removed.
+Each check yields findings. Checks only read, except one, which times the flushes of a scratch file
+beside the data and removes the file.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ _OLDEST_DATE = datetime(2025, 1, 1, tzinfo=UTC)
 _EXPIRY_WARNING_DAYS = 30
 _DAY_S = 86_400
 _NETWORK_S = 3.0
-#: File systems that lose everything with the power.
+#: File systems in memory, which a power cut erases.
 _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 #: File systems whose flushes and locks depend on another machine or program.
 _ELSEWHERE = ("nfs", "cifs", "smb", "9p", "fuse", "ceph", "glusterfs", "virtiofs", "vboxsf")
-#: TIME_ERROR of adjtimex(2): nothing keeps the clock right.
+#: TIME_ERROR of adjtimex(2): the clock is not synchronised.
 _CLOCK_UNSYNCHRONISED = 5
 #: struct timex is smaller than this on every Linux.
 _TIMEX_BYTES = 512
@@ -164,7 +164,8 @@ def _container_memory_bytes() -> int:
 
 
 def check_clock(newest_file_s: float | None) -> Findings:
-    """The clock: a sane year, kept right by something, and not behind the newest file of the data.
+    """The clock: a plausible year, synchronisation, and a time not before the newest file of the
+    data.
 
     `newest_file_s`: seconds since the epoch; None if there are no data.
     """
@@ -186,12 +187,12 @@ def check_clock(newest_file_s: float | None) -> Findings:
 
 
 def _clock_is_adrift() -> bool:
-    """True if Linux says so; False where the question cannot be asked."""
+    """True if Linux reports an unsynchronised clock; False on other systems."""
     if not sys.platform.startswith("linux"):
         return False
     with suppress(OSError, AttributeError):
         adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
-        # Modes 0, in the first field, only reads.
+        # With 0 in the first field, `modes`, the call only reads.
         state: int = adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
         return state == _CLOCK_UNSYNCHRONISED
     return False
@@ -208,7 +209,7 @@ class Stored(NamedTuple):
 
 
 def look_into(directory: Path) -> Stored:
-    """Count the partitions of a data directory; nothing for one that is missing."""
+    """Count the partitions of a data directory; none for a missing directory."""
     partitions, newest_s = 0, None
     with suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
@@ -222,7 +223,9 @@ def look_into(directory: Path) -> Stored:
 
 
 def check_directory(directory: Path) -> Findings:
-    """A data directory: its rights, its disk's room and kind, and the time of a flush."""
+    """A data directory: its permissions, the room and the kind of its disk, and the time of a
+    flush.
+    """
     name = f"disk of {directory}"
     where = _existing(directory)
     if not where.is_dir():
@@ -356,7 +359,7 @@ def check_settings(config: BrokerConfig, notices: list[Notice]) -> Findings:
 
 
 def check_broker(directory: Path) -> tuple[RunningBroker | None, list[Finding]]:
-    """The broker that serves a data directory, and the finding that says so."""
+    """The broker that serves a data directory, and the finding about it."""
     try:
         running = PidFile(directory).read()
     except OSError as error:

@@ -56,7 +56,7 @@ class HistoryOptions:
     setting: ClientSettings = None
 
 
-#: The command to use for a kind of thing without a history.
+#: The command to use for a kind of subject without a history.
 _INSTEAD = {
     "transactional id": "`odradek txn describe` shows its state, with any Kafka",
     "producer id": "`odradek txn list` shows the producer ids of transactional ids, with any Kafka",
@@ -272,8 +272,8 @@ async def _describe(
 
 
 def _merged(found: list[HistoryDescription]) -> list[tuple[HistoryDescription, HistoryEvent]]:
-    """The events of all brokers, oldest first. Events of one broker keep their order, whatever its
-    clock did."""
+    """The events of all brokers, oldest first. Events of one broker keep their order, even if its
+    clock was set back."""
     pairs = [(each, event) for each in found for event in each.events]
     return sorted(pairs, key=lambda pair: pair[1].time_ms) if len(found) > 1 else pairs
 
@@ -309,7 +309,7 @@ async def _follow(admin: Admin, subject: Subject, name: str, limit: int, shown: 
 
 
 async def _look(admin: Admin, subject: Subject, name: str) -> list[HistoryDescription] | str:
-    """The history that the brokers have, or the reason that it is not known yet."""
+    """The history that the brokers have, or the reason why it is not known yet."""
     from odradek_client.admin.history import NothingKnown
     from odradek_client.errors import ConnectionLost, CoordinatorUnavailable, RequestTimedOut
 
@@ -344,7 +344,9 @@ class _Shown(Protocol):
     def history(
         self, found: list[HistoryDescription], events: list[tuple[HistoryDescription, HistoryEvent]]
     ) -> None:
-        """Show the whole history: how far it reaches, its events, and the present state."""
+        """Show the whole history: the time from which it is complete, its events, and the present
+        state.
+        """
 
     def event(self, found: HistoryDescription, event: HistoryEvent) -> None:
         """Show a later event."""
@@ -354,7 +356,7 @@ class _Shown(Protocol):
 
 
 class _Words:
-    """Text for people."""
+    """The output of a history as text for people."""
 
     def __init__(self, subject: Subject, asked: str, named: str) -> None:
         title = f"{subject.value} {asked}"
@@ -391,7 +393,9 @@ class _Words:
 
 
 class _Json:
-    """JSON for programs: names in full, and all times in milliseconds."""
+    """The output of a history as JSON for programs, with full names and all times in
+    milliseconds.
+    """
 
     def __init__(self, subject: Subject, asked: str) -> None:
         self._subject, self._asked = subject, asked

@@ -1,7 +1,7 @@
 """A history as text for people.
 
-Member ids are short names with a legend; times are times of day, with the time since the event
-before; lines fit the terminal.
+Members have short names, which a legend explains; times are times of day, with the time since the
+previous event; lines fit the terminal.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from odradek.cli.layout import wrap
 if TYPE_CHECKING:
     from odradek_client.admin.history import HistoryDescription, HistoryEvent
 
-#: The details of an event or state that hold a member id.
+#: The details of an event or state that have a member id.
 _MEMBERS = ("member", "fenced_member")
 _UUID = r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"
 
-#: A member id of the classic protocol: lists of members have such ids too.
+#: A member id of the classic protocol, which occurs in lists of members too.
 _CLASSIC_ID = re.compile(rf"[^\s,]*{_UUID}")
 _UUID_END = re.compile(rf"-?{_UUID}$")
 _SHORT = 12
@@ -38,7 +38,7 @@ def _visible(text: str) -> str:
 class MemberNames:
     """Short names of members: the client id, with `#2`, `#3` for others with the same one.
 
-    A name never changes: it depends only on the members that were seen before.
+    A name never changes, because it depends only on the members before it.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class MemberNames:
         self._pattern: re.Pattern[str] | None = None
 
     def see(self, text: str, details: Mapping[str, str]) -> list[str]:
-        """Take note of the members of an event or state. Returns the ids that are new."""
+        """Note the members of an event or state. Returns the new ids."""
         found = [_visible(details[key]) for key in _MEMBERS if len(details.get(key, "")) > _SHORT]
         client = _visible(details.get("client", ""))
         if client and "member" in details:
@@ -64,8 +64,8 @@ class MemberNames:
         return new
 
     def short(self, text: str, details: Mapping[str, str]) -> str:
-        """The sentence with names in place of ids, and without the client id that the name
-        repeats."""
+        """The sentence with names instead of ids, and without the client id, which is in the
+        name."""
         if self._pattern is None:
             return text
         client = _visible(details.get("client", ""))
@@ -143,8 +143,8 @@ class Printer:
         self._last_ms: int | None = None
 
     def head(self, title: str, found: Iterable[HistoryDescription], *, shown: int) -> None:
-        """Print the title, and how far the history reaches. `shown`: the number of events to be
-        printed."""
+        """Print the title, and the time from which the history is complete. `shown`: the number of
+        events to be printed."""
         typer.secho("\n".join(wrap(title, rest="  ")), bold=True)
         for each in found:
             for note in self._notes(each):
@@ -192,7 +192,7 @@ class Printer:
                 label = ""
 
     def note(self, text: str) -> None:
-        """Print a line beside the events."""
+        """Print a line between the events."""
         self._dim(f"({text})", _MARGIN)
 
     def notes_of_restart(self, found: HistoryDescription) -> None:
@@ -203,7 +203,7 @@ class Printer:
     # --- Parts ---
 
     def _notes(self, found: HistoryDescription) -> list[str]:
-        """The time from which the events are complete, and what is missing."""
+        """Notes on the time from which the events are complete, and on missing events."""
         from odradek_broker.explain.sentences import duration_text
 
         ago = duration_text(found.now_ms - found.started_ms)
@@ -227,7 +227,7 @@ class Printer:
         return f"node {node_id}: {text}" if self._several else text
 
     def _since(self, time_ms: int) -> str:
-        """The time since the event before; empty for the same moment, or if a clock was set
+        """The time since the previous event; empty for the same moment, or if a clock was set
         back."""
         if self._last_ms is None or time_ms <= self._last_ms:
             return ""

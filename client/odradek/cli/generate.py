@@ -1,5 +1,5 @@
-"""`odradek generate`: files for the tools around a broker. Alerts and the dashboard ask for the
-metrics of docs/operate/monitoring.md."""
+"""`odradek generate`: files for the tools around a broker. Alerts and the dashboard use the metrics
+of docs/operate/monitoring.md."""
 
 from __future__ import annotations
 

@@ -158,8 +158,7 @@ def reset_offsets(
 
 @dataclass(frozen=True)
 class Reset:
-    """The reset to do. `topics`: see `parse_topics`; empty for all. `listed`: offsets from a
-    file."""
+    """A reset. `topics`: see `parse_topics`; empty for all. `listed`: offsets from a file."""
 
     groups: list[str]
     topics: dict[str, list[int] | None]
@@ -202,7 +201,7 @@ async def _reset_group(
 async def plan_of_group(
     admin: Admin, group: str, reset: Reset, errors: list[Exception]
 ) -> tuple[Plan, dict[Partition, int]]:
-    """The new offsets of a group, and its committed ones; nothing is changed."""
+    """The new offsets of a group, and its committed ones. Changes nothing."""
     missing = await _require_inactive(admin, group)
     held = await admin.list_group_offsets(group)
     committed: dict[Partition, int] = {

@@ -250,7 +250,7 @@ def _partition_row(
         "leader_epoch": epoch,
         "current_offset": current,
         "log_end_offset": end,
-        # A position behind the end is from before a truncation: nothing is left to read.
+        # A position behind the end, from before a truncation, has no records left to read.
         "lag": None if current is None or end is None else max(end - current, 0),
         "metadata": None if committed is None else committed.metadata,
         "member_id": None if owner is None else owner.member_id,

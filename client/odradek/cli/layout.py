@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 #: The width of lines that do not go to a terminal.
 PIPED_COLUMNS = 100
-#: The least width to wrap for: a narrower terminal wraps by itself.
+#: The smallest width of wrapped lines; a narrower terminal wraps lines itself.
 _COLUMNS_MIN = 40
 #: The least width of a table's column.
 _CELL_MIN = 12
@@ -35,7 +35,7 @@ def columns() -> int:
 def wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
     """Lines of `text`, behind `first` and then behind `rest` (blanks as wide as `first`).
 
-    Only a word that is longer than a line is broken.
+    A word is broken only if it is longer than a line.
     """
     blank = " " * len(first) if rest is None else rest
     return textwrap.wrap(

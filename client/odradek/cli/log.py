@@ -1,4 +1,4 @@
-"""`odradek log dump|verify`: the files of a data directory, read without a broker."""
+"""`odradek log dump|verify`: readers of the files of a data directory, without a broker."""
 
 from __future__ import annotations
 

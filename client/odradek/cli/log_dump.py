@@ -1,7 +1,7 @@
 """`odradek log dump`: the content of the files of a data directory.
 
-The command only reads, and takes no lock: the broker may be running. Everything is checked as it is
-read; damage is reported, and makes the command exit with 1.
+The command only reads, and takes no lock, so the broker may be running. All content is checked as
+it is read; damage is reported, and makes the command exit with 1.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ _ROWS_AHEAD = 200
 _LOOK_AGAIN_S = 0.01
 
 
-#: A blank between a name and its value, at which no line is broken; values have none (`_escaped`).
+#: The blank between a name and its value, at which no line is broken; values do not contain it
+#: (`_escaped`).
 _NO_BREAK = "\u00a0"
 
 
 class _Table:
-    """Rows of one kind under a heading, the rows of records below their batch.
+    """A table of rows of one kind under a heading, with the rows of records below their batch.
 
     On a terminal narrower than the table, each row is a list of names and values instead.
     """
@@ -58,7 +59,7 @@ class _Table:
             self.flush()
 
     def flush(self) -> None:
-        """Write the rows that were kept back to find the widths of the columns."""
+        """Write the rows that were kept to find the widths of the columns."""
         rows = [row for row in self._waiting if row["kind"] != "record"]
         if rows and not self._heading:
             self._heading = [name.upper().replace("_", "-") for name in rows[0] if name != "kind"]
@@ -131,7 +132,7 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_jsonable(each) for each in value]
     if isinstance(value, str) and not value.isascii():
-        # A header's name that was not UTF-8 holds its bytes as lone surrogates.
+        # A header's name that is no UTF-8 has its bytes as lone surrogates.
         value = value.encode(errors="surrogateescape")
     if isinstance(value, bytes | bytearray | memoryview):
         try:
@@ -146,7 +147,7 @@ def _print_json(path: Path, row: Row) -> None:
 
 
 def _found(paths: list[Path], only: set[str]) -> Iterator[tuple[Path, FileName, bool]]:
-    """(path, meaning of its name, true if it was asked for by name)."""
+    """(path, meaning of its name, true if it was given by name)."""
     from odradek_broker.tools.file_names import parse_file
 
     for path in paths:

@@ -1,4 +1,4 @@
-"""`odradek log verify`: checks data directories, and says what the next start would do."""
+"""`odradek log verify`: the check of data directories, with the actions of the next start."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def verify(
 
 
 def _lock(files: Files, directory: Path, running: bool, stack: ExitStack) -> None:
-    """Keep brokers away until the command ends, unless a broker may run. Directories that are
-    copies, or that no broker used yet, have no lock file."""
+    """Lock the directories until the command ends, unless a broker may run. Copies, and directories
+    that no broker has used yet, have no lock file."""
     from odradek_broker.storage.checkpoints import LOCK
 
     if running:
@@ -115,7 +115,7 @@ def _verify(
     running: bool,
     advance: Callable[[int], None],
 ) -> str:
-    """Check everything. Returns the counts of what was read, as a text. OSError."""
+    """Check all directories. Returns the counts of checked objects as a text. OSError."""
     from odradek_broker.platform.machine import RealRandomness
     from odradek_broker.tools.file_names import parse_directory
     from odradek_broker.tools.verify.data_directories import DataDirectoriesCheck

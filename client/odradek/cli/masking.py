@@ -1,4 +1,4 @@
-"""Masks of values: the shape of JSON without its texts and numbers."""
+"""Masks of values, which show the shape of JSON without its texts and numbers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _DEPTH_MAX = 64
 class Masks:
     """The choice of the values that are shown.
 
-    `show_all`: values are shown as they are. `shown`, `hidden`: patterns of field paths such as
-    `customer.name` or `*.id`, which are shown or hidden whatever `show_all` says; `hidden` wins.
+    `show_all`: values are shown unchanged. `shown`, `hidden`: patterns of field paths such as
+    `customer.name` or `*.id`, which are shown or hidden in any case; `hidden` takes precedence.
     Items of a list have the path of the list.
     """
 
@@ -27,7 +27,7 @@ class Masks:
     hidden: Sequence[str] = ()
 
     def apply(self, value: Any) -> Any:
-        """The value; its hidden parts are replaced by their type and length."""
+        """The value, with hidden parts replaced by their type and length."""
         return self._masked(value, "", 0)
 
     def _masked(self, value: Any, path: str, depth: int) -> Any:
@@ -58,7 +58,7 @@ def _matches(path: str, patterns: Sequence[str]) -> bool:
 
 
 def _shape(value: Any) -> Any:
-    """The type of a value, with the length of a text; null has nothing to hide and stays."""
+    """The type of a value, with the length of a text; null is not hidden."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -71,6 +71,6 @@ def _shape(value: Any) -> Any:
 
 
 def shortened(value: Any, characters_max: int) -> Any:
-    """The value, or a note in its place if its JSON is longer."""
+    """The value, or a note instead if its JSON is longer than the limit."""
     length = len(json.dumps(value, ensure_ascii=False))
     return value if length <= characters_max else f"<left out: {length} characters of JSON>"

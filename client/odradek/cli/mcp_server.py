@@ -1,5 +1,4 @@
-"""`odradek mcp`: a server of the Model Context Protocol, which answers questions and changes
-nothing."""
+"""`odradek mcp`: a read-only server of the Model Context Protocol."""
 
 from __future__ import annotations
 
@@ -114,7 +113,7 @@ async def _serve(
 
 
 def _told(tool: Callable[..., Awaitable[dict[str, Any]]]) -> Callable[..., Any]:
-    """The tool with a line on stderr for each call, and with errors that say what was wrong."""
+    """The tool with a line on stderr for each call, and with errors as texts for the caller."""
     from mcp.server.mcpserver.exceptions import ToolError
 
     from odradek.cli.mcp_tools import EXPECTED, as_error

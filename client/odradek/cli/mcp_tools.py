@@ -1,7 +1,7 @@
-"""The tools of `odradek mcp`: questions about a cluster, answered as JSON; none of them changes it.
+"""The tools of `odradek mcp`, which answer questions about a cluster as JSON and change nothing.
 
-Answers are bounded, and say what they leave out. Names and values in them were written by others,
-and each answer says so.
+Answers are limited, and report what they leave out. Each answer also has a notice that names and
+values in it were written by others.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ READS = frozenset(
 
 
 def read_only(admin: Admin) -> Admin:
-    """A client that has the calls of READS, and no other attribute."""
+    """A client with only the calls of READS."""
     calls = {name: getattr(admin, name) for name in READS}
     kind = type("ReadOnlyAdmin", (), {"__slots__": tuple(sorted(READS))})
     reader = kind()
@@ -88,7 +88,7 @@ def read_only(admin: Admin) -> Admin:
 
 
 class Tools:
-    """The tools, with their bounds. `consumer`: makes a started consumer outside of any group."""
+    """The tools, with their limits. `consumer`: returns a started consumer outside of any group."""
 
     def __init__(
         self,
@@ -228,7 +228,7 @@ class Tools:
         return answer([_plain(each) for each in found])
 
     async def _problems(self) -> list[Any] | None:
-        """The problems that a broker of Odradek reports; None if no broker reports any itself."""
+        """The problems that a broker of Odradek reports; None if no broker supports that."""
         from odradek_client.admin.broker import Section
 
         try:
@@ -354,14 +354,14 @@ class Tools:
 
 
 class ToolRefused(ValueError):
-    """The error for an argument of a tool that cannot be used; the text has the reason."""
+    """The error of an unusable argument of a tool, with the reason."""
 
 
 # --- Answers --------------------------------------------------------------------------------------
 
 
 def answer(data: Any) -> dict[str, Any]:
-    """An answer of a tool: the data with the notice; a note in its place if it is too long."""
+    """An answer of a tool: the data with the notice, or a note instead if it is too long."""
     plain = json.loads(json.dumps(data, ensure_ascii=True, default=str))
     length = len(json.dumps(plain))
     if length > _ANSWER_CHARACTERS_MAX:
@@ -377,7 +377,7 @@ def _rows(rows: list[Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A dataclass, and what it holds, as values of JSON."""
+    """A dataclass, with its content, as values of JSON."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {each.name: _plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
     if isinstance(value, Enum):
@@ -441,7 +441,7 @@ def _target_options(to: str) -> dict[str, Any]:
 
 @dataclasses.dataclass(slots=True)
 class Sample:
-    """The records of a sample. `ranges`: the offsets looked at in each partition. `complete`: false
+    """The records of a sample. `ranges`: the examined offsets of each partition. `complete`: false
     if a limit ended the search."""
 
     records: list[ConsumerRecord]
@@ -452,7 +452,7 @@ class Sample:
 async def _read(
     consumer: Consumer, topic: str, partition: int, offset: int, count: int, wanted: RecordFilter
 ) -> Sample:
-    """The newest `count` records that are wanted, or the first ones from an offset on."""
+    """The newest `count` selected records, or the first ones from an offset on."""
     from odradek_client.structs import TopicPartition
 
     there = await consumer.partitions_for(topic)
@@ -495,7 +495,7 @@ async def _scan(
     wanted: RecordFilter,
     enough: int | None,
 ) -> tuple[list[ConsumerRecord], dict[TopicPartition, int]]:
-    """The wanted records before the ends, and the position behind the last record looked at."""
+    """The selected records before the ends, and the position behind the last examined record."""
     found: list[ConsumerRecord] = []
     positions = dict(starts)
     looked = 0
@@ -523,7 +523,7 @@ def as_error(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-#: Errors that a tool reports; others are defects.
+#: The errors that a tool reports; any other is a bug.
 EXPECTED: Iterable[type[Exception]] = (OdradekError, ToolRefused, UnsupportedByBroker)
 SAMPLE_SETTINGS: dict[str, Any] = {
     "allow_auto_create_topics": False,

@@ -215,7 +215,7 @@ def _show(snapshot: Snapshot, as_json: bool) -> None:
 
 
 def _print_plan(plan: Plan, as_json: bool) -> None:
-    """Print the work on topics and groups; problems are told by the caller."""
+    """Print the work on topics and groups; the caller prints the problems."""
     rows = [
         {
             "topic": each.name,
@@ -309,7 +309,7 @@ async def _promote(
     async with connected(Admin, settings) as admin:
         there = await admin.list_topics()
         found = matching(words, there) if words else there
-        # A name that is not there is answered by the target.
+        # The target answers with an error for a missing topic.
         found += [word for word in words or () if not is_pattern(word) and word not in there]
         if not words or any(is_pattern(word) for word in words):
             resources = [ConfigResource.topic(name) for name in found]

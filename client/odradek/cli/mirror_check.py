@@ -66,7 +66,7 @@ async def _check(
     name: str,
     as_json: bool,
 ) -> int:
-    """Compare, and print what was found; returns the exit code."""
+    """Compare both sides, and print the results; returns the exit code."""
     from odradek.mirror.check import Checker
     from odradek_client.admin import Admin
     from odradek_client.errors import ConfigError, OdradekError

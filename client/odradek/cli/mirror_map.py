@@ -1,4 +1,6 @@
-"""`odradek mirror offsets` and `checkpoint`: positions at the source as positions at the target."""
+"""`odradek mirror offsets` and `checkpoint`: translation of positions at the source to positions at
+the target.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options that several commands of `odradek mirror` have."""
+"""The options that several commands of `odradek mirror` share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where to begin and where to stop reading, as typed: kcat's grammar, with ISO times.
+"""The grammar of the option for the start and the end of reading: kcat's, with ISO times.
 
     beginning | earliest     the oldest record
     end | latest             only records that are appended later
@@ -21,11 +21,11 @@ from enum import Enum
 
 
 class OffsetError(ValueError):
-    """An offset that cannot be read; the text says what may be written."""
+    """The error of an invalid offset, with the allowed forms."""
 
 
 class Place(Enum):
-    """The base that an offset is counted from."""
+    """The base from which an offset is counted."""
 
     BEGINNING = "beginning"
     END = "end"
@@ -44,7 +44,8 @@ _NAMES = {
 }
 
 
-#: A text of digits only is an offset; `@20240501` is that day.
+#: The start of a date with hyphens; a text of digits only is an offset, and `@20240501` is that
+#: day.
 _LOOKS_LIKE_A_DATE = re.compile(r"\d{4}-")
 
 
@@ -80,13 +81,13 @@ def parse_time(text: str) -> int:
 
 
 def utc_time(time_ms: int) -> str:
-    """A time in milliseconds since the epoch as `parse_time` takes it, in UTC."""
+    """A time in milliseconds since the epoch as a text for `parse_time`, in UTC."""
     moment = dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def parse_offset(text: str) -> Bound:
-    """Parse where to start. OffsetError if the text cannot be understood."""
+    """Parse the start of reading. OffsetError for an invalid text."""
     if text in _NAMES:
         return Bound(_NAMES[text])
     if re.fullmatch(r"\d+", text):

@@ -1,8 +1,8 @@
-"""New positions of a group: the options that say them, and the offsets that result.
+"""New positions of a group: the options, and the resulting offsets.
 
 The rules are those of Kafka's own tool: an offset outside of the log becomes the nearest one
 inside; a time behind the last record means the end; a partition without a position gets the end, as
-with Kafka's `--to-current`. Nothing here talks to a broker.
+with Kafka's `--to-current`. The module sends no requests.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def parse_duration_ms(text: str) -> int:
-    """Parse ISO 8601 as Kafka's tool takes it (PT1H30M, P2D), or a number and a unit (90m, 2d).
-    OffsetError."""
+    """Parse an ISO 8601 duration, as in Kafka's tool (PT1H30M, P2D), or a number and a unit (90m,
+    2d). OffsetError."""
     short = _SHORT_DURATION.fullmatch(text)
     if short is not None:
         return int(short[1]) * _UNIT_MS[short[2]]
@@ -105,7 +105,7 @@ def parse_target(
     from_file: bool,
     now_ms: int,
 ) -> Target:
-    """The single target that is given. OffsetError for none or several."""
+    """The single given target. OffsetError for none or several."""
     given: list[Target] = []
     if to_earliest:
         given.append(Target(Where.EARLIEST))
@@ -118,7 +118,7 @@ def parse_target(
     if to_datetime is not None:
         given.append(Target(Where.TIME, parse_time(to_datetime)))
     if by_duration is not None:
-        # Negative timestamps have meanings of their own.
+        # Negative timestamps have special meanings.
         given.append(Target(Where.TIME, max(now_ms - parse_duration_ms(by_duration), 0)))
     if shift_by is not None:
         given.append(Target(Where.SHIFT, shift_by))

@@ -22,7 +22,7 @@ from typing import Any, get_type_hints
 
 
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the fields of its dataclasses as parameters, which typer can read."""
+    """The command with the fields of its dataclasses as parameters for typer."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
     parameters = []

@@ -1,7 +1,7 @@
 """The pid file of a broker: the process that serves a data directory, and its address.
 
-The first line is the process id, the second the address. The broker locks the file as long as it
-lives: an unlocked file is stale, even if a process with its number exists.
+The first line is the process id, the second the address. The broker keeps the file locked until it
+ends, so an unlocked file is stale, even if a process with its number exists.
 
 On a full disk a broker still serves the stored data, and the file can be created but not filled.
 Both lines are then the target of a symbolic link, which needs no free page.
@@ -21,7 +21,7 @@ PID_FILE = "odradek.pid"
 _LINK_SUFFIX = ".link"
 LOG_FILE = "odradek.log"
 
-#: A status query holds the lock for an instant; a lock held longer is another broker's.
+#: A status query takes the lock only for a moment; a longer lock is that of another broker.
 _CLAIM_TIMEOUT_S = 2.0
 _RETRY_S = 0.01
 
@@ -70,8 +70,7 @@ class PidFile:
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             with suppress(BlockingIOError, FileNotFoundError):
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # The previous owner may have removed the file meanwhile: then the lock is of no
-                # use.
+                # The lock is useless if the previous owner has removed the file meanwhile.
                 if os.fstat(fd).st_ino == os.stat(self.path).st_ino:
                     return fd
             os.close(fd)

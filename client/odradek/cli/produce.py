@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 1024 * 1024
 #: Input of at least this size is sent as a block of lines. Smaller input is sent line by line,
-#: since it may come from a program that writes a line now and then.
+#: because it may come from a program that writes a line now and then.
 _WHOLE_BYTES = 32 * 1024
 #: The largest record; a broker would refuse a larger one anyway.
 _RECORD_BYTES_MAX = 128 * 1024 * 1024
-#: The most deliveries that were not awaited; before more are made, the oldest ones are awaited.
+#: The most deliveries that are not awaited; before further sends, the oldest are awaited.
 _UNCHECKED_MAX = 50_000
 #: The time to wait for deliveries after Ctrl+C; after a second Ctrl+C there is none.
 _LAST_CHANCE_S = 5.0
@@ -80,12 +80,14 @@ async def _is_there(producer: Producer, topic: str) -> bool:
 
 
 class InputError(Exception):
-    """A record that cannot be read; the text names its source and line."""
+    """The error of an unreadable record, with its source and line."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """The input, and how to read it. `whole`: many lines at a time, if no line needs parsing."""
+    """The input, with the way of reading it. `whole`: many lines at a time, if no line needs
+    parsing.
+    """
 
     sources: list[Path]
     delimiter: bytes
@@ -142,8 +144,8 @@ class LineFormat:
 async def read_lines(
     file: BinaryIO, delimiter: bytes, *, whole: bool = False
 ) -> AsyncIterator[list[bytes] | LineRecords]:
-    """The records of a file, as many at a time as have arrived; a delimiter at the end begins no
-    record.
+    """The records of a file, as many at a time as have arrived. Behind a delimiter at the end there
+    is no further record.
 
     InputError for a record larger than _RECORD_BYTES_MAX. `whole`: many at a time, without an
     object for each.
@@ -151,15 +153,15 @@ async def read_lines(
     from odradek_protocol.records.lines import LineRecords
 
     descriptor = file.fileno()
-    # The beginning of a record whose end has not arrived, and the bytes in which its delimiter may
-    # begin.
+    # The beginning of a record whose end has not arrived, and the last bytes, in which its
+    # delimiter may begin.
     begun: list[bytes] = []
     begun_bytes = 0
     tail = b""
     lines: list[bytes] | LineRecords | None
     while data := await _read(descriptor):
         if begun and delimiter not in tail + data:
-            # Joined once, however many pieces a long record arrives in.
+            # The pieces of a long record are joined only once, at its end.
             begun.append(data)
             begun_bytes += len(data)
             if begun_bytes > _RECORD_BYTES_MAX:
@@ -183,15 +185,15 @@ async def read_lines(
 
 
 def _end_of(data: bytes, delimiter: bytes) -> bytes:
-    """The end of `data` in which a delimiter may have begun."""
+    """The last bytes of `data`, in which a delimiter may have begun."""
     return data[-(len(delimiter) - 1) :] if len(delimiter) > 1 else b""
 
 
 async def _read(descriptor: int) -> bytes:
-    """The available input, waiting for some; empty at the end. OSError.
+    """The available input, after a wait for some; empty at the end. OSError.
 
-    Read in a thread that nobody waits for: the program can end while a terminal or a pipe is
-    silent. (Not in the loop's own executor, which is joined at the end.)
+    The thread that reads is never joined, so that the program can end while a terminal or a pipe is
+    silent. (The threads of the loop's executor would be joined at the end.)
     """
     loop = asyncio.get_running_loop()
     arrived: asyncio.Future[bytes] = loop.create_future()
@@ -210,7 +212,7 @@ async def _read(descriptor: int) -> bytes:
             data = os.read(descriptor, _READ_BYTES)
         except OSError as error:
             failure = error
-        # RuntimeError: the loop is closed, as the program ends.
+        # RuntimeError means that the loop is closed because the program ends.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, data, failure)
 
@@ -279,8 +281,8 @@ class _Run:
     async def send_lines(
         self, producer: Producer, lines: LineRecords, partition: int | None
     ) -> int:
-        """Send the lines before the first one that is too large for a record. Returns how many were
-        sent."""
+        """Send the lines up to the first that is too large for a record. Returns the number of sent
+        lines."""
         if not self.sent:
             await self._find_topic(producer)
         from odradek_client.producer.arrow import ArrowDelivery
@@ -338,7 +340,7 @@ class _Run:
             await self._check()
 
     def settle(self) -> str:
-        """Count the records that are written, refused or of unknown fate, after an interruption."""
+        """Count the written, the refused and the unknown records after an interruption."""
         from odradek_client.errors import Closed, DeliveryTimeout
 
         refused = 0
@@ -377,7 +379,7 @@ async def _produce(settings: dict[str, Any], job: Job, work: _Run) -> None:
                         await _produce_file(producer, work, source, job)
                     await work.finish(producer)
                 except asyncio.CancelledError:
-                    # Records in flight get a little time to be acknowledged, or aborted.
+                    # Records in flight get a short time to be acknowledged or aborted.
                     limit.reschedule(loop.time() + _LAST_CHANCE_S)
                     raise
         except asyncio.CancelledError:
@@ -401,7 +403,7 @@ async def _transaction(producer: Producer, work: _Run) -> AsyncIterator[None]:
             yield
             work.is_committing = True
     except (Abortable, Fatal, Refused):
-        # The broker has answered: no commit is in flight.
+        # The broker has answered, so no commit is in flight.
         work.is_committing = False
         open_s = time.monotonic() - work.open_since_s
         if open_s >= timeout_s:
@@ -589,7 +591,7 @@ def produce(
 
 
 def _tell_end(work: _Run, transactional_id: str | None) -> None:
-    """Say what became of the records after an interruption."""
+    """Print the outcome of the records after an interruption."""
     if sys.stderr.isatty():
         tell("")  # ends the line of ^C
     if not work.sent:

@@ -28,7 +28,8 @@ app = typer.Typer(
     help="Describe, set, delete quotas of users, client ids, addresses.", no_args_is_help=True
 )
 
-#: The entity of a default quota in tables: a user, client id or address without a quota of its own.
+#: The entity of a default quota in tables, which applies to users, client ids or addresses without
+#: their own quota.
 _DEFAULT = "(default)"
 
 User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="A user.")]
@@ -171,7 +172,7 @@ def _entity(
     ip: str | None,
     ip_defaults: bool,
 ) -> QuotaEntity | None:
-    """The quota entity that the options name; None if they name none."""
+    """The quota entity in the options; None without one."""
     from odradek_client.admin.quotas import QuotaEntity
 
     entity = QuotaEntity(

@@ -25,11 +25,11 @@ _TIMESTAMP_TYPES = ("create", "logappend")
 
 
 class FormatError(ValueError):
-    """A format or a JSON line that cannot be used; the text says where it is wrong."""
+    """The error of an invalid format or JSON line, with the position of the fault."""
 
 
 class RecordLike(Protocol):
-    """A record to print; our ConsumerRecord is one."""
+    """The attributes of a record that formats print, such as a ConsumerRecord."""
 
     topic: str
     partition: int

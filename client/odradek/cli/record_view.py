@@ -1,4 +1,4 @@
-"""Records of `odradek consume` as people want to see them: chosen, decoded, in colour."""
+"""The records of `odradek consume` for people: filtered, decoded and in colour."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 REGISTRY_VARIABLE = "ODRADEK_SCHEMA_REGISTRY"
 #: The most failures of formats that a run reports.
 _FAILURES_TOLD = 20
-#: Colours for topics, in the order in which the topics come.
+#: Colours of topics, in the order of the topics' first records.
 _TOPIC_STYLES = ("cyan", "magenta", "green", "yellow", "blue", "red")
-#: JSON of more characters is not coloured: that would take longer than reading it.
+#: The most characters of coloured JSON, because colouring takes long.
 _COLOURED_CHARACTERS_MAX = 65_536
 _SHOWN_BYTES_MAX = 200
 
@@ -137,8 +137,8 @@ class ViewOptions:
 class View:
     """The filter and the decoders of a run.
 
-    `blocks`: true if a schema registry may be asked, so that the work belongs into a thread.
-    FilterError, DecoderError or another ValueError names an option that is wrong.
+    `blocks`: true if decoding may send requests to a schema registry, so that it has to run in a
+    thread. FilterError, DecoderError or another ValueError for a wrong option.
     """
 
     def __init__(self, options: ViewOptions) -> None:
@@ -165,7 +165,7 @@ class View:
         return RecordFilter(tuple(conditions), value_of)
 
     def printer(self, printer: Printer, *, plain: bool, as_json: bool) -> Printer:
-        """The printer of a command, for decoded records. `plain`: no option asks for a form.
+        """The printer of a command, for decoded records. `plain`: no option selects a form.
 
         FormatError for --pretty beside another form.
         """
@@ -218,7 +218,9 @@ class _OneLine:
 
 @dataclass(slots=True)
 class _DecodedRecords:
-    """Decodes keys and values; the last record's are kept, for the filter and the printer."""
+    """The decoded keys and values of records. Those of the last record are kept, for the filter and
+    the printer.
+    """
 
     decoders: Decoders
     _last: dict[bool, tuple[RecordLike, Decoded]] = field(default_factory=dict)
@@ -263,11 +265,11 @@ class _DecodedRecords:
             return found.text.encode()
         if found.format == "hex":
             return data.hex(" ").encode()
-        # Indented JSON has no line ends inside of texts.
+        # Line ends in indented JSON are never inside texts.
         return "".join(line.strip() for line in found.text.split("\n")).encode()
 
     def _tell_failures(self, topic: str, is_key: bool, found: Decoded) -> None:
-        """Tell, once for a topic, why bytes are shown as hex digits, or not in the format of a
+        """Report, once for each topic, why bytes are shown as hex digits, or not in the format of a
         rule."""
         ruled = self.decoders.rule_for(topic, is_key)
         if (found.format != "hex" and (ruled is None or found.format == ruled)) or ruled == "hex":
@@ -291,7 +293,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def _plain(text: str) -> str:
-    """Text on one line, with escapes for control characters, which a terminal may obey."""
+    """Text on one line, with escapes for control characters, to which a terminal may react."""
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
@@ -308,13 +310,13 @@ def _short(data: bytes | None) -> str:
 
 
 class _PrettyPrinter:
-    """Prints a line of where, when, key and headers, and below it the value."""
+    """The printer of a line with place, time, key and headers, and of the value below it."""
 
     def __init__(self, records: _DecodedRecords) -> None:
         from rich.console import Console
 
         self._records = records
-        # The terminal breaks long lines itself, so that copied text has none of our breaks.
+        # The terminal wraps long lines itself, so that copied text has no added line breaks.
         self._console: Console = Console(file=sys.stdout, soft_wrap=True)
         self._styles: dict[str, str] = {}
 

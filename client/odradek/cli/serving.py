@@ -1,8 +1,8 @@
-"""`odradek serve` itself: a broker in the foreground.
+"""The command `odradek serve`: a broker in the foreground.
 
 The module imports little, because containers, tests and `odradek start` wait for the broker. So it
-has a small parser for plainly written options beside typer's (`odradek.cli.broker`); a test holds
-the two equal. Anything else (help, a mistake) is left to typer.
+has a small parser for options in the usual form, besides typer's (`odradek.cli.broker`); a test
+checks that the two agree. Other command lines (help, mistakes) are parsed by typer.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class ServeOptions:
     testing: bool = False
     insecure: bool = False
     users: list[str] = field(default_factory=list)
-    #: The address of the console that the broker serves, if it serves one; whether it may change
-    #: things.
+    #: The address of the console that the broker serves, None for none, and a flag: true if the
+    #: console may make changes.
     console: str | None = None
     console_write: bool = False
-    #: The directory of the program that has started the broker for itself: see `ended_by_stdin`.
+    #: The temporary directory of the program that has started the broker; see `ended_by_stdin`.
     scratch: Path | None = None
     #: The file that gets the addresses of the ready broker.
     port_file: Path | None = None
@@ -119,7 +119,7 @@ def serve(options: ServeOptions) -> None:
 
 
 def _serve(options: ServeOptions) -> None:
-    # Imported modules are no garbage: the collector is off during imports, and never scans them.
+    # The garbage collector is off during imports, and later does not scan the imported modules.
     gc.disable()
     from odradek_broker.platform.quick_start import import_libraries
 
@@ -184,8 +184,8 @@ def _serve(options: ServeOptions) -> None:
 
 
 def _port_file(path: Path | None) -> PortFile | None:
-    """The file for the addresses, without what a killed broker has left. Ends the program if it
-    cannot be written."""
+    """The file for the addresses, after removal of one that a killed broker has left. Ends the
+    program if it cannot be written."""
     if path is None:
         return None
     port_file = PortFile(path)
@@ -199,13 +199,13 @@ def _port_file(path: Path | None) -> PortFile | None:
 def _console(
     options: ServeOptions, parsed: BrokerConfig
 ) -> tuple[ConsoleChild | None, Callable[[Server], None] | None]:
-    """The console that the broker serves, which has its port already, and the function that starts
-    it. Ends the program if it cannot have the port."""
+    """The console that the broker serves, with its port bound, and the function that starts it.
+    Ends the program if the port cannot be bound."""
     if options.console is None:
         if options.console_write:
             fail("--console-write says what a console may do: give --console too", EXIT_BAD_CONFIG)
         return None, None
-    # Imported here: few brokers serve a console, and all must start fast.
+    # Imported here, because few brokers serve a console, and all must start fast.
     from odradek.cli.console_child import ConsoleChild, bootstrap_of, listener_for_console
 
     listener = listener_for_console(parsed.broker_listeners)
@@ -299,7 +299,7 @@ def _say(notices: list[Notice]) -> None:
 
 
 def _warn_of_open_directories(paths: Sequence[str]) -> None:
-    """Warn of data directories that other users of this machine may read."""
+    """Warn about data directories that other users of this machine may read."""
     import structlog
 
     for path in paths:
@@ -316,8 +316,8 @@ def _warn_of_open_directories(paths: Sequence[str]) -> None:
 
 
 def _print_if_anybody_reads(line: str) -> None:
-    """Print a line. The broker keeps serving if its terminal or the reader of its output is gone: a
-    closed terminal sends SIGHUP, which stops the broker cleanly."""
+    """Print a line. If its terminal is closed or the reader of its output has ended, the broker
+    continues; a closed terminal also sends SIGHUP, which stops the broker cleanly."""
     import structlog
 
     try:
@@ -336,7 +336,7 @@ def _run(
     reopen_log: Callable[[], None] | None = None,
     started: Callable[[Server], None] | None = None,
 ) -> None:
-    """Serve until told to stop. A failure is one line and exit code 1."""
+    """Serve until a signal. A failure is one line and exit code 1."""
     from odradek_broker.config.broker import ConfigError
     from odradek_broker.metadata.errors import MetadataError
     from odradek_broker.server.host import StartError, run
@@ -364,5 +364,5 @@ def _run(
         room = "; make room on its disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
         fail(f"cannot serve:{where} {reason(error)}{room}")
     except KeyboardInterrupt:
-        # The signal came before its handler was set; nothing had begun.
+        # The signal came before its handler was set, when nothing had begun.
         raise SystemExit(130) from None

@@ -122,7 +122,7 @@ async def _describe(
     async with open_admin(bootstrap, setting) as admin:
         names = groups or [each.group_id for each in await admin.list_groups(types=["share"])]
         described = await admin.describe_share_groups(names, raise_errors=False)
-        # If all groups are described, one that was deleted meanwhile is no error.
+        # If all groups are described, a group that was deleted meanwhile is no error.
         errors = list(described.errors.values()) if groups else []
         return [
             _group_row(described[name]) for name in dict.fromkeys(names) if name in described
@@ -262,7 +262,7 @@ def delete(
 
     async def main() -> tuple[list[str], list[OdradekError]]:
         async with open_admin(bootstrap, setting) as admin:
-            # DeleteGroups takes groups of any kind; only share groups are meant here.
+            # DeleteGroups deletes groups of any type, so it is checked that these are share groups.
             described = await admin.describe_share_groups(groups, raise_errors=False)
             done = await admin.delete_groups(list(described), raise_errors=False)
             return list(done), [*described.errors.values(), *done.errors.values()]

@@ -39,7 +39,7 @@ _PREFIX = "__dlq.errors."
 _TOPIC_SETTING = "errors.deadletterqueue.topic.name"
 _ALLOWED = "errors.deadletterqueue.group.enable"
 _POLL_MS = 500
-#: The time to wait for a record that should be there.
+#: The time to wait for an existing record.
 _READ_MS = 10_000
 _DEFAULT_LIMIT = 1_000
 
@@ -55,7 +55,7 @@ Limit = Annotated[
 
 
 class Letter(NamedTuple):
-    """A dead letter: the record that it stands for, and itself."""
+    """A dead letter, with the position of the given-up record."""
 
     topic: str
     partition: int
@@ -75,7 +75,7 @@ class Letter(NamedTuple):
         return f"{self.topic}-{self.partition} at offset {self.offset}"
 
     def row(self) -> dict[str, Any]:
-        """The letter as `dead-letters --json` prints it."""
+        """The dead letter in the form of `dead-letters --json`."""
         record = self.record
         return {
             "topic": self.topic,
@@ -94,7 +94,7 @@ class Letter(NamedTuple):
 
 
 def letter_of(record: ConsumerRecord, group: str) -> Letter | None:
-    """The dead letter in a record of a dead letter topic; None for another group's, and for a
+    """The dead letter in a record of a dead letter topic; None for one of another group, and for a
     record that is no dead letter."""
     named = {name.removeprefix(_PREFIX): value or b"" for name, value in record.headers}
     if named.get("group") != group.encode():
@@ -180,8 +180,8 @@ async def _topic(bootstrap: str, setting: list[str] | None, group: str) -> str:
 
 
 async def _check_topic(admin: Admin, group: str, topic: str) -> None:
-    """End the program if the dead letter topic does not exist, and say so if it may not have dead
-    letters."""
+    """End the program if the dead letter topic does not exist, and print a note if it does not
+    accept dead letters."""
     from odradek_client.admin import ConfigResource
 
     if topic not in await admin.list_topics():
@@ -199,7 +199,7 @@ async def _check_topic(admin: Admin, group: str, topic: str) -> None:
 async def _reader(bootstrap: str, setting: list[str] | None) -> AsyncIterator[Consumer]:
     from odradek_client.consumer.consumer import Consumer
 
-    # A topic that is only read must not be created, and least of all without its settings.
+    # A topic that is only read must not be created, least of all without its settings.
     settings = {**client_settings(bootstrap, setting), "allow_auto_create_topics": False}
     async with connected(Consumer, settings) as consumer:
         yield consumer
@@ -326,7 +326,7 @@ async def _chosen(
     one: tuple[str | None, int | None, int | None] | None,
     limit: int,
 ) -> Sequence[Letter]:
-    """The dead letters that are asked for, each record once. Ends the program if there are none."""
+    """The selected dead letters, each record once. Ends the program if there are none."""
     topic = await _topic(bootstrap, setting, group)
     letters = await _letters(consumer, topic, group, limit)
     chosen = {each[:3]: each for each in letters if one in (None, each[:3])}
@@ -343,7 +343,7 @@ async def _chosen(
 async def _partitions(
     bootstrap: str, setting: list[str] | None, letters: Sequence[Letter]
 ) -> set[tuple[str, int]]:
-    """The partitions of the topics that records come from."""
+    """The partitions of the records' topics."""
     async with open_admin(bootstrap, setting) as admin:
         names = {letter.topic for letter in letters}.intersection(await admin.list_topics())
         described = await admin.describe_topics(sorted(names)) if names else {}
@@ -356,7 +356,7 @@ async def _contents(
     consumer: Consumer, letter: Letter, known: set[tuple[str, int]]
 ) -> ConsumerRecord:
     """The record with the contents: the copy in the dead letter, or the record itself. LookupError
-    if the record is gone, or its partition is not in `known`."""
+    if the record was deleted, or if its partition is not in `known`."""
     if (letter.topic, letter.partition) not in known:
         raise LookupError("there is no such partition any more")
     if letter.copied:

@@ -1,5 +1,5 @@
-"""A broker and the program that started it: the broker ends with the program, and writes its
-addresses to a file for it."""
+"""A broker that was started by a program: it ends with the program, and writes its addresses to a
+file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-#: The time for a clean stop; after it the process is ended.
+#: The time for a clean stop, after which the process is ended.
 _STOP_S = 10.0
 _LOOK_EVERY_S = 0.2
 
@@ -21,7 +21,7 @@ _LOOK_EVERY_S = 0.2
 def ended_by_stdin(scratch: Path | None) -> Iterator[None]:
     """Interrupt the block when standard input ends, and then remove `scratch`. None: do nothing.
 
-    While standard input is open, `scratch` is left to the other program to remove.
+    While standard input is open, the other program has to remove `scratch`.
     """
     if scratch is None:
         yield
@@ -39,7 +39,7 @@ def ended_with_parent(wanted: bool) -> Iterator[None]:
     parent = os.getppid()
 
     def until_parent_ends() -> None:
-        # A process whose parent ends gets another one.
+        # When the parent of a process ends, the process gets another parent.
         while os.getppid() == parent:
             time.sleep(_LOOK_EVERY_S)
 
@@ -84,7 +84,7 @@ class PortFile:
     """A file with the addresses of a running broker: HOST:PORT in the first line, and in the second
     that of its HTTP endpoint for tests, or nothing.
 
-    The file is there, and whole, only while the broker is ready.
+    The file exists, and is complete, only while the broker is ready.
     """
 
     def __init__(self, path: Path) -> None:

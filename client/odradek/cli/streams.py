@@ -1,7 +1,7 @@
-"""Standard streams that are closed, full or gone, and the end of the process.
+"""Standard streams that are closed or cannot be written, and the end of the process.
 
-No failure of a stream is a traceback: a pipe into `head` that closes, or a full disk, is one line
-or none.
+A failure of a stream, such as a pipe into `head` that closes, or a full disk, is one line or none,
+never a traceback.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF
 def open_missing() -> None:
     """Replace each stream that the parent closed with one that fails with EBADF when it is used.
 
-    The replacement also keeps the numbers 0 to 2 from being given to sockets. Text for stderr is
-    lost in silence.
+    Because of the replacement, no socket gets one of the numbers 0 to 2. Text for stderr is lost
+    silently.
     """
     if sys.stdin is None:
         sys.stdin = os.fdopen(os.open(os.devnull, os.O_WRONLY), "r", closefd=False)
@@ -32,7 +32,7 @@ def open_missing() -> None:
 
 
 def drop_output() -> None:
-    """Discard further output: its reader is gone or cannot take it, and Python would try again."""
+    """Discard further output, because it cannot be written, and Python would try again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -32,7 +32,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-#: The longest time that a request has room for.
+#: The longest time that fits into a request.
 _PERIOD_MS_MAX = 2**63 - 1
 _USER = "User:"
 
@@ -219,7 +219,7 @@ def _user(name: str) -> str:
 
 
 def _period_ms(option: str, text: str | None, least_ms: int) -> int | None:
-    """The time of an option. Ends the program for one that no token can have."""
+    """The time of an option. Ends the program for an invalid one."""
     if text is None:
         return None
     try:

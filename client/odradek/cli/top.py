@@ -119,7 +119,7 @@ async def _live(watch: _Watch, bootstrap: str, setting: list[str] | None) -> Non
 async def _events(
     watch: _Watch, admin: Admin, keys: asyncio.Queue[str]
 ) -> AsyncIterator[Frame | OdradekError | str]:
-    """A frame each interval, or the error in its place; and keys as they are pressed."""
+    """A frame each interval, or an error instead, and keys as they are pressed."""
     while True:
         deadline_s = time.monotonic() + watch.interval_s
         try:
@@ -288,7 +288,9 @@ def _is_share(group: GroupListing) -> bool:
 async def _of_each(
     groups: list[str], ask: Callable[[str], Awaitable[dict[TopicPartition, int]]]
 ) -> dict[str, dict[TopicPartition, int]]:
-    """The answers about the first groups; empty for groups that are gone or may not be seen."""
+    """The answers about the first groups; empty for groups that were deleted or may not be
+    described.
+    """
     turn = asyncio.Semaphore(_AT_ONCE)
 
     async def one(group_id: str) -> dict[TopicPartition, int]:
@@ -303,7 +305,7 @@ async def _of_each(
 
 
 async def _transactions(admin: Admin) -> list[OpenTransaction]:
-    """The open transactions; only the first of them have their start."""
+    """The open transactions; only the first of them have their start time."""
     listed = await admin.list_transactions(states=["Ongoing"])
     names = [each.transactional_id for each in listed[:_TRANSACTIONS_MAX]]
     described: Mapping[str, Any] = (

@@ -1,6 +1,6 @@
 """The frame of `odradek top`: rates, lag and durations, from two samples of a cluster.
 
-Nothing here asks a broker or knows the time.
+The module sends no requests and reads no clock.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _RATES = {
     "throttled": "throttled_requests_total",
     "processor_ms": "processor_ms_total",
 }
-#: The counters that are shown as they are.
+#: The counters that are shown unchanged.
 _LEVELS = (
     "connections", "topics", "partitions", "groups", "open_transactions", "memory_peak_bytes",
     "disk_usable_bytes", "disk_total_bytes",
 )  # fmt: skip
-#: The states of a group in which it does not work.
+#: The states in which a group does not consume.
 REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 _SLOW_SHARE = 0.99
 
@@ -55,7 +55,7 @@ class GroupSample:
 
 @dataclass(frozen=True)
 class Sample:
-    """A cluster at a time. `missing`: the parts that could not be had, and why."""
+    """A cluster at a time. `missing`: the missing parts, with the reasons."""
 
     at_ms: int
     cluster_id: str | None = None
@@ -177,7 +177,7 @@ def _pairs(before: Sample, now: Sample) -> list[tuple[BrokerDescription, BrokerD
 def _throughput(pairs: list[tuple[BrokerDescription, BrokerDescription]]) -> dict[str, float]:
     found: dict[str, float] = {}
     for earlier, broker in pairs:
-        # The time is the broker's own, because answers may be late.
+        # The time is that of the broker, because answers may be late.
         elapsed_s = (broker.now_ms - earlier.now_ms) / 1000
         for name, counter in _RATES.items():
             if counter in broker.counters and counter in earlier.counters:
@@ -200,7 +200,7 @@ def _topics(before: Sample | None, now: Sample, elapsed_s: float) -> list[TopicR
     partitions: Counter[str] = Counter(tp.topic for tp in now.ends)
     for tp, end in now.ends.items():
         earlier = None if before is None else before.ends.get(tp)
-        # A partition that was made again, or truncated, has a lower end.
+        # A partition of a topic that was created again, or a truncated one, has a lower end.
         grown = 0 if earlier is None else max(end - earlier, 0)
         records[tp.topic] = records.get(tp.topic, 0) + grown
     found = [
@@ -261,7 +261,7 @@ def _grown(earlier: RequestCounts | None, now: RequestCounts) -> tuple[list[int]
 
 
 def _slow_ms(counts: list[int], bounds_us: list[int]) -> float | None:
-    """The bound that 99 of 100 requests stayed below."""
+    """The bound below which 99 of 100 requests stayed."""
     below = 0
     for bound_us, count in zip(bounds_us, counts, strict=False):
         below += count

@@ -27,8 +27,8 @@ SORTS = ("rate", "name")
 def render(
     frame: Frame, *, height: int, sort: str = "rate", note: str = "", trouble: bool = False
 ) -> Group:
-    """The frame for a terminal of so many lines. `note`: a line below the figures; `trouble`: the
-    line reports an error."""
+    """The frame for a terminal with a number of lines. `note`: a line below the figures; `trouble`:
+    the line reports an error."""
     from rich.console import Group
 
     notes = [*frame.problems[:_NOTES_MAX], *frame.missing[:_NOTES_MAX]]
@@ -165,7 +165,9 @@ def _more(table: Table, count: int, noun: str) -> None:
 
 
 def _cell(name: str) -> Text:
-    """The name without markup and without escape sequences for the terminal: others chose it."""
+    """The name without markup and without escape sequences for the terminal, because others chose
+    it.
+    """
     from rich.text import Text
 
     return Text("".join(letter if letter.isprintable() else "?" for letter in name))

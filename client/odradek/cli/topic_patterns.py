@@ -1,7 +1,7 @@
-"""Topics that a command selects by a regular expression.
+"""The selection of topics by regular expressions in commands.
 
-A word with a character that no topic's name may have, such as `*`, is a regular expression for
-whole names; any other word is a name. `orders.items` is a name, `orders.*` an expression.
+A word with a character that is not allowed in names of topics, such as `*`, is a regular expression
+for whole names; any other word is a name. `orders.items` is a name, `orders.*` an expression.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ async def _describe(
 async def _names_of(
     admin: Admin, words: list[str] | None
 ) -> tuple[list[str], dict[str, OdradekError]]:
-    """The topics that these words match, each once, and the expressions that match none."""
+    """The topics that match these words, each once, and the expressions without a match."""
     from odradek_client.errors import Refused
 
     if words and not any(map(is_pattern, words)):

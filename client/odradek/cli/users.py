@@ -210,7 +210,8 @@ def _store(
             for each in mechanisms:
                 if (each in present) == new:
                     fail(_other_command(name, each, new))
-            # One credential at a time: brokers take one of each user in a request.
+            # Each credential has its own request, because brokers accept one credential of a user
+            # in a request.
             for each in mechanisms:
                 await admin.alter_user_scram_credentials(
                     UserScramCredentialUpsertion(name, password, each, iterations)
