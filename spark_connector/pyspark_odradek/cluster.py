@@ -294,12 +294,12 @@ async def list_offsets(
             await refresh(network, options.subscription, patience.left_ms)
         except SourceError:
             # The time limit has passed during a request, so the text has the earlier error too.
-            failure = f"{failure}, and then no broker told who leads it"
+            failure = f"{failure}, and then no broker returned its leader"
             break
     first = (gone or list(wanted))[0]
     raise SourceError(
         f"odradek: the offsets of {Partition(*first)}"
-        f"{f' and {len(wanted) - 1} more' if len(wanted) > 1 else ''} cannot be had: "
+        f"{f' and {len(wanted) - 1} more' if len(wanted) > 1 else ''} cannot be obtained: "
         + (
             "the cluster says that it is not there"
             if gone

@@ -139,8 +139,8 @@ class RangeReader:
         if self.gone_answers <= self.gone_answers_max:
             return Then.WAIT
         text = (
-            f"odradek: {self.wanted.partition} was deleted, or its topic was made anew, while offsets "
-            f"{self.position} to {self.wanted.end - 1} were to be read ({what})"
+            f"odradek: {self.wanted.partition} was deleted, or its topic was created again, while "
+            f"offsets {self.position} to {self.wanted.end - 1} were to be read ({what})"
         )
         if self.fail_on_data_loss:
             raise DataLoss(f"{text}; set failOnDataLoss to false to go on without them")

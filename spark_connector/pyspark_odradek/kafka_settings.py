@@ -82,7 +82,7 @@ _ONLY_DEFAULT: dict[str, tuple[str, str]] = {
 _PROTECTION = ("security_protocol", "sasl_mechanism")
 _NOT_YET = {
     "ssl.engine.factory.class": _NO_CODE,
-    "sasl.kerberos.": "Kerberos (GSSAPI) is not spoken",
+    "sasl.kerberos.": "Kerberos (GSSAPI) is not supported",
     "sasl.login.class": _NO_CODE,
     "sasl.client.callback.handler.class": _NO_CODE,
     "sasl.oauth.token.provider": "a function cannot be an option; have tokens come from"

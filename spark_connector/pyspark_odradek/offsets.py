@@ -236,7 +236,7 @@ def resolve(case: Resolution) -> tuple[list[OffsetRange], list[str]]:
     if lost and case.fail_on_data_loss:
         raise DataLoss(
             f"{'; '.join(lost[:_SHOWN])}. Records may have been deleted by retention, or the topic was "
-            "made anew. Correct the offsets, or set failOnDataLoss to false to read what is there"
+            "created again. Correct the offsets, or set failOnDataLoss to false to read what is there"
         )
     return ranges, lost
 

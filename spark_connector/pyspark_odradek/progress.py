@@ -92,7 +92,7 @@ def next_step(
     known = {each: count for each, count in waiting(start, survey).items() if each in start}
     lost = []
     for partition in sorted(survey.recreated & start.keys()):
-        lost.append(f"the topic of {partition} was deleted and made anew")
+        lost.append(f"the topic of {partition} was deleted and created again")
         known.pop(partition, None)
     granted = grant(known, limits, bytes_per_offset)
     end = {}

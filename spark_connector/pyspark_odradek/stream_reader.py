@@ -190,7 +190,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.options.fail_on_data_loss:
             raise DataLoss(
                 f"odradek: records may be lost: {text}. Set failOnDataLoss to false to go on with what "
-                "is there, or begin anew with another checkpointLocation"
+                "is there, or start again with another checkpointLocation"
             )
         log.warning(
             "odradek: records may be lost: %s; reading continues (failOnDataLoss=false)", text

@@ -85,7 +85,7 @@ def test_a_topic_deleted_during_a_read_is_data_loss(
     lenient = read(odradek_broker, unique_topic, failOnDataLoss="false")
     next(strict), next(lenient)
     delete(odradek_broker, unique_topic)
-    with pytest.raises(DataLoss, match="was deleted, or its topic was made anew"):
+    with pytest.raises(DataLoss, match="was deleted, or its topic was created again"):
         offsets(strict)
     assert len(offsets(lenient)) < RECORDS
 
@@ -98,7 +98,7 @@ def test_a_topic_recreated_during_a_read_is_data_loss(
     next(batches)
     delete(odradek_broker, unique_topic)
     fill(odradek_broker, unique_topic)
-    with pytest.raises(DataLoss, match="made anew"):
+    with pytest.raises(DataLoss, match="created again"):
         offsets(batches)
 
 

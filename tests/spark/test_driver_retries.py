@@ -134,7 +134,9 @@ async def test_retries_end_after_default_api_timeout_ms_with_the_cause() -> None
     async with ScriptedBroker(topics={"t": 1}) as broker, network(broker, 2000) as running:
         broker.always(ApiKey.LIST_OFFSETS, offset_7(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         await cluster.find_partitions(running, options())
-        with pytest.raises(SourceError, match=r"t-0 cannot be had: .*default\.api\.timeout\.ms"):
+        with pytest.raises(
+            SourceError, match=r"t-0 cannot be obtained: .*default\.api\.timeout\.ms"
+        ):
             await cluster.list_offsets(running, {Partition("t", 0): -1}, options())
 
 
@@ -144,7 +146,9 @@ async def test_the_timeout_names_the_cause_if_no_broker_answers() -> None:
         broker.always(ApiKey.LIST_OFFSETS, offset_7(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         await cluster.find_partitions(running, options())
         broker.always(ApiKey.METADATA, lambda request, version: SILENCE)
-        with pytest.raises(SourceError, match=r"t-0 cannot be had: .* and then no broker told"):
+        with pytest.raises(
+            SourceError, match=r"t-0 cannot be obtained: .* and then no broker returned"
+        ):
             await cluster.list_offsets(running, {Partition("t", 0): -1}, options())
 
 
@@ -153,7 +157,7 @@ async def test_a_deleted_topic_fails_after_num_retries() -> None:
         await cluster.find_partitions(running, options())
         del broker.topics["t"]
         broker.always(ApiKey.LIST_OFFSETS, offset_7(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        with pytest.raises(SourceError, match="t-0 cannot be had: the cluster says"):
+        with pytest.raises(SourceError, match="t-0 cannot be obtained: the cluster says"):
             await cluster.list_offsets(running, {Partition("t", 0): -1}, options())
         with pytest.raises(SourceError, match="there is no topic 't'"):
             await cluster.find_partitions(running, options())

@@ -75,7 +75,7 @@ def test_a_recreated_topic_is_read_from_its_beginning() -> None:
     survey = Survey({P0: 50}, first={P0: 0}, recreated=frozenset({P0}))
     step = next_step({P0: 10}, survey, NONE)
     assert step.end == {P0: 0}
-    assert "deleted and made anew" in step.lost[0]
+    assert "deleted and created again" in step.lost[0]
 
 
 def test_a_removed_partition_is_reported_as_loss_and_left_out() -> None:

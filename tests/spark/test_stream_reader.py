@@ -63,7 +63,7 @@ def test_available_now_detects_a_topic_recreated_before_its_end_is_known(
     recreate_topic(spark_broker, topic)
     put(produce, topic, left)
     stream.prepareForTriggerAvailableNow()
-    with pytest.raises(DataLoss, match="was deleted and made anew"):
+    with pytest.raises(DataLoss, match="was deleted and created again"):
         stream.latestOffset(at(topic, 5), ALL)
 
 
@@ -77,7 +77,7 @@ def test_available_now_detects_a_topic_recreated_after_its_begin(
     assert stream.initialOffset() == at(topic, 0)
     recreate_topic(spark_broker, topic)
     put(produce, topic, left)
-    with pytest.raises(DataLoss, match="was deleted and made anew"):
+    with pytest.raises(DataLoss, match="was deleted and created again"):
         stream.latestOffset(at(topic, 0), ALL)
 
 

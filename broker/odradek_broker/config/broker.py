@@ -368,9 +368,9 @@ def _check_http(config: BrokerConfig) -> None:
         raise ConfigError(
             "http.listen",
             config.http_listen,
-            f"on this machine only, as 127.0.0.1:{port} is: it tells everybody who reaches it the names"
-            " of topics, groups and clients. Set http.security.protocol=SSL and http.token, or, if the"
-            " network keeps strangers out, insecure.listeners=true (--insecure)",
+            f"on this machine only, as 127.0.0.1:{port} is: it shows everybody who can connect the"
+            " names of topics, groups and clients. Set http.security.protocol=SSL and http.token, or"
+            " (if only trusted machines reach this network) insecure.listeners=true (--insecure)",
         )
 
 

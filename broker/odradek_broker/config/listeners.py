@@ -165,8 +165,8 @@ def check_reach(
                 f"on this machine only, as {each.name}://127.0.0.1:{each.port} is: everybody who"
                 f" reaches {each.name} may read and change everything, because nobody has to"
                 " authenticate there (as at listeners of SASL_SSL and SASL_PLAINTEXT, and of SSL with"
-                " ssl.client.auth=required). If that is meant,"
-                " say so with --insecure or insecure.listeners=true",
+                " ssl.client.auth=required). To allow that,"
+                " use --insecure or insecure.listeners=true",
             )
 
 

@@ -71,7 +71,7 @@ def state_of_compaction(
             log.load(now_ms)
         found = log_to_clean(log, cleaned_to, now_ms)
     except (StorageError, OSError) as trouble:
-        return _nothing(f"it cannot be told how far it is compacted: {trouble}")
+        return _nothing(f"its state of compaction cannot be determined: {trouble}")
     total_bytes = found.clean_bytes + found.cleanable_bytes
     fields: dict[str, Value | None] = {
         "offset": found.first_dirty_offset,

@@ -96,7 +96,7 @@ OFFSET_DELETIONS = {
     OffsetDeletion.TOPIC_DELETED: "the topic was deleted",
     OffsetDeletion.TOPIC_MISSING: "the topic does not exist",
     OffsetDeletion.GROUP_DELETED: "the group was deleted",
-    OffsetDeletion.REQUESTED: "their deletion was asked for",
+    OffsetDeletion.REQUESTED: "their deletion was requested",
     OffsetDeletion.EXPIRED: "unused for offsets.retention.minutes",
 }
 
@@ -153,9 +153,7 @@ def why_refused(event: RequestRefused, settings: GroupSettings) -> str:
     if event.instance_id is not None and event.instance_id in group.static_ids:
         holder_id = group.static_ids[event.instance_id]
         if holder_id != member_id:
-            return (
-                f"expected member id {holder_id} for this static member: another one took its place"
-            )
+            return f"expected member id {holder_id} for this static member: another one replaced it"
     if member_id not in group.members:
         return "it is not a member: it never joined, left, or was removed"
     if event.generation is not None and event.generation != group.generation:
@@ -414,7 +412,7 @@ def _state_of_member(group: ClassicGroup, member: Member) -> CurrentState:
     elif member.parked_sync is not None:
         note = "waits for its assignment"
     elif member.member_id in group.pending_syncs:
-        note = "has not asked for its assignment yet"
+        note = "has not requested its assignment yet"
     fields: dict[str, Value | None] = {
         "member": member.member_id,
         "instance": member.instance_id,

@@ -76,11 +76,11 @@ def state_of_blocked(
     if blocked.producer_id is None:
         fields["reason"] = "it has ended, and the marker of its end is not on disk yet"
     elif not may_read:
-        fields["reason"] = "whose it is, is shown to those who may READ the topic"
+        fields["reason"] = "only clients that may READ the topic see its producer"
     else:
         fields |= {"producer_id": blocked.producer_id, "epoch": blocked.epoch}
         if owners is None:
-            fields["reason"] = "its coordinator is not ready to say more: ask again"
+            fields["reason"] = "its coordinator is not ready: run the command again"
         else:
             fields |= _of_owner(blocked, owners, may_describe, wall_ms)
     return CurrentState.of(EventKind.NOW_HELD_BACK, fields)
@@ -100,7 +100,7 @@ def _of_owner(
             "advice": f"odradek txn abort {place}",
         }
     if not may_describe:
-        return {"reason": "whose it is, is shown to those who may DESCRIBE its transactional id"}
+        return {"reason": "only clients that may DESCRIBE its transactional id see its producer"}
     fields: dict[str, Value | None] = {
         "transactional_id": owner.transactional_id,
         "age": duration_text(wall_ms - owner.start_ms),

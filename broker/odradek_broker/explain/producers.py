@@ -15,13 +15,15 @@ from odradek_protocol.records.batch import BatchHeader, next_sequence
 #: partition.
 NOT_IN_ANY_PARTITION = CurrentState(
     EventKind.NOW_NOTHING,
-    {"reason": "no partition knows it: it has written nothing here, or was forgotten"},
+    {"reason": "no partition has its state: it has written nothing here, or its state has expired"},
 )
 
 
 def partitions_not_opened(count: int) -> CurrentState:
     """The state of partitions whose logs were not opened."""
-    reason = f"{count} partitions were not used since the start; ask again to look into more"
+    reason = (
+        f"{count} partitions were not used since the start; run the command again to search more"
+    )
     return CurrentState(EventKind.NOW_NOTHING, {"reason": reason})
 
 

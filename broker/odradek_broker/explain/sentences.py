@@ -50,7 +50,7 @@ class EventKind(Enum):
         " the markers are written (again)[ to {partitions}]"
     )
     TRANSACTION_EXPIRED = (
-        "expired, unused for {age}: {before} -> forgotten, with producer id {producer_id}, epoch"
+        "expired, unused for {age}: {before} -> removed, with producer id {producer_id}, epoch"
         " {epoch}"
     )
 
@@ -81,7 +81,8 @@ class EventKind(Enum):
     )
     MARKER_REFUSED = "{partitions}: a marker with epoch {epoch} was refused with {error}: {reason}"
     PRODUCER_EXPIRED = (
-        "{partitions}: forgotten, for it has written nothing for {age} (producer.id.expiration.ms)"
+        "{partitions}: removed, because it has written nothing for {age}"
+        " (producer.id.expiration.ms)"
     )
 
     # --- A group ---
@@ -193,8 +194,8 @@ class EventKind(Enum):
     MIRROR_BEGAN = "{partitions}: a mirror sent its first request since the start of the broker"
     MIRROR_APPENDED = "records of the source were appended to {topic}"
     MIRROR_RESTARTED = (
-        "{partitions}: the log was begun anew at offset {offset}, for the source has no records"
-        " before it"
+        "{partitions}: the log was started again at offset {offset}, because the source has no"
+        " records before it"
     )
     MIRROR_EPOCH_RAISED = "{partitions}: the leader epoch rises to {epoch}, as at the source"
     MIRROR_LOG_START_MOVED = "{partitions}: the log starts at offset {offset} now, as at the source"
@@ -265,7 +266,7 @@ class EventKind(Enum):
     NOW_NO_MIRROR = "{topic} is no mirror topic: it takes records of producers"
     NOW_MIRRORED = (
         "{partitions}: offsets {start} to {offset}[; {behind} records behind the source, which ended at"
-        " {end} when the mirror told that {told} ago]"
+        " {end} when the mirror reported this {told} ago]"
     )
     NOW_VERDICT = "{verdict}: {reason}[; most of them in {partitions}][, and {more} more]"
     NOW_LAG = (

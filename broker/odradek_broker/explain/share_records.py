@@ -376,7 +376,7 @@ class _Story:
         behind, delivered = self.offset < event.start_offset, bool(self.events)
         note = "it is passed over" if behind else "whatever became of it before, it is delivered"
         if event.start_offset < 0:
-            note = "the group begins anew where share.auto.offset.reset says"
+            note = "the group starts again where share.auto.offset.reset says"
         self._tell(
             entry,
             EventKind.SHARE_RECORD_RESET,
@@ -408,7 +408,7 @@ class _Story:
             return
         self._tell(entry, EventKind.SHARE_RECORD_LOADED, note=note, count=count)
         if self._open and self._holder[0] is not None:
-            self._cause = "the leader had forgotten who had it"
+            self._cause = "the leader no longer knew which member had it"
         self._holder = None, None
 
 

@@ -279,15 +279,15 @@ def _note(before: Transaction | None, after: Transaction, call: Call) -> str | N
         return None
     if after.state is _S.PREPARE_ABORT:
         return (
-            "; the open transaction is aborted, and the client is told to ask again"
+            "; the open transaction is aborted, and the client has to retry"
             " (CONCURRENT_TRANSACTIONS)"
         )
     if call.keep_prepared and after.state is _S.ONGOING:
         return "; the prepared transaction is kept, to be committed or aborted by this client"
     if before is not None and call.producer_id != NO_PRODUCER_ID:
         if before.identity == after.identity:
-            return "; this was asked before, and the answer was lost"
-        return f"; the same producer goes on, from epoch {call.epoch}"
+            return "; the request is a repetition, because the response was lost"
+        return f"; the same producer continues, from epoch {call.epoch}"
     timeout = duration_text(after.timeout_ms) if after.has_timeout else "none (two-phase commit)"
     return f"; transaction timeout {timeout}"
 
@@ -316,7 +316,7 @@ def why_refused(
         if current.state.is_prepared:
             return f"the last transaction is being ended ({current.state.label}); ask again"
         step = "another step" if pending is None else f"the step to {pending.label}"
-        return f"{step} is being recorded; ask again"
+        return f"{step} is being recorded; run the command again"
     if error is _E.INVALID_TXN_STATE and isinstance(call, EndCall):
         return (
             f"{'a commit' if call.commit else 'an abort'} does not fit state {current.state.label}"

@@ -54,8 +54,8 @@ def _metrics(
     found = telemetry.series.get(instance_id)
     if found is None and telemetry.instances.get(instance_id) is None:
         text = (
-            f"no client with the instance id {instance_text(instance_id)} is known: it has asked for"
-            " no subscription, or has been gone for some time"
+            f"no client with the instance id {instance_text(instance_id)} is known: it has not"
+            " requested a subscription, or it stopped some time ago"
         )
         return DescribeClientTelemetryResponse(error_code=_E.RESOURCE_NOT_FOUND, error_message=text)
     series = sorted(found.series.items()) if found is not None else []

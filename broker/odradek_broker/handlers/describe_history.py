@@ -347,8 +347,8 @@ def _producer(
     if not events and not now:
         return _failed(
             _E.UNKNOWN_PRODUCER_ID,
-            f"nothing is known of producer id {producer_id}: it never wrote here, was forgotten"
-            " (producer.id.expiration.ms), or belongs to topics that you may not read",
+            f"nothing is known of producer id {producer_id}: it never wrote here, its state has"
+            " expired (producer.id.expiration.ms), or it belongs to topics that you may not read",
         )
     if not now:
         now = [NOT_IN_ANY_PARTITION]

@@ -72,7 +72,7 @@ def handle(
         return Deferred.of(_response(many, refusals))
     is_share = request.key_type == SHARE_COORDINATOR
     if is_share and context.api_version < SHARES_SINCE:
-        message = f"Version {context.api_version} does not know share partitions."
+        message = f"Version {context.api_version} does not support share partitions."
         refusals = [_refusal(key, ErrorCode.INVALID_REQUEST, message) for key in keys]
         return Deferred.of(_response(many, refusals))
     operation, resource, denied = _DENIED[request.key_type]

@@ -18,7 +18,7 @@ from odradek_protocol.schemas.promote_mirror_topics import (
 #: The shortest wait for the disk.
 _WAIT_MS_MIN = 1_000
 _LATE = Promoted(
-    ErrorCode.REQUEST_TIMED_OUT, "the promotion goes on; ask again to learn how it ended"
+    ErrorCode.REQUEST_TIMED_OUT, "the promotion continues; send the request again to get its result"
 )
 
 

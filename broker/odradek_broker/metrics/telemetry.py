@@ -56,7 +56,7 @@ def _own_families(node: Node) -> Iterator[Family]:
         ),
         (
             "kafka_server_client_metrics_instance_count",
-            "Client instances that have asked for a subscription.",
+            "Client instances that have requested a subscription.",
             len(telemetry.instances),
         ),
     ):

@@ -135,7 +135,7 @@ class MirrorAppends:
             )
         if wanted.topic_id not in (ZERO_UUID, metadata.topic_id(topic)):
             raise AppendRejected(
-                _E.INCONSISTENT_TOPIC_ID, f"{topic} has another topic id: it was created anew"
+                _E.INCONSISTENT_TOPIC_ID, f"{topic} has another topic id: it was created again"
             )
         if topic in metadata.promoting:
             raise AppendRejected(_E.INVALID_REQUEST, f"{topic} is being promoted")

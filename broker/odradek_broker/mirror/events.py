@@ -15,7 +15,7 @@ class MirrorEvent(Enum):
 
     BEGAN = "the first request for a partition since the start of the broker"
     APPENDED = "batches were appended"
-    RESTARTED = "the log was begun anew at a later offset"
+    RESTARTED = "the log was started again at a later offset"
     EPOCH_RAISED = "a leader epoch was raised"
     LOG_START_MOVED = "the log start followed the source's"
     REFUSED = "batches were refused"

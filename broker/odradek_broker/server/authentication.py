@@ -159,7 +159,7 @@ class Authentication:
             return self._out_of_place("SaslHandshake"), []
         enabled = list(self._listener.mechanisms)
         if mechanism not in self._listener.mechanisms:
-            self._fail(Refused("it wants a mechanism that is not enabled"))
+            self._fail(Refused("it requested a mechanism that is not enabled"))
             # Kafka sends no answer when a re-authentication fails here.
             self._ends_silently = self.known
             return ErrorCode.UNSUPPORTED_SASL_MECHANISM, enabled
@@ -197,7 +197,7 @@ class Authentication:
         if key in _TAKEN.get(self.state, ()):
             return
         if self.state is State.OTHER_MECHANISM:
-            reason = f"it wants another mechanism than {self._known_by}, which it began with"
+            reason = f"it requested another mechanism than {self._known_by}, which it began with"
         else:
             known = key in ApiKey.__members__.values()
             what = ApiKey(key).name if known else f"unknown key {key}"
@@ -225,7 +225,7 @@ class Authentication:
                 "Cannot change principals during re-authentication from"
                 f" User.{self._peer.user}: User.{step.user}"
             )
-            step = Refused("it wants to be another user than before", told)
+            step = Refused("it authenticates as another user than before", told)
         if isinstance(step, Refused):
             self._fail(step)
             again = "re-authentication" if self.known else "authentication"

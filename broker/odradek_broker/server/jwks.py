@@ -101,7 +101,7 @@ class JwksKeys:
             import jwt  # noqa: F401
         except ImportError:
             raise StartError(
-                "OAUTHBEARER with signed tokens wants the package PyJWT: pip install 'odradek[oauth]'"
+                "OAUTHBEARER with signed tokens needs the package PyJWT: pip install 'odradek[oauth]'"
             ) from None
         if settings.jwks_url.startswith(_FILE):
             try:

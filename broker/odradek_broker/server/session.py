@@ -55,7 +55,7 @@ class SessionState(Enum):
 
     OPEN = "requests are read and handled"
     REFUSED = "aborted after a delay; nothing is read"
-    AUTHENTICATION_FAILED = "the client is told after a delay; nothing is read"
+    AUTHENTICATION_FAILED = "the client gets the error after a delay; nothing is read"
     DRAINING = "closed when every request has its response; nothing is read"
     CLOSED = "the connection is gone"
 

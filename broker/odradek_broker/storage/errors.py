@@ -88,7 +88,7 @@ class IndexesBeingRebuilt(StorageError):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            ErrorCode.OFFSET_NOT_AVAILABLE, f"the indexes of {path} are being made anew"
+            ErrorCode.OFFSET_NOT_AVAILABLE, f"the indexes of {path} are being created again"
         )
 
 

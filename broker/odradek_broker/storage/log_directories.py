@@ -165,7 +165,7 @@ class LogDirectories:
                 f"log.dirs has no directory with the directory.id {names}: name it there again, or"
                 " delete the topics whose partitions were in it; or take the id out of"
                 f" {DIRECTORY_IDS} in {self.metadata.path}/{META_PROPERTIES}, and the next start"
-                " makes these partitions anew, empty"
+                " creates these partitions again, empty"
             )
         listed = self._known_ids if len(self._known_ids) > 1 else frozenset()
         if own is None or listed != stored:

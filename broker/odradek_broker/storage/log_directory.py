@@ -317,7 +317,7 @@ class LogDirectory:
         text = read_small_file(self._files, self.path_of(META_PROPERTIES)) or ""
         found = decode_meta_properties(text).get("directory.id")
         if found != encode_topic_id(self.directory_id):
-            raise CorruptCheckpoint("its place is taken by another directory, or by none")
+            raise CorruptCheckpoint("another directory is in its place, or none")
         self._files.list(self.path)
         self._try_write(size_bytes, sync=True)
         self._files.sync_dir(self.path)

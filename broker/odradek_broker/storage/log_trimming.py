@@ -114,7 +114,7 @@ class LogTrimming:
             # damage (L-32).
             self._files.directory.sync()
         except OSError as problem:
-            log.go_offline(f"beginning it anew at {offset} failed: {problem}")
+            log.go_offline(f"starting it again at {offset} failed: {problem}")
             raise log.offline_error() from problem
         log.log_end_offset = offset
         self._durability.durable_offset = self._durability.synced_offset = offset

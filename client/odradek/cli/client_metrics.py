@@ -251,7 +251,7 @@ def _show_clients(bootstrap: str, as_json: bool, setting: list[str] | None) -> N
             ],
         )
     else:
-        tell("no client pushes metrics; odradek client-metrics alter asks clients for them")
+        tell("no client pushes metrics; odradek client-metrics alter subscribes to them")
 
 
 def _last(client: PushingClient) -> str:

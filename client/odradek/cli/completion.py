@@ -156,7 +156,7 @@ class _Question:
         none answers."""
         addresses = [each for each in self._bootstrap.split(",") if each.strip()]
         if not addresses:
-            raise ValueError("there is no address to ask")
+            raise ValueError("there is no address to connect to")
         for address in addresses[:-1]:
             with contextlib.suppress(OSError):
                 return self._send_to(address, key, version, request, answer)

@@ -63,7 +63,7 @@ async def take_new_topics(
         except Retriable:
             continue
         except OdradekError as error:
-            tell(f"odradek: new topics are not looked for any more: {error}")
+            tell(f"odradek: new topics are no longer noticed: {error}")
             return
 
 

@@ -211,7 +211,7 @@ class Printer:
         notes = [
             (
                 f"{self._broker(found)} remembers what has happened since its start, {ago} ago at {started};"
-                " what was before is forgotten"
+                " earlier events are not known"
             )
         ]
         if found.forgotten:

@@ -142,7 +142,7 @@ def reset_offsets(
     if sum([bool(topics), all_topics, from_file is not None]) != 1:
         fail("say what to reset: --topic TOPIC[:P,...], --all-topics or --from-file", 2)
     if as_json and export:
-        fail("--json and --export are two forms; ask for one", 2)
+        fail("--json and --export are two formats; choose one", 2)
     if target.where is Where.TIME:
         tell(f"to the first record at {utc_time(target.value)} or later")
     unlisted = [group for group in groups if group not in listed]

@@ -136,7 +136,7 @@ def describe(
     committed offset.
     """
     if members and state:
-        fail("--members and --state are two tables; ask for one", 2)
+        fail("--members and --state are two tables; choose one", 2)
     rows, errors = run(_describe(bootstrap, groups, setting))
     if as_json:
         for row in rows:

@@ -159,7 +159,7 @@ def _found(paths: list[Path], only: set[str]) -> Iterator[tuple[Path, FileName, 
             continue
         name = parse_file(path.name)
         if name is None:
-            fail(f"{path} is no file of a log: its name tells which format it has", 2)
+            fail(f"{path} is no file of a log: the name of such a file shows its format", 2)
         yield path, name, True
 
 

@@ -294,7 +294,7 @@ class Tools:
             raise ToolRefused("an offset needs a partition")
         if filter and not self._masks.show_all:
             raise ToolRefused(
-                "a filter would tell values, which are masked: --show-values is needed"
+                "a filter would reveal values, which are masked: --show-values is needed"
             )
         try:
             wanted = parse_filter(filter, expressions=False)

@@ -134,7 +134,7 @@ async def read_mirror_map(target: Admin, name: str) -> MirrorMap:
         fail(
             f"the target has no topic {map_topic(name)}: no mirror with the name {name!r} has"
             " copied into it exactly once. Mirrors with the same offsets have no such topic: `odradek"
-            " explain mirror TOPIC` tells about them, and their offsets need no translation"
+            " explain mirror TOPIC` describes them, and their offsets need no translation"
         )
 
 

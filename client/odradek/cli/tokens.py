@@ -94,7 +94,7 @@ def create(
     tell(
         f"created a token of {token.owner}: it expires at {utc_time(token.expiry_timestamp_ms)}"
         f" unless it is renewed, and at {utc_time(token.max_timestamp_ms)} at the latest;"
-        " its HMAC is not shown again"
+        " its HMAC is not printed again"
     )
 
 

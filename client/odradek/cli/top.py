@@ -191,7 +191,7 @@ class _Watch:
             try:
                 return await ask
             except UnsupportedByBroker:
-                missing.append(f"{what}: the brokers do not tell it")
+                missing.append(f"{what}: the brokers do not report it")
             except OdradekError as error:
                 missing.append(f"{what}: {error}")
             return otherwise

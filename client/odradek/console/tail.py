@@ -188,7 +188,7 @@ class _Tail:
             if not isinstance(error, OffsetOutOfRange):
                 raise error
             tick.notes.append(
-                f"The log of partition {tp.partition} was cut; the tail goes on at its end."
+                f"The log of partition {tp.partition} was cut; the tail continues at its end."
             )
             await self._go_to_end(tp)
 

@@ -193,7 +193,7 @@ async def _plan_deletion(session: Session, sent: Json) -> Json:
         if offset > ranges[place].start
     ]
     if not rows:
-        raise Refusal(422, "There is nothing to delete", "No record is before that place.")
+        raise Refusal(422, "There is nothing to delete", "No record is before that offset.")
     return {
         "topic": topic,
         "rows": rows,

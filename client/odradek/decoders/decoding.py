@@ -217,7 +217,8 @@ class _Guarded:
         with self._lock:
             if self._hung:
                 raise CannotDecode(
-                    f"not asked, because it took longer than {self._limits.plugin_s:g} s before"
+                    "not called, because an earlier call took longer than"
+                    f" {self._limits.plugin_s:g} s"
                 )
             if self._thread is None:
                 self._thread = threading.Thread(

@@ -127,7 +127,7 @@ class GroupCopier:
         groups = [_Group(name) for name in names]
         for group in groups:
             if (error := committed.errors.get(group.name)) is not None:
-                self._leave(group, f"the source does not tell its offsets: {error}")
+                self._leave(group, f"the source does not return its offsets: {error}")
                 continue
             for tp, found in committed.get(group.name, {}).items():
                 if found is None or not plan.has_topic(tp.topic):
@@ -167,7 +167,7 @@ class GroupCopier:
         for group in groups:
             error = found.errors.get(group.name) or found.errors.get(self._second(group.name))
             if error is not None:
-                self._leave(group, f"the target does not tell its offsets: {error}")
+                self._leave(group, f"the target does not return its offsets: {error}")
             else:
                 ready.append(group)
         async with asyncio.TaskGroup() as tasks:

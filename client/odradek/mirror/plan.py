@@ -438,8 +438,8 @@ def _groups(groups: tuple[GroupListing, ...]) -> tuple[tuple[str, ...], list[str
         if each.type == _SHARE
     ]
     notes += [
-        f"streams group {each.group_id!r}: its offsets are copied, its topology and tasks are made"
-        " anew by its members"
+        f"streams group {each.group_id!r}: its offsets are copied; its members create topology"
+        " and tasks again"
         for each in groups
         if each.type == _STREAMS
     ]

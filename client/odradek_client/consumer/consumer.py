@@ -199,7 +199,7 @@ class Consumer:
         if self._group is not None:
             self._group.listener = listener
         elif listener is not None:
-            raise IllegalState("a listener is told by a group; set group_id")
+            raise IllegalState("a listener is called by a group; set group_id")
         self._on_subscription_changed()
 
     def assign(self, partitions: Iterable[Partition]) -> None:
@@ -439,9 +439,7 @@ class Consumer:
             await self._loop.offsets.find_positions(self._timeout_ms(None))
             state = self._subscription.state(as_partition(partition))
         if state.position is None:
-            raise IllegalState(
-                f"{partition} was reset or revoked while its position was looked for"
-            )
+            raise IllegalState(f"{partition} was reset or revoked while its position was requested")
         return state.position
 
     def seek(self, partition: Partition, offset: int | OffsetAndMetadata) -> None:

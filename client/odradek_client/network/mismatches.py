@@ -16,7 +16,7 @@ def speaks_plaintext(*, sasl: bool) -> str:
     """The error of a client with TLS at a plaintext listener."""
     protocol, plain = ("SASL_SSL", "SASL_PLAINTEXT") if sasl else ("SSL", "PLAINTEXT")
     return (
-        f"it does not speak TLS there: that is a {plain} listener; use one of {protocol}, or set"
+        f"it does not use TLS there: that is a {plain} listener; use one of {protocol}, or set"
         f" security.protocol={plain}"
     )
 
@@ -24,7 +24,7 @@ def speaks_plaintext(*, sasl: bool) -> str:
 def wants_sasl(mechanisms: Sequence[str], *, tls: bool) -> str:
     """The error of a client without authentication at a listener with SASL."""
     return (
-        "it wants authentication by SASL there: set"
+        "it requires authentication by SASL there: set"
         f" security.protocol={'SASL_SSL' if tls else 'SASL_PLAINTEXT'} and sasl.mechanism"
         f" ({names(mechanisms)})"
     )

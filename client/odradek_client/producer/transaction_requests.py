@@ -48,7 +48,7 @@ from odradek_protocol.schemas.txn_offset_commit import (
 )
 
 TWO_PHASE_REMEDY = (
-    "two-phase commit (KIP-939) wants Kafka 4.3 or newer whose brokers all have "
+    "two-phase commit (KIP-939) needs Kafka 4.3 or newer whose brokers all have "
     "transaction.two.phase.commit.enable=true and unstable.api.versions.enable=true, and the right "
     "TWO_PHASE_COMMIT on the transactional id where there are ACLs"
 )

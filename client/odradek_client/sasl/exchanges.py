@@ -105,13 +105,13 @@ class ScramExchange:
     def _check_iterations(self, iterations: int) -> None:
         if iterations < ITERATIONS_MIN:
             raise AuthenticationFailed(
-                f"the broker asks for {iterations} iterations of {self.mechanism}, which are too"
-                f" few to protect the password: at least {ITERATIONS_MIN} must be; store the"
-                " credential anew"
+                f"the broker requires {iterations} iterations of {self.mechanism}, which are too"
+                f" few to protect the password: at least {ITERATIONS_MIN} are needed; create the"
+                " credential again"
             )
         if iterations > SCRAM_ITERATIONS_MAX:
             raise AuthenticationFailed(
-                f"the broker asks for {iterations} iterations of {self.mechanism}; at most"
+                f"the broker requires {iterations} iterations of {self.mechanism}; at most"
                 f" {SCRAM_ITERATIONS_MAX} are done"
             )
 
@@ -128,7 +128,7 @@ class OAuthBearerExchange:
         self.advice = (
             f"it has expired, says the clock of this machine: check {source}"
             if expired
-            else f"check {source}, and the audience and scope that the broker wants"
+            else f"check {source}, and the audience and scope that the broker requires"
         )
 
     def first(self) -> bytes:

@@ -136,7 +136,7 @@ def _password(
         )
     if settings.token_auth and LOGIN_MODULES[settings.mechanism] != _SCRAM_MODULE:
         raise ConfigError(
-            f"sasl_token_auth wants a mechanism of SCRAM, and sasl_mechanism is {settings.mechanism}"
+            f"sasl_token_auth needs a mechanism of SCRAM, and sasl_mechanism is {settings.mechanism}"
         )
     if "\0" in username + password:
         raise ConfigError("sasl_username and sasl_password cannot have a NUL character")
@@ -186,7 +186,7 @@ def _endpoint(
     if not client_id or not secret:
         missing = "id" if not client_id else "secret"
         raise ConfigError(
-            f"the token endpoint wants to know the client: set"
+            f"the token endpoint needs the client's credentials: set"
             f" sasl_oauthbearer_client_credentials_client_{missing}"
         )
     tls = {name.replace(".", "_"): each for name, each in options.items() if name[:4] == "ssl."}

@@ -41,7 +41,7 @@ def _load() -> tuple[ModuleType | None, str]:
         if unsuitable is None:
             return found, ""
         trouble = unsuitable
-    notice = f"the compiled record codec is left alone: {trouble}; install it anew"
+    notice = f"the compiled record codec is left alone: {trouble}; install it again"
     warnings.warn(notice, RuntimeWarning, stacklevel=2)
     return None, trouble
 

@@ -21,14 +21,14 @@ _AT_BROKER = {
 }
 #: OpenSSL's reasons at a client.
 _AT_CLIENT = {
-    "WRONG_VERSION_NUMBER": "it does not speak TLS there: that is a PLAINTEXT listener, or no broker",
+    "WRONG_VERSION_NUMBER": "it does not use TLS there: that is a PLAINTEXT listener, or no broker",
     "UNSUPPORTED_PROTOCOL": "it has no version of TLS that is enabled here (ssl.enabled.protocols)",
-    "TLSV1_ALERT_PROTOCOL_VERSION": "it wants another version of TLS (ssl.enabled.protocols)",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "it requires another version of TLS (ssl.enabled.protocols)",
     "SSLV3_ALERT_HANDSHAKE_FAILURE": (
         "it does not accept what we offer: no common cipher suite (ssl.cipher.suites), or it wants a"
         " client certificate (ssl.keystore)"
     ),
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it wants a client certificate: set ssl.keystore",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it requires a client certificate: set ssl.keystore",
     "TLSV1_ALERT_UNKNOWN_CA": "it does not trust our certificate (ssl.keystore): it lacks the CA",
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it does not accept our certificate (ssl.keystore)",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "our certificate (ssl.keystore) has expired",

@@ -92,7 +92,7 @@ def _from_pkcs12(store: StoreSettings, data: bytes, password: str, key_password:
         )
     except ImportError:
         raise TlsError(
-            f"{where} is PKCS12, which wants the package cryptography (pip install"
+            f"{where} is PKCS12, which needs the package cryptography (pip install"
             f" 'odradek[tls]'); or convert it: openssl pkcs12 -in {store.location} -out"
             f" {store.location}.pem, and set {store.name}.location and {store.name}.type=PEM"
         ) from None

@@ -212,7 +212,7 @@ class Brokers:
             if isinstance(result, OdradekError):
                 raise SinkError(
                     "odradek: a transaction could not be ended, and what was decided is not yet "
-                    f"visible: {result}. A restart goes on there"
+                    f"visible: {result}. A restart continues there"
                 ) from result
             if isinstance(result, BaseException):
                 raise result

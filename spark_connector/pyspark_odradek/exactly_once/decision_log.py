@@ -132,7 +132,7 @@ class DecisionLog:
                     raise SinkError(
                         f"odradek: the decision log {self.topic} has lost records that were there "
                         "(it was deleted, or cut short). What was written exactly once so far cannot "
-                        "be told any more; see docs/spark/exactly-once.md"
+                        "be determined any more; see docs/spark/exactly-once.md"
                     )
                 if answer.error_code:
                     raise cluster.error_of(answer, self._partition)

@@ -126,8 +126,8 @@ def test_g80_members_that_left_or_were_replaced_or_removed_are_shown() -> None:
     )
     world.heartbeat(before, 1, instance="i")
     assert sentences(world)[-1].endswith(
-        f"FENCED_INSTANCE_ID: expected member id {after} for this static member: another one took"
-        " its place"
+        f"FENCED_INSTANCE_ID: expected member id {after} for this static member: another one replaced"
+        " it"
     )
     world.leave_as(MemberIdentity(member_id="", group_instance_id="i"))
     assert any(

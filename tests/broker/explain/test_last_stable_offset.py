@@ -100,7 +100,7 @@ async def test_a18_hidden_producers_and_transactional_ids_are_left_out(
         node.authorizer = RuleList(Rule(Operation.DESCRIBE, ResourceType.TOPIC, "t"))
         text = await last_stable_offset_of(client)
         assert "producer id" not in text and "secret" not in text
-        assert text.endswith("whose it is, is shown to those who may READ the topic")
+        assert text.endswith("only clients that may READ the topic see its producer")
         node.authorizer = RuleList(
             Rule(Operation.DESCRIBE, ResourceType.TOPIC, "t"),
             Rule(Operation.READ, ResourceType.TOPIC, "t"),
@@ -123,5 +123,5 @@ def test_t45_a_marker_that_is_not_durable_and_a_loading_coordinator_are_shown() 
         " has ended, and the marker of its end is not on disk yet"
     )
     assert told(BlockedPartition(("t", 0), 3, 9, 7, 0, 0), None).endswith(
-        "(producer id 7, epoch 0) began there; its coordinator is not ready to say more: ask again"
+        "(producer id 7, epoch 0) began there; its coordinator is not ready: run the command again"
     )

@@ -103,10 +103,10 @@ async def test_p24_the_expiry_of_a_producer_id_is_in_the_history(start_broker: S
     broker.node.logs.remove_expired_producers(broker.node.clock.wall_ms())
     answer = await ask(client, who)
     assert answer.events[-1].text == (
-        "t-0: forgotten, for it has written nothing for 1.0 s (producer.id.expiration.ms)"
+        "t-0: removed, because it has written nothing for 1.0 s (producer.id.expiration.ms)"
     )
     assert [state.text for state in answer.states] == [
-        "no partition knows it: it has written nothing here, or was forgotten"
+        "no partition has its state: it has written nothing here, or its state has expired"
     ]
 
 

@@ -201,7 +201,7 @@ def test_h244_a_reset_of_the_groups_offsets_is_shown() -> None:
     assert world.story(5)[-1].endswith("offset 5: whatever became of it before, it is delivered")
     world.history.record(OffsetsReset(KEY, -1))
     assert world.story(4)[-1] == (
-        "an administrator reset the offsets of the group: the group begins anew where"
+        "an administrator reset the offsets of the group: the group starts again where"
         " share.auto.offset.reset says"
     )
     world.start()
@@ -228,8 +228,8 @@ def test_h244_the_stored_state_of_a_record_is_shown_after_a_load() -> None:
     (stored, again) = world.story(4)[-2:]
     assert stored == f"{loaded}it is available: no delivery of it had ended"
     assert again == (
-        "b acquired it: delivery 1, again because the leader had forgotten who had it, with a lock for"
-        " 30.0 s"
+        "b acquired it: delivery 1, again because the leader no longer knew which member had it,"
+        " with a lock for 30.0 s"
     )
 
 

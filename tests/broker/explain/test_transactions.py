@@ -82,10 +82,10 @@ def test_kip360_a_producer_that_bumps_its_epoch_is_not_shown_as_fencing(
     init(world, "a", producer_id=producer_id, epoch=epoch)
     assert sentences(world)[-1] == (
         "InitProducerId from client a at host: Empty -> Empty; producer id 1001, epoch 1; the same"
-        " producer goes on, from epoch 0"
+        " producer continues, from epoch 0"
     )
     init(world, "a", producer_id=producer_id, epoch=epoch)
-    assert "the answer was lost" in sentences(world)[-1]
+    assert "the response was lost" in sentences(world)[-1]
 
 
 def test_t55_a_timeout_is_shown_with_its_duration_and_the_fenced_client(

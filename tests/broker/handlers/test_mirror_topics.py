@@ -314,7 +314,7 @@ async def test_i13_the_history_of_a_mirror_topic_has_its_events_and_states(
 async def test_i13_the_lag_counts_to_the_last_reported_end_of_the_source(client: RawClient) -> None:
     (_, behind) = (await history(client, "m"))[1]
     assert behind.startswith(
-        "m-0: offsets 0 to 5; 7 records behind the source, which ended at 12 when the mirror told"
+        "m-0: offsets 0 to 5; 7 records behind the source, which ended at 12 when the mirror reported"
     )
 
 

@@ -22,7 +22,7 @@ class Deadline(Enum):
     SYNC = "every member must have fetched its assignment"
     EXPIRY = "look for offsets that nobody wants any more"
     MEMBER_SESSION = "a member of a modern group must be heard of"
-    MEMBER_REVOCATION = "it must have given back what it was told to"
+    MEMBER_REVOCATION = "the member must have revoked its partitions"
     MEMBER_REJOIN = "it speaks the classic protocol, and must have joined again"
     MEMBER_SYNC = "it speaks the classic protocol, and must have fetched its assignment"
     STREAMS_DELAY = "the tasks of a streams group are assigned for the first time"

@@ -285,5 +285,5 @@ class DataDirectoryCheck:
                 self.path_of(CLEAN_SHUTDOWN),
                 "is missing: the last stop was not clean",
                 f"the next start reads {self.totals.scanned_bytes} bytes, from the recovery points on,"
-                " and makes their indexes and snapshots anew",
+                " and creates their indexes and snapshots again",
             )

@@ -128,7 +128,7 @@ def _entry_differences(entry: ProducerEntry, replayed: ProducerEntry) -> Iterato
             yield f"producer id {entry.producer_id} has {name} {stored}, its batches give {computed}"
 
 
-_REMOVE_SNAPSHOT = "remove it while the broker is stopped: batches are read in its place"
+_REMOVE_SNAPSHOT = "remove it while the broker is stopped: batches are read instead"
 _COMPUTED_AGAIN = "it is computed again at the next start"
 _UNREADABLE = (
     "consumers get CORRUPT_MESSAGE for it, and what is around it is served; restore the file from a"

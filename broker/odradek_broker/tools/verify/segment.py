@@ -18,8 +18,8 @@ from odradek_protocol.records.record import read_columns
 
 #: A segment of this size has an entry in its offset index.
 _SURELY_INDEXED_BYTES = 64 * 1024
-_ANEW = "the broker makes it anew"
-_REMOVE_IT = "remove it while the broker is stopped, which makes it anew then"
+_ANEW = "the broker creates it again"
+_REMOVE_IT = "remove it while the broker is stopped, which then creates it again"
 
 
 @dataclass(frozen=True, slots=True)

@@ -516,7 +516,7 @@ class ErrorMeaning(Enum):
 
     RETRY = "nothing; the same again"
     REDISCOVER = "another broker, or none, coordinates the group"
-    REJOIN = "a rebalance is going on"
+    REJOIN = "a rebalance is in progress"
     NEW_ID = "the coordinator has given a member id to join with"
     GENERATION_LOST = "the group went on; the member id is still good"
     MEMBER_LOST = "the group does not know the member"

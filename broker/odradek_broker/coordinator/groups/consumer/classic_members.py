@@ -159,7 +159,9 @@ class ClassicProtocolMembers:
         if error is not _E.NONE:
             raise Refusal(error, "the session timeout is out of bounds, or the request too large")
         if request.protocol_type != PROTOCOL_TYPE or not _supports(group, call):
-            raise Refusal(_E.INCONSISTENT_GROUP_PROTOCOL, "no protocol that the others speak")
+            raise Refusal(
+                _E.INCONSISTENT_GROUP_PROTOCOL, "no protocol that the other members support"
+            )
         self._groups.check_group_size(group, request.member_id, request.group_instance_id)
 
     def _subscribe(

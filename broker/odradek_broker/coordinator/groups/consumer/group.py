@@ -249,7 +249,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
         return Refusal(
             ErrorCode.FENCED_INSTANCE_ID,
             f"Static member {member_id} with instance id {instance_id} was fenced in group"
-            f" {self.group_id}: another member has taken its place.",
+            f" {self.group_id}: another member has replaced it.",
         )
 
     def owner(self, topic_id: bytes, partition: int) -> str | None:

@@ -293,7 +293,7 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
         """The topology of the group: that of the first member (J-20)."""
         if request.topology is None:
             if group.topology is None:
-                raise invalid_request("The group has no topology. The member must join anew.")
+                raise invalid_request("The group has no topology. The member must join again.")
             return group.topology
         stored = make.stored_topology(request.topology)
         asked = topology_of(stored)
