@@ -432,12 +432,14 @@ class Node:
         these epochs are durable; until then it answers COORDINATOR_LOAD_IN_PROGRESS.
         """
         try:
-            begun = self.metadata_log.commit(self.metadata.new_leader_epochs(TRANSACTIONS_TOPIC))
+            committed = self.metadata_log.commit(
+                self.metadata.new_leader_epochs(TRANSACTIONS_TOPIC)
+            )
         except StorageError:
             # The disk is full: all other requests are served, and this step is tried again later.
             self.scheduler.call_later(REOPEN_INTERVAL_MS, self._begin_transactions)
             return
-        begun.then(lambda _: self._load_transactions())
+        committed.then(lambda _: self._load_transactions())
 
     def _load_transactions(self) -> None:
         self.transactions.shards.begin_load()

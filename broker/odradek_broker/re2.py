@@ -98,7 +98,7 @@ def negated(test: CharacterTest) -> CharacterTest:
     return lambda character: not test(character)
 
 
-#: By the letter of the escape.
+#: The test of each Perl class, keyed by the letter after the backslash.
 PERL_CLASSES: dict[str, CharacterTest] = {
     "d": _is_digit,
     "D": negated(_is_digit),
@@ -108,7 +108,7 @@ PERL_CLASSES: dict[str, CharacterTest] = {
     "S": negated(_is_space),
 }
 
-#: By the name in `[[:name:]]`.
+#: The test of each POSIX class, keyed by the name in `[[:name:]]`.
 POSIX_CLASSES: dict[str, CharacterTest] = {
     "alnum": lambda c: c.isascii() and c.isalnum(),
     "alpha": lambda c: c.isascii() and c.isalpha(),
@@ -121,7 +121,7 @@ POSIX_CLASSES: dict[str, CharacterTest] = {
     "xdigit": lambda c: c in "0123456789abcdefABCDEF",
 }
 
-#: By the letter of the escape.
+#: The control character of each escape, keyed by the letter after the backslash.
 CONTROL_CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v", "a": "\a"}
 
 
@@ -285,7 +285,7 @@ class _Parser:
         return whole
 
     def _repeated(self) -> _Part:
-        begun, flags = self.at, (self.ignore_case, self.any_character)
+        start, flags = self.at, (self.ignore_case, self.any_character)
         part = self._atom()
         done = self.at
         bounds = self._bounds()
@@ -296,7 +296,7 @@ class _Parser:
 
         def again() -> _Part:
             # Each repetition needs separate instructions, so the part is parsed again.
-            self.at, (self.ignore_case, self.any_character) = begun, flags
+            self.at, (self.ignore_case, self.any_character) = start, flags
             made = self._atom()
             self.at = done
             return made

@@ -41,7 +41,7 @@ _PARTITION = Struct(">iii")
 _INDEX = Struct(">i")
 _ATTRIBUTES = Struct(">h")
 
-# Of a response: the fields in front of the topic, and behind it.
+# The fields of a response in front of the topic (HEAD) and behind it (TAIL).
 _HEAD = Struct(">iii")
 _FLEXIBLE_HEAD = Struct(">iiBB")
 _TAIL = Struct(">iihqqi")

@@ -36,14 +36,14 @@ def state_of_share_partition(
     assert state is not None, "only loaded share partitions are described"
     counts = state.count_by_state()
     empty = counted.empty_fetches if counted is not None else {}
-    told = [f"{number} {reason.value}" for reason, number in empty.items()]
+    reasons = [f"{number} {reason.value}" for reason, number in empty.items()]
     fields: dict[str, Value | None] = {
         "offset": state.start_offset,
         "end": led.partition.log.high_watermark,
         "acquired": counts[RecordState.ACQUIRED],
         "available": counts[RecordState.AVAILABLE],
         "finished": counts[RecordState.ACKNOWLEDGED] + counts[RecordState.ARCHIVED],
-        "empty": f"fetches without records: {', '.join(told)}" if told else None,
+        "empty": f"fetches without records: {', '.join(reasons)}" if reasons else None,
         "reason": _why_nothing(led, settings),
     }
     return CurrentState.of(EventKind.NOW_SHARE_PARTITION, fields, [(led.topic, led.key.partition)])

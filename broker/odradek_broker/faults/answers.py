@@ -309,10 +309,9 @@ def refuse(
     chooses: Chooses,
     topic_name: TopicName,
 ) -> Refused:
-    """The error answer to the parts of a request that `chooses` picks; they are removed from the
-    request.
+    """The error answer to the topics or partitions of a request that `chooses` selects.
 
-    CloseConnection if the answer has no field for a code.
+    They are removed from the request. CloseConnection if the answer has no field for a code.
     """
     if api.key is ApiKey.PRODUCE and getattr(request, "acks", None) == 0:
         raise CloseConnection(text)
@@ -405,8 +404,10 @@ def _set(row: Struct, version: int, name: str, value: Any) -> bool:
 
 
 def spoil(answer: Message, code: ErrorCode, chooses: Chooses, topic_name: TopicName) -> None:
-    """Put an error into the parts that `chooses` picks, in an answer to Fetch, Metadata or
-    DescribeTopicPartitions."""
+    """Put an error into the topics or partitions that `chooses` selects in an answer.
+
+    The answer is to Fetch, Metadata or DescribeTopicPartitions.
+    """
     if isinstance(answer, FetchResponse):
         for fetched in answer.responses:
             name = topic_of(fetched, topic_name)

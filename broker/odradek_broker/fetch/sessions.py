@@ -200,13 +200,13 @@ class FetchPlan:
         """The session id of the response; 0 without a session."""
         return 0 if self.session is None else self.session.id
 
-    def told(self, answers: Answers) -> Answers:
+    def included(self, answers: Answers) -> Answers:
         """The answers that an incremental response includes, those of changed partitions."""
         return [each for each in answers if each[0].changed_by(each[1])]
 
     def note_sent(self, answers: Answers) -> None:
-        """Note that the client has the state of all these answers, also of those that `told` leaves
-        out.
+        """Note that the client has the state of all these answers, also of those that `included`
+        leaves out.
         """
         for requested, answer in answers:
             # After an error no offset counts as sent, so that the next fetch reports the recovery.

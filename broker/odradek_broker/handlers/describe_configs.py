@@ -190,8 +190,10 @@ def _in_force(node: Node, entry: ConfigEntry) -> ConfigEntry:
     """The entry with the addresses for clients (N-12), which are known only when the broker
     listens."""
     if entry.name == "advertised.listeners":
-        told = node.advertised_addresses().items()
-        return replace(entry, value=",".join(_listener(name, *address) for name, address in told))
+        addresses = node.advertised_addresses().items()
+        return replace(
+            entry, value=",".join(_listener(name, *address) for name, address in addresses)
+        )
     if entry.name == "security.inter.broker.protocol" and not entry.value:
         default = SynonymEntry(entry.name, "PLAINTEXT", ConfigSource.DEFAULT)
         return replace(entry, value=default.value, synonyms=(default,))

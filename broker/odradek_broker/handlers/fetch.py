@@ -267,9 +267,9 @@ class Fetch:
         if missing:
             answers += sorted(missing, key=_has_a_name)
         plan = self._plan
-        told = plan.told(answers) if plan.incremental else answers
+        included = plan.included(answers) if plan.incremental else answers
         quota = self._node.quotas.fetch
-        if quota is not None and self._is_over(quota, told):
+        if quota is not None and self._is_over(quota, included):
             return self._node.fetch_sessions.withhold(plan)
         self._node.metrics.fetched_bytes(limit - remaining)
         if plan.session is not None:
@@ -278,11 +278,11 @@ class Fetch:
             by_id = self._context.api_version >= TOPIC_IDS_SINCE
             frame = self._request.encode_response(
                 plan.session_id,
-                [(each.topic_id if by_id else each.topic, answer) for each, answer in told],
+                [(each.topic_id if by_id else each.topic, answer) for each, answer in included],
             )
             if frame is not None:
                 return frame
-        return response_of(plan.session_id, told)
+        return response_of(plan.session_id, included)
 
     def _in_order(self) -> list[RequestedPartition]:
         """The partitions in reading order: `include` may have added some before their turn."""
@@ -290,10 +290,12 @@ class Fetch:
             return sorted(self._partitions, key=lambda requested: requested.turn)
         return list(self._partitions)
 
-    def _is_over(self, quota: RateQuota, told: Answers) -> bool:
+    def _is_over(self, quota: RateQuota, included: Answers) -> bool:
         """True if the answer exceeds the rest of the client's quota. Such an answer is not
         counted."""
-        parts = codec.encode(response_of(self._plan.session_id, told), self._context.api_version)
+        parts = codec.encode(
+            response_of(self._plan.session_id, included), self._context.api_version
+        )
         # Kafka counts the length field too.
         size_bytes = sum(map(len, parts)) + 4
         if not quota.record(self._context, size_bytes):

@@ -84,17 +84,17 @@ def handle(
         topics: dict[bytes, list[AcknowledgedPartition]] = {}
         for each in in_order:
             outcome = outcomes[each]
-            told = AcknowledgedPartition(
+            partition = AcknowledgedPartition(
                 partition_index=each.partition,
                 error_code=outcome.error,
                 error_message=outcome.message,
             )
-            if name_leader(node, told.current_leader, outcome.error, each):
+            if name_leader(node, partition.current_leader, outcome.error, each):
                 host, port = node.advertised(context.listener)
                 response.node_endpoints = [
-                    NodeEndpoint(node_id=told.current_leader.leader_id, host=host, port=port)
+                    NodeEndpoint(node_id=partition.current_leader.leader_id, host=host, port=port)
                 ]
-            topics.setdefault(each.topic_id, []).append(told)
+            topics.setdefault(each.topic_id, []).append(partition)
         response.responses = [
             ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=partitions)
             for topic_id, partitions in topics.items()
@@ -145,7 +145,7 @@ def acknowledge(
     denied = unreadable_topics(node, context, names.values())
     outcomes: Outcomes = {}
     without: Outcomes = {}
-    begun: dict[AskedPartition, Deferred[Outcome]] = {}
+    pending: dict[AskedPartition, Deferred[Outcome]] = {}
     for each, ranges in acknowledged.items():
         name = names[each]
         if name is None:
@@ -159,7 +159,7 @@ def acknowledge(
         elif not ranges:
             without[each] = Outcome()
         else:
-            begun[each] = node.share_partitions.acknowledge(
+            pending[each] = node.share_partitions.acknowledge(
                 ShareKey(group_id, *each),
                 member_id,
                 [
@@ -167,20 +167,20 @@ def acknowledge(
                     for own in ranges
                 ],
             )
-    if not begun:
+    if not pending:
         # A request in which no partition has acknowledgements gets an answer without partitions, as
         # in Kafka.
         return Deferred.of(outcomes)
 
     def ended(found: list[Outcome]) -> Outcomes:
-        results = dict(zip(begun, found, strict=True))
+        results = dict(zip(pending, found, strict=True))
         failed = [each for each, result in results.items() if result.error is not _E.NONE]
         node.share_partitions.statistics.acknowledgements_answered(
             [names[each] or "" for each in results], [names[each] or "" for each in failed]
         )
         return {**results, **outcomes, **without}
 
-    return gather(list(begun.values())).map(ended)
+    return gather(list(pending.values())).map(ended)
 
 
 def _sound(ranges: Sequence[AcknowledgedRange], version: int, *, renews: bool) -> bool:

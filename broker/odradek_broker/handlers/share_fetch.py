@@ -218,18 +218,18 @@ def _answer(
         node.share_partitions.statistics.fetched(
             [each.topic for each in plan.partitions if each.topic], failed
         )
-    told = answers
+    included = answers
     if plan.session is not None:
         session = plan.session
-        told = [
+        included = [
             (each, answer)
             for each, answer in answers
-            if session.told(each, records=bool(answer.records), error=bool(answer.error))
+            if session.includes(each, records=bool(answer.records), error=bool(answer.error))
         ]
     response = ShareFetchResponse(
         acquisition_lock_timeout_ms=node.share_partitions.settings(group_id).record_lock_duration_ms
     )
-    partitions = {each.asked: _fetched(each.asked, answer) for each, answer in told}
+    partitions = {each.asked: _fetched(each.asked, answer) for each, answer in included}
     for each, partition in partitions.items():
         if name_leader(node, partition.current_leader, partition.error_code, each):
             host, port = node.advertised(context.listener)

@@ -302,8 +302,8 @@ class MirrorAppends:
         """Set the offsets of the log in the answer. They stay unset if the topic has another id
         than in the request, or if the log could not be opened, so that its end is unknown."""
         partition = self._partition(*wanted.where)
-        told = wanted.topic_id in (ZERO_UUID, self._metadata.topic_id(wanted.topic))
-        if partition is None or not told or not self._metadata.is_mirror(wanted.topic):
+        same_topic = wanted.topic_id in (ZERO_UUID, self._metadata.topic_id(wanted.topic))
+        if partition is None or not same_topic or not self._metadata.is_mirror(wanted.topic):
             return
         log = partition.log
         if log.loaded and not log.offline:

@@ -1,4 +1,4 @@
-"""The parts of the broker for appends to mirror topics and for promotions."""
+"""The broker's components for appends to mirror topics and for promotions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek_protocol.lazy_tuple import NamedTuple
 
 
 class MirrorParts(NamedTuple):
-    """The parts. `partition` finds a partition; `observer` gets every decision."""
+    """The components. `partition` finds a partition; `observer` gets every decision."""
 
     metadata: ClusterMetadata
     metadata_log: MetadataLog

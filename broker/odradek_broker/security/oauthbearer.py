@@ -89,18 +89,18 @@ class _OAuthBearerExchange:
         if isinstance(found, TokenRefused):
             return self._refused(found)
         if wanted not in ("", found.user):
-            told = (
+            message = (
                 f"Authentication failed: Client requested an authorization id ({wanted}) that is"
                 f" different from the token's principal name ({found.user})"
             )
-            return Refused("OAUTHBEARER: an authorization id that is not the token's", told)
+            return Refused("OAUTHBEARER: an authorization id that is not the token's", message)
         return found
 
     def _refused(self, problem: TokenRefused) -> Step:
-        told = {"status": problem.status}
+        fields = {"status": problem.status}
         if problem.scope:
-            told["scope"] = problem.scope
-        self._error = json.dumps(told, separators=(",", ":"))
+            fields["scope"] = problem.scope
+        self._error = json.dumps(fields, separators=(",", ":"))
         self._reason = f"OAUTHBEARER: {problem}"
         return Challenge(self._error.encode())
 

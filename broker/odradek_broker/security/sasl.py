@@ -35,11 +35,14 @@ class Authenticated:
 
 @dataclass(frozen=True)
 class Refused:
-    """The failed end of an exchange, with the reason for the log, without any secret. `told`: the
-    message for the client; None: a message that its credentials are invalid."""
+    """The failed end of an exchange.
+
+    `reason`: the reason for the log, without any secret. `client_message`: the message for the
+    client; None: a message that its credentials are invalid.
+    """
 
     reason: str
-    told: str | None = None
+    client_message: str | None = None
 
 
 Step = Challenge | Authenticated | Refused

@@ -221,19 +221,19 @@ class Authentication:
         if isinstance(step, Challenge):
             return AuthenticationAnswer(ErrorCode.NONE, "", step.token, 0)
         if isinstance(step, Authenticated) and self.known and step.user != self._peer.user:
-            told = (
+            message = (
                 "Cannot change principals during re-authentication from"
                 f" User.{self._peer.user}: User.{step.user}"
             )
-            step = Refused("it authenticates as another user than before", told)
+            step = Refused("it authenticates as another user than before", message)
         if isinstance(step, Refused):
             self._fail(step)
             again = "re-authentication" if self.known else "authentication"
-            told = step.told or (
+            message = step.client_message or (
                 f"Authentication failed during {again} due to invalid credentials with SASL mechanism"
                 f" {self._mechanism}"
             )
-            return AuthenticationAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, told, b"", 0)
+            return AuthenticationAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, message, b"", 0)
         return AuthenticationAnswer(ErrorCode.NONE, "", step.token, self._complete(step))
 
     def _complete(self, end: Authenticated) -> int:

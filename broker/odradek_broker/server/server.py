@@ -495,13 +495,13 @@ class Server:
     def _advertised(self) -> dict[str, tuple[str, int]]:
         """The addresses for clients (N-12): as configured, or the bound ones."""
         configured = self.config.advertised_addresses
-        told = {}
+        advertised = {}
         for name, (bound_host, bound_port) in self.addresses.items():
             host, port = configured.get(name, (bound_host, 0))
             if host in ("", "0.0.0.0", "::"):
                 host = socket.gethostname()
-            told[name] = host, port or bound_port
-        return told
+            advertised[name] = host, port or bound_port
+        return advertised
 
     def _session(self, listener: str) -> asyncio.BaseProtocol:
         self._next_connection_id += 1

@@ -240,7 +240,7 @@ class _Job:
             self._append(batch)
 
     def _append(self, batch: LetterBatch) -> None:
-        """Append a batch, and go on when it is durable."""
+        """Append a batch, and call `_appended` when the batch is durable."""
         target, led = self._target, self._led
         assert target is not None
         if led.error is not _E.NONE:

@@ -252,17 +252,17 @@ class FetchedRecords:
             self._find_aborted(headers, sorted((first, producer) for producer, first in aborted))
 
     def _find_aborted(
-        self, headers: Sequence[tuple[int, BatchHeader]], begun: list[tuple[int, int]]
+        self, headers: Sequence[tuple[int, BatchHeader]], transactions: list[tuple[int, int]]
     ) -> None:
-        """Find the batches of the transactions in `begun`, a list of (first offset, producer
+        """Find the batches of aborted transactions, a sorted list of (first offset, producer
         id)."""
-        begun.reverse()
+        transactions.reverse()
         aborting: set[int] = set()
         for (position, header), batch in zip(headers, self.batches, strict=True):
             if header.producer_id == NO_PRODUCER_ID:
                 continue
-            while begun and begun[-1][0] <= header.last_offset:
-                aborting.add(begun.pop()[1])
+            while transactions and transactions[-1][0] <= header.last_offset:
+                aborting.add(transactions.pop()[1])
             if header.is_control:
                 if self._is_abort(position, header):
                     aborting.discard(header.producer_id)

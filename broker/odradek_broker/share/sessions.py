@@ -65,7 +65,7 @@ class ShareSession:
     epoch: int = 1
     partitions: dict[AskedPartition, SessionPartition] = field(default_factory=dict)
 
-    def told(self, each: SessionPartition, *, records: bool, error: bool) -> bool:
+    def includes(self, each: SessionPartition, *, records: bool, error: bool) -> bool:
         """True if the answer includes this partition, which has records or an error, or is
         unanswered. A partition that had records is read last next time."""
         has = records or error or each.unanswered

@@ -310,7 +310,7 @@ class PartitionLog:
         is served. A log whose fsync failed is never opened again."""
         if self._options.unopened.pop(self.name, None) is not self:
             return not self.offline
-        told = self._options.disk.on_offline
+        on_offline = self._options.disk.on_offline
         self._options.disk.on_offline = lambda _, __: None  # The problem was reported already.
         self.offline = False
         try:
@@ -318,7 +318,7 @@ class PartitionLog:
         except StorageError:
             return False
         finally:
-            self._options.disk.on_offline = told
+            self._options.disk.on_offline = on_offline
         self.offline_reason = ""
         self._options.disk.on_online(self.name)
         return True

@@ -121,8 +121,8 @@ def _look_at_node(node_id: int, host: str, port: int) -> Findings:
 def _print(found: list[Finding], *, as_json: bool) -> None:
     if as_json:
         for each in found:
-            told = {"level": each.level, "check": each.check, "text": each.text}
-            typer.echo(json.dumps({**told, "remedy": each.remedy}, ensure_ascii=False))
+            fields = {"level": each.level, "check": each.check, "text": each.text}
+            typer.echo(json.dumps({**fields, "remedy": each.remedy}, ensure_ascii=False))
         return
     rows = []
     for each in found:

@@ -284,15 +284,15 @@ def _merged(found: list[HistoryDescription]) -> list[tuple[HistoryDescription, H
 async def _follow(admin: Admin, subject: Subject, name: str, limit: int, shown: _Shown) -> None:
     """Show the newest events, and then each new one, until the program is ended."""
     seen: dict[int, HistoryDescription] = {}
-    begun = silent = False
+    printed = silent = False
     while True:
         found = await _look(admin, subject, name)
         if isinstance(found, str):
             if not silent:
                 tell(f"odradek: {found}; looking again until Ctrl+C")
             silent = True
-        elif not begun:
-            begun = True
+        elif not printed:
+            printed = True
             events = _merged(found)
             shown.history(found, events[max(len(events) - limit, 0) :])
         else:
@@ -376,9 +376,9 @@ class _Words:
 
         printer = self._printer = Printer(short_names=self._is_group, several=len(found) > 1)
         printer.head(self._title, found, shown=len(events))
-        told = [(event.text, event.details) for _, event in events]
-        told += [(state.text, state.details) for each in found for state in each.states]
-        printer.legend(told)
+        entries = [(event.text, event.details) for _, event in events]
+        entries += [(state.text, state.details) for each in found for state in each.states]
+        printer.legend(entries)
         for each, event in events:
             printer.event(each.node_id, event)
         printer.now(found)

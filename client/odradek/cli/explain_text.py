@@ -152,11 +152,11 @@ class Printer:
         if not shown:
             self._dim("(nothing has happened to it since then)")
 
-    def legend(self, told: Iterable[tuple[str, dict[str, str]]]) -> None:
+    def legend(self, entries: Iterable[tuple[str, dict[str, str]]]) -> None:
         """Print the names of all members in these (sentences, details), with their meaning."""
         if not self._short_names:
             return
-        new = [each for text, details in told for each in self._names.see(text, details)]
+        new = [each for text, details in entries for each in self._names.see(text, details)]
         names = self._names.legend(new)
         width = max((len(name) for name, _ in names), default=0)
         for name, meaning in names:

@@ -155,20 +155,20 @@ async def read_lines(
     descriptor = file.fileno()
     # The beginning of a record whose end has not arrived, and the last bytes, in which its
     # delimiter may begin.
-    begun: list[bytes] = []
-    begun_bytes = 0
+    pieces: list[bytes] = []
+    pieces_bytes = 0
     tail = b""
     lines: list[bytes] | LineRecords | None
     while data := await _read(descriptor):
-        if begun and delimiter not in tail + data:
+        if pieces and delimiter not in tail + data:
             # The pieces of a long record are joined only once, at its end.
-            begun.append(data)
-            begun_bytes += len(data)
-            if begun_bytes > _RECORD_BYTES_MAX:
+            pieces.append(data)
+            pieces_bytes += len(data)
+            if pieces_bytes > _RECORD_BYTES_MAX:
                 raise InputError(f"a record of more than {_RECORD_BYTES_MAX} bytes")
             tail = _end_of(tail + data, delimiter)
             continue
-        data = b"".join([*begun, data])
+        data = b"".join([*pieces, data])
         if whole and len(data) >= _WHOLE_BYTES:
             records = LineRecords(data, delimiter)
             rest = data[records.used_bytes :]
@@ -179,9 +179,9 @@ async def read_lines(
             raise InputError(f"a record of more than {_RECORD_BYTES_MAX} bytes")
         if lines:
             yield lines
-        begun, begun_bytes, tail = ([rest] if rest else []), len(rest), _end_of(rest, delimiter)
-    if begun:
-        yield [b"".join(begun)]
+        pieces, pieces_bytes, tail = ([rest] if rest else []), len(rest), _end_of(rest, delimiter)
+    if pieces:
+        yield [b"".join(pieces)]
 
 
 def _end_of(data: bytes, delimiter: bytes) -> bytes:

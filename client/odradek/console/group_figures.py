@@ -124,8 +124,8 @@ def verdict_of(states: Iterable[CurrentState]) -> Json | None:
 
 def age_of(details: Mapping[str, Mapping[str, str]]) -> LagAge | None:
     """The age of the oldest unread record among the states of a group, by their names."""
-    told = details.get(_LAG)
-    return None if told is None else LagAge(int(told["age_ms"]), "bound" in told)
+    lag = details.get(_LAG)
+    return None if lag is None else LagAge(int(lag["age_ms"]), "bound" in lag)
 
 
 async def figures_of_all(session: Session, groups: Sequence[GroupListing]) -> AllFigures:
@@ -229,9 +229,9 @@ async def _positions(
         async with turn:
             try:
                 if kind == SHARE_KIND:
-                    begun = await admin.list_share_group_offsets(name)
-                    topics[name].update(tp.topic for tp in begun)
-                    found[name].lag = sum(each.lag or 0 for each in begun.values() if each)
+                    offsets = await admin.list_share_group_offsets(name)
+                    topics[name].update(tp.topic for tp in offsets)
+                    found[name].lag = sum(each.lag or 0 for each in offsets.values() if each)
                 else:
                     positions[name] = await committed_offsets(admin, name)
             except OdradekError as error:

@@ -89,13 +89,13 @@ def _last_batch(source: Path, *, unfinished: bool) -> int:
             f"{source} is no checkpoint of a streaming query: it needs a file `metadata` and a"
             " folder `offsets`. One that is not on this machine is to be copied here first"
         )
-    begun = [int(path.name) for path in _numbered(source / "offsets")]
-    if not begun:
+    batches = [int(path.name) for path in _numbered(source / "offsets")]
+    if not batches:
         raise CheckpointError(
             f"{source} has no batch yet: start the query at the other cluster with a new checkpoint"
         )
     ended = {int(path.name) for path in _numbered(source / "commits")}
-    last = max(begun)
+    last = max(batches)
     if last in ended:
         return last
     if not unfinished:

@@ -313,8 +313,10 @@ class SameOffsetsCopier:
         except OdradekError:
             return None
         entries = [each.get(_FRAME_LIMIT) for each in found.values()]
-        told = [int(each.value) for each in entries if each is not None and each.value is not None]
-        return min(told, default=None)
+        limits = [
+            int(each.value) for each in entries if each is not None and each.value is not None
+        ]
+        return min(limits, default=None)
 
     @property
     def _request_bytes_max(self) -> int:

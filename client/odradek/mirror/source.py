@@ -167,7 +167,7 @@ class _Position:
         "missing_since_ms",
         "offset",
         "retry_at_s",
-        "told",
+        "sent_offsets",
         "topic_id",
         "trouble",
     )
@@ -185,7 +185,7 @@ class _Position:
         self.trouble: Trouble | None = None
         #: The offsets in the last result for the caller, by which answers without changes are left
         #: out.
-        self.told: tuple[int, int, int] | None = None
+        self.sent_offsets: tuple[int, int, int] | None = None
 
 
 class SourceReader:
@@ -468,10 +468,10 @@ class SourceReader:
             self._end(tp, SourceCorrupt(tp, next_offset, str(error)))
         if not end and len(view) > LOG_OVERHEAD_BYTES:
             self._make_room(tp, position, view)
-        told = data.high_watermark, data.last_stable_offset, data.log_start_offset
-        if not end and told == position.told:
+        offsets = data.high_watermark, data.last_stable_offset, data.log_start_offset
+        if not end and offsets == position.sent_offsets:
             return None
-        fetch_offset, position.offset, position.told = position.offset, next_offset, told
+        fetch_offset, position.offset, position.sent_offsets = position.offset, next_offset, offsets
         position.epoch = epoch
         if end:
             if self._rate is not None:
@@ -484,7 +484,7 @@ class SourceReader:
             fetch_offset,
             next_offset,
             view[:end],
-            *told,
+            *offsets,
             max(want.leader_epoch, epoch),
             epoch,
             data.aborted_transactions or [],

@@ -269,14 +269,14 @@ def _listed(worlds: list[World]) -> Iterator[None]:
 
 def _explained(kind: EventKind, fields: Mapping[str, Any]) -> str:
     """The sentence of an event."""
-    told = {name: value for name, value in fields.items() if value is not None}
-    partitions = told.pop("partitions", ())
+    details = {name: value for name, value in fields.items() if value is not None}
+    partitions = details.pop("partitions", ())
     if partitions:
-        told["partitions"] = tuple(f"{topic}-{index}" for topic, index in partitions)
-    error = told.get("error")
+        details["partitions"] = tuple(f"{topic}-{index}" for topic, index in partitions)
+    error = details.get("error")
     if isinstance(error, ErrorCode):
-        told["error"] = error.name
-    return sentence(kind, told)
+        details["error"] = error.name
+    return sentence(kind, details)
 
 
 @contextlib.contextmanager

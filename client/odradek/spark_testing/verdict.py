@@ -69,21 +69,21 @@ def differences(found: Rows, expected: Rows) -> list[str]:
     more = found - expected
     repeated = Counter({row: count for row, count in more.items() if row in expected})
     unexpected = more - repeated
-    told = []
+    lines = []
     for rows, what in (
         (missing, "missing"),
         (repeated, "repeated"),
         (unexpected, "there and not expected"),
     ):
         if rows:
-            told.append(f"{rows.total()} {what}:")
-            told += [
+            lines.append(f"{rows.total()} {what}:")
+            lines += [
                 f"  {_shown(row)} ({found[row]} times instead of {expected[row]})"
                 for row in sorted(rows, key=repr)[:_SHOWN]
             ]
             if len(rows) > _SHOWN:
-                told.append(f"  and {len(rows) - _SHOWN} more")
-    return told
+                lines.append(f"  and {len(rows) - _SHOWN} more")
+    return lines
 
 
 def _shown(row: tuple[Any, ...]) -> str:

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class SaslMessageError(ValueError):
-    """A message that is not valid in the mechanism. The text contains nothing of it."""
+    """A message that is not valid in the mechanism. The text quotes no part of the message."""

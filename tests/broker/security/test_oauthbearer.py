@@ -194,8 +194,8 @@ def test_a46_another_authorization_id_is_refused() -> None:
     assert isinstance(same, Authenticated)
     other = mechanism.begin("host").step(OAuthBearerMessage(signed(), "bob").encode())
     assert isinstance(other, Refused)
-    assert other.told is not None
-    assert "(bob)" in other.told
+    assert other.client_message is not None
+    assert "(bob)" in other.client_message
 
 
 # --- The keys -------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def _told(plan: SharePlan | ErrorCode, records: int = -1, error: int = -1) -> li
     return [
         each.asked.partition
         for each in plan.partitions
-        if session.told(
+        if session.includes(
             each,
             records=each.asked.partition == records,
             error=each.asked.partition == error,

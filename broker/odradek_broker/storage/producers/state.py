@@ -631,12 +631,12 @@ class ProducerStateManager:
         self.map_end_offset = map_end_offset
         self._entries = {entry.producer_id: entry for entry in entries}
         self._tally.made += len(self._entries)
-        begun = [
+        open_transactions = [
             (entry.transaction_first_offset, entry.producer_id)
             for entry in self._entries.values()
             if entry.transaction_first_offset is not None
         ]
-        for first_offset, producer_id in sorted(begun):
+        for first_offset, producer_id in sorted(open_transactions):
             self._transactions.begin(first_offset, producer_id)
 
 

@@ -367,8 +367,8 @@ class Rebalances:
         self.timers.set_sync(group, now)
 
         def after_append(error: ErrorCode, then: Instant) -> Outcome:
-            # The record was refused, so the generation does not exist: tell the members to join
-            # again.
+            # If the log refused the record, the generation does not exist, and a new rebalance
+            # starts.
             again = Outcome()
             if error is not ErrorCode.NONE:
                 reason = RebalanceReason.GENERATION_NOT_WRITTEN
