@@ -132,7 +132,7 @@ class _Run:
 
     def _is_final(self, ask: Ask, message: Message | None) -> bool:
         if message is None:
-            if ask.quiet or ask.until:
+            if ask.quiet or ask.until or ask.while_in:
                 raise BrokenScenario(f"{self._name}: the connection was closed at {ask.api}")
             return True
         if ask.until:
@@ -142,6 +142,11 @@ class _Run:
                     container[key] for container, key in at_paths(shown, path) if key in container
                 ]
                 if found != [wanted]:
+                    return False
+        if ask.while_in:
+            shown = to_plain(message)
+            for path, values in ask.while_in.items():
+                if any(each[key] in values for each, key in at_paths(shown, path) if key in each):
                     return False
         if not ask.quiet:
             return True
@@ -176,8 +181,10 @@ class _Run:
             # The next step with this name uses a new connection.
             self._connections.pop(ask.on).writer.close()
         else:
+            failed = getattr(message, "error_code", 0)
             for name, path in ask.save.items():
-                self._saved[name] = saved_value(message, path)
+                if not (failed and name in self._saved):
+                    self._saved[name] = saved_value(message, path)
             if ask.save:
                 # Saved values have the lowest numbers, in the order of the steps.
                 self._normaliser.answer(to_plain(message))

@@ -74,7 +74,8 @@ class Ask:
 
     `version`: of an API that the scenario is not about. `on`: the connection; a new name opens one.
     `save`: name to path in the answer (`topics.0.topic_id`). `until`: path to value; the request is
-    repeated until the answer has it, and only that answer counts. `either`: path to values (as they
+    repeated until the answer has it, and only that answer counts. `while_in`: path to values; the
+    request is repeated while the answer has one of them. `either`: path to values (as they
     are shown) that Kafka itself gives in turns. `ignore`: paths that say nothing. `mine`: elements
     of lists that name something of another run are left out. `edit`: the frame's body, as it is
     sent; `edit_frame`: the whole frame, length in front. `answered`: False where the request has no
@@ -88,6 +89,7 @@ class Ask:
     version: int | None = None
     save: Mapping[str, str] = field(default_factory=dict)
     until: Mapping[str, Any] = field(default_factory=dict)
+    while_in: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     either: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     ignore: Sequence[str] = ()
     mine: bool = False

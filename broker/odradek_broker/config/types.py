@@ -141,7 +141,14 @@ def read_value(key: str, text: str | None, kind: Kind, check: Check = ANYTHING) 
         raise ConfigError(key, shown, allowed_text(kind, check)) from None
     if not check.accepts(value):
         raise ConfigError(key, text, allowed_text(kind, check))
+    if kind is Kind.LIST and check.choices and text.strip() and has_empty_parts(text):
+        raise ConfigError(key, text, f"{allowed_text(kind, check)}, without empty parts")
     return value
+
+
+def has_empty_parts(text: str) -> bool:
+    """True if nothing is in front of a comma of a list, between two, or behind the last one."""
+    return "" in map(str.strip, text.split(","))
 
 
 def write_value(value: Value) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeVar
+
 from odradek_broker.coordinator.groups.offsets import CommitCall, CommitPart
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import GroupAndMetadataParts
@@ -44,6 +47,10 @@ def handle(
         response.topics.append(
             OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers)
         )
+    if len(fit) < sum(len(topic.partitions) for topic in request.topics):
+        response.topics = one_entry_each(
+            response.topics, lambda topic: topic.name or topic.topic_id
+        )
     if not fit:
         return Deferred.of(response)
     call = CommitCall(
@@ -62,6 +69,26 @@ def handle(
         return response
 
     return node.groups.commit_offsets(call).map(committed)
+
+
+class AnsweredTopic(Protocol):
+    """A topic in the answer, with its partitions."""
+
+    partitions: list[Any]
+
+
+T = TypeVar("T", bound=AnsweredTopic)
+
+
+def one_entry_each(topics: Iterable[T], key: Callable[[T], object]) -> list[T]:
+    """The topics, those that are named repeatedly as one with all partitions. Kafka answers so if a
+    partition is refused before the coordinator is asked."""
+    entries: dict[object, T] = {}
+    for topic in topics:
+        entry = entries.setdefault(key(topic), topic)
+        if entry is not topic:
+            entry.partitions += topic.partitions
+    return list(entries.values())
 
 
 def _names(

@@ -426,19 +426,16 @@ class _Produce:
         batch: memoryview,
         producer: tuple[int, int],
     ) -> _Outcome:
-        """Append when the transaction is verified to be open at its coordinator; a duplicate at
-        once (P-09)."""
+        """Append when the transaction is verified to be open at its coordinator. A duplicate is
+        verified too: its transaction may have ended."""
         where = (topic, index)
         verification = self._node.verification
         try:
             if verification.may_append(partition, where, *producer):
                 return self._append_verified(partition, batch, index)
             header = check_batch(batch, partition.log.config, AppendOrigin.CLIENT)
-            duplicate = partition.log.producers.find_duplicate(header)
         except StorageError as error:
             return _refused(index, error.error, error.message)
-        if duplicate is not None:
-            return self._append(partition, batch, index)
         waiting = _WaitingBatch(index)
         self.open.add(waiting)
         # The caller may release its own view of the frame.

@@ -11,6 +11,7 @@ from __future__ import annotations
 from odradek_broker.coordinator.groups.offsets import CommitCall, CommitPart
 from odradek_broker.coordinator.transactions.verification import TRANSIENT_ERRORS, UnverifiedAppend
 from odradek_broker.deferred import Deferred
+from odradek_broker.handlers.offset_commit import one_entry_each
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_broker.node import Node
 from odradek_broker.platform.fault_points import FaultPoint
@@ -48,6 +49,8 @@ def handle(
     for asked in request.topics:
         error = _E.TOPIC_AUTHORIZATION_FAILED if asked.name in denied else refusal
         response.topics.append(_topic(node, asked, error, fit))
+    if not refusal and len(fit) < sum(len(topic.partitions) for topic in request.topics):
+        response.topics = one_entry_each(response.topics, lambda topic: topic.name)
     if not fit:
         return response
     return _commit(node, context, request, response, fit)

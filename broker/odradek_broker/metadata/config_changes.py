@@ -140,27 +140,29 @@ def _apply(metadata: ClusterMetadata, kind: ResourceKind, name: str, change: Cha
         return None
     if change.value is None:
         raise AdminError(ErrorCode.INVALID_REQUEST, f"Null value not supported for {change.name}.")
-    value_kind = kind.kind_of(change.name)
     if operation is Operation.SET:
+        kind.check_key(change.name)
         return change.value
-    present = kind.present_list(metadata, name, change.name) if value_kind is Kind.LIST else None
+    present = kind.present_list(metadata, name, change.name)
     if present is None:
         raise AdminError(
             ErrorCode.INVALID_CONFIG,
             f"Can't {operation.name} to key {change.name} because its type is not LIST.",
         )
-    items = _items(change.name, present)
-    given = _items(change.name, change.value)
+    kind.check_key(change.name)
+    items = read_value(change.name, present, Kind.LIST)
+    assert isinstance(items, tuple)
+    given = _parts(change.value)
     if operation is Operation.SUBTRACT:
         return ",".join(item for item in items if item not in given)
-    if not given:
-        raise AdminError(
-            ErrorCode.INVALID_CONFIG, f"What is appended to {change.name} must not be empty."
-        )
-    return ",".join(dict.fromkeys(items + given))
+    return ",".join(dict.fromkeys((*items, *given)))
 
 
-def _items(key: str, text: str) -> tuple[str, ...]:
-    items = read_value(key, text, Kind.LIST)
-    assert isinstance(items, tuple)
-    return items
+def _parts(text: str) -> list[str]:
+    """The parts of a list, without empty ones at its end, as Java's `String.split` returns them."""
+    if not text:
+        return [""]
+    parts = text.split(",")
+    while parts and not parts[-1]:
+        del parts[-1]
+    return [part.strip() for part in parts]

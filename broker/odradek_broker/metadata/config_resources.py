@@ -36,6 +36,7 @@ from odradek_broker.config.types import (
     ConfigSource,
     Kind,
     UnknownSettingError,
+    has_empty_parts,
     read_value,
     write_value,
 )
@@ -65,8 +66,8 @@ class GroupConfigResource:
         if not name:
             raise AdminError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
 
-    def kind_of(self, key: str) -> Kind:
-        return _group_setting(key).kind
+    def check_key(self, key: str) -> None:
+        _group_setting(key)
 
     def present_list(self, metadata: ClusterMetadata, name: str, key: str) -> None:
         return None
@@ -224,7 +225,7 @@ class BrokerConfigResource:
             f" but received {name}",
         )
 
-    def kind_of(self, key: str) -> Kind:
+    def check_key(self, key: str) -> None:
         row = find_setting(key)
         if row is None and not is_unsupported(key):
             raise UnknownSettingError(key, "is no broker setting")
@@ -238,11 +239,11 @@ class BrokerConfigResource:
             raise AdminError(
                 ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{key}]"
             )
-        return row.kind
 
-    def present_list(self, metadata: ClusterMetadata, name: str, key: str) -> str:
+    def present_list(self, metadata: ClusterMetadata, name: str, key: str) -> str | None:
         row = find_setting(key)
-        assert row is not None
+        if row is None or row.kind is not Kind.LIST:
+            return None
         return write_value(metadata.config.value_of(row))
 
     def check(
@@ -313,13 +314,11 @@ class ClientMetricsConfigResource:
         if not name:
             raise AdminError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
 
-    def kind_of(self, key: str) -> Kind:
-        row = METRICS_SETTINGS.get(key)
-        if row is None:
+    def check_key(self, key: str) -> None:
+        if key not in METRICS_SETTINGS:
             raise AdminError(
                 ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {key}"
             )
-        return row.kind
 
     def present_list(self, metadata: ClusterMetadata, name: str, key: str) -> None:
         return None
@@ -329,15 +328,15 @@ class ClientMetricsConfigResource:
     ) -> dict[str, str]:
         checked = {}
         for key, text in after.items():
-            kind = self.kind_of(key)
+            self.check_key(key)
             row = METRICS_SETTINGS[key]
-            value = read_value(key, text, kind)
-            if kind is Kind.LIST and value and "" in map(str.strip, (text or "").split(",")):
+            value = read_value(key, text, row.kind)
+            if row.kind is Kind.LIST and value and has_empty_parts(text or ""):
                 raise ConfigError(key, text, "a list without empty parts")
             try:
                 row.read(text)
             except ConfigError as error:
-                if kind is Kind.INT:
+                if row.kind is Kind.INT:
                     raise AdminError(ErrorCode.INVALID_REQUEST, str(error)) from error
                 raise
             checked[key] = write_value(value)
@@ -387,10 +386,12 @@ class TopicConfigResource:
             raise AdminError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         self.check_described(metadata, name)
 
-    def kind_of(self, key: str) -> Kind:
-        return topic_setting(key).kind
+    def check_key(self, key: str) -> None:
+        topic_setting(key)
 
-    def present_list(self, metadata: ClusterMetadata, name: str, key: str) -> str:
+    def present_list(self, metadata: ClusterMetadata, name: str, key: str) -> str | None:
+        if topic_setting(key).kind is not Kind.LIST:
+            return None
         return metadata.topic_configs.text(key, metadata.topic_overrides(name))
 
     def check(
@@ -436,13 +437,13 @@ class ResourceKind(Protocol):
         """Raise AdminError unless the resource exists and may be changed."""
         ...
 
-    def kind_of(self, key: str) -> Kind:
-        """The kind of a setting that may be changed. ConfigError or AdminError otherwise."""
+    def check_key(self, key: str) -> None:
+        """Raise ConfigError or AdminError unless the setting exists and may be changed."""
         ...
 
     def present_list(self, metadata: ClusterMetadata, name: str, key: str) -> str | None:
-        """The effective value of a list, as text; None if lists of this kind of resource can only
-        be set as a whole."""
+        """The effective value of a list, as text; None if the setting is no list, or if lists of
+        this kind of resource can only be set as a whole."""
         ...
 
     def check(

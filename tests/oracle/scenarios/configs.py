@@ -180,6 +180,21 @@ _TOPICS = [
         ],
     ),
     Scenario(
+        "alter-lists-with-empty-parts",
+        "IncrementalAlterConfigs",
+        [
+            *topic(),
+            *_each(
+                [
+                    (key, operation, value)
+                    for key in ("cleanup.policy", "leader.replication.throttled.replicas")
+                    for operation in (_SET, _APPEND, _SUBTRACT)
+                    for value in ("", " ", ",", "delete,", ",delete", "delete,,compact", "0:1, ")
+                ]
+            ),
+        ],
+    ),
+    Scenario(
         "alter-lists",
         "IncrementalAlterConfigs",
         [
@@ -314,6 +329,8 @@ _OTHERS = [
                     *(("num.partitions", _DELETE, None), ("no.such", _DELETE, None)),
                     *(("log.cleanup.policy", _APPEND, "compact"),),
                     *(("log.retention.ms", _APPEND, "1"), ("log.retention.ms", 9, "1")),
+                    *(("queued.max.requests", _APPEND, "1"), ("node.id", _SUBTRACT, "1")),
+                    *(("no.such", _APPEND, "1"), ("listeners", _SUBTRACT, "a")),
                     *(("leader.replication.throttled.rate", _SET, "1000"),),
                     *(("transaction.partition.verification.enable", _SET, "true"),),
                 ],

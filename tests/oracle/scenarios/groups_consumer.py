@@ -260,6 +260,25 @@ _HEARTBEAT = [
         ],
     ),
     Scenario(
+        "consumer-joins-again-with-an-instance-id",
+        "ConsumerGroupHeartbeat",
+        [
+            *_START,
+            _beat(),
+            _beat(instance_id="i", save=_EPOCH),
+            _described(),
+            _beat(epoch="$e", instance_id="i"),
+            _beat(instance_id="j", save=_EPOCH),
+            _described(),
+            _beat(epoch="$e", instance_id="j"),
+        ],
+    ),
+    Scenario(
+        "consumer-static-joins-again",
+        "ConsumerGroupHeartbeat",
+        [*_START, _beat(instance_id="i"), _beat(instance_id="i")],
+    ),
+    Scenario(
         "consumer-not-static-says-back-soon",
         "ConsumerGroupHeartbeat",
         [*_MEMBER, _beat(epoch=-2), _beat(epoch=-2, instance_id="i"), _described()],

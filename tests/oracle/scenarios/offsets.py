@@ -170,6 +170,16 @@ _COMMIT = [
         ],
     ),
     Scenario(
+        "commit-repeated-and-unknown",
+        "OffsetCommit",
+        [
+            *_START,
+            _commit(("@t", [(0, 1)]), ("@t", [(7, 2)]), ("@t", [(1, 3)])),
+            _commit(("@none", [(0, 1)]), ("@none", [(1, 2)])),
+            _fetch([("@t", (0, 1))]),
+        ],
+    ),
+    Scenario(
         "commit-nothing",
         "OffsetCommit",
         [*_START, _commit(), described(), _commit(("@t", [])), described(), _commit(group_id="")],

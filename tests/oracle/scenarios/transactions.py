@@ -735,6 +735,25 @@ SCENARIOS = [
     ),
     *(
         _scenario(
+            f"produce-again-behind-{name}",
+            "Produce",
+            _begun(),
+            *(_ended(committed, version=4, quiet=True), _state(state)),
+            steps,
+            _written(),
+            _state(),
+            _LOG,
+            versions="3-11",
+        )
+        for name, committed, state, steps in (
+            ("commit", True, "CompleteCommit", []),
+            ("abort", False, "CompleteAbort", []),
+            ("a-newer-producer", True, "CompleteCommit", [_init(version=4, quiet=True)]),
+            ("the-next-begin", True, "CompleteCommit", [_added(version=3, quiet=True)]),
+        )
+    ),
+    *(
+        _scenario(
             f"markers-{name}",
             "WriteTxnMarkers",
             _init(version=4, quiet=True, save={"pid_epoch": "producer_epoch"}),

@@ -403,15 +403,25 @@ async def test_each_partition_of_a_request_has_its_own_answer(
 # --- P-09, P-16, P-22, P-23 ---
 
 
-async def test_p09_a_duplicate_batch_is_answered_without_verification(
+async def test_p09_a_duplicate_in_an_open_transaction_needs_no_verification(
+    client: RawClient, verifier: FakeVerifier
+) -> None:
+    assert offsets(await client.call(transactional_produce(transactional_batch(0)), 11)) == [0]
+    verifier.error = E.TRANSACTION_ABORTABLE
+    response = await client.call(transactional_produce(transactional_batch(0)), 11)
+    assert (codes(response), offsets(response)) == ([E.NONE], [0])
+    assert len(verifier.questions) == 1
+
+
+async def test_t62_a_duplicate_behind_the_end_of_its_transaction_is_refused(
     client: RawClient, verifier: FakeVerifier
 ) -> None:
     assert offsets(await client.call(transactional_produce(transactional_batch(0)), 11)) == [0]
     await client.call(marker_request())
     verifier.error = E.TRANSACTION_ABORTABLE
     response = await client.call(transactional_produce(transactional_batch(0)), 11)
-    assert (codes(response), offsets(response)) == ([E.NONE], [0])
-    assert len(verifier.questions) == 1
+    assert codes(response) == [E.TRANSACTION_ABORTABLE]
+    assert len(verifier.questions) == 2
 
 
 async def test_p16_a_plain_batch_in_an_open_transaction_is_refused(

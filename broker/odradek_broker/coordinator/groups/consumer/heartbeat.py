@@ -181,10 +181,9 @@ class ConsumerGroups(
         if member is None:
             if not joins:
                 raise unknown_member(member_id, group.group_id)
-            if member_id in group.members:
-                # A heartbeat with an instance id does not make a dynamic member static.
-                member = group.members[member_id]
-            else:
+            # A join may give another instance id to the member, or the first one.
+            member = group.members.get(member_id)
+            if member is None:
                 fresh = ConsumerMember(member_id=member_id, instance_id=request.instance_id)
                 return MemberUpdate(group, None, fresh, owned)
         if member.classic is None:
@@ -285,6 +284,7 @@ def _updated(member: ConsumerMember, call: ConsumerHeartbeatCall) -> ConsumerMem
     pattern, assignor = request.subscribed_topic_regex, request.server_assignor
     return replace(
         member,
+        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,
         client_id=call.client_id,
         client_host=call.client_host,
