@@ -5,6 +5,7 @@
     python -m tests.oracle compare [NAME*]    our broker against the recording
     python -m tests.oracle list [NAME*]       the scenarios and their versions
     python -m tests.oracle page               write the sections of docs/compatibility.md
+    python -m tests.oracle random [FAMILY*]   start both, play the random scenarios of --seeds
 
 `--bootstrap HOST:PORT` uses a running broker in place of starting one.
 """
@@ -14,10 +15,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import fnmatch
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
@@ -27,11 +29,14 @@ from tests.oracle.differences import differing
 from tests.oracle.judge import OUR_SETTINGS, compare
 from tests.oracle.page import PAGE, page
 from tests.oracle.play import Answers, play
+from tests.oracle.random_scenarios.comparison import both_brokers, compare_seeds
+from tests.oracle.random_scenarios.families import FAMILIES
 from tests.oracle.scenarios import chosen
 
 from broker_process import BrokerProcess
 from kafka_cluster import KafkaCluster, compiled
 
+_COMMANDS = ("record", "check", "compare", "list", "page", "random")
 _RECEIVER = Path(__file__).parent / "java" / "TelemetryReceiver.java"
 
 
@@ -108,17 +113,32 @@ def _compare(address: tuple[str, int], pattern: str, with_reasons: bool) -> int:
     return 1 if verdict.lines else 0
 
 
+def _random(pattern: str, seeds: Sequence[int]) -> int:
+    differ = 0
+    with (
+        tempfile.TemporaryDirectory(prefix="oracle-") as folder,
+        both_brokers(Path(folder)) as (kafka, ours),
+    ):
+        for number, family in enumerate(fnmatch.filter(FAMILIES, pattern)):
+            found = asyncio.run(compare_seeds(kafka, ours, family, seeds, f"r{number}x"))
+            print("\n".join([*map(str, found), f"{family}: {len(seeds)} scenarios,"]), end=" ")
+            print(f"{len(found)} differ", flush=True)
+            differ += len(found)
+    return 1 if differ else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.oracle",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("command", choices=["record", "check", "compare", "list", "page"])
+    parser.add_argument("command", choices=_COMMANDS)
     parser.add_argument("pattern", nargs="?", default="*", help="names, or module/name, with *")
     parser.add_argument("--bootstrap", help="a broker that runs already, HOST:PORT")
     parser.add_argument("--strict", action="store_true", help="compare: reasons do not count")
     parser.add_argument("--turns", type=int, default=2, help="for check")
+    parser.add_argument("--seeds", default="1-40", help="for random: FIRST-LAST")
     given = parser.parse_intermixed_args()
     if given.command == "list":
         for module, scenario in chosen(given.pattern):
@@ -127,6 +147,9 @@ def main() -> int:
     if given.command == "page":
         PAGE.write_text(page(PAGE.read_text("utf-8")), "utf-8")
         return 0
+    if given.command == "random":
+        first, _, last = given.seeds.partition("-")
+        return _random(given.pattern, range(int(first), int(last or first) + 1))
     with _address(given.bootstrap, given.command == "compare") as address:
         if given.command == "record":
             return _record(address, given.pattern)

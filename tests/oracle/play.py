@@ -265,8 +265,21 @@ def _error_codes(value: Any) -> list[str]:
 _COORDINATED = 400
 
 
-def _warm_up() -> Scenario:
+async def warm_up(host: str, port: int, salt: str) -> None:
     """Have a new broker create its coordinators' topics, and give out producer id 0."""
+    await _Run((host, port), _warm_up(), 4, salt).play()
+
+
+async def play_once(host: str, port: int, scenario: Scenario, salt: str) -> Answers | str:
+    """The answers of a random scenario; the error as text if a step could not be sent, for want of
+    what an earlier one saves, or had no answer."""
+    try:
+        return await _Run((host, port), scenario, 4, salt).play()
+    except (BrokenScenario, TimeoutError, OSError, LookupError, TypeError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def _warm_up() -> Scenario:
     names = [f"@{number}" for number in range(_COORDINATED)]
     body = {"transactional_id": None, "transaction_timeout_ms": 60_000}
     groups = [{"group_id": name, "topics": []} for name in names]
@@ -309,7 +322,7 @@ async def play(
                 answers = f"{type(error).__name__}: {error}"
             found[scenario.name, version] = answers
 
-    await _Run((host, port), _warm_up(), 4, salt).play()
+    await warm_up(host, port, salt)
     async with asyncio.TaskGroup() as tasks:
         for scenario, version in runs:
             if not scenario.alone:

@@ -105,8 +105,9 @@ def _read_integer(limit: int) -> Callable[[str], int]:
 
 
 def _read_double(text: str) -> float:
+    # float() alone would take "1_0" and the digits of any script, which Java does not.
     value = float(text)
-    if not math.isfinite(value):
+    if not math.isfinite(value) or "_" in text or not text.isascii():
         raise ValueError(text)
     return value
 

@@ -135,6 +135,8 @@ def test_ignored_keys_are_no_settings_of_ours() -> None:
         ("num.partitions", "0"),
         ("num.partitions", "three"),
         ("num.partitions", "1_000"),
+        ("log.cleaner.min.cleanable.ratio", "0.1_0"),
+        ("log.cleaner.min.cleanable.ratio", "\uff11"),
         ("num.partitions", ""),
         ("num.partitions", "2147483648"),
         ("log.durability", "sometimes"),

@@ -506,7 +506,8 @@ def _file_names(logs: Path, topic: str) -> dict[str, str]:
     """The files of partitions in a log directory, several of them with commas between."""
     patterns = {
         "records": f"{topic}-0/*.log",
-        "index": f"{topic}-0/*.index",
+        # An index is empty until its segment has 4 KB.
+        "index": f"{topic}-*/*.index",
         "offsets": "__consumer_offsets-*/*.log",
         "transactions": "__transaction_state-*/*.log",
         "shares": "__share_group_state-*/*.log",

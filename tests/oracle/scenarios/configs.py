@@ -13,7 +13,7 @@ from tests.oracle.script import Ask, Batch, Padded, Scenario, Step, produce_body
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _TOPIC, _BROKER, _METRICS, _GROUP = 2, 4, 16, 32
 #: All settings of topics but two, which depend on Kafka's features rather than its settings.
-_TOPIC_KEYS = (
+TOPIC_KEYS = (
     *("cleanup.policy", "compression.gzip.level", "compression.lz4.level", "compression.type"),
     *("compression.zstd.level", "delete.retention.ms", "file.delete.delay.ms", "flush.messages"),
     *("flush.ms", "follower.replication.throttled.replicas", "index.interval.bytes"),
@@ -27,7 +27,7 @@ _TOPIC_KEYS = (
 )
 #: All dynamic settings of Kafka (DynamicBrokerConfig) that affect this broker; and similar ones
 #: that neither broker lets change.
-_MAY_CHANGE = (
+DYNAMIC_BROKER_KEYS = (
     *("compression.type", "log.cleaner.backoff.ms", "log.cleaner.dedupe.buffer.size"),
     *("log.cleaner.delete.retention.ms", "log.cleaner.enable", "log.cleaner.io.buffer.load.factor"),
     *("log.cleaner.io.buffer.size", "log.cleaner.io.max.bytes.per.second", "log.cleaner.threads"),
@@ -69,7 +69,7 @@ def _resource(kind: int, name: Any, changes: Changes) -> dict[str, Any]:
     }
 
 
-def _change(
+def change_configs(
     *changes: tuple[str, int, str | None],
     kind: int = _TOPIC,
     name: Any = "@t",
@@ -80,7 +80,7 @@ def _change(
     return Ask("IncrementalAlterConfigs", {"resources": resources, "validate_only": checked_only})
 
 
-def _replace(
+def replace_configs(
     given: Mapping[str, str | None],
     kind: int = _TOPIC,
     name: Any = "@t",
@@ -94,7 +94,7 @@ def _replace(
     return Ask("AlterConfigs", {"resources": [resource], "validate_only": checked_only})
 
 
-def _describe(
+def describe_configs(
     keys: Sequence[str] | None,
     kind: int = _TOPIC,
     name: Any = "@t",
@@ -112,39 +112,46 @@ def _describe(
 
 def _seen(key: str, value: str, **more: Any) -> Ask:
     """Wait until a setting has a value."""
-    return _describe([key], until={"results.0.configs.0.value": value}, synonyms=False, **more)
+    return describe_configs(
+        [key], until={"results.0.configs.0.value": value}, synonyms=False, **more
+    )
 
 
 def _each(changes: Changes, **more: Any) -> list[Step]:
     """Validate each change alone."""
-    return [_change(change, checked_only=True, **more) for change in changes]
+    return [change_configs(change, checked_only=True, **more) for change in changes]
 
 
 _TOPICS = [
     Scenario(
         "describe-topic",
         "DescribeConfigs",
-        [*topic(), _describe(_TOPIC_KEYS), _describe(["no.such"]), _describe(["retention.ms"] * 2)],
+        [
+            *topic(),
+            describe_configs(TOPIC_KEYS),
+            describe_configs(["no.such"]),
+            describe_configs(["retention.ms"] * 2),
+        ],
     ),
     Scenario(
         "describe-nobody",
         "DescribeConfigs",
         [
-            _describe(None, name="@unknown"),
-            _describe(None, name="a b"),
-            _describe(None, name=""),
-            _describe(None, _BROKER, "7"),
-            _describe(None, _BROKER, "x"),
-            _describe(None, _GROUP, ""),
-            _describe(None, _METRICS, ""),
-            _describe(None, 0, "x"),
+            describe_configs(None, name="@unknown"),
+            describe_configs(None, name="a b"),
+            describe_configs(None, name=""),
+            describe_configs(None, _BROKER, "7"),
+            describe_configs(None, _BROKER, "x"),
+            describe_configs(None, _GROUP, ""),
+            describe_configs(None, _METRICS, ""),
+            describe_configs(None, 0, "x"),
         ],
     ),
     Scenario(
         "describe-broker-keys",
         "DescribeConfigs",
         [
-            _describe(
+            describe_configs(
                 [
                     *("num.partitions", "log.roll.ms"),
                     *("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
@@ -156,14 +163,14 @@ _TOPICS = [
                 _BROKER,
                 "1",
             ),
-            _describe(["broker.id", "node.id"], _BROKER, "1", synonyms=False),
+            describe_configs(["broker.id", "node.id"], _BROKER, "1", synonyms=False),
         ],
         versions="4",
     ),
     Scenario(
         "describe-broker-dynamic",
         "DescribeConfigs",
-        [_describe(_MAY_CHANGE, _BROKER, "1", synonyms=False)],
+        [describe_configs(DYNAMIC_BROKER_KEYS, _BROKER, "1", synonyms=False)],
         versions="4",
     ),
     Scenario(
@@ -171,12 +178,14 @@ _TOPICS = [
         "IncrementalAlterConfigs",
         [
             *topic(),
-            _change(("retention.ms", _SET, " 2000 "), ("cleanup.policy", _SET, "compact , delete")),
+            change_configs(
+                ("retention.ms", _SET, " 2000 "), ("cleanup.policy", _SET, "compact , delete")
+            ),
             _seen("retention.ms", "2000"),
-            _describe(["cleanup.policy", "retention.ms", "segment.ms"]),
-            _change(("retention.ms", _DELETE, "rubbish")),
+            describe_configs(["cleanup.policy", "retention.ms", "segment.ms"]),
+            change_configs(("retention.ms", _DELETE, "rubbish")),
             _seen("retention.ms", "604800000"),
-            _change(("retention.ms", _DELETE, None), ("no.such", _DELETE, None)),
+            change_configs(("retention.ms", _DELETE, None), ("no.such", _DELETE, None)),
         ],
     ),
     Scenario(
@@ -199,22 +208,22 @@ _TOPICS = [
         "IncrementalAlterConfigs",
         [
             *topic(),
-            _change(("cleanup.policy", _APPEND, "compact")),
+            change_configs(("cleanup.policy", _APPEND, "compact")),
             _seen("cleanup.policy", "delete,compact"),
-            _change(("cleanup.policy", _APPEND, "compact")),
-            _change(("cleanup.policy", _APPEND, "")),
-            _change(("cleanup.policy", _APPEND, "burn")),
-            _change(("cleanup.policy", _SUBTRACT, "burn")),
-            _change(("cleanup.policy", _SUBTRACT, "delete")),
+            change_configs(("cleanup.policy", _APPEND, "compact")),
+            change_configs(("cleanup.policy", _APPEND, "")),
+            change_configs(("cleanup.policy", _APPEND, "burn")),
+            change_configs(("cleanup.policy", _SUBTRACT, "burn")),
+            change_configs(("cleanup.policy", _SUBTRACT, "delete")),
             _seen("cleanup.policy", "compact"),
-            _change(("cleanup.policy", _SUBTRACT, "compact")),
-            _change(("cleanup.policy", _SET, "delete,delete")),
+            change_configs(("cleanup.policy", _SUBTRACT, "compact")),
+            change_configs(("cleanup.policy", _SET, "delete,delete")),
             _seen("cleanup.policy", "delete"),
-            _change(("leader.replication.throttled.replicas", _APPEND, "0:1")),
-            _change(("leader.replication.throttled.replicas", _APPEND, "1:1")),
+            change_configs(("leader.replication.throttled.replicas", _APPEND, "0:1")),
+            change_configs(("leader.replication.throttled.replicas", _APPEND, "1:1")),
             _seen("leader.replication.throttled.replicas", "0:1,1:1"),
-            _change(("retention.ms", _APPEND, "1")),
-            _change(("retention.ms", _SUBTRACT, "1")),
+            change_configs(("retention.ms", _APPEND, "1")),
+            change_configs(("retention.ms", _SUBTRACT, "1")),
         ],
     ),
     Scenario(
@@ -241,9 +250,11 @@ _TOPICS = [
                     *(("message.format.version", _SET, "3.0"), ("no.such", _SET, "1")),
                 ]
             ),
-            _change(("min.compaction.lag.ms", _SET, "9"), ("max.compaction.lag.ms", _SET, "5")),
-            _change(("retention.ms", _SET, "5"), ("segment.ms", _SET, "x")),
-            _describe(["retention.ms", "segment.ms"]),
+            change_configs(
+                ("min.compaction.lag.ms", _SET, "9"), ("max.compaction.lag.ms", _SET, "5")
+            ),
+            change_configs(("retention.ms", _SET, "5"), ("segment.ms", _SET, "x")),
+            describe_configs(["retention.ms", "segment.ms"]),
         ],
         versions="1",
     ),
@@ -252,25 +263,25 @@ _TOPICS = [
         "IncrementalAlterConfigs",
         [
             *topic(),
-            _change(),
+            change_configs(),
             Ask("IncrementalAlterConfigs", {"resources": []}),
-            _change(("retention.ms", _SET, "1"), ("retention.ms", _SET, "2")),
-            _change(
+            change_configs(("retention.ms", _SET, "1"), ("retention.ms", _SET, "2")),
+            change_configs(
                 ("retention.ms", _SET, "1"),
                 more=[_resource(_TOPIC, "@t", [("segment.ms", _SET, "5")])],
             ),
-            _change(("retention.ms", _SET, "1"), name="@unknown"),
-            _change(("retention.ms", _SET, "1"), name="a b"),
-            _change(("retention.ms", _SET, "1"), name=""),
-            _change(("retention.ms", _SET, "1"), kind=0),
-            _change(("retention.ms", _SET, "1"), kind=64),
-            _describe(["retention.ms"]),
+            change_configs(("retention.ms", _SET, "1"), name="@unknown"),
+            change_configs(("retention.ms", _SET, "1"), name="a b"),
+            change_configs(("retention.ms", _SET, "1"), name=""),
+            change_configs(("retention.ms", _SET, "1"), kind=0),
+            change_configs(("retention.ms", _SET, "1"), kind=64),
+            describe_configs(["retention.ms"]),
         ],
     ),
     Scenario(
         "alter-unknown-operation",
         "IncrementalAlterConfigs",
-        [*topic(), _change(("retention.ms", 9, "1"))],
+        [*topic(), change_configs(("retention.ms", 9, "1"))],
         versions="1",
     ),
     Scenario(
@@ -287,21 +298,21 @@ _TOPICS = [
         "AlterConfigs",
         [
             *topic(configs={"cleanup.policy": "compact"}),
-            _replace({"retention.ms": "1000", "segment.ms": "5000"}),
+            replace_configs({"retention.ms": "1000", "segment.ms": "5000"}),
             _seen("segment.ms", "5000"),
-            _describe(["cleanup.policy", "retention.ms", "segment.ms"]),
-            _replace({"segment.ms": "6000"}),
+            describe_configs(["cleanup.policy", "retention.ms", "segment.ms"]),
+            replace_configs({"segment.ms": "6000"}),
             _seen("segment.ms", "6000"),
-            _describe(["cleanup.policy", "retention.ms", "segment.ms"]),
-            _replace({"segment.ms": None}),
-            _replace({"segment.ms": "x"}),
-            _replace({"no.such": "1"}),
-            _replace({"segment.ms": "7000"}, checked_only=True),
-            _replace({"segment.ms": "7000"}, name="@unknown"),
-            _replace({}, name="@unknown"),
-            _replace({"a": "1"}, kind=0),
+            describe_configs(["cleanup.policy", "retention.ms", "segment.ms"]),
+            replace_configs({"segment.ms": None}),
+            replace_configs({"segment.ms": "x"}),
+            replace_configs({"no.such": "1"}),
+            replace_configs({"segment.ms": "7000"}, checked_only=True),
+            replace_configs({"segment.ms": "7000"}, name="@unknown"),
+            replace_configs({}, name="@unknown"),
+            replace_configs({"a": "1"}, kind=0),
             _seen("segment.ms", "6000"),
-            _replace({}),
+            replace_configs({}),
             _seen("segment.ms", "604800000"),
         ],
     ),
@@ -337,9 +348,13 @@ _OTHERS = [
                 kind=_BROKER,
                 name="1",
             ),
-            _change(("log.retention.ms", _SET, "1"), kind=_BROKER, name="7", checked_only=True),
-            _change(("log.retention.ms", _SET, "1"), kind=_BROKER, name="x", checked_only=True),
-            _change(kind=_BROKER, name="7", checked_only=True),
+            change_configs(
+                ("log.retention.ms", _SET, "1"), kind=_BROKER, name="7", checked_only=True
+            ),
+            change_configs(
+                ("log.retention.ms", _SET, "1"), kind=_BROKER, name="x", checked_only=True
+            ),
+            change_configs(kind=_BROKER, name="7", checked_only=True),
         ],
         versions="1",
     ),
@@ -411,12 +426,12 @@ _OTHERS = [
         "throttles-of-replicas",
         "IncrementalAlterConfigs",
         [
-            _describe(_THROTTLES, _BROKER, "1"),
-            _describe(_THROTTLES, _BROKER, ""),
-            _change(*((key, _SET, "1000") for key in _THROTTLES), kind=_BROKER, name="1"),
+            describe_configs(_THROTTLES, _BROKER, "1"),
+            describe_configs(_THROTTLES, _BROKER, ""),
+            change_configs(*((key, _SET, "1000") for key in _THROTTLES), kind=_BROKER, name="1"),
             _seen(_THROTTLES[0], "1000", kind=_BROKER, name="1"),
-            _describe(_THROTTLES, _BROKER, "1"),
-            _change(*((key, _DELETE, None) for key in _THROTTLES), kind=_BROKER, name="1"),
+            describe_configs(_THROTTLES, _BROKER, "1"),
+            change_configs(*((key, _DELETE, None) for key in _THROTTLES), kind=_BROKER, name="1"),
         ],
         versions="1",
     ),
@@ -425,14 +440,14 @@ _OTHERS = [
         "IncrementalAlterConfigs",
         [
             *topic(),
-            _describe(["min.insync.replicas"]),
-            _change(("min.insync.replicas", _SET, "2")),
+            describe_configs(["min.insync.replicas"]),
+            change_configs(("min.insync.replicas", _SET, "2")),
             _seen("min.insync.replicas", "2"),
-            _describe(["min.insync.replicas"]),
-            _change(("min.insync.replicas", _DELETE, None)),
+            describe_configs(["min.insync.replicas"]),
+            change_configs(("min.insync.replicas", _DELETE, None)),
             _seen("min.insync.replicas", "1"),
-            _describe(["min.insync.replicas"], _BROKER, ""),
-            _describe(["min.insync.replicas"], _BROKER, "1"),
+            describe_configs(["min.insync.replicas"], _BROKER, ""),
+            describe_configs(["min.insync.replicas"], _BROKER, "1"),
             *(
                 step
                 for name in ("", "1")
@@ -447,7 +462,7 @@ _OTHERS = [
                 )
             ),
             *(
-                _replace(given, kind=_BROKER, name=name, checked_only=True)
+                replace_configs(given, kind=_BROKER, name=name, checked_only=True)
                 for name in ("", "1")
                 for given in (
                     {},
@@ -492,19 +507,19 @@ _OTHERS = [
     Scenario(
         "alter-unknown-broker-key",
         "IncrementalAlterConfigs",
-        [_change(("no.such", _SET, "1"), kind=_BROKER, name="1", checked_only=True)],
+        [change_configs(("no.such", _SET, "1"), kind=_BROKER, name="1", checked_only=True)],
         versions="1",
     ),
     Scenario(
         "describe-kerberos",
         "DescribeConfigs",
-        [_describe(_KERBEROS, _BROKER, "1"), _describe(_KERBEROS, _BROKER, "")],
+        [describe_configs(_KERBEROS, _BROKER, "1"), describe_configs(_KERBEROS, _BROKER, "")],
     ),
     Scenario(
         "alter-kerberos",
         "IncrementalAlterConfigs",
         [
-            _change((key, operation, value), kind=_BROKER, name=name, checked_only=True)
+            change_configs((key, operation, value), kind=_BROKER, name=name, checked_only=True)
             for name in ("1", "")
             for key, operation, value in (
                 ("sasl.kerberos.service.name", _SET, "kafka"),
@@ -525,15 +540,15 @@ _OTHERS = [
         "alter-group",
         "IncrementalAlterConfigs",
         [
-            _describe(None, _GROUP, "@g"),
-            _change(
+            describe_configs(None, _GROUP, "@g"),
+            change_configs(
                 ("consumer.session.timeout.ms", _SET, "50000"),
                 ("consumer.heartbeat.interval.ms", _SET, "6000"),
                 kind=_GROUP,
                 name="@g",
             ),
             _seen("consumer.session.timeout.ms", "50000", kind=_GROUP, name="@g"),
-            _describe(None, _GROUP, "@g"),
+            describe_configs(None, _GROUP, "@g"),
             *_each(
                 [
                     *(("consumer.session.timeout.ms", _SET, v) for v in ("44999", "60001", "x")),
@@ -554,11 +569,11 @@ _OTHERS = [
                 kind=_GROUP,
                 name="@g",
             ),
-            _change(("consumer.session.timeout.ms", _SET, "50000"), kind=_GROUP, name=""),
-            _replace({"consumer.heartbeat.interval.ms": "7000"}, _GROUP, "@g"),
+            change_configs(("consumer.session.timeout.ms", _SET, "50000"), kind=_GROUP, name=""),
+            replace_configs({"consumer.heartbeat.interval.ms": "7000"}, _GROUP, "@g"),
             _seen("consumer.heartbeat.interval.ms", "7000", kind=_GROUP, name="@g"),
-            _describe(["consumer.session.timeout.ms"], _GROUP, "@g"),
-            _replace({}, _GROUP, "@g"),
+            describe_configs(["consumer.session.timeout.ms"], _GROUP, "@g"),
+            replace_configs({}, _GROUP, "@g"),
         ],
     ),
     Scenario(
@@ -586,8 +601,8 @@ _OTHERS = [
         "alter-client-metrics",
         "IncrementalAlterConfigs",
         [
-            _describe(None, _METRICS, "@s"),
-            _change(
+            describe_configs(None, _METRICS, "@s"),
+            change_configs(
                 ("interval.ms", _SET, "1000"),
                 ("metrics", _SET, "org.apache.kafka.consumer."),
                 ("match", _SET, "client_id=a.*,client_software_name=b"),
@@ -595,7 +610,7 @@ _OTHERS = [
                 name="@s",
             ),
             _seen("interval.ms", "1000", kind=_METRICS, name="@s"),
-            _describe(None, _METRICS, "@s"),
+            describe_configs(None, _METRICS, "@s"),
             *_each(
                 [
                     *(("interval.ms", _SET, v) for v in ("99", "100", "3600000", "3600001", "x")),
@@ -616,8 +631,8 @@ _OTHERS = [
                 kind=_METRICS,
                 name="@s",
             ),
-            _change(("interval.ms", _SET, "1000"), kind=_METRICS, name=""),
-            _change(
+            change_configs(("interval.ms", _SET, "1000"), kind=_METRICS, name=""),
+            change_configs(
                 ("interval.ms", _DELETE, None),
                 ("metrics", _DELETE, None),
                 ("match", _DELETE, None),

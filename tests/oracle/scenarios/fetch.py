@@ -56,9 +56,9 @@ _WITH_ERRORS = [
 ]
 
 
-def _offset(
+def list_offset(
     timestamp: int, partition: int = 0, name: str = "@t", isolation: int = 0, epoch: int = -1
-) -> Step:
+) -> Ask:
     asked = {
         "partition_index": partition,
         "timestamp": timestamp,
@@ -79,9 +79,9 @@ def _listed(name: str, *steps: Step, versions: str = "1-11") -> Scenario:
     return Scenario(name, "ListOffsets", [*_FILLED, *steps], versions)
 
 
-def _epoch(
+def offset_for_epoch(
     epoch: int, current: int = -1, partition: int = 0, name: str = "@t", replica: int = -1
-) -> Step:
+) -> Ask:
     asked = {"partition": partition, "current_leader_epoch": current, "leader_epoch": epoch}
     return Ask(
         "OffsetForLeaderEpoch",
@@ -89,7 +89,7 @@ def _epoch(
     )
 
 
-def _deleted(offset: int, partition: int = 0, name: str = "@t") -> Step:
+def delete_records(offset: int, partition: int = 0, name: str = "@t") -> Ask:
     return Ask(
         "DeleteRecords",
         {
@@ -354,7 +354,7 @@ SCENARIOS = [
         "Fetch",
         [
             *_FILLED,
-            _deleted(3),
+            delete_records(3),
             Ask("Fetch", fetch_body(offset=1)),
             Ask("Fetch", fetch_body(offset=3)),
         ],
@@ -419,19 +419,20 @@ SCENARIOS = [
         versions="7-18",
     ),
     # --- offsets by time ---
-    _listed("offsets-of-both-ends", _offset(-1), _offset(-2)),
+    _listed("offsets-of-both-ends", list_offset(-1), list_offset(-2)),
     _listed(
-        "offsets-by-time", *(_offset(THEN_MS + ms) for ms in (-5, 0, 1, 2, 3, 50, 100, 101, 102))
+        "offsets-by-time",
+        *(list_offset(THEN_MS + ms) for ms in (-5, 0, 1, 2, 3, 50, 100, 101, 102)),
     ),
-    _listed("offsets-of-largest-timestamp", _offset(-3)),
-    _listed("offsets-of-largest-timestamp-first", produced(Batch(["z"])), _offset(-3)),
+    _listed("offsets-of-largest-timestamp", list_offset(-3)),
+    _listed("offsets-of-largest-timestamp-first", produced(Batch(["z"])), list_offset(-3)),
     *(
         _listed(
             f"offsets-of-largest-timestamp-claimed-{name}",
             produced(Batch(["x", "y"], timestamp_ms=THEN_MS + 1000, header={"max_timestamp": ms})),
-            _offset(-3),
-            _offset(THEN_MS + 1001),
-            _offset(THEN_MS + 2000),
+            list_offset(-3),
+            list_offset(THEN_MS + 1001),
+            list_offset(THEN_MS + 2000),
             versions="7-8",
         )
         for name, ms in (("too-large", THEN_MS + 9000), ("too-small", 5))
@@ -445,30 +446,49 @@ SCENARIOS = [
                 produced(Batch(["large" * size], timestamp_ms=THEN_MS + 9000)),
                 produced(Batch(["b" * size, "c"], timestamp_ms=THEN_MS)),
                 produced(Batch(["d"], timestamp_ms=THEN_MS + 50)),
-                _offset(-3),
+                list_offset(-3),
                 *deleted,
             ],
             versions="8",
         )
         for name, size, deleted in (
-            ("alone", 1, [_deleted(1), _offset(-3), _offset(THEN_MS + 60), _offset(THEN_MS + 40)]),
-            ("with-more", 1, [_deleted(2), _offset(-3), _deleted(3), _offset(-3)]),
-            ("all", 1, [_deleted(-1), _offset(-3), _offset(THEN_MS)]),
-            ("segment", 150_000, [_deleted(1), _offset(-3), _deleted(3), _offset(-3)]),
+            (
+                "alone",
+                1,
+                [
+                    delete_records(1),
+                    list_offset(-3),
+                    list_offset(THEN_MS + 60),
+                    list_offset(THEN_MS + 40),
+                ],
+            ),
+            (
+                "with-more",
+                1,
+                [delete_records(2), list_offset(-3), delete_records(3), list_offset(-3)],
+            ),
+            ("all", 1, [delete_records(-1), list_offset(-3), list_offset(THEN_MS)]),
+            (
+                "segment",
+                150_000,
+                [delete_records(1), list_offset(-3), delete_records(3), list_offset(-3)],
+            ),
         )
     ),
-    _listed("offsets-of-tiers", _offset(-4), _offset(-5), _offset(-6)),
-    _listed("offsets-of-odd-times", _offset(-7), _offset(-100), _offset(2**62)),
-    _listed("offsets-read-committed", _offset(-1, isolation=1), _offset(THEN_MS, isolation=1)),
-    _listed("offsets-odd-isolation", _offset(-1, isolation=2), versions="2-11"),
-    _listed("offsets-of-unknown", _offset(-1, name="@unknown"), _offset(-1, partition=1)),
+    _listed("offsets-of-tiers", list_offset(-4), list_offset(-5), list_offset(-6)),
+    _listed("offsets-of-odd-times", list_offset(-7), list_offset(-100), list_offset(2**62)),
     _listed(
-        "offsets-with-epochs", *(_offset(-1, epoch=e) for e in (0, 1, -1, -2)), versions="4-11"
+        "offsets-read-committed", list_offset(-1, isolation=1), list_offset(THEN_MS, isolation=1)
+    ),
+    _listed("offsets-odd-isolation", list_offset(-1, isolation=2), versions="2-11"),
+    _listed("offsets-of-unknown", list_offset(-1, name="@unknown"), list_offset(-1, partition=1)),
+    _listed(
+        "offsets-with-epochs", *(list_offset(-1, epoch=e) for e in (0, 1, -1, -2)), versions="4-11"
     ),
     Scenario(
         "offsets-of-empty",
         "ListOffsets",
-        [*topic(), _offset(-1), _offset(-2), _offset(-3), _offset(THEN_MS)],
+        [*topic(), list_offset(-1), list_offset(-2), list_offset(-3), list_offset(THEN_MS)],
     ),
     _listed(
         "offsets-of-one-partition-twice",
@@ -501,7 +521,13 @@ SCENARIOS = [
             },
         ),
     ),
-    _listed("offsets-after-deletion", _deleted(3), _offset(-2), _offset(THEN_MS), _offset(-1)),
+    _listed(
+        "offsets-after-deletion",
+        delete_records(3),
+        list_offset(-2),
+        list_offset(THEN_MS),
+        list_offset(-1),
+    ),
     _listed("offsets-of-nothing", Ask("ListOffsets", {"replica_id": -1})),
     # --- leader epochs ---
     Scenario(
@@ -509,42 +535,51 @@ SCENARIOS = [
         "OffsetForLeaderEpoch",
         [
             *_FILLED,
-            *(_epoch(e) for e in (0, 1, -1, 7)),
-            _epoch(0, replica=-2),
-            _epoch(0, replica=9),
+            *(offset_for_epoch(e) for e in (0, 1, -1, 7)),
+            offset_for_epoch(0, replica=-2),
+            offset_for_epoch(0, replica=9),
         ],
     ),
     Scenario(
         "epoch-ends-of-current",
         "OffsetForLeaderEpoch",
-        [*_FILLED, _epoch(0, current=0), _epoch(0, current=1), _epoch(0, current=-2)],
+        [
+            *_FILLED,
+            offset_for_epoch(0, current=0),
+            offset_for_epoch(0, current=1),
+            offset_for_epoch(0, current=-2),
+        ],
     ),
     Scenario(
         "epoch-ends-of-unknown",
         "OffsetForLeaderEpoch",
-        [*_FILLED, _epoch(0, name="@unknown"), _epoch(0, partition=3)],
+        [*_FILLED, offset_for_epoch(0, name="@unknown"), offset_for_epoch(0, partition=3)],
     ),
-    Scenario("epoch-ends-of-empty", "OffsetForLeaderEpoch", [*topic(), _epoch(0), _epoch(1)]),
+    Scenario(
+        "epoch-ends-of-empty",
+        "OffsetForLeaderEpoch",
+        [*topic(), offset_for_epoch(0), offset_for_epoch(1)],
+    ),
     # --- deleted records ---
     Scenario(
         "delete-records",
         "DeleteRecords",
         [
             *_FILLED,
-            _deleted(2),
+            delete_records(2),
             Ask("Fetch", fetch_body(offset=2), version=11),
-            _deleted(1),
-            _deleted(-1),
-            _deleted(5),
-            _deleted(6),
-            _deleted(-2),
+            delete_records(1),
+            delete_records(-1),
+            delete_records(5),
+            delete_records(6),
+            delete_records(-2),
             Ask("Fetch", fetch_body(offset=5), version=11),
         ],
     ),
     Scenario(
         "delete-records-of-unknown",
         "DeleteRecords",
-        [*_FILLED, _deleted(1, name="@unknown"), _deleted(1, partition=4)],
+        [*_FILLED, delete_records(1, name="@unknown"), delete_records(1, partition=4)],
     ),
     Scenario(
         "delete-records-of-compacted",
@@ -552,12 +587,12 @@ SCENARIOS = [
         [
             *topic(configs={"cleanup.policy": "compact"}),
             produced(Batch(["a"], keys=["k"])),
-            _deleted(1),
+            delete_records(1),
         ],
     ),
     Scenario(
         "delete-records-of-internal",
         "DeleteRecords",
-        [_deleted(0, name="__consumer_offsets")],
+        [delete_records(0, name="__consumer_offsets")],
     ),
 ]

@@ -32,7 +32,7 @@ def _beat_body(member_id: str = "@m", epoch: int | str = 0, **more: Any) -> dict
     return {**body, **more}
 
 
-def _beat(
+def consumer_heartbeat(
     member_id: str = "@m",
     epoch: int | str = 0,
     on: str = "a",
@@ -53,85 +53,85 @@ def _entered(member_id: str = "@m", epoch: str = "e", on: str = "a", **more: Any
     return Ask("ConsumerGroupHeartbeat", body, on=on, version=0, quiet=True, save=saved)
 
 
-def _described(*names: str, version: int | None = None, **more: Any) -> Ask:
+def consumer_described(*names: str, version: int | None = None, **more: Any) -> Ask:
     body = {"group_ids": list(names or ("@g",)), **more}
     return Ask("ConsumerGroupDescribe", body, version=version)
 
 
-def _owned(*partitions: int, topic_id: str = "$t") -> list[dict[str, Any]]:
+def owned(*partitions: int, topic_id: str = "$t") -> list[dict[str, Any]]:
     return [{"topic_id": topic_id, "partitions": list(partitions)}]
 
 
 #: Wait until the coordinator, too, knows a topic.
-_KNOWN = Wait(300)
+TOPICS_KNOWN = Wait(300)
 #: The time until the coordinator may assign again.
 _INTERVAL = Wait(1_100)
-_START: list[Step] = [*topic(partitions=2), *group(), _KNOWN]
-_MEMBER: list[Step] = [*_START, _entered()]
+CONSUMER_GROUP: list[Step] = [*topic(partitions=2), *group(), TOPICS_KNOWN]
+_MEMBER: list[Step] = [*CONSUMER_GROUP, _entered()]
 
 _HEARTBEAT = [
     Scenario(
         "consumer-joins",
         "ConsumerGroupHeartbeat",
         [
-            *_START,
-            _beat(save=_EPOCH),
-            _beat(epoch="$e"),
-            _beat(epoch="$e", topic_partitions=_owned(0, 1)),
-            _beat(epoch="$e"),
-            _described(),
+            *CONSUMER_GROUP,
+            consumer_heartbeat(save=_EPOCH),
+            consumer_heartbeat(epoch="$e"),
+            consumer_heartbeat(epoch="$e", topic_partitions=owned(0, 1)),
+            consumer_heartbeat(epoch="$e"),
+            consumer_described(),
         ],
     ),
     Scenario(
         "consumer-joins-without-an-id",
         "ConsumerGroupHeartbeat",
-        [*_START, _beat("")],
+        [*CONSUMER_GROUP, consumer_heartbeat("")],
     ),
     Scenario(
         "consumer-refused",
         "ConsumerGroupHeartbeat",
         [
-            *_START,
-            _beat(group_id=""),
-            _beat("", epoch=1),
-            _beat("", epoch=-1),
-            _beat(rebalance_timeout_ms=-1),
-            _beat(rebalance_timeout_ms=0),
-            _beat(topic_partitions=None),
-            _beat(topic_partitions=_owned(0)),
-            _beat(subscribed_topic_names=None),
-            _beat(server_assignor="nonesuch"),
-            _beat(server_assignor=""),
-            _beat(instance_id=""),
-            _beat(rack_id=""),
-            _beat(epoch=-3),
-            _beat(epoch=-2),
-            _beat(epoch=-(1 << 31)),
-            _described(),
+            *CONSUMER_GROUP,
+            consumer_heartbeat(group_id=""),
+            consumer_heartbeat("", epoch=1),
+            consumer_heartbeat("", epoch=-1),
+            consumer_heartbeat(rebalance_timeout_ms=-1),
+            consumer_heartbeat(rebalance_timeout_ms=0),
+            consumer_heartbeat(topic_partitions=None),
+            consumer_heartbeat(topic_partitions=owned(0)),
+            consumer_heartbeat(subscribed_topic_names=None),
+            consumer_heartbeat(server_assignor="nonesuch"),
+            consumer_heartbeat(server_assignor=""),
+            consumer_heartbeat(instance_id=""),
+            consumer_heartbeat(rack_id=""),
+            consumer_heartbeat(epoch=-3),
+            consumer_heartbeat(epoch=-2),
+            consumer_heartbeat(epoch=-(1 << 31)),
+            consumer_described(),
         ],
     ),
     Scenario(
         "consumer-refused-names",
         "ConsumerGroupHeartbeat",
         [
-            *_START,
-            _beat(group_id="   "),
-            _beat("   "),
-            _beat("x" * 37, group_id="@other"),
+            *CONSUMER_GROUP,
+            consumer_heartbeat(group_id="   "),
+            consumer_heartbeat("   "),
+            consumer_heartbeat("x" * 37, group_id="@other"),
         ],
     ),
     Scenario(
         "consumer-unknown",
         "ConsumerGroupHeartbeat",
         [
-            *_START,
-            _beat(epoch=1),
-            _beat(epoch=-1),
+            *CONSUMER_GROUP,
+            consumer_heartbeat(epoch=1),
+            consumer_heartbeat(epoch=-1),
             _entered(),
-            _beat("@n", epoch="$e"),
-            _beat("@n", epoch=-1),
-            _beat("@n", epoch=-2, instance_id="i"),
-            _beat("@n", epoch=5, instance_id="i"),
+            consumer_heartbeat("@n", epoch="$e"),
+            consumer_heartbeat("@n", epoch=-1),
+            consumer_heartbeat("@n", epoch=-2, instance_id="i"),
+            consumer_heartbeat("@n", epoch=5, instance_id="i"),
         ],
     ),
     Scenario(
@@ -139,12 +139,12 @@ _HEARTBEAT = [
         "ConsumerGroupHeartbeat",
         [
             *_MEMBER,
-            _beat(epoch="$e+1"),
-            _beat(epoch="$e+7"),
-            _beat(epoch="$e"),
-            _beat(epoch="$e-1"),
-            _beat(epoch="$e-1", topic_partitions=_owned(0)),
-            _beat(epoch=(1 << 31) - 1),
+            consumer_heartbeat(epoch="$e+1"),
+            consumer_heartbeat(epoch="$e+7"),
+            consumer_heartbeat(epoch="$e"),
+            consumer_heartbeat(epoch="$e-1"),
+            consumer_heartbeat(epoch="$e-1", topic_partitions=owned(0)),
+            consumer_heartbeat(epoch=(1 << 31) - 1),
         ],
     ),
     Scenario(
@@ -152,10 +152,12 @@ _HEARTBEAT = [
         "ConsumerGroupHeartbeat",
         [
             *_MEMBER,
-            _beat(),
-            _beat(subscribed_topic_names=["@t", "@u"], save=_EPOCH, until={"member_epoch": 3}),
-            _beat(epoch="$e"),
-            _described(),
+            consumer_heartbeat(),
+            consumer_heartbeat(
+                subscribed_topic_names=["@t", "@u"], save=_EPOCH, until={"member_epoch": 3}
+            ),
+            consumer_heartbeat(epoch="$e"),
+            consumer_described(),
         ],
     ),
     Scenario(
@@ -163,39 +165,48 @@ _HEARTBEAT = [
         "ConsumerGroupHeartbeat",
         [
             *_MEMBER,
-            _beat(epoch=-1),
-            _described(),
-            _beat(epoch=-1),
-            _beat(epoch="$e"),
-            _beat(until={"member_epoch": 4}),
+            consumer_heartbeat(epoch=-1),
+            consumer_described(),
+            consumer_heartbeat(epoch=-1),
+            consumer_heartbeat(epoch="$e"),
+            consumer_heartbeat(until={"member_epoch": 4}),
         ],
     ),
     Scenario(
         "consumer-subscribes-to-nothing",
         "ConsumerGroupHeartbeat",
-        [*_START, _beat(subscribed_topic_names=[], save=_EPOCH), _beat(epoch="$e"), _described()],
+        [
+            *CONSUMER_GROUP,
+            consumer_heartbeat(subscribed_topic_names=[], save=_EPOCH),
+            consumer_heartbeat(epoch="$e"),
+            consumer_described(),
+        ],
     ),
     Scenario(
         "consumer-subscribes-to-a-topic-that-is-not-there",
         "ConsumerGroupHeartbeat",
         [
-            *_START,
-            _beat(subscribed_topic_names=["@none"], save=_EPOCH),
-            _beat(epoch="$e"),
-            _described(),
+            *CONSUMER_GROUP,
+            consumer_heartbeat(subscribed_topic_names=["@none"], save=_EPOCH),
+            consumer_heartbeat(epoch="$e"),
+            consumer_described(),
             *topic("@none"),
             Ask(
                 "ConsumerGroupHeartbeat",
                 _beat_body(epoch="$e"),
                 until={"assignment.topic_partitions.0.partitions": [0]},
             ),
-            _described(),
+            consumer_described(),
         ],
     ),
     Scenario(
         "consumer-subscribes-twice",
         "ConsumerGroupHeartbeat",
-        [*_START, _beat(subscribed_topic_names=["@t", "@t", ""]), _described()],
+        [
+            *CONSUMER_GROUP,
+            consumer_heartbeat(subscribed_topic_names=["@t", "@t", ""]),
+            consumer_described(),
+        ],
     ),
     Scenario(
         "consumer-changes-its-subscription",
@@ -203,10 +214,10 @@ _HEARTBEAT = [
         [
             *_MEMBER,
             *topic("@u"),
-            _KNOWN,
-            _beat(epoch="$e", subscribed_topic_names=["@u"], until={"assignment": {}}),
-            _beat(epoch="$e", topic_partitions=[], until={"member_epoch": 3}),
-            _described(),
+            TOPICS_KNOWN,
+            consumer_heartbeat(epoch="$e", subscribed_topic_names=["@u"], until={"assignment": {}}),
+            consumer_heartbeat(epoch="$e", topic_partitions=[], until={"member_epoch": 3}),
+            consumer_described(),
         ],
     ),
     Scenario(
@@ -214,102 +225,107 @@ _HEARTBEAT = [
         "ConsumerGroupHeartbeat",
         [
             *_MEMBER,
-            _beat(epoch="$e", topic_partitions=_owned(0, 1)),
-            _beat("@n", on="b", save={"f": "member_epoch"}, until={"member_epoch": 3}),
-            _described(),
-            _beat(epoch="$e"),
-            _beat(epoch="$e", topic_partitions=_owned(0), save=_EPOCH),
-            _beat("@n", epoch="$f", on="b"),
-            _described(),
-            _beat("@n", epoch=-1, on="b"),
-            _beat(epoch="$e", save=_EPOCH, until={"member_epoch": 4}),
-            _described(),
+            consumer_heartbeat(epoch="$e", topic_partitions=owned(0, 1)),
+            consumer_heartbeat("@n", on="b", save={"f": "member_epoch"}, until={"member_epoch": 3}),
+            consumer_described(),
+            consumer_heartbeat(epoch="$e"),
+            consumer_heartbeat(epoch="$e", topic_partitions=owned(0), save=_EPOCH),
+            consumer_heartbeat("@n", epoch="$f", on="b"),
+            consumer_described(),
+            consumer_heartbeat("@n", epoch=-1, on="b"),
+            consumer_heartbeat(epoch="$e", save=_EPOCH, until={"member_epoch": 4}),
+            consumer_described(),
         ],
     ),
     Scenario(
         "consumer-static",
         "ConsumerGroupHeartbeat",
         [
-            *_START,
-            _beat(instance_id="i", save=_EPOCH),
-            _beat("@n", instance_id="i"),
-            _beat(epoch="$e", instance_id="i"),
-            _beat(epoch="$e", instance_id="j"),
-            _beat("@n", epoch="$e", instance_id="i"),
-            _beat(epoch="$e"),
-            _beat(epoch=-2, instance_id="i"),
-            _described(),
-            _beat(epoch="$e", instance_id="i"),
-            _beat("@n", instance_id="i", save=_EPOCH),
-            _described(),
-            _beat("@m", epoch=-2, instance_id="i"),
-            _beat("@n", epoch=-1, instance_id="i"),
-            _described(),
+            *CONSUMER_GROUP,
+            consumer_heartbeat(instance_id="i", save=_EPOCH),
+            consumer_heartbeat("@n", instance_id="i"),
+            consumer_heartbeat(epoch="$e", instance_id="i"),
+            consumer_heartbeat(epoch="$e", instance_id="j"),
+            consumer_heartbeat("@n", epoch="$e", instance_id="i"),
+            consumer_heartbeat(epoch="$e"),
+            consumer_heartbeat(epoch=-2, instance_id="i"),
+            consumer_described(),
+            consumer_heartbeat(epoch="$e", instance_id="i"),
+            consumer_heartbeat("@n", instance_id="i", save=_EPOCH),
+            consumer_described(),
+            consumer_heartbeat("@m", epoch=-2, instance_id="i"),
+            consumer_heartbeat("@n", epoch=-1, instance_id="i"),
+            consumer_described(),
         ],
     ),
     Scenario(
         "consumer-static-leaves-for-good",
         "ConsumerGroupHeartbeat",
         [
-            *_START,
-            _beat(instance_id="i"),
-            _beat(epoch=-1, instance_id="j"),
-            _beat(epoch=-1, instance_id="i"),
-            _described(),
-            _beat(epoch=-2),
+            *CONSUMER_GROUP,
+            consumer_heartbeat(instance_id="i"),
+            consumer_heartbeat(epoch=-1, instance_id="j"),
+            consumer_heartbeat(epoch=-1, instance_id="i"),
+            consumer_described(),
+            consumer_heartbeat(epoch=-2),
         ],
     ),
     Scenario(
         "consumer-joins-again-with-an-instance-id",
         "ConsumerGroupHeartbeat",
         [
-            *_START,
-            _beat(),
-            _beat(instance_id="i", save=_EPOCH),
-            _described(),
-            _beat(epoch="$e", instance_id="i"),
-            _beat(instance_id="j", save=_EPOCH),
-            _described(),
-            _beat(epoch="$e", instance_id="j"),
+            *CONSUMER_GROUP,
+            consumer_heartbeat(),
+            consumer_heartbeat(instance_id="i", save=_EPOCH),
+            consumer_described(),
+            consumer_heartbeat(epoch="$e", instance_id="i"),
+            consumer_heartbeat(instance_id="j", save=_EPOCH),
+            consumer_described(),
+            consumer_heartbeat(epoch="$e", instance_id="j"),
         ],
     ),
     Scenario(
         "consumer-static-joins-again",
         "ConsumerGroupHeartbeat",
-        [*_START, _beat(instance_id="i"), _beat(instance_id="i")],
+        [*CONSUMER_GROUP, consumer_heartbeat(instance_id="i"), consumer_heartbeat(instance_id="i")],
     ),
     Scenario(
         "consumer-not-static-says-back-soon",
         "ConsumerGroupHeartbeat",
-        [*_MEMBER, _beat(epoch=-2), _beat(epoch=-2, instance_id="i"), _described()],
+        [
+            *_MEMBER,
+            consumer_heartbeat(epoch=-2),
+            consumer_heartbeat(epoch=-2, instance_id="i"),
+            consumer_described(),
+        ],
     ),
     Scenario(
         "consumer-assignors",
         "ConsumerGroupHeartbeat",
         [
-            *_START,
-            _beat(server_assignor="range", save=_EPOCH),
-            _described(),
-            _beat(epoch="$e", server_assignor="uniform"),
-            _described(),
-            _beat(epoch="$e", server_assignor="nonesuch"),
+            *CONSUMER_GROUP,
+            consumer_heartbeat(server_assignor="range", save=_EPOCH),
+            consumer_described(),
+            consumer_heartbeat(epoch="$e", server_assignor="uniform"),
+            consumer_described(),
+            consumer_heartbeat(epoch="$e", server_assignor="nonesuch"),
         ],
     ),
     Scenario(
         "consumer-regex",
         "ConsumerGroupHeartbeat",
         [
-            *_START,
-            _beat(subscribed_topic_names=None, subscribed_topic_regex="("),
-            _beat(subscribed_topic_names=None, subscribed_topic_regex="[a-"),
-            _beat(subscribed_topic_names=None, subscribed_topic_regex=""),
-            _beat(
+            *CONSUMER_GROUP,
+            consumer_heartbeat(subscribed_topic_names=None, subscribed_topic_regex="("),
+            consumer_heartbeat(subscribed_topic_names=None, subscribed_topic_regex="[a-"),
+            consumer_heartbeat(subscribed_topic_names=None, subscribed_topic_regex=""),
+            consumer_heartbeat(
                 subscribed_topic_names=None,
                 subscribed_topic_regex="no-such-topic-.*",
                 save=_EPOCH,
             ),
-            _described(),
-            _beat(epoch="$e", subscribed_topic_regex="("),
+            consumer_described(),
+            consumer_heartbeat(epoch="$e", subscribed_topic_regex="("),
         ],
         versions="1",
     ),
@@ -317,10 +333,10 @@ _HEARTBEAT = [
         "consumer-regex-matches",
         "ConsumerGroupHeartbeat",
         [
-            *_START,
+            *CONSUMER_GROUP,
             *topic("@u"),
             *topic("@tt", partitions=2),
-            _KNOWN,
+            TOPICS_KNOWN,
             # An expression is resolved in the background.
             Ask(
                 "ConsumerGroupHeartbeat",
@@ -345,7 +361,7 @@ _HEARTBEAT = [
         "consumer-regex-matches-internal",
         "ConsumerGroupHeartbeat",
         [
-            *_START,
+            *CONSUMER_GROUP,
             Ask(
                 "ConsumerGroupHeartbeat",
                 _beat_body(subscribed_topic_names=[], subscribed_topic_regex="__consumer_.ffsets"),
@@ -360,12 +376,12 @@ _HEARTBEAT = [
         "ConsumerGroupHeartbeat",
         [
             *_MEMBER,
-            _beat(epoch="$e", topic_partitions=_owned(0, 1, 7)),
-            _beat(
+            consumer_heartbeat(epoch="$e", topic_partitions=owned(0, 1, 7)),
+            consumer_heartbeat(
                 epoch="$e",
                 topic_partitions=[{"topic_id": bytes(15) + b"\x09", "partitions": [0]}],
             ),
-            _beat(epoch="$e", topic_partitions=_owned(0, 0)),
+            consumer_heartbeat(epoch="$e", topic_partitions=owned(0, 0)),
         ],
     ),
     Scenario(
@@ -373,10 +389,10 @@ _HEARTBEAT = [
         "ConsumerGroupHeartbeat",
         [
             *_MEMBER,
-            _beat(epoch="$e", topic_partitions=_owned(0, 1)),
+            consumer_heartbeat(epoch="$e", topic_partitions=owned(0, 1)),
             Ask("DeleteTopics", {"topic_names": ["@t"], "timeout_ms": 10_000}, version=5),
-            _beat(epoch="$e", topic_partitions=[], until={"member_epoch": 3}),
-            _described(),
+            consumer_heartbeat(epoch="$e", topic_partitions=[], until={"member_epoch": 3}),
+            consumer_described(),
         ],
     ),
 ]
@@ -387,24 +403,24 @@ _MIXED = [
         "ConsumerGroupDescribe",
         [
             *_MEMBER,
-            _described("@g", "@unknown", "", include_authorized_operations=True),
+            consumer_described("@g", "@unknown", "", include_authorized_operations=True),
             Ask("ConsumerGroupDescribe", {"group_ids": []}),
         ],
     ),
     Scenario(
         "consumer-describe-classic",
         "ConsumerGroupDescribe",
-        [*stable(), _described()],
+        [*stable(), consumer_described()],
     ),
     Scenario(
         "consumer-describe-emptied",
         "ConsumerGroupDescribe",
         [
             *_MEMBER,
-            _beat(epoch=-1),
-            _described(),
+            consumer_heartbeat(epoch=-1),
+            consumer_described(),
             Ask("DeleteGroups", {"groups_names": ["@g"]}, version=2),
-            _described(),
+            consumer_described(),
         ],
     ),
     Scenario(
@@ -413,7 +429,7 @@ _MIXED = [
         [
             *_MEMBER,
             described(version=None),
-            _beat(epoch=-1),
+            consumer_heartbeat(epoch=-1),
             described(version=None),
         ],
     ),
@@ -471,7 +487,7 @@ _MIXED = [
                     ],
                 },
             ),
-            _described(version=0),
+            consumer_described(version=0),
         ],
     ),
     Scenario(
@@ -506,7 +522,7 @@ _MIXED = [
                     ("", "$e"),
                 )
             ),
-            _beat(epoch=-1),
+            consumer_heartbeat(epoch=-1),
             Ask(
                 "OffsetCommit",
                 {
@@ -579,7 +595,7 @@ _MIXED = [
         [
             *_MEMBER,
             Ask("DeleteGroups", {"groups_names": ["@g"]}),
-            _beat(epoch=-1),
+            consumer_heartbeat(epoch=-1),
             Ask("DeleteGroups", {"groups_names": ["@g"]}),
             described(),
         ],
@@ -587,7 +603,14 @@ _MIXED = [
     Scenario(
         "consumer-joins-an-empty-classic-group",
         "ConsumerGroupHeartbeat",
-        [*topic(partitions=2), *empty(), _KNOWN, _beat(), _described(), described()],
+        [
+            *topic(partitions=2),
+            *empty(),
+            TOPICS_KNOWN,
+            consumer_heartbeat(),
+            consumer_described(),
+            described(),
+        ],
     ),
     Scenario(
         "consumer-joins-a-classic-group",
@@ -595,8 +618,8 @@ _MIXED = [
         [
             *topic(partitions=2),
             *stable((("range", Subscribed()),)),
-            _beat(),
-            _described(),
+            consumer_heartbeat(),
+            consumer_described(),
             described(),
             heartbeat(),
         ],
@@ -604,27 +627,27 @@ _MIXED = [
     Scenario(
         "consumer-joins-a-classic-group-of-rubbish",
         "ConsumerGroupHeartbeat",
-        [*topic(), *stable((("range", b"\x00\x00\x00\x7f"),)), _beat(), described()],
+        [*topic(), *stable((("range", b"\x00\x00\x00\x7f"),)), consumer_heartbeat(), described()],
     ),
     Scenario(
         "consumer-joins-a-group-that-is-no-consumer",
         "ConsumerGroupHeartbeat",
-        [*topic(), *stable(protocol_type="connect"), _beat(), described()],
+        [*topic(), *stable(protocol_type="connect"), consumer_heartbeat(), described()],
     ),
     Scenario(
         "consumer-joins-while-a-classic-group-rebalances",
         "ConsumerGroupHeartbeat",
-        [*topic(), *preparing(), _beat()],
+        [*topic(), *preparing(), consumer_heartbeat()],
     ),
     Scenario(
         "classic-joins-an-emptied-consumer-group",
         "JoinGroup",
         [
             *_MEMBER,
-            _beat(epoch=-1),
+            consumer_heartbeat(epoch=-1),
             *joined((("range", Subscribed()),)),
             described(),
-            _described(version=0),
+            consumer_described(version=0),
         ],
         versions="9",
     ),
@@ -632,10 +655,10 @@ _MIXED = [
         "classic-comes-back-for-the-only-static-member",
         "JoinGroup",
         [
-            *_START,
+            *CONSUMER_GROUP,
             _entered(instance_id="i"),
-            _beat(epoch="$e", instance_id="i", topic_partitions=_owned(0, 1)),
-            _beat(epoch=-2, instance_id="i"),
+            consumer_heartbeat(epoch="$e", instance_id="i", topic_partitions=owned(0, 1)),
+            consumer_heartbeat(epoch=-2, instance_id="i"),
             Ask(
                 "JoinGroup",
                 join_body(protocols=(("range", Subscribed()),), group_instance_id="i"),
@@ -643,7 +666,7 @@ _MIXED = [
                 save={"n": "member_id", "gen": "generation_id"},
             ),
             described(),
-            _described(version=0),
+            consumer_described(version=0),
         ],
         versions="9",
     ),
@@ -651,7 +674,7 @@ _MIXED = [
         "classic-comes-back-for-the-last-consumer-member",
         "JoinGroup",
         [
-            *_START,
+            *CONSUMER_GROUP,
             *joined((("range", Subscribed()),)),
             Ask("SyncGroup", sync_body(), version=5, quiet=True),
             _entered("@n", instance_id="i"),
@@ -669,7 +692,7 @@ _MIXED = [
                 version=5,
             ),
             heartbeat(),
-            _described(version=0),
+            consumer_described(version=0),
         ],
         versions="9",
     ),
@@ -677,24 +700,24 @@ _MIXED = [
         "consumer-replaces-a-static-classic-member",
         "ConsumerGroupHeartbeat",
         [
-            *_START,
+            *CONSUMER_GROUP,
             *joined((("range", Subscribed()),), group_instance_id="i"),
             Ask("SyncGroup", sync_body(group_instance_id="i"), version=5, quiet=True),
-            _beat("@n", instance_id="i", save=_EPOCH),
+            consumer_heartbeat("@n", instance_id="i", save=_EPOCH),
             _INTERVAL,
-            _beat("@n", epoch="$e", instance_id="i", topic_partitions=[]),
+            consumer_heartbeat("@n", epoch="$e", instance_id="i", topic_partitions=[]),
             _INTERVAL,
-            _beat("@n", epoch="$e", instance_id="i", topic_partitions=[]),
-            _described(version=0),
+            consumer_heartbeat("@n", epoch="$e", instance_id="i", topic_partitions=[]),
+            consumer_described(version=0),
         ],
     ),
     Scenario(
         "classic-joins-a-consumer-group",
         "JoinGroup",
         [
-            *_START,
+            *CONSUMER_GROUP,
             _entered(),
-            _beat(epoch="$e", topic_partitions=_owned(0, 1)),
+            consumer_heartbeat(epoch="$e", topic_partitions=owned(0, 1)),
             _INTERVAL,
             Ask(
                 "JoinGroup",
@@ -703,9 +726,9 @@ _MIXED = [
                 save={"n": "member_id", "gen": "generation_id"},
             ),
             Ask("SyncGroup", sync_body("$n"), on="b"),
-            _beat(epoch="$e", until={"assignment.topic_partitions.0.partitions": [0]}),
+            consumer_heartbeat(epoch="$e", until={"assignment.topic_partitions.0.partitions": [0]}),
             heartbeat("$n", on="b"),
-            _described(version=1),
+            consumer_described(version=1),
         ],
         versions="2-3",
     ),

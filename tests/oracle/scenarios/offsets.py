@@ -65,7 +65,7 @@ def _commit_body(
     }
 
 
-def _commit(*given: tuple[str, Sequence[Position]], **more: Any) -> Ask:
+def commit_offsets(*given: tuple[str, Sequence[Position]], **more: Any) -> Ask:
     return Ask("OffsetCommit", _commit_body(*given, **more))
 
 
@@ -73,7 +73,7 @@ def _committed(*given: tuple[str, Sequence[Position]], **more: Any) -> Ask:
     return Ask("OffsetCommit", _commit_body(*given, **more), version=8, quiet=True)
 
 
-def _fetch(
+def fetch_offsets(
     topics: Sequence[tuple[str, Sequence[int]]] | None = (("@t", (0,)),),
     group_id: str = "@g",
     **more: Any,
@@ -104,10 +104,10 @@ _COMMIT = [
         "OffsetCommit",
         [
             *_START,
-            _commit(("@t", [(0, 5, "note"), (1, 7, None)])),
-            _fetch([("@t", (0, 1))]),
-            _commit(("@t", [(0, 3)]), epoch=4),
-            _fetch([("@t", (0, 1))]),
+            commit_offsets(("@t", [(0, 5, "note"), (1, 7, None)])),
+            fetch_offsets([("@t", (0, 1))]),
+            commit_offsets(("@t", [(0, 3)]), epoch=4),
+            fetch_offsets([("@t", (0, 1))]),
             described(),
         ],
     ),
@@ -116,11 +116,11 @@ _COMMIT = [
         "OffsetCommit",
         [
             *_START,
-            _commit(("@t", [(0, -1), (1, -9)])),
-            _fetch(None),
-            _commit(("@t", [(0, (1 << 63) - 1)])),
-            _commit(("@t", [(0, 1)]), epoch=-7),
-            _fetch([("@t", (0, 1))]),
+            commit_offsets(("@t", [(0, -1), (1, -9)])),
+            fetch_offsets(None),
+            commit_offsets(("@t", [(0, (1 << 63) - 1)])),
+            commit_offsets(("@t", [(0, 1)]), epoch=-7),
+            fetch_offsets([("@t", (0, 1))]),
         ],
     ),
     Scenario(
@@ -128,11 +128,11 @@ _COMMIT = [
         "OffsetCommit",
         [
             *_START,
-            _commit(("@unknown", [(0, 1)])),
-            _commit(("@t", [(2, 1), (-1, 1), (0, 4)])),
-            _commit(("@unknown", [(0, 1)]), ("@t", [(0, 5)])),
-            _commit(("", [(0, 1)])),
-            _fetch(None),
+            commit_offsets(("@unknown", [(0, 1)])),
+            commit_offsets(("@t", [(2, 1), (-1, 1), (0, 4)])),
+            commit_offsets(("@unknown", [(0, 1)]), ("@t", [(0, 5)])),
+            commit_offsets(("", [(0, 1)])),
+            fetch_offsets(None),
         ],
     ),
     Scenario(
@@ -140,9 +140,9 @@ _COMMIT = [
         "OffsetCommit",
         [
             *_START,
-            _commit(("@t", [(0, 1, _LONG), (1, 1, _LONG + "m")])),
-            _commit(("@t", [(0, 2, "é" * 2_048), (1, 1, "é" * 4_096)])),
-            _commit(("@unknown", [(0, 1, _LONG + "m")])),
+            commit_offsets(("@t", [(0, 1, _LONG), (1, 1, _LONG + "m")])),
+            commit_offsets(("@t", [(0, 2, "é" * 2_048), (1, 1, "é" * 4_096)])),
+            commit_offsets(("@unknown", [(0, 1, _LONG + "m")])),
             Ask(
                 "OffsetFetch",
                 {
@@ -163,10 +163,10 @@ _COMMIT = [
         "OffsetCommit",
         [
             *_START,
-            _commit(("@t", [(0, 1), (0, 2)])),
-            _fetch(),
-            _commit(("@t", [(0, 3)]), ("@t", [(0, 4), (1, 5)])),
-            _fetch([("@t", (0, 1))]),
+            commit_offsets(("@t", [(0, 1), (0, 2)])),
+            fetch_offsets(),
+            commit_offsets(("@t", [(0, 3)]), ("@t", [(0, 4), (1, 5)])),
+            fetch_offsets([("@t", (0, 1))]),
         ],
     ),
     Scenario(
@@ -174,24 +174,31 @@ _COMMIT = [
         "OffsetCommit",
         [
             *_START,
-            _commit(("@t", [(0, 1)]), ("@t", [(7, 2)]), ("@t", [(1, 3)])),
-            _commit(("@none", [(0, 1)]), ("@none", [(1, 2)])),
-            _fetch([("@t", (0, 1))]),
+            commit_offsets(("@t", [(0, 1)]), ("@t", [(7, 2)]), ("@t", [(1, 3)])),
+            commit_offsets(("@none", [(0, 1)]), ("@none", [(1, 2)])),
+            fetch_offsets([("@t", (0, 1))]),
         ],
     ),
     Scenario(
         "commit-nothing",
         "OffsetCommit",
-        [*_START, _commit(), described(), _commit(("@t", [])), described(), _commit(group_id="")],
+        [
+            *_START,
+            commit_offsets(),
+            described(),
+            commit_offsets(("@t", [])),
+            described(),
+            commit_offsets(group_id=""),
+        ],
     ),
     Scenario(
         "commit-with-a-retention",
         "OffsetCommit",
         [
             *_START,
-            _commit(("@t", [(0, 5)]), retention_time_ms=0),
-            _commit(("@t", [(1, 5)]), retention_time_ms=86_400_000),
-            _fetch(None),
+            commit_offsets(("@t", [(0, 5)]), retention_time_ms=0),
+            commit_offsets(("@t", [(1, 5)]), retention_time_ms=86_400_000),
+            fetch_offsets(None),
         ],
         versions="2-4",
     ),
@@ -201,17 +208,17 @@ _COMMIT = [
         [
             *topic(),
             *stable(),
-            _commit(("@t", [(0, 1)]), member_id="$m", generation="$gen"),
-            _commit(("@t", [(0, 2)]), member_id="$m", generation=7),
-            _commit(("@t", [(0, 2)]), member_id="$m", generation=0),
-            _commit(("@t", [(0, 2)]), member_id="$m", generation=-1),
-            _commit(("@t", [(0, 2)]), member_id="nobody", generation="$gen"),
-            _commit(("@t", [(0, 2)]), member_id="", generation="$gen"),
-            _commit(("@t", [(0, 2)])),
-            _commit(("@t", [(0, 2)]), member_id="nobody"),
-            _commit(("@unknown", [(0, 2)]), member_id="nobody", generation="$gen"),
-            _commit(("@t", [(0, 2, _LONG + "m")]), member_id="nobody", generation="$gen"),
-            _fetch(),
+            commit_offsets(("@t", [(0, 1)]), member_id="$m", generation="$gen"),
+            commit_offsets(("@t", [(0, 2)]), member_id="$m", generation=7),
+            commit_offsets(("@t", [(0, 2)]), member_id="$m", generation=0),
+            commit_offsets(("@t", [(0, 2)]), member_id="$m", generation=-1),
+            commit_offsets(("@t", [(0, 2)]), member_id="nobody", generation="$gen"),
+            commit_offsets(("@t", [(0, 2)]), member_id="", generation="$gen"),
+            commit_offsets(("@t", [(0, 2)])),
+            commit_offsets(("@t", [(0, 2)]), member_id="nobody"),
+            commit_offsets(("@unknown", [(0, 2)]), member_id="nobody", generation="$gen"),
+            commit_offsets(("@t", [(0, 2, _LONG + "m")]), member_id="nobody", generation="$gen"),
+            fetch_offsets(),
         ],
     ),
     Scenario(
@@ -220,9 +227,9 @@ _COMMIT = [
         [
             *topic(),
             *joined(),
-            _commit(("@t", [(0, 1)]), member_id="$m", generation="$gen"),
-            _commit(("@t", [(0, 1)])),
-            _fetch(),
+            commit_offsets(("@t", [(0, 1)]), member_id="$m", generation="$gen"),
+            commit_offsets(("@t", [(0, 1)])),
+            fetch_offsets(),
         ],
     ),
     Scenario(
@@ -231,9 +238,9 @@ _COMMIT = [
         [
             *topic(),
             *preparing(),
-            _commit(("@t", [(0, 1)]), member_id="$m", generation="$gen"),
-            _commit(("@t", [(0, 2)]), member_id="$m", generation=2),
-            _fetch(),
+            commit_offsets(("@t", [(0, 1)]), member_id="$m", generation="$gen"),
+            commit_offsets(("@t", [(0, 2)]), member_id="$m", generation=2),
+            fetch_offsets(),
         ],
     ),
     Scenario(
@@ -242,14 +249,14 @@ _COMMIT = [
         [
             *topic(),
             *empty(),
-            _commit(("@t", [(0, 1)]), member_id="$m", generation="$gen"),
-            _commit(("@t", [(0, 1)])),
-            _fetch(),
+            commit_offsets(("@t", [(0, 1)]), member_id="$m", generation="$gen"),
+            commit_offsets(("@t", [(0, 1)])),
+            fetch_offsets(),
             Ask("DeleteGroups", {"groups_names": ["@g"]}, version=2),
-            _commit(("@t", [(0, 1)]), member_id="$m", generation="$gen"),
-            _commit(("@t", [(0, 1)]), member_id="$m"),
-            _commit(("@t", [(0, 1)]), member_id="", generation=3),
-            _fetch(),
+            commit_offsets(("@t", [(0, 1)]), member_id="$m", generation="$gen"),
+            commit_offsets(("@t", [(0, 1)]), member_id="$m"),
+            commit_offsets(("@t", [(0, 1)]), member_id="", generation=3),
+            fetch_offsets(),
             described(),
         ],
     ),
@@ -259,12 +266,18 @@ _COMMIT = [
         [
             *topic(),
             *stable(group_instance_id="i"),
-            _commit(("@t", [(0, 1)]), member_id="$m", generation="$gen", group_instance_id="i"),
-            _commit(("@t", [(0, 2)]), member_id="no", generation="$gen", group_instance_id="i"),
-            _commit(("@t", [(0, 2)]), member_id="$m", generation="$gen", group_instance_id="j"),
-            _commit(("@t", [(0, 2)]), member_id="$m", generation=9, group_instance_id="i"),
-            _commit(("@t", [(0, 2)]), member_id="", generation=-1, group_instance_id="i"),
-            _fetch(),
+            commit_offsets(
+                ("@t", [(0, 1)]), member_id="$m", generation="$gen", group_instance_id="i"
+            ),
+            commit_offsets(
+                ("@t", [(0, 2)]), member_id="no", generation="$gen", group_instance_id="i"
+            ),
+            commit_offsets(
+                ("@t", [(0, 2)]), member_id="$m", generation="$gen", group_instance_id="j"
+            ),
+            commit_offsets(("@t", [(0, 2)]), member_id="$m", generation=9, group_instance_id="i"),
+            commit_offsets(("@t", [(0, 2)]), member_id="", generation=-1, group_instance_id="i"),
+            fetch_offsets(),
         ],
         versions="7-10",
     ),
@@ -273,15 +286,15 @@ _COMMIT = [
         "OffsetCommit",
         [
             *_START,
-            Send(_commit(("@t", [(0, 1)]))),
-            Send(_commit(("@t", [(0, 2)]))),
-            Send(_fetch()),
-            Send(_commit(("@t", [(0, 3)]))),
+            Send(commit_offsets(("@t", [(0, 1)]))),
+            Send(commit_offsets(("@t", [(0, 2)]))),
+            Send(fetch_offsets()),
+            Send(commit_offsets(("@t", [(0, 3)]))),
             Receive(),
             Receive(),
             Receive(),
             Receive(),
-            _fetch(),
+            fetch_offsets(),
         ],
     ),
     Scenario(
@@ -298,7 +311,7 @@ _COMMIT = [
                 until={"topics.0.error_code": "UNKNOWN_TOPIC_OR_PARTITION"},
                 ignore=["brokers", "cluster_id", "controller_id"],
             ),
-            _commit(("@t", [(0, 6)])),
+            commit_offsets(("@t", [(0, 6)])),
         ],
     ),
 ]
@@ -312,13 +325,13 @@ _FETCH = [
         [
             *_START,
             _committed(("@t", [(0, 5, "note")]), epoch=3),
-            _fetch(),
-            _fetch([("@t", (1,))]),
-            _fetch([("@t", (0, 1, 2, -1))]),
-            _fetch([("@unknown", (0,))]),
-            _fetch([("@t", ())]),
-            _fetch([]),
-            _fetch([("", (0,))]),
+            fetch_offsets(),
+            fetch_offsets([("@t", (1,))]),
+            fetch_offsets([("@t", (0, 1, 2, -1))]),
+            fetch_offsets([("@unknown", (0,))]),
+            fetch_offsets([("@t", ())]),
+            fetch_offsets([]),
+            fetch_offsets([("", (0,))]),
         ],
     ),
     Scenario(
@@ -327,8 +340,8 @@ _FETCH = [
         [
             *_START,
             _committed(("@t", [(0, 5, "note")]), epoch=3),
-            _fetch([("@t", (0, 0))]),
-            _fetch([("@t", (0,)), ("@t", (1, 0))]),
+            fetch_offsets([("@t", (0, 0))]),
+            fetch_offsets([("@t", (0,)), ("@t", (1, 0))]),
         ],
         versions="8",
     ),
@@ -338,10 +351,10 @@ _FETCH = [
         [
             *_START,
             *topic("@u"),
-            _fetch(None),
+            fetch_offsets(None),
             _committed(("@t", [(0, 5), (1, 6)])),
             _committed(("@u", [(0, 7)])),
-            _fetch(None),
+            fetch_offsets(None),
         ],
         versions="2-10",
     ),
@@ -350,15 +363,15 @@ _FETCH = [
         "OffsetFetch",
         [
             *_START,
-            _fetch(group_id="@unknown"),
-            _fetch(group_id=""),
-            _fetch([("@unknown", (0,))], group_id="@unknown"),
+            fetch_offsets(group_id="@unknown"),
+            fetch_offsets(group_id=""),
+            fetch_offsets([("@unknown", (0,))], group_id="@unknown"),
         ],
     ),
     Scenario(
         "offset-fetch-everything-of-an-unknown-group",
         "OffsetFetch",
-        [*_START, _fetch(None, group_id="@unknown"), _fetch(None, group_id="")],
+        [*_START, fetch_offsets(None, group_id="@unknown"), fetch_offsets(None, group_id="")],
         versions="2-10",
     ),
     Scenario(
@@ -367,7 +380,7 @@ _FETCH = [
         [
             *topic(),
             *joined(),
-            _fetch(),
+            fetch_offsets(),
             Ask(
                 "SyncGroup",
                 {"group_id": "@g", "generation_id": "$gen", "member_id": "$m"},
@@ -375,10 +388,10 @@ _FETCH = [
                 quiet=True,
             ),
             _committed(("@t", [(0, 5)]), **_MEMBER),
-            _fetch(),
+            fetch_offsets(),
             Send(Ask("JoinGroup", join_body(), on="b", version=3)),
             rebalancing(),
-            _fetch(),
+            fetch_offsets(),
         ],
     ),
     Scenario(
@@ -414,11 +427,11 @@ _FETCH = [
             *topic(),
             *stable(),
             _committed(("@t", [(0, 5)]), **_MEMBER),
-            _fetch(of_group={"member_id": "$m", "member_epoch": "$gen"}),
-            _fetch(of_group={"member_id": "$m", "member_epoch": 9}),
-            _fetch(of_group={"member_id": "nobody", "member_epoch": 1}),
-            _fetch(of_group={"member_id": None, "member_epoch": 1}),
-            _fetch(of_group={"member_id": "", "member_epoch": -1}),
+            fetch_offsets(of_group={"member_id": "$m", "member_epoch": "$gen"}),
+            fetch_offsets(of_group={"member_id": "$m", "member_epoch": 9}),
+            fetch_offsets(of_group={"member_id": "nobody", "member_epoch": 1}),
+            fetch_offsets(of_group={"member_id": None, "member_epoch": 1}),
+            fetch_offsets(of_group={"member_id": "", "member_epoch": -1}),
         ],
         versions="9-10",
     ),
@@ -459,10 +472,10 @@ _FETCH = [
                 version=3,
                 quiet=True,
             ),
-            _fetch([("@t", (0, 1)), ("@u", (0,))]),
-            _fetch([("@t", (0, 1)), ("@u", (0,))], require_stable=True),
-            _fetch(None, require_stable=True),
-            _fetch(None),
+            fetch_offsets([("@t", (0, 1)), ("@u", (0,))]),
+            fetch_offsets([("@t", (0, 1)), ("@u", (0,))], require_stable=True),
+            fetch_offsets(None, require_stable=True),
+            fetch_offsets(None),
             Ask(
                 "EndTxn",
                 {
@@ -484,14 +497,14 @@ _FETCH = [
                 version=7,
                 until={"topics.0.partitions.0.error_code": "NONE"},
             ),
-            _fetch([("@t", (0, 1)), ("@u", (0,))], require_stable=True),
+            fetch_offsets([("@t", (0, 1)), ("@u", (0,))], require_stable=True),
         ],
         versions="7-10",
     ),
 ]
 
 
-def _delete(*given: tuple[str, Sequence[int]], group_id: str = "@g") -> Ask:
+def delete_offsets(*given: tuple[str, Sequence[int]], group_id: str = "@g") -> Ask:
     return Ask(
         "OffsetDelete",
         {
@@ -504,7 +517,7 @@ def _delete(*given: tuple[str, Sequence[int]], group_id: str = "@g") -> Ask:
     )
 
 
-def _delete_groups(*names: str) -> Ask:
+def delete_groups(*names: str) -> Ask:
     return Ask("DeleteGroups", {"groups_names": list(names)})
 
 
@@ -515,15 +528,15 @@ _DELETE = [
         [
             *_START,
             _committed(("@t", [(0, 5), (1, 6)])),
-            _delete(("@t", (1,))),
-            _fetch(None),
-            _delete(("@t", (1,))),
-            _delete(("@t", (0, 0)), ("@t", (7,)), ("@unknown", (0,)), ("", (0,))),
-            _delete(),
-            _delete(("@t", ())),
-            _delete(("@t", (0,)), group_id="@unknown"),
-            _delete(("@t", (0,)), group_id=""),
-            _fetch(None),
+            delete_offsets(("@t", (1,))),
+            fetch_offsets(None),
+            delete_offsets(("@t", (1,))),
+            delete_offsets(("@t", (0, 0)), ("@t", (7,)), ("@unknown", (0,)), ("", (0,))),
+            delete_offsets(),
+            delete_offsets(("@t", ())),
+            delete_offsets(("@t", (0,)), group_id="@unknown"),
+            delete_offsets(("@t", (0,)), group_id=""),
+            fetch_offsets(None),
             described(),
         ],
     ),
@@ -536,8 +549,8 @@ _DELETE = [
             *stable((("range", Subscribed(("@t",))),)),
             _committed(("@t", [(0, 5)]), **_MEMBER),
             _committed(("@u", [(0, 5)]), **_MEMBER),
-            _delete(("@t", (0,)), ("@u", (0,))),
-            _fetch(None),
+            delete_offsets(("@t", (0,)), ("@u", (0,))),
+            fetch_offsets(None),
         ],
     ),
     Scenario(
@@ -547,7 +560,7 @@ _DELETE = [
             *topic(),
             *stable(protocol_type="connect"),
             _committed(("@t", [(0, 5)]), **_MEMBER),
-            _delete(("@t", (0,))),
+            delete_offsets(("@t", (0,))),
         ],
     ),
     Scenario(
@@ -557,7 +570,7 @@ _DELETE = [
             *topic(),
             *stable((("range", b"\x00\x00\x00\x7f"),)),
             _committed(("@t", [(0, 5)]), **_MEMBER),
-            _delete(("@t", (0,))),
+            delete_offsets(("@t", (0,))),
         ],
     ),
     Scenario(
@@ -566,56 +579,62 @@ _DELETE = [
         [
             *topic(),
             *joined((("range", Subscribed(("@u",))),)),
-            _delete(("@t", (0,))),
+            delete_offsets(("@t", (0,))),
         ],
     ),
     Scenario(
         "offset-delete-in-an-empty-group",
         "OffsetDelete",
-        [*topic(), *empty(), _committed(("@t", [(0, 5)])), _delete(("@t", (0,))), described()],
+        [
+            *topic(),
+            *empty(),
+            _committed(("@t", [(0, 5)])),
+            delete_offsets(("@t", (0,))),
+            described(),
+        ],
     ),
     Scenario(
         "delete-groups",
         "DeleteGroups",
         [
             *_START,
-            _delete_groups("@g"),
+            delete_groups("@g"),
             _committed(("@t", [(0, 5)])),
-            _delete_groups("@g", "@unknown", ""),
-            _delete_groups("@g"),
+            delete_groups("@g", "@unknown", ""),
+            delete_groups("@g"),
             described(),
-            _fetch(),
-            _delete_groups(),
+            fetch_offsets(),
+            delete_groups(),
         ],
     ),
     Scenario(
         "delete-groups-named-twice",
         "DeleteGroups",
-        [*_START, _committed(("@t", [(0, 5)])), _delete_groups("@g", "@g"), described()],
+        [*_START, _committed(("@t", [(0, 5)])), delete_groups("@g", "@g"), described()],
     ),
     Scenario(
         "delete-groups-in-each-state",
         "DeleteGroups",
         [
             *joined(),
-            _delete_groups("@g"),
+            delete_groups("@g"),
             Ask(
                 "SyncGroup",
                 {"group_id": "@g", "generation_id": "$gen", "member_id": "$m"},
                 version=3,
                 quiet=True,
             ),
-            _delete_groups("@g"),
+            delete_groups("@g"),
             Send(Ask("JoinGroup", join_body(), on="b", version=3)),
             rebalancing(),
-            _delete_groups("@g"),
+            delete_groups("@g"),
             described(),
         ],
     ),
     Scenario(
         "delete-groups-emptied",
         "DeleteGroups",
-        [*empty(), _delete_groups("@g"), described(), *joined(), described()],
+        [*empty(), delete_groups("@g"), described(), *joined(), described()],
     ),
     Scenario(
         "delete-groups-with-a-transaction",
@@ -652,7 +671,7 @@ _DELETE = [
                 version=3,
                 quiet=True,
             ),
-            _delete_groups("@g"),
+            delete_groups("@g"),
             described(),
             Ask(
                 "EndTxn",

@@ -24,7 +24,7 @@ Id = int | str
 _READY: list[Step] = [*topic(), *producer()]
 
 
-def _added(
+def add_partitions(
     epoch: Id = "$pid_epoch",
     pid: Id = "$pid",
     name: str = "@id",
@@ -67,7 +67,7 @@ def _written(
     return Ask("Produce", produce_body(batch, transactional_id=name), **more)
 
 
-def _ended(
+def end_transaction(
     committed: bool, epoch: Id = "$pid_epoch", pid: Id = "$pid", name: str = "@id", **more: Any
 ) -> Ask:
     body = {
@@ -79,7 +79,7 @@ def _ended(
     return Ask("EndTxn", body, **more)
 
 
-def _init(
+def init_producer_id(
     epoch: Id = -1, pid: Id = -1, name: str | None = "@id", timeout_ms: int = 60_000, **more: Any
 ) -> Ask:
     body = {
@@ -91,7 +91,7 @@ def _init(
     return Ask("InitProducerId", body, **more)
 
 
-def _offsets_added(
+def add_offsets(
     epoch: Id = "$pid_epoch", pid: Id = "$pid", name: str = "@id", group: str = "@g", **more: Any
 ) -> Ask:
     body = {
@@ -103,7 +103,7 @@ def _offsets_added(
     return Ask("AddOffsetsToTxn", body, **more)
 
 
-def _committed(
+def commit_in_transaction(
     offset: int = 5,
     epoch: Id = "$pid_epoch",
     pid: Id = "$pid",
@@ -156,14 +156,14 @@ def _begun(version: int = 11) -> list[Step]:
     """One record in an open transaction."""
     steps: list[Step] = []
     if version < 12:
-        steps.append(_added(version=3, quiet=True))
+        steps.append(add_partitions(version=3, quiet=True))
     return [*steps, _written(version=version, quiet=True)]
 
 
 def _settled(committed: bool) -> list[Step]:
     """A completed transaction of version 1, with its markers: the epoch does not rise."""
     done = "CompleteCommit" if committed else "CompleteAbort"
-    return [*_begun(), _ended(committed, version=4, quiet=True), _state(done)]
+    return [*_begun(), end_transaction(committed, version=4, quiet=True), _state(done)]
 
 
 _LOG: Step = Ask("Fetch", fetch_body(isolation_level=1), version=11)
@@ -201,7 +201,7 @@ SCENARIOS = [
         _ends(
             f"end-{'commit' if committed else 'abort'}-{state}{suffix}",
             steps,
-            _ended(committed, epoch),
+            end_transaction(committed, epoch),
             _state(),
         )
         for state, steps in _STATES.items()
@@ -209,39 +209,74 @@ SCENARIOS = [
         for committed in (True, False)
         if not (state == "ongoing" and not suffix)
     ),
-    _ends("end-commit-ongoing", _STATES["ongoing"], _ended(True), _state("CompleteCommit"), _LOG),
-    _ends("end-abort-ongoing", _STATES["ongoing"], _ended(False), _state("CompleteAbort"), _LOG),
+    _ends(
+        "end-commit-ongoing",
+        _STATES["ongoing"],
+        end_transaction(True),
+        _state("CompleteCommit"),
+        _LOG,
+    ),
+    _ends(
+        "end-abort-ongoing",
+        _STATES["ongoing"],
+        end_transaction(False),
+        _state("CompleteAbort"),
+        _LOG,
+    ),
     _ends(
         "end-commit-again",
-        *(_STATES["ongoing"], _ended(True), _state("CompleteCommit"), _ended(True), _ended(False)),
+        *(
+            _STATES["ongoing"],
+            end_transaction(True),
+            _state("CompleteCommit"),
+            end_transaction(True),
+            end_transaction(False),
+        ),
     ),
     _ends(
         "end-abort-again",
-        *(_STATES["ongoing"], _ended(False), _state("CompleteAbort"), _ended(False), _ended(True)),
+        *(
+            _STATES["ongoing"],
+            end_transaction(False),
+            _state("CompleteAbort"),
+            end_transaction(False),
+            end_transaction(True),
+        ),
     ),
-    _ends("end-unknown-id", _ended(True, name="@other"), _ended(False, name="@other")),
-    _ends("end-empty-id", _ended(True, name="")),
     _ends(
-        "end-other-producer-id", _STATES["ongoing"], _ended(True, pid="$pid+1000000"), _ended(True)
+        "end-unknown-id",
+        end_transaction(True, name="@other"),
+        end_transaction(False, name="@other"),
+    ),
+    _ends("end-empty-id", end_transaction(True, name="")),
+    _ends(
+        "end-other-producer-id",
+        _STATES["ongoing"],
+        end_transaction(True, pid="$pid+1000000"),
+        end_transaction(True),
     ),
     _ends(
         "end-negative-producer-id",
         _STATES["ongoing"],
-        _ended(True, pid=-1),
-        _ended(False, epoch=-1),
+        end_transaction(True, pid=-1),
+        end_transaction(False, epoch=-1),
     ),
     _ends(
         "end-after-a-newer-producer",
-        *(_init(version=4, quiet=True, save={"pid2": "producer_id", "e2": "producer_epoch"}),),
-        *(_ended(True), _ended(False), _ended(True, epoch="$e2")),
+        *(
+            init_producer_id(
+                version=4, quiet=True, save={"pid2": "producer_id", "e2": "producer_epoch"}
+            ),
+        ),
+        *(end_transaction(True), end_transaction(False), end_transaction(True, epoch="$e2")),
     ),
     _ends(
         "end-commit-v2-and-begin-again",
         _begun(12),
-        _ended(True, save={"pid": "producer_id", "pid_epoch": "producer_epoch"}),
+        end_transaction(True, save={"pid": "producer_id", "pid_epoch": "producer_epoch"}),
         _state("CompleteCommit"),
         _written(0, version=12),
-        _ended(True, save={"pid": "producer_id", "pid_epoch": "producer_epoch"}),
+        end_transaction(True, save={"pid": "producer_id", "pid_epoch": "producer_epoch"}),
         _state("CompleteCommit"),
         _LOG,
         versions="5",
@@ -250,8 +285,8 @@ SCENARIOS = [
     _ends(
         "end-commit-pipelined-twice",
         _STATES["ongoing"],
-        Send(_ended(True)),
-        Send(_ended(True, either=_PENDING, ignore=("producer_id", "producer_epoch"))),
+        Send(end_transaction(True)),
+        Send(end_transaction(True, either=_PENDING, ignore=("producer_id", "producer_epoch"))),
         Receive(),
         Receive(),
         _state("CompleteCommit"),
@@ -259,9 +294,9 @@ SCENARIOS = [
     _ends(
         "end-commit-then-abort-pipelined",
         _STATES["ongoing"],
-        Send(_ended(True)),
+        Send(end_transaction(True)),
         Send(
-            _ended(
+            end_transaction(
                 False,
                 either={"error_code": ("INVALID_TXN_STATE", "CONCURRENT_TRANSACTIONS", "NONE")},
                 ignore=("producer_id", "producer_epoch"),
@@ -274,9 +309,9 @@ SCENARIOS = [
     _ends(
         "end-commit-then-wrong-epoch-pipelined",
         _STATES["ongoing"],
-        Send(_ended(True)),
+        Send(end_transaction(True)),
         Send(
-            _ended(
+            end_transaction(
                 True,
                 "$pid_epoch+9",
                 either={
@@ -297,9 +332,9 @@ SCENARIOS = [
         "add-right-behind-commit",
         "AddPartitionsToTxn",
         _STATES["ongoing"],
-        Send(_ended(True, version=4)),
+        Send(end_transaction(True, version=4)),
         Send(
-            _added(
+            add_partitions(
                 either={
                     "results_by_topic_v3_and_below.0.results_by_partition.0.partition_error_code": (
                         "NONE",
@@ -316,8 +351,8 @@ SCENARIOS = [
         "init-right-behind-commit",
         "InitProducerId",
         _STATES["ongoing"],
-        Send(_ended(True, version=4)),
-        Send(_init(either=_PENDING, ignore=("producer_id", "producer_epoch"))),
+        Send(end_transaction(True, version=4)),
+        Send(init_producer_id(either=_PENDING, ignore=("producer_id", "producer_epoch"))),
         Receive(),
         Receive(),
         versions="0-5",
@@ -326,8 +361,8 @@ SCENARIOS = [
         "add-offsets-right-behind-commit",
         "AddOffsetsToTxn",
         _STATES["ongoing"],
-        Send(_ended(True, version=4)),
-        Send(_offsets_added(either=_PENDING)),
+        Send(end_transaction(True, version=4)),
+        Send(add_offsets(either=_PENDING)),
         Receive(),
         Receive(),
     ),
@@ -335,69 +370,77 @@ SCENARIOS = [
     Scenario(
         "init-without-id",
         "InitProducerId",
-        [_init(name=None), _init(name=None, timeout_ms=-5)],
+        [init_producer_id(name=None), init_producer_id(name=None, timeout_ms=-5)],
         "0-5",
     ),
-    Scenario("init-two-phase", "InitProducerId", [_init(name=None)], "6"),
-    Scenario("init-empty-id", "InitProducerId", [_init(name="")], "0-5"),
+    Scenario("init-two-phase", "InitProducerId", [init_producer_id(name=None)], "6"),
+    Scenario("init-empty-id", "InitProducerId", [init_producer_id(name="")], "0-5"),
     Scenario(
         "init-timeouts",
         "InitProducerId",
         [
             coordinator("@id", 1),
-            *(_init(timeout_ms=ms) for ms in (0, -1, 1, 900_000, 900_001, 2147483647)),
+            *(init_producer_id(timeout_ms=ms) for ms in (0, -1, 1, 900_000, 900_001, 2147483647)),
         ],
         "0-5",
     ),
     Scenario(
-        "init-new-id", "InitProducerId", [coordinator("@id", 1), _init(), _init(), _init()], "0-5"
+        "init-new-id",
+        "InitProducerId",
+        [coordinator("@id", 1), init_producer_id(), init_producer_id(), init_producer_id()],
+        "0-5",
     ),
     Scenario(
         "init-half-an-identity",
         "InitProducerId",
         [
             coordinator("@id", 1),
-            _init(epoch=0),
-            _init(pid=5),
-            _init(epoch=0, pid=-1, name=None),
-            _init(pid=5, name=None),
+            init_producer_id(epoch=0),
+            init_producer_id(pid=5),
+            init_producer_id(epoch=0, pid=-1, name=None),
+            init_producer_id(pid=5, name=None),
         ],
         "3-5",
     ),
     _scenario(
         "init-same-identity",
         "InitProducerId",
-        _init("$pid_epoch", "$pid"),
-        _init("$pid_epoch", "$pid"),
-        _init("$pid_epoch+1", "$pid"),
+        init_producer_id("$pid_epoch", "$pid"),
+        init_producer_id("$pid_epoch", "$pid"),
+        init_producer_id("$pid_epoch+1", "$pid"),
         versions="3-5",
     ),
     _scenario(
         "init-older-epoch",
         "InitProducerId",
-        _init(),
-        _init(),
-        _init("$pid_epoch", "$pid"),
+        init_producer_id(),
+        init_producer_id(),
+        init_producer_id("$pid_epoch", "$pid"),
         versions="3-5",
     ),
-    _scenario("init-later-epoch", "InitProducerId", _init("$pid_epoch+3", "$pid"), versions="3-5"),
+    _scenario(
+        "init-later-epoch",
+        "InitProducerId",
+        init_producer_id("$pid_epoch+3", "$pid"),
+        versions="3-5",
+    ),
     _scenario(
         "init-other-producer-id",
         "InitProducerId",
-        _init("$pid_epoch", "$pid+1000000"),
+        init_producer_id("$pid_epoch", "$pid+1000000"),
         versions="3-5",
     ),
     _scenario(
         "init-unknown-id-with-identity",
         "InitProducerId",
-        _init(0, 77, name="@other"),
+        init_producer_id(0, 77, name="@other"),
         versions="3-5",
     ),
     _scenario(
         "init-ongoing",
         "InitProducerId",
         _begun(),
-        _init(either=_PENDING, ignore=("producer_id", "producer_epoch")),
+        init_producer_id(either=_PENDING, ignore=("producer_id", "producer_epoch")),
         _state("CompleteAbort"),
         _LOG,
         versions="0-5",
@@ -406,7 +449,9 @@ SCENARIOS = [
         "init-ongoing-with-identity",
         "InitProducerId",
         _begun(),
-        _init("$pid_epoch", "$pid", either=_PENDING, ignore=("producer_id", "producer_epoch")),
+        init_producer_id(
+            "$pid_epoch", "$pid", either=_PENDING, ignore=("producer_id", "producer_epoch")
+        ),
         _state("CompleteAbort"),
         _LOG,
         versions="3-5",
@@ -414,7 +459,7 @@ SCENARIOS = [
     _scenario(
         "init-exhausts-epochs",
         "InitProducerId",
-        _init(32766, "$pid"),
+        init_producer_id(32766, "$pid"),
         versions="3-5",
     ),
     # --- AddPartitionsToTxn ---
@@ -423,58 +468,67 @@ SCENARIOS = [
             f"add-{state}{suffix}",
             "AddPartitionsToTxn",
             steps,
-            _added(epoch),
+            add_partitions(epoch),
             _state(),
             versions="0-3",
         )
         for state, steps in _STATES.items()
         for suffix, epoch in _EPOCHS.items()
     ),
-    _scenario("add-unknown-id", "AddPartitionsToTxn", _added(name="@other"), versions="0-3"),
-    _scenario("add-empty-id", "AddPartitionsToTxn", _added(name=""), versions="0-3"),
     _scenario(
-        "add-other-producer-id", "AddPartitionsToTxn", _added(pid="$pid+1000000"), versions="0-3"
+        "add-unknown-id", "AddPartitionsToTxn", add_partitions(name="@other"), versions="0-3"
+    ),
+    _scenario("add-empty-id", "AddPartitionsToTxn", add_partitions(name=""), versions="0-3"),
+    _scenario(
+        "add-other-producer-id",
+        "AddPartitionsToTxn",
+        add_partitions(pid="$pid+1000000"),
+        versions="0-3",
     ),
     _scenario(
         "add-unknown-topic",
         "AddPartitionsToTxn",
-        _added(topic_name="@none"),
+        add_partitions(topic_name="@none"),
         _state(),
         versions="0-3",
     ),
     _scenario(
         "add-unknown-partition",
         "AddPartitionsToTxn",
-        _added(partitions=[0, 7]),
+        add_partitions(partitions=[0, 7]),
         _state(),
         versions="0-3",
     ),
     _scenario(
         "add-twice-the-same",
         "AddPartitionsToTxn",
-        _added(partitions=[0, 0]),
-        _added(),
+        add_partitions(partitions=[0, 0]),
+        add_partitions(),
         _state(),
         versions="0-3",
     ),
     _scenario(
-        "add-no-partitions", "AddPartitionsToTxn", _added(partitions=[]), _state(), versions="0-3"
+        "add-no-partitions",
+        "AddPartitionsToTxn",
+        add_partitions(partitions=[]),
+        _state(),
+        versions="0-3",
     ),
-    _scenario("add-batched", "AddPartitionsToTxn", _added(), _state(), versions="4-5"),
+    _scenario("add-batched", "AddPartitionsToTxn", add_partitions(), _state(), versions="4-5"),
     _scenario(
         "add-verify-only",
         "AddPartitionsToTxn",
-        _added(verify_only=True),
+        add_partitions(verify_only=True),
         _begun(),
-        _added(verify_only=True),
+        add_partitions(verify_only=True),
         versions="4-5",
     ),
     _scenario(
         "add-verify-other-epoch",
         "AddPartitionsToTxn",
         _begun(),
-        _added("$pid_epoch+1", verify_only=True),
-        _added(verify_only=True, pid="$pid+1000000"),
+        add_partitions("$pid_epoch+1", verify_only=True),
+        add_partitions(verify_only=True, pid="$pid+1000000"),
         versions="4-5",
     ),
     # --- Produce in a transaction ---
@@ -482,7 +536,7 @@ SCENARIOS = [
     _scenario(
         "produce-added",
         "Produce",
-        _added(version=3, quiet=True),
+        add_partitions(version=3, quiet=True),
         _written(),
         _written(1),
         _LOG,
@@ -491,21 +545,21 @@ SCENARIOS = [
     _scenario(
         "produce-added-newer-epoch",
         "Produce",
-        _added(version=3, quiet=True),
+        add_partitions(version=3, quiet=True),
         _written(0, "$pid_epoch+1"),
         versions="3-12",
     ),
     _scenario(
         "produce-other-id",
         "Produce",
-        _added(version=3, quiet=True),
+        add_partitions(version=3, quiet=True),
         _written(name="@other"),
         versions="3-12",
     ),
     _scenario(
         "produce-no-id",
         "Produce",
-        _added(version=3, quiet=True),
+        add_partitions(version=3, quiet=True),
         _written(name=None),
         versions="3-12",
     ),
@@ -530,7 +584,7 @@ SCENARIOS = [
         "produce-after-a-newer-producer",
         "Produce",
         _begun(),
-        _init(version=4, until={"error_code": "NONE"}, ignore=("producer_epoch",)),
+        init_producer_id(version=4, until={"error_code": "NONE"}, ignore=("producer_epoch",)),
         _written(1),
         versions="3-12",
     ),
@@ -566,7 +620,7 @@ SCENARIOS = [
             "AddOffsetsToTxn",
             coordinator("@g"),
             steps,
-            _offsets_added(epoch),
+            add_offsets(epoch),
             _state(),
         )
         for state, steps in _STATES.items()
@@ -575,16 +629,16 @@ SCENARIOS = [
     _scenario(
         "offsets-added-odd",
         "AddOffsetsToTxn",
-        _offsets_added(name=""),
-        _offsets_added(name="@other"),
-        _offsets_added(pid=3),
-        _offsets_added(group=""),
+        add_offsets(name=""),
+        add_offsets(name="@other"),
+        add_offsets(pid=3),
+        add_offsets(group=""),
     ),
     _scenario(
         "txn-offsets-not-added",
         "TxnOffsetCommit",
         coordinator("@g"),
-        _committed(either={"topics.0.partitions.0.error_code": _UNVERIFIED}),
+        commit_in_transaction(either={"topics.0.partitions.0.error_code": _UNVERIFIED}),
         _state(),
         versions="0-5",
     ),
@@ -592,8 +646,8 @@ SCENARIOS = [
         "txn-offsets-committed",
         "TxnOffsetCommit",
         coordinator("@g"),
-        _offsets_added(version=3, quiet=True),
-        _committed(),
+        add_offsets(version=3, quiet=True),
+        commit_in_transaction(),
         Ask(
             "OffsetFetch",
             {
@@ -609,7 +663,7 @@ SCENARIOS = [
             {"groups": [{"group_id": "@g", "topics": [{"name": "@t", "partition_indexes": [0]}]}]},
             version=8,
         ),
-        _ended(True, version=4),
+        end_transaction(True, version=4),
         _state("CompleteCommit"),
         Ask(
             "OffsetFetch",
@@ -626,9 +680,9 @@ SCENARIOS = [
         "txn-offsets-aborted",
         "TxnOffsetCommit",
         coordinator("@g"),
-        _offsets_added(version=3, quiet=True),
-        _committed(),
-        _ended(False, version=4),
+        add_offsets(version=3, quiet=True),
+        commit_in_transaction(),
+        end_transaction(False, version=4),
         _state("CompleteAbort"),
         Ask(
             "OffsetFetch",
@@ -646,18 +700,18 @@ SCENARIOS = [
         "txn-offsets-odd",
         "TxnOffsetCommit",
         coordinator("@g"),
-        _offsets_added(version=3, quiet=True),
-        _committed(epoch="$pid_epoch+1"),
-        _committed(member="nobody", generation=3),
-        _committed(generation=3),
-        _committed(topic_name="@none"),
-        _committed(partition=9),
-        _committed(metadata="m" * 4097),
-        _committed(metadata="m" * 4096),
-        _committed(metadata=None),
-        _committed(offset=-1),
-        _committed(group=""),
-        _committed(name=""),
+        add_offsets(version=3, quiet=True),
+        commit_in_transaction(epoch="$pid_epoch+1"),
+        commit_in_transaction(member="nobody", generation=3),
+        commit_in_transaction(generation=3),
+        commit_in_transaction(topic_name="@none"),
+        commit_in_transaction(partition=9),
+        commit_in_transaction(metadata="m" * 4097),
+        commit_in_transaction(metadata="m" * 4096),
+        commit_in_transaction(metadata=None),
+        commit_in_transaction(offset=-1),
+        commit_in_transaction(group=""),
+        commit_in_transaction(name=""),
     ),
     # --- descriptions ---
     _scenario(
@@ -738,7 +792,7 @@ SCENARIOS = [
             f"produce-again-behind-{name}",
             "Produce",
             _begun(),
-            *(_ended(committed, version=4, quiet=True), _state(state)),
+            *(end_transaction(committed, version=4, quiet=True), _state(state)),
             steps,
             _written(),
             _state(),
@@ -748,15 +802,15 @@ SCENARIOS = [
         for name, committed, state, steps in (
             ("commit", True, "CompleteCommit", []),
             ("abort", False, "CompleteAbort", []),
-            ("a-newer-producer", True, "CompleteCommit", [_init(version=4, quiet=True)]),
-            ("the-next-begin", True, "CompleteCommit", [_added(version=3, quiet=True)]),
+            ("a-newer-producer", True, "CompleteCommit", [init_producer_id(version=4, quiet=True)]),
+            ("the-next-begin", True, "CompleteCommit", [add_partitions(version=3, quiet=True)]),
         )
     ),
     *(
         _scenario(
             f"markers-{name}",
             "WriteTxnMarkers",
-            _init(version=4, quiet=True, save={"pid_epoch": "producer_epoch"}),
+            init_producer_id(version=4, quiet=True, save={"pid_epoch": "producer_epoch"}),
             _begun(),
             Ask(
                 "WriteTxnMarkers",

@@ -1,0 +1,117 @@
+"""Random scenarios played at Kafka and at ours, and the shortest steps that show a difference."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tests.oracle.differences import unexplained
+from tests.oracle.judge import OUR_SETTINGS
+from tests.oracle.play import Answers, play_once, warm_up
+from tests.oracle.random_scenarios.families import random_scenario
+from tests.oracle.script import Ask, Scenario, Step
+
+from broker_process import BrokerProcess
+from kafka_cluster import KafkaCluster
+
+Address = tuple[str, int]
+#: Consumer groups of ours assign at once; share and streams groups of both as these settings say.
+_AT_ONCE = {
+    f"group.{kind}.assignment.interval.ms": "0" for kind in ("consumer", "share", "streams")
+}
+#: Scenarios that are played at the same time.
+_PARALLEL = 6
+#: Kafka's producers verify several versions together, each answered with the codes of its version.
+_SAME = {"TRANSACTION_ABORTABLE": "INVALID_TXN_STATE"}
+
+
+@dataclass(frozen=True)
+class Found:
+    """A scenario with different answers. `lines`: the differences of the shortened `steps`."""
+
+    name: str
+    steps: Sequence[Step]
+    lines: Sequence[str]
+
+    def __str__(self) -> str:
+        asked = [
+            f"  {each.api} v{each.version} {dict(each.body)}"
+            for each in self.steps
+            if isinstance(each, Ask) and not each.quiet
+        ]
+        return "\n".join([self.name, *asked, *(f"  {line}" for line in self.lines)])
+
+
+@contextmanager
+def both_brokers(folder: Path) -> Iterator[tuple[Address, Address]]:
+    """The addresses of a Kafka and of a broker of ours, with the same settings."""
+    ours = [f"{key}={value}" for key, value in _AT_ONCE.items()]
+    (folder / "ours").mkdir()
+    broker = BrokerProcess(folder / "ours", [*OUR_SETTINGS, *ours])
+    with KafkaCluster(folder / "kafka", settings=_AT_ONCE) as cluster:
+        broker.start()
+        try:
+            yield ("127.0.0.1", cluster.nodes[0].port), ("127.0.0.1", broker.port)
+        finally:
+            broker.kill()
+
+
+async def compare_seeds(
+    kafka: Address, ours: Address, family: str, seeds: Sequence[int], salt: str
+) -> list[Found]:
+    """The scenarios of the seeds whose answers differ, each shortened as far as they differ."""
+    await asyncio.gather(warm_up(*kafka, salt), warm_up(*ours, salt))
+    names = (f"{salt}{number}" for number in itertools.count())
+    turn = asyncio.Semaphore(_PARALLEL)
+
+    async def lines(scenario: Scenario) -> list[str]:
+        name = next(names)
+        theirs, own = await asyncio.gather(
+            play_once(*kafka, scenario, name), play_once(*ours, scenario, name)
+        )
+        return _differences(theirs, own)
+
+    async def one(seed: int) -> Found | None:
+        scenario = random_scenario(family, seed)
+        async with turn:
+            found = await lines(scenario)
+            if not found:
+                return None
+            steps = list(scenario.steps)
+            for at in reversed(range(len(steps))):
+                if _may_be_left_out(steps[at]):
+                    shorter = steps[:at] + steps[at + 1 :]
+                    of_shorter = await lines(replace(scenario, steps=shorter))
+                    if of_shorter:
+                        steps, found = shorter, of_shorter
+            return Found(scenario.name, steps, found)
+
+    results = await asyncio.gather(*(one(seed) for seed in seeds))
+    return [found for found in results if found is not None]
+
+
+def _may_be_left_out(step: Step) -> bool:
+    """False for preparations and waits, without which other steps have no meaning."""
+    return isinstance(step, Ask) and not (step.quiet or step.while_in)
+
+
+def _differences(theirs: Answers | str, ours: Answers | str) -> list[str]:
+    if isinstance(theirs, str) or isinstance(ours, str):
+        # A request that cannot be sent, because an earlier one saved nothing, shows nothing.
+        return []
+    return unexplained("random", 4, _unordered(theirs), _unordered(ours), with_reasons=False)[0]
+
+
+def _unordered(value: Any) -> Any:
+    """The value with lists of numbers in order."""
+    if isinstance(value, dict):
+        return {key: _unordered(each) for key, each in value.items()}
+    if isinstance(value, list):
+        items = [_unordered(each) for each in value]
+        return sorted(items) if items and all(isinstance(each, int) for each in items) else items
+    return _SAME.get(value, value) if isinstance(value, str) else value

@@ -1,0 +1,28 @@
+"""The families of random scenarios, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+
+from tests.oracle.random_scenarios import administration, groups, records, transactions
+from tests.oracle.script import Scenario, Step
+
+FAMILIES: Mapping[str, Callable[[Random], list[Step]]] = {
+    "transactions": transactions.transactions,
+    "log": records.log,
+    "share-group": records.share_group,
+    "offsets": groups.offsets,
+    "classic": groups.classic,
+    "consumer": groups.consumer,
+    "topics": administration.topics,
+    "topic-settings": administration.topic_settings,
+    "group-settings": administration.group_settings,
+    "broker-settings": administration.broker_settings,
+}
+
+
+def random_scenario(family: str, seed: int) -> Scenario:
+    """The scenario of a seed; the same one each time."""
+    steps = FAMILIES[family](Random(f"{family} {seed}"))
+    return Scenario(f"random-{family}-{seed}", "ApiVersions", steps, versions="4")
