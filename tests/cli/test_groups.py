@@ -208,7 +208,7 @@ def test_reset_offsets_creates_a_group_and_delete_removes_it(shell: Shell, topic
         (("--topic", "t:x", "--to-latest"), "write TOPIC or TOPIC:0,1,2"),
         (("--topic", "t", "--by-duration", "soon"), "no duration"),
         (("--topic", "t", "--to-datetime", "soon"), "no time"),
-        (("--topic", "t", "--to-latest", "--json", "--export"), "ask for one"),
+        (("--topic", "t", "--to-latest", "--json", "--export"), "choose one"),
     ],
 )
 def test_wrong_reset_options_are_refused_before_any_request(

@@ -60,7 +60,7 @@ def test_contradictory_arguments_are_refused(
 def test_a_failing_seed_is_minimised_told_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    mutant = MUTANTS["sequences and duplicates that nobody checks"]
+    mutant = MUTANTS["the broker checks neither sequence numbers nor duplicates"]
     file = tmp_path / "kept.jsonl"
     with mutant.patched():
         arguments = f"--workload {mutant.workload} --seed {mutant.seed} --keep {file}"
@@ -194,6 +194,6 @@ def test_the_table_of_mutants_is_written_into_a_document(tmp_path: Path) -> None
 
 
 def test_only_a_message_of_its_checker_catches_a_mutant() -> None:
-    mutant = MUTANTS["commits of an older generation taken"]
+    mutant = MUTANTS["offset commits of an older generation are accepted"]
     assert mutant.is_caught_by("committed: orders-0: 3 is committed, after 7 was observed")
     assert not mutant.is_caught_by("liveness: 60000 ms after the faults: nothing was asked")

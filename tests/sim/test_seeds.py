@@ -96,7 +96,7 @@ def test_d10_a_full_disk_tears_writes_that_have_to_be_cut_off() -> None:
 
 
 def test_d10_a_mutant_is_caught_and_its_run_minimised() -> None:
-    mutant = MUTANTS["sequences and duplicates that nobody checks"]
+    mutant = MUTANTS["the broker checks neither sequence numbers nor duplicates"]
     with mutant.patched():
         result = run_seed(mutant.workload, mutant.seed)
         assert result.violations
