@@ -107,7 +107,9 @@ class TopicConfigs:
             if text is not None and text == stored.get(name):
                 checked[name] = text
                 continue
-            checked[name] = write_value(topic_setting(name).read(text))
+            row = topic_setting(name)
+            checked[name] = write_value(row.read(text))
+            row.check_parts(text)
         lag_ms = self.value("min.compaction.lag.ms", checked)
         most_ms = self.value("max.compaction.lag.ms", checked)
         assert isinstance(lag_ms, int) and isinstance(most_ms, int)

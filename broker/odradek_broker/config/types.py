@@ -142,14 +142,12 @@ def read_value(key: str, text: str | None, kind: Kind, check: Check = ANYTHING) 
         raise ConfigError(key, shown, allowed_text(kind, check)) from None
     if not check.accepts(value):
         raise ConfigError(key, text, allowed_text(kind, check))
-    if kind is Kind.LIST and check.choices and text.strip() and has_empty_parts(text):
-        raise ConfigError(key, text, f"{allowed_text(kind, check)}, without empty parts")
     return value
 
 
 def has_empty_parts(text: str) -> bool:
     """True if nothing is in front of a comma of a list, between two, or behind the last one."""
-    return "" in map(str.strip, text.split(","))
+    return bool(text.strip()) and "" in map(str.strip, text.split(","))
 
 
 def write_value(value: Value) -> str:
@@ -205,6 +203,13 @@ class ConfigRow(Row[Kind, Value]):
     def read(self, text: str | None) -> Value:
         """The value of a text. ConfigError if it is bad."""
         return read_value(self.name, text, self.kind, self.check)
+
+    def check_parts(self, text: str | None) -> None:
+        """Raise ConfigError if a list of words has empty parts. Only new values are checked: files
+        and stored values may have such lists."""
+        if self.kind is Kind.LIST and self.check.choices and has_empty_parts(text or ""):
+            allowed = f"{allowed_text(self.kind, self.check)}, without empty parts"
+            raise ConfigError(self.name, text, allowed)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,8 @@ def handle(
     coordinator answers the others."""
     response = OffsetCommitResponse()
     fit: list[tuple[OffsetCommitResponsePartition, CommitPart]] = []
-    for topic, (name, refusal) in zip(request.topics, _names(node, context, request), strict=True):
+    names = _names(node, context, request)
+    for topic, (name, refusal) in zip(request.topics, names, strict=True):
         if name is not None and not topic.partitions:
             continue  # as in Kafka
         answers = []
@@ -47,7 +48,8 @@ def handle(
         response.topics.append(
             OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers)
         )
-    if len(fit) < sum(len(topic.partitions) for topic in request.topics):
+    of_group = (None, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if of_group not in names and len(fit) < sum(len(topic.partitions) for topic in request.topics):
         response.topics = one_entry_each(
             response.topics, lambda topic: topic.name or topic.topic_id
         )

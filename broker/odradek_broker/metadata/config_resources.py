@@ -242,6 +242,9 @@ class BrokerConfigResource:
 
     def present_list(self, metadata: ClusterMetadata, name: str, key: str) -> str | None:
         row = find_setting(key)
+        if row is None and is_unsupported(key):
+            # The type of the setting is not known here, but it cannot be changed anyway.
+            self.check_key(key)
         if row is None or row.kind is not Kind.LIST:
             return None
         return write_value(metadata.config.value_of(row))
@@ -250,6 +253,7 @@ class BrokerConfigResource:
         self, metadata: ClusterMetadata, name: str, after: Mapping[str, str | None]
     ) -> dict[str, str]:
         checked = {}
+        stored = metadata.broker_overrides(name)
         for key, text in after.items():
             row = find_setting(key)
             if row is None:
@@ -262,6 +266,8 @@ class BrokerConfigResource:
                 )
             row.read(text, key)
             assert text is not None
+            if text != stored.get(key):
+                row.check_parts(text)
             checked[key] = text.strip()
         of_this = checked if name else metadata.broker_overrides(str(metadata.node_id))
         of_all = metadata.broker_overrides("") if name else checked

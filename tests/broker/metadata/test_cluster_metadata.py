@@ -519,6 +519,16 @@ def test_a_list_setting_is_set_appended_subtracted_and_deleted() -> None:
         assert node.metadata.topic_overrides("t") == expected
 
 
+def test_a_stored_list_with_empty_parts_prevents_no_other_change() -> None:
+    node = FakeNode()
+    kept = ConfigRecord(resource_type=4, name="log.cleanup.policy", value="compact,")
+    node.metadata_log.commit([kept])
+    change = Change("log.retention.ms", Operation.SET, "5")
+    assert alter(node, RESOURCE_BROKER, "", change)[0] is ErrorCode.NONE
+    assert node.metadata.config.log_cleanup_policy == ("compact",)
+    assert node.metadata.config.log_retention_ms == 5
+
+
 def test_a_change_to_the_same_value_makes_no_record() -> None:
     node = FakeNode()
     node.create("t", retention_ms="5")
@@ -543,6 +553,10 @@ def test_a_change_to_the_same_value_makes_no_record() -> None:
         (4, "9", Change("log.retention.ms", 0, "1"), ErrorCode.INVALID_REQUEST),
         (4, "1", Change("num.partitions", 0, "1"), ErrorCode.INVALID_REQUEST),
         (4, "1", Change("no.such", 0, "1"), ErrorCode.INVALID_CONFIG),
+        (4, "1", Change("no.such", 2, "1"), ErrorCode.INVALID_CONFIG),
+        (4, "1", Change("num.partitions", 2, "1"), ErrorCode.INVALID_CONFIG),
+        (4, "1", Change("metric.reporters", 2, "a"), ErrorCode.INVALID_REQUEST),
+        (4, "1", Change("log.cleanup.policy", 0, "delete,"), ErrorCode.INVALID_REQUEST),
         (4, "1", Change("log.retention.ms", 0, "x"), ErrorCode.INVALID_REQUEST),
         (4, "1", Change("log.retention.hours", 0, "1"), ErrorCode.INVALID_REQUEST),
         (4, "1", Change("num.io.threads", 0, "0"), ErrorCode.INVALID_REQUEST),

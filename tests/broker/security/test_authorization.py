@@ -382,6 +382,8 @@ async def test_a14_offset_commit_needs_read_on_the_group_and_on_each_topic(
     request = commit("seen", "hidden", "absent")
     allow(rules, O.READ, TOPIC)
     assert committed(await client.call(request, 8)) == [E.GROUP_AUTHORIZATION_FAILED] * 3
+    twice = commit("seen", "seen")
+    assert committed(await client.call(twice, 8)) == [E.GROUP_AUTHORIZATION_FAILED] * 2
     rules.rules.clear()
     allow(rules, O.READ, GROUP, "g")
     allow(rules, O.READ, TOPIC, "seen")
