@@ -67,7 +67,7 @@ def test_d10_seeds_of_the_workload_everything_have_no_violation() -> None:
 
 @pytest.mark.full
 def test_d10_an_unsynced_start_with_page_cache_is_caught() -> None:
-    mutant = MUTANTS["a start with page-cache that leaves unsynced what fsync had acknowledged"]
+    mutant = MUTANTS["a start with page-cache does not sync records that fsync had acknowledged"]
     faults = [Fault(at_ms, "cut-power-at-start", 5, 1) for at_ms in (1_200, 2_000, 2_800)]
     for seed in SEEDS:
         assert run_seed("everything", seed, faults).violations == [], seed
@@ -80,7 +80,7 @@ def test_d10_an_unsynced_start_with_page_cache_is_caught() -> None:
 def test_d10_a_deletion_under_an_open_transaction_is_reached_and_caught() -> None:
     """The deletion needs no fault: a few seeds are enough to reach it."""
     mutant = MUTANTS[
-        "a last stable offset that stays behind when the records of its transaction are deleted"
+        "the last stable offset stays below the log start when a transaction's records are deleted"
     ]
     with mutant.patched():
         violations = (run_seed("everything", seed, []).violations for seed in SEEDS)
@@ -89,7 +89,7 @@ def test_d10_a_deletion_under_an_open_transaction_is_reached_and_caught() -> Non
 
 @pytest.mark.full
 def test_d10_a_full_disk_tears_writes_that_have_to_be_cut_off() -> None:
-    mutant = MUTANTS["a torn write that is not cut off"]
+    mutant = MUTANTS["a torn write is not cut off"]
     assert run_seed(mutant.workload, mutant.seed).violations == []
     with mutant.patched():
         assert run_seed(mutant.workload, mutant.seed).violations
