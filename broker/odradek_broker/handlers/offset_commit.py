@@ -83,8 +83,8 @@ T = TypeVar("T", bound=AnsweredTopic)
 
 
 def one_entry_each(topics: Iterable[T], key: Callable[[T], object]) -> list[T]:
-    """The topics, those that are named repeatedly as one with all partitions. Kafka answers so if a
-    partition is refused before the coordinator is asked."""
+    """The topics, with one entry for each topic that is named repeatedly. Kafka answers so if a
+    partition is refused before the coordinator decides."""
     entries: dict[object, T] = {}
     for topic in topics:
         entry = entries.setdefault(key(topic), topic)

@@ -276,7 +276,7 @@ class _Job:
         if error is _E.UNKNOWN_TOPIC_OR_PARTITION:
             self._topic_deleted(batch)
         elif error is not _E.NONE:
-            # It is unknown whether the batch is on disk; the next load finds out.
+            # The batch may be on disk or not; the next load finds out.
             self._done.resolve(Written(StateResult(error), None))
         else:
             self._any_durable = True

@@ -145,7 +145,7 @@ class ClientTelemetry:
         peer = self._peer_of(context.connection_id) or Peer(context.host, context.connection_id)
         return ClientAttributes(
             instance_text(instance_id),
-            # One character more than the limit of patterns is kept, so that no pattern matches a
+            # The id keeps a character more than the limit of patterns, so that no pattern matches a
             # cut client id.
             (context.client_id or "")[: MATCHED_CHARACTERS_MAX + 1],
             peer.software_name or _UNKNOWN,

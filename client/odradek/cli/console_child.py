@@ -131,7 +131,7 @@ class ConsoleChild:
             if self._ending.is_set():
                 return None
             # By the end of its standard input the console notices every kind of end of the broker.
-            # Its log lines go to the broker's log.
+            # The console's log lines go to the broker's log.
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,

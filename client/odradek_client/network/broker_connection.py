@@ -204,7 +204,7 @@ class BrokerConnection:
         self._timer_at = 0.0
         self._throttle_timer: asyncio.TimerHandle | None = None
         self.ready: asyncio.Future[None] = loop.create_future()
-        # Nobody may await this future, and a failure also calls `connection_closed`.
+        # This future may never be awaited, and a failure also calls `connection_closed`.
         self.ready.add_done_callback(_retrieve_exception)
         self._set_timer(loop.time() + LATE_S)  # opening the connection may be late as well
 

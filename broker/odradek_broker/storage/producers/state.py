@@ -101,7 +101,7 @@ def last_stable_offset(
     return max(first_unstable_offset, log_start_offset)
 
 
-# As many batches as a client may have in flight (P-05).
+# The number of batches that a client may have in flight (P-05).
 CACHED_BATCHES = 5
 
 # last sequence, last offset, offset delta, timestamp: big-endian, as in a snapshot's entry.

@@ -127,10 +127,11 @@ class ShareGroup(ModernGroup[ShareMember, Partitions]):
     states_changed_ms: int = 0
     #: The number of records that were applied.
     changes: int = 0
-    #: `changes` when the note of the topic's deletion was applied, for topics in `states`: an
-    #: answer to what was requested before says nothing any more.
+    #: The value of `changes` when the deletion of a topic's states was noted, by topic in `states`.
+    #: Answers to requests from before say nothing about states that are deleted.
     deleted_at: dict[bytes, int] = field(default_factory=dict)
-    #: Those of `states.initializing` whose last request had an error: some may exist all the same.
+    #: The partitions of `states.initializing` whose last request had an error. Their states may
+    #: exist all the same.
     unmade: Partitions = field(default_factory=dict)
     #: `changes`, and the version of the cluster's topics, when nothing was left to be done for the
     #: group: while both are the same, heartbeats of members need not look.
@@ -177,8 +178,8 @@ class ShareGroup(ModernGroup[ShareMember, Partitions]):
         self.unmade = intersection(self.unmade, partitions_in(self.states.initializing))
 
     def is_without_states(self, noted_at: int) -> bool:
-        """True if all states are gone when those are whose deletion was noted up to then, in
-        `changes`."""
+        """True if no state is left once the deletions are done that were noted up to `noted_at`, a
+        value of `changes`."""
         noted = self.states or StatePartitions()
         return (
             not noted.initializing

@@ -92,8 +92,8 @@ class ShareGroups(ShareProtocol):
         now: Instant,
     ) -> list[Record]:
         """The note that states exist, and that those of `failed` could not be made (H-23); nothing
-        if the group is gone, or about states whose deletion was noted since they were asked
-        for."""
+        if the group is gone, or about states whose deletion was noted after the request for
+        them."""
         self._monotonic_ms = now.monotonic_ms
         group = self.groups.get(asked.group_id)
         if group is None or group.states is None:
