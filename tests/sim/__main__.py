@@ -47,7 +47,8 @@ def main() -> int:
 
 
 def _leave(code: int) -> NoReturn:
-    """End the process at once: half a run has left objects on its loop that would log."""
+    """End the process immediately: an interrupted run leaves objects on its event loop that would
+    log."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -192,8 +193,8 @@ def _mutants(workloads: list[str], table: Path | None) -> int:
 
 
 def _with_fixed_hashes() -> None:
-    """Run again with a fixed hash seed: the order of sets of strings must not differ from run to
-    run."""
+    """Run the command again with a fixed hash seed: the order of sets of strings must be the same
+    in every run."""
     if os.environ.get("PYTHONHASHSEED") != "0":
         environment = os.environ | {"PYTHONHASHSEED": "0"}
         os.execve(

@@ -30,7 +30,7 @@ class Tally:
     virtual_ms: int = 0
 
     def add(self, result: Result) -> None:
-        """Count one run more."""
+        """Count one more run."""
         self.runs += 1
         self.failures += bool(result.violations)
         self.virtual_ms += result.virtual_ms
@@ -45,15 +45,15 @@ class Tally:
 
 
 def quietly(workload: str, seed: int, *, explain: bool = False) -> Result:
-    """`run_seed` without the logs of broker and clients."""
+    """Call `run_seed` without printing the log messages of broker and clients."""
     with contextlib.redirect_stderr(io.StringIO()):
         return run_seed(workload, seed, explain=explain)
 
 
 def run_many(jobs: Iterator[Job], until_s: float = float("inf")) -> Iterator[Result]:
-    """The results, in the order of the jobs; none begins after the monotonic time `until_s`.
+    """Yield the results in the order of the jobs; start no job after the monotonic time `until_s`.
 
-    WorkerEndedError, naming the jobs in progress, when a worker is killed from outside.
+    Raises WorkerEndedError, which names the jobs in progress, when a worker is killed from outside.
     """
     in_time = takewhile(lambda _: time.monotonic() < until_s, _chunks(jobs))
     for _, results in in_workers(_run_chunk, in_time):

@@ -1,7 +1,8 @@
-"""Failing seeds, minimised and kept: a line of JSON each, which `tests/sim` runs again.
+"""Failing seeds with minimised faults, kept as lines of JSON, which the tests of `tests/sim` run
+again.
 
-A line has the faults themselves, so that it does not depend on how a seed draws faults. The order
-of events is not in the line: it depends on the seed, and on the code.
+A line has the faults themselves, so that it does not depend on how a seed draws faults. The line
+does not have the order of events, which depends on the seed and on the code.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ from odradek.simulation.faults import FAULTS, Fault
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """`violated`: the checker's message. `found`: the day, as 2026-11-23. `mutant`: the name of the
-    known bug that was inserted, empty for a real one."""
+    """A failing seed with its faults.
+
+    `violated`: the checker's message. `found`: the day, such as 2026-11-23. `mutant`: the name of
+    the known bug that was inserted, empty if the bug was a real one.
+    """
 
     workload: str
     seed: int
@@ -31,12 +35,12 @@ class Regression:
     mutant: str = ""
 
     def run(self) -> Result:
-        """Run it again, as it was kept."""
+        """Run the seed again with the kept faults."""
         return run_seed(self.workload, self.seed, self.faults)
 
 
 def regression_of(result: Result, mutant: str = "") -> Regression:
-    """The regression to keep for a failed run."""
+    """The regression to keep for a run that failed."""
     today = datetime.now(UTC).date().isoformat()
     violated = result.violations[0] if result.violations else ""
     return Regression(result.workload, result.seed, tuple(result.faults), violated, today, mutant)

@@ -19,7 +19,7 @@ from odradek.simulation.simulate import DeadlockError, simulate
 from odradek.simulation.world import LIVENESS_MS, Violation, World
 
 _LOOK_EVERY_MS = 37
-#: In which everything ends that waits for clients which are gone: sessions, open transactions.
+#: The time in which all sessions and open transactions of ended clients have timed out.
 _DEADLINES_MS = 90_000
 
 
@@ -50,8 +50,11 @@ def faults_of(workload: str, seed: int) -> list[Fault]:
 def run_seed(
     workload: str, seed: int, faults: Sequence[Fault] | None = None, *, explain: bool = False
 ) -> Result:
-    """Run it. `faults`: these instead of those that the seed draws. `explain`: the trace also says
-    what the broker decided."""
+    """Run a seed of a workload.
+
+    `faults`: faults to use instead of those that the seed draws. `explain`: write the broker's
+    decisions into the trace.
+    """
     played = faults_of(workload, seed) if faults is None else list(faults)
     result = Result(workload, seed, played)
 
@@ -100,7 +103,7 @@ async def _play(world: World, workload: Workload, faults: Sequence[Fault]) -> No
 
 
 def _compare(world: World, held: State) -> None:
-    """With what the disk holds now, of a running broker or of one that was stopped."""
+    """Compare a running or stopped broker's state with the present contents of its disk."""
     broker = world.broker
     for problem in compare_with_disk(broker.config, held, broker.disk, broker.clock.wall_ms()):
         world.violated("replay", problem)

@@ -11,10 +11,10 @@ from odradek.simulation.faults import Fault
 
 
 def shrink(result: Result) -> Result:
-    """Leave out faults as long as one of the same checkers complains: all of them if possible,
-    otherwise one at a time, until all are needed.
+    """Leave out faults as long as at least one of the same checkers still reports a violation.
 
-    Returns the result of the smallest run, with the broker's sentences in its trace.
+    The run is tried without any faults first, and then with one fault less, until every fault is
+    needed. Returns the result of the smallest run; its trace has the broker's decisions.
     """
     wanted = checkers_of(result.violations)
 

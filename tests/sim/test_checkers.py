@@ -79,7 +79,7 @@ def test_each_anomaly_is_a_violation(history: list[Operation], anomaly: str) -> 
 
 
 def test_a_record_read_before_its_commit_was_requested_is_a_violation() -> None:
-    """The time of the read counts, and not the later fate of the record."""
+    """The record is a violation even if it is committed later."""
 
     def history(read_at: int, commit_at: int | None) -> list[Operation]:
         written = sent("w", Send("p", b"a"), outcome=Outcome.UNKNOWN)
@@ -94,8 +94,8 @@ def test_a_record_read_before_its_commit_was_requested_is_a_violation() -> None:
 
 
 def test_an_unread_record_is_unseen_or_lost_after_later_reads() -> None:
-    """Unseen and lost records differ in the later reads; below the log start neither is
-    reported."""
+    """An unread record counts as lost if the client has read later records, and as unseen
+    otherwise."""
     history = [sent("w", Send("p", b"b", 1)), read("r", A)]
     (problem,) = check_anomalies(history)
     assert problem.startswith("unseen")
@@ -139,7 +139,7 @@ def test_a_deleted_record_that_is_read_again_is_a_violation() -> None:
 
 
 def test_a_hole_in_an_uncompacted_log_is_a_violation() -> None:
-    """Later writes of the key hide the hole from a check of the last one only."""
+    """A check of only the last write of the key would not notice the hole."""
     written = {"k": Writes("p")}
     for number in range(3):
         write = written["k"].add(tombstone=False)
@@ -181,7 +181,7 @@ def test_records_of_a_deleted_topic_are_a_violation_in_the_new_one() -> None:
         "k: write 0 at offset 0 is of a deleted topic",
         "l: write 0 was at offset 0, and is at 1 now",
     ]
-    # Before the deletion the record was there.
+    # Before the deletion a reader could get the record.
     assert list(check_latest({"k": written["k"]}, {"p": [(0, "k", 0)]}, whole=False)) == []
     assert len(list(check_offsets_given_once(written))) == 1
     written["l"].writes[0].life = 2
@@ -200,7 +200,7 @@ def test_differences_between_memory_and_a_replay_are_told() -> None:
 def test_a_run_compares_the_broker_with_its_disk_and_checks_its_queues(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """At the end of a run: state that the disk does not have, and requests without an answer."""
+    """The test adds state that the disk does not have, and requests that wait for an answer."""
     worlds: list[World] = []
     heal = World.heal
 

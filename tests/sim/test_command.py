@@ -97,7 +97,7 @@ def endless(repository: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def workers_of(running: subprocess.Popen[bytes]) -> list[int]:
-    """The command's worker processes, once it has some."""
+    """The ids of the command's worker processes; waits until there are some."""
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and running.poll() is None:
@@ -128,7 +128,7 @@ def test_a_killed_worker_ends_the_run_with_an_error(
     assert b" runs in " in out
 
 
-#: A worker is killed with half of its result written: the reader must not wait for the rest.
+#: A worker is killed after writing half of its result: the reader must not wait for the other half.
 _DIES_WHILE_IT_ANSWERS = """
 import os, signal, sys
 from multiprocessing.connection import Connection

@@ -1,4 +1,4 @@
-"""Cycles of dependencies: those that Kafka allows, and others."""
+"""The checker of dependency cycles accepts those that Kafka allows, and reports others."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ def reader(*records: tuple[str, int, bytes]) -> Operation:
 P_A, P_B, Q_A, Q_B = ("p", 0, b"pa"), ("p", 1, b"pb"), ("q", 1, b"qa"), ("q", 0, b"qb")
 ALL = reader(P_A, P_B, Q_B, Q_A)
 
-#: In partition p, a comes first; in q, b.
+#: In partition p, transaction a's record comes first; in partition q, b's record does.
 INTERLEAVED = [
     transaction("a", [], [Send("p", b"pa", 0), Send("q", b"qa", 1)]),
     transaction("b", [], [Send("p", b"pb", 1), Send("q", b"qb", 0)]),
     ALL,
 ]
-#: b read a's record in p, and a wrote behind b in q.
+#: Transaction b read a's record in p, and a's record in q comes after b's.
 READ_AND_OVERTAKEN = [
     transaction("a", [], [Send("p", b"pa", 0), Send("q", b"qa", 1)]),
     transaction("b", [P_A], [Send("q", b"qb", 0)]),
     reader(P_A, Q_B, Q_A),
 ]
-#: Neither read the other's record.
+#: Each transaction read a record before the other one's, and neither read the other's record.
 WRITE_SKEW = [
     Operation("setup", [Send("p", b"pa", 0), Send("q", b"qb", 0)], Outcome.DONE),
     transaction("a", [P_A], [Send("q", b"qa", 1)]),
     transaction("b", [Q_B], [Send("p", b"pb", 1)]),
     ALL,
 ]
-#: The reader saw a's record in p, but not yet that in q.
+#: Transaction b read a's record in p, and read q only up to the record before a's.
 HALF_SEEN = [
     Operation("setup", [Send("q", b"qb", 0)], Outcome.DONE),
     transaction("a", [], [Send("p", b"pa", 0), Send("q", b"qa", 1)]),
@@ -63,7 +63,7 @@ HALF_SEEN = [
 def test_dependency_cycles_that_kafka_allows_are_no_violation(
     history: list[Operation], kinds: tuple[Edge, ...]
 ) -> None:
-    """The cycles exist, by exactly these edges, and are no anomalies."""
+    """Each of these cycles exists with exactly these edges, and is not reported as an anomaly."""
     assert len(find_cycles(history, kinds)) == 1
     for kind in kinds if len(kinds) > 1 else ():
         assert find_cycles(history, (kind,)) == []

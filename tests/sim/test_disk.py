@@ -1,4 +1,5 @@
-"""The simulated disk: the effects of a power failure, and those that no file system has."""
+"""The simulated disk after a power failure: the outcomes that can occur, and those that no file
+system has."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ def _written(files: MemoryFiles, path: str, content: bytes) -> None:
 
 
 def _replaced_directory() -> MemoryFiles:
-    """`data/t` was durable and is renamed, and another `data/t` takes its place; `data` is not
-    synced."""
+    """A disk on which the durable directory `data/t` was renamed and another `data/t` was created;
+    the parent directory `data` was not synced afterwards."""
     files = MemoryFiles()
     files.make_dirs("data/t")
     _written(files, "data/t/log", b"old")
@@ -64,7 +65,7 @@ def test_a_synced_rename_survives_a_power_cut() -> None:
 
 
 def _outcomes(make: Callable[[], MemoryFiles], seeds: int = 300) -> set[tuple[str, ...]]:
-    """The files that power cuts leave, with their content."""
+    """The different contents of the disk that power cuts leave, as (path=content, ...)."""
     found = set()
     for seed in range(seeds):
         files = make()
@@ -93,7 +94,7 @@ def test_a_removed_directory_may_return_until_its_parent_is_synced() -> None:
 
 
 def test_an_unsynced_new_file_may_keep_its_name_and_part_of_its_content() -> None:
-    """Both are synced separately: an unsynced cache may exist without its bytes."""
+    """The name and each part of the content become durable independently of each other."""
 
     def written() -> MemoryFiles:
         files = MemoryFiles()

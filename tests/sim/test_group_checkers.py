@@ -51,8 +51,8 @@ def test_a_removed_member_that_rejoins_has_no_old_claim() -> None:
 
 
 def test_a_static_member_that_missed_a_rebalance_has_no_old_claim() -> None:
-    """Partitions of a member that is kept in the group are reassigned, and stay so when it joins
-    again."""
+    """Member `a` stays in the group, but its partitions are reassigned; its old claim to them must
+    not count when `a` joins again."""
     checker = OwnershipChecker()
     assert list(checker.assigned("a", "static", 3, ["t-0"], yes)) == []
     assert list(checker.assigned("b", "id-b", 4, ["t-0"], lambda member: member != "a")) == []

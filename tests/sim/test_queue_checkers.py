@@ -28,7 +28,8 @@ from odradek_client.consumer.consumer import Consumer
 def problems_with(
     workload: str, spoil: Callable[[Node], None], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[str], list[str]]:
-    """The violations (before, after) a change of a broker that has worked."""
+    """The violations in a broker that has run a workload, before and after `spoil` has changed
+    it."""
     found: list[list[str]] = []
     heal = World.heal
 
@@ -112,7 +113,7 @@ def test_forgotten_effects_markers_and_calls_are_violations(
 
 
 def producer_with(*, available: int, reserved: list[int], in_flight: int = 0) -> Any:
-    """The parts of a producer that the checker reads."""
+    """A stand-in with the parts of a producer that the checker reads."""
     config = SimpleNamespace(
         client_id="p", buffer_memory=100, max_in_flight_requests_per_connection=5
     )
@@ -139,7 +140,7 @@ def test_memory_and_requests_of_a_producer_beyond_its_limits_are_violations() ->
 def network_with(
     *, unanswered: int = 0, queued: int = 0, nodes: int = 1, waiters: int = 0, known: int = 1
 ) -> Any:
-    """The parts of a client's network that the checker reads."""
+    """A stand-in with the parts of a client's network that the checker reads."""
     connection = SimpleNamespace(
         _unanswered=[0] * unanswered,
         _queued=[0] * queued,
@@ -173,7 +174,7 @@ def test_requests_of_a_client_beyond_its_limits_are_violations() -> None:
 def consumer_with(
     *, fetches: int = 0, in_flight: int = 0, sessions: int = 1, pending: int = 0, commits: int = 0
 ) -> Any:
-    """The parts of a consumer that the checker reads."""
+    """A stand-in with the parts of a consumer that the checker reads."""
     queue = SimpleNamespace(pending=lambda: range(pending))
     return SimpleNamespace(
         config=SimpleNamespace(client_id="c"),

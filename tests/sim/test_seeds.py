@@ -1,4 +1,4 @@
-"""Seeds: the same one gives the same run, kept ones pass, and known bugs are caught."""
+"""Seeds: a seed always gives the same run, kept seeds pass, and known bugs are caught."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ import budget
 from odradek.simulation.faults import Fault
 
 SEEDS = range(1, 6)
-#: The seed whose traces are compared; a violation fails that test too.
+#: The seed whose traces are compared; the comparison also fails if the seed has a violation.
 TRACED_SEED = 2
-#: Seeds of every workload, without violations. The short run tries the first one, and the rest
-#: behind it the others but the traced one.
+#: Seeds that must have no violation in any workload. The short run tries the first seed; the run of
+#: the rest tries all seeds after the traced one.
 _CLEAN_SEEDS = SEEDS[:1] if budget.is_short() else SEEDS[2:] if budget.is_rest() else SEEDS
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
 @pytest.mark.budgeted
 def test_d10_clean_seeds_of_every_workload_have_no_violation(workload: str) -> None:
-    # The workload with everything takes as long as four others.
+    # The workload `everything` takes as long as four others.
     for seed in _CLEAN_SEEDS:
         if workload == "everything" and seed > 2:
             break
@@ -37,8 +37,8 @@ def test_d10_clean_seeds_of_every_workload_have_no_violation(workload: str) -> N
 @pytest.mark.full
 @pytest.mark.budgeted
 def test_d10_a_seed_gives_the_same_trace_with_any_hash_seed() -> None:
-    """Two processes with different hash seeds print the same trace: of every workload, or of one in
-    the short run."""
+    """Two processes with different hash seeds print the same trace of each workload. The short run
+    compares the trace of only one workload."""
     workloads = ["transactional-copy"] if budget.is_short() else list(WORKLOADS)
     chosen = ["--workload", *workloads] if budget.is_short() else []
     running = [
@@ -78,7 +78,7 @@ def test_d10_an_unsynced_start_with_page_cache_is_caught() -> None:
 
 @pytest.mark.full
 def test_d10_a_deletion_under_an_open_transaction_is_reached_and_caught() -> None:
-    """The deletion needs no fault: a few seeds are enough to reach it."""
+    """A few seeds without any faults reach the deletion."""
     mutant = MUTANTS[
         "the last stable offset stays below the log start when a transaction's records are deleted"
     ]

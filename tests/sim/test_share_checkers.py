@@ -1,4 +1,5 @@
-"""Checkers of share groups: each kind of wrong history is found, and right ones are not."""
+"""Checkers of share groups find each kind of wrong history, and report nothing for right
+histories."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ LOCK_MS = 1_000
 
 
 class Group:
-    """The deliveries of one record, offset 7, to members of a group, with a clock of its own."""
+    """The deliveries of one record, at offset 7, to members of a group, with a clock."""
 
     def __init__(self, limit: int = 3, pause_ms: Callable[[int], int] = no_pause) -> None:
         self.checker = ShareDeliveries(limit, LOCK_MS, pause_ms)
@@ -39,7 +40,8 @@ class Group:
         return list(self.checker.acquired(PLACE, member, offsets, count, since_ms, self.now_ms))
 
     def answer(self, member: str, kind: int) -> list[str]:
-        """An acknowledgement, and the broker's consent a moment later."""
+        """Acknowledge the record; the broker confirms the acknowledgement 1 ms later. Returns
+        violations."""
         asked = self.checker.asked(PLACE, member, 7, [kind], 7, self.now_ms)
         self.now_ms += 1
         return list(self.checker.confirmed(asked, self.now_ms))
@@ -90,7 +92,7 @@ def test_an_ended_session_and_a_restart_release_records(group: Group) -> None:
 
 
 def test_a_session_may_end_before_the_answer_with_its_records(group: Group) -> None:
-    """The answer waits for the acknowledgements of its request."""
+    """The response waits for the acknowledgements in its request; the session may end meanwhile."""
     group.now_ms = 50
     group.checker.left("a", [PLACE], group.now_ms)
     group.lend("a", since_ms=40)
@@ -137,7 +139,7 @@ def test_a_delivery_may_follow_one_with_a_late_or_lost_answer() -> None:
 def test_an_acknowledgement_of_another_members_record_is_a_violation(group: Group) -> None:
     group.lend("a")
     assert "is taken, and a has the record" in group.answer("b", ACCEPT)[0]
-    # Anybody may answer records that are finished or deleted, without effect.
+    # Any member may acknowledge records that are finished or deleted; this has no effect.
     group.answer("a", ACCEPT)
     assert group.answer("b", REJECT) == []
 
@@ -179,7 +181,7 @@ def test_a_delivery_before_the_end_of_its_pause_is_a_violation() -> None:
 def test_the_pause_after_a_lock_begins_when_the_lock_expires() -> None:
     group = Group(pause_ms=lambda count: 100 * count)
     group.lend("a")
-    # The member has the record no more, so that its answer begins no pause.
+    # The lock has expired, so the member's release does not start another pause.
     group.now_ms = 1_050
     group.answer("a", RELEASE)
     group.now_ms = 1_099
@@ -232,7 +234,7 @@ def test_a_delivery_before_the_altered_start_offset_is_a_violation(group: Group)
 
 
 def test_deliveries_during_a_reset_are_not_checked(group: Group) -> None:
-    """Deliveries while the request is on its way, and a request without an answer."""
+    """Deliveries are not checked before the reset has a response, nor after a reset without one."""
     group.lend("a")
     group.answer("a", RELEASE)
     group.checker.reset_asked(PLACE)

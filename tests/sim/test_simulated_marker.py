@@ -36,7 +36,7 @@ async def test_acknowledged_records_are_read_in_a_simulated_test(
 
 
 def test_a_simulated_test_runs_with_each_seed() -> None:
-    if _SEEDS:  # pytest may be run with this test alone
+    if _SEEDS:  # The list is empty if pytest runs this test alone.
         assert _SEEDS == [1, 2, 3, 4, 5]
 
 
@@ -45,7 +45,7 @@ def test_a_simulated_test_runs_with_each_seed() -> None:
 async def test_a_dead_member_is_replaced_after_its_session_timeout(
     simulated_cluster: SimulatedCluster, protocol: str
 ) -> None:
-    """45 virtual seconds, for both protocols."""
+    """The session timeout of 45 s passes in virtual time, with both protocols."""
 
     def member() -> Consumer:
         return Consumer(
@@ -116,7 +116,7 @@ def test_an_unknown_fault_is_named() -> None:
 async def test_k21_a_first_poll_without_a_group_continues_when_metadata_arrive(
     simulated_cluster: SimulatedCluster,
 ) -> None:
-    """A loop without a wake-up would wait a whole second of virtual time."""
+    """A loop that metadata do not wake would wait for a whole second of virtual time."""
     async with Producer(bootstrap_servers=simulated_cluster.bootstrap) as producer:
         await producer.send_and_wait("orders", b"1")
     async with Consumer(

@@ -1,4 +1,5 @@
-"""The Spark sink's protocol in the simulator: its checker, and that it needs no Spark."""
+"""The Spark sink's protocol in the simulator: its checker finds violations, and it runs without
+Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The checker of tasks: two active ones, and copies beside the active one, are found."""
+"""The checker of tasks finds tasks that are active twice, or standby in the process of the active
+task."""
 
 from __future__ import annotations
 

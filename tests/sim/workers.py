@@ -25,7 +25,7 @@ _AHEAD = 4
 
 
 class WorkerEndedError(Exception):
-    """A worker process ended before its work. `task`: the one in progress."""
+    """A worker process ended before it had finished its task. `task`: the task in progress."""
 
     def __init__(self, task: Any) -> None:
         super().__init__(task)
@@ -66,10 +66,10 @@ class _Worker(Generic[Task]):
 def in_workers(
     work: Callable[[Task], Outcome], tasks: Iterable[Task]
 ) -> Iterator[tuple[Task, Outcome]]:
-    """Each task with the result of `work`, in the order of the tasks.
+    """Yield each task with the result of `work`, in the order of the tasks.
 
-    Raises the errors of `work`; WorkerEndedError when a worker is killed from outside. Workers
-    ignore Ctrl+C, and end with this process.
+    Raises the errors of `work`, and WorkerEndedError when a worker is killed from outside. Workers
+    ignore Ctrl+C, and end when this process ends.
     """
     workers: list[_Worker[Task]] = []
     try:
@@ -88,7 +88,7 @@ def worker_count() -> int:
 
 
 def _start(work: Callable[[Any], Any], workers: list[_Worker[Any]]) -> None:
-    # SIGINT is blocked until all exist: an interrupt while they start would be lost.
+    # SIGINT is blocked until all workers exist: an interrupt while they start would be lost.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         for _ in range(worker_count()):
@@ -98,7 +98,8 @@ def _start(work: Callable[[Any], Any], workers: list[_Worker[Any]]) -> None:
                 target=_serve, args=(work, theirs, [*others, ours]), daemon=True
             )
             process.start()
-            # Only the worker has this end, so that its death can be read.
+            # Only the worker keeps this end of the pipe open, so that the other end shows its
+            # death.
             theirs.close()
             workers.append(_Worker(process, ours))
     finally:
@@ -111,7 +112,7 @@ def _distribute(
     ended: dict[int, tuple[Task, Any]] = {}
     wanted = 0
     while True:
-        # Read first, because that makes room for more tasks.
+        # Results are handed out first, because that makes room for more tasks.
         while wanted in ended:
             yield ended.pop(wanted)
             wanted += 1

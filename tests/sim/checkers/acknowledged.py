@@ -1,4 +1,5 @@
-"""Acknowledged records exist once and in order; others at most once."""
+"""Acknowledged records are in the log exactly once and in order; other records are there at most
+once."""
 
 from __future__ import annotations
 
@@ -18,8 +19,11 @@ class Sent:
 def check_acknowledged(
     sent: Mapping[tuple[str, str], Sent], logs: Mapping[str, Sequence[tuple[int, bytes]]]
 ) -> Iterator[str]:
-    """Yield violations. `sent`: by (producer, partition). `logs`: (offset, value) of all readable
-    records, by partition. Values must be distinct."""
+    """Yield violations.
+
+    `sent`: the records sent, by (producer, partition). `logs`: (offset, value) of all readable
+    records, by partition. Values must be distinct.
+    """
     found: dict[bytes, list[tuple[str, int]]] = {}
     for partition, records in logs.items():
         last = -1

@@ -11,8 +11,11 @@ from tests.sim.checkers.history import Operation, Outcome, Place, Poll
 def check_anomalies(
     history: Sequence[Operation], log_starts: Mapping[Place, int] | None = None
 ) -> Iterator[str]:
-    """Yield each anomaly. `log_starts`: the highest log start that each partition ever had; records
-    below may be missing."""
+    """Yield each anomaly.
+
+    `log_starts`: the highest log start that each partition ever had; records below it may be
+    missing.
+    """
     starts = log_starts or {}
     records = _Records(history)
     yield from records.conflicts
@@ -25,8 +28,10 @@ def check_anomalies(
 
 
 class _Records:
-    """The places of all values in the history. `conflicts`: two values at one offset, or one at
-    two."""
+    """The places of all values in the history.
+
+    `conflicts`: two values at one offset, or one value at two offsets.
+    """
 
     def __init__(self, history: Sequence[Operation]) -> None:
         self.at: dict[Place, dict[int, bytes]] = {}
@@ -51,7 +56,8 @@ class _Records:
             self.conflicts.append(f"duplicate: {value!r} at {where} and at {(place, offset)}")
 
     def between(self, place: Place, after: int, before: int) -> Iterator[tuple[int, bytes]]:
-        """(offset, value) of records between two offsets that any client read."""
+        """Return (offset, value) of the records between two offsets that at least one client has
+        read."""
         found = self.read.get(place, {})
         return ((offset, found[offset]) for offset in range(after + 1, before) if offset in found)
 
@@ -59,8 +65,10 @@ class _Records:
 def _check_lost(
     history: Sequence[Operation], records: _Records, starts: Mapping[Place, int]
 ) -> Iterator[str]:
-    """Yield acknowledged records that were never read, although a client read later ones (lost) or
-    not (unseen)."""
+    """Yield acknowledged records that no client has read.
+
+    Such a record is called lost if a client has read a later record of the partition, else unseen.
+    """
     for operation in history:
         if operation.outcome is not Outcome.DONE:
             continue
@@ -116,8 +124,10 @@ def _is_early(poll: Poll, reader: Operation, writer: Operation) -> bool:
 def _check_positions(
     history: Sequence[Operation], records: _Records, starts: Mapping[Place, int]
 ) -> Iterator[str]:
-    """Yield skips and inversions of polls: internal to an operation, and external from one to the
-    next."""
+    """Yield offsets that a client skipped, and polls that returned a lower offset than before.
+
+    They are called internal within one operation, and external between two operations of a client.
+    """
     positions: dict[str, dict[Place, int]] = {}
     for operation in history:
         held = positions.setdefault(operation.client, {})
@@ -145,7 +155,7 @@ def _check_positions(
 
 
 def _check_send_order(history: Sequence[Operation]) -> Iterator[str]:
-    """Check that records of a client are in a partition in the order of its sends."""
+    """Yield records whose offsets are not in the order in which their client sent them."""
     lasts: dict[tuple[str, Place], int] = {}
     for operation in history:
         inside: set[Place] = set()

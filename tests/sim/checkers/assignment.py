@@ -1,4 +1,4 @@
-"""No partition of a group has two members in the coordinator's own state."""
+"""No partition of a group is assigned to two members in the coordinator's state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def check_assignment(group: str, held: Mapping[str, Iterable[object]]) -> Iterator[str]:
-    """Yield partitions with two members. `held`: the partitions of each member, by member id."""
+    """Yield the partitions that are assigned to two members.
+
+    `held`: the partitions of each member, by member id.
+    """
     owners: dict[object, str] = {}
     for member_id, partitions in held.items():
         for partition in partitions:
@@ -41,7 +44,7 @@ def check_assignments(node: Node) -> Iterator[str]:
 
 
 def shards_of(node: Node) -> Iterator[GroupShard]:
-    """The loaded shards."""
+    """The coordinator's shards that are loaded."""
     for runtime in node.groups.shards:
         if runtime.state is RuntimeState.ACTIVE:
             yield runtime.core

@@ -32,10 +32,10 @@ def check_clients(
 
 
 def check_network(network: NetworkClient) -> Iterator[str]:
-    """Check a client's network. For any time."""
+    """Check a client's network; valid at any time."""
     name, connections = network.config.client_id, network._connections
     known = len(network.cluster.brokers) + len(connections._bootstrap)
-    # The connection to a broker that left the metadata stays until it is idle for long.
+    # The connection to a broker that has left the metadata is closed only after a long idle time.
     if len(connections.nodes) > (known + 1) * _CHANNELS_MAX:
         yield f"{name} has {len(connections.nodes)} connections to {known} brokers"
     for (node_id, channel), node in connections.nodes.items():
@@ -54,12 +54,12 @@ def check_network(network: NetworkClient) -> Iterator[str]:
 
 
 def check_consumer(consumer: Consumer) -> Iterator[str]:
-    """Check the requests and commits of a consumer. For any time."""
+    """Check the requests and commits of a consumer; valid at any time."""
     name, fetcher = consumer.config.client_id, consumer._fetcher
     fetches = len(consumer._loop._fetches)
     if fetches < len(fetcher._in_flight):
         yield f"{name} takes {len(fetcher._in_flight)} brokers for asked, and waits for {fetches} answers"
-    # A finished fetch may be counted for a moment longer.
+    # A completed fetch may stay in the list for a moment.
     if fetches > 2 * len(fetcher._sessions):
         yield f"{name} waits for {fetches} fetches of {len(fetcher._sessions)} brokers"
     if consumer._group is not None:
@@ -77,7 +77,7 @@ def check_producers(loop: asyncio.AbstractEventLoop) -> Iterator[str]:
 
 
 def check_producer(producer: Producer) -> Iterator[str]:
-    """Check a producer. For any time."""
+    """Check a producer; valid at any time."""
     config, name = producer.config, producer.config.client_id
     accumulator, sender = producer._accumulator, producer._sender
     if accumulator is None or sender is None:

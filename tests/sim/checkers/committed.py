@@ -8,8 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The knowledge at the beginning of an observation: the least offset of each partition with its
-    source, and the number of resets that have begun."""
+    """The state of the checker when an observation begins.
+
+    `least`: the least offset that each partition may have, with its source. `resets`: the number of
+    resets of each partition that have begun.
+    """
 
     least: Mapping[str, tuple[int, str]]
     resets: Mapping[str, int]
@@ -19,9 +22,9 @@ class CommittedChecker:
     """Checks acknowledged commits, and the offsets that an observer fetches, one fetch after the
     other.
 
-    An observation must show at least the offsets acknowledged before it began, and those observed
-    before, over restarts of the broker as well. A partition that was reset meanwhile is not
-    checked: the observation may have been made before or after the reset.
+    An observation must show at least the offsets that were acknowledged or observed before it
+    began, even if the broker restarted in between. A partition that was reset in between is not
+    checked: the observation may show its offset before or after the reset.
     """
 
     def __init__(self) -> None:
@@ -32,7 +35,7 @@ class CommittedChecker:
         self._resets: dict[str, int] = {}
 
     def acknowledged(self, partition: str, offset: int, by: str) -> None:
-        """A commit of this offset was answered without an error."""
+        """Note that a commit of this offset was answered without an error."""
         self._raise(partition, offset, f"acknowledged to {by}")
 
     def begin(self) -> Beginning:
@@ -40,7 +43,10 @@ class CommittedChecker:
         return Beginning(dict(self._least), dict(self._resets))
 
     def observed(self, offsets: Mapping[str, int], beginning: Beginning) -> Iterator[str]:
-        """Check the result of an OffsetFetch that began there; -1 for no offset."""
+        """Check the offsets that an OffsetFetch returned, -1 for none.
+
+        `beginning`: the result of `begin` from before the request.
+        """
         for partition, (offset, known) in beginning.least.items():
             seen = offsets.get(partition, -1)
             if seen < offset and not self._was_reset_since(partition, beginning):
@@ -54,22 +60,23 @@ class CommittedChecker:
         return partition in self._unknown or self._resets.get(partition, 0) != resets
 
     def least(self, partition: str) -> int:
-        """The least offsets that an observation beginning now must show."""
+        """The least offset that an observation beginning now must show."""
         return self._least.get(partition, (0, ""))[0]
 
     def reset(self, partition: str, offset: int) -> None:
-        """An administrator's reset to this offset was acknowledged."""
+        """Note that an administrator's reset to this offset was acknowledged."""
         self._unknown.pop(partition, None)
         self._least[partition] = (offset, "set by an administrator")
 
     def reset_may_come(self, partition: str) -> None:
-        """An administrator's reset has begun: until its end, any offset may be seen."""
+        """Note that an administrator's reset has begun: until its answer, any offset may be
+        seen."""
         self._least.pop(partition, None)
         self._unknown[partition] = None
         self._resets[partition] = self._resets.get(partition, 0) + 1
 
     def not_reset(self, partition: str) -> None:
-        """The reset was refused; an earlier attempt at it may have been carried out."""
+        """Note that a reset was refused; an earlier attempt at it may have been carried out."""
         self._unknown.pop(partition, None)
 
     def _raise(self, partition: str, offset: int, how: str) -> None:

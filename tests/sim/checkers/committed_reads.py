@@ -1,6 +1,6 @@
-"""Readers of committed records see during the run what they see at its end.
+"""The records that read_committed readers get during a run are those committed at its end.
 
-They read no record that is aborted later, and skip none that is committed later.
+Such a reader gets no record that is aborted later, and skips none that is committed later.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from tests.sim.checkers.attempts import Logs
 def check_committed_reads(
     seen: Mapping[str, Mapping[str, Sequence[tuple[int, bytes]]]], committed: Logs
 ) -> Iterator[str]:
-    """`seen`: the records of each reader, from the beginning on, by partition. `committed`: all
-    committed records."""
+    """Yield violations.
+
+    `seen`: the records that each reader got from the log's beginning on, by partition. `committed`:
+    all committed records.
+    """
     for reader, logs in seen.items():
         for partition, records in logs.items():
             for (offset, value), final in zip(records, committed[partition], strict=False):

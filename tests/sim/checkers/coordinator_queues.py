@@ -15,14 +15,15 @@ from odradek_broker.node import Node
 
 #: The time by which a deadline may be overdue: the loop's timer is a little late.
 _LATE_MS = 1_000
-#: Cancelled deadlines that a coordinator's heap may contain, besides one for each valid one.
+#: The limit of cancelled deadlines in a coordinator's heap, in addition to the number of valid
+#: ones.
 _STALE_MAX = 64
 #: Deadlines that are always set.
 _SCANS = (GroupDeadline.EXPIRY, TransactionDeadline.EXPIRY, TransactionDeadline.TIMEOUTS)
 
 
 def check_coordinators(node: Node) -> Iterator[str]:
-    """Yield overdue deadlines, and state that is kept without a reason. For any time."""
+    """Yield overdue deadlines, and state that is kept without a reason; valid at any time."""
     now_ms = node.clock.monotonic_ms()
     for name, shards in _coordinators(node):
         for runtime in shards:
@@ -66,7 +67,7 @@ def _check_markers(shard: TransactionShard) -> Iterator[str]:
 
 
 def waiting_in_coordinators(node: Node) -> dict[str, int]:
-    """The number of waiting items, deadlines included. For the time after all clients."""
+    """The number of waiting items, deadlines included, for a check after all clients have ended."""
     waiting: dict[str, int] = {}
     for name, shards in _coordinators(node):
         for runtime in shards:

@@ -1,8 +1,9 @@
-"""Delegation tokens: acknowledged ones outlive crashes, ended ones never come back, and nobody sees
-or changes more than Kafka allows.
+"""Delegation tokens: acknowledged tokens survive crashes, expired and removed tokens never
+reappear, and no user sees or changes more than Kafka allows.
 
-The expiry of a token is known exactly after each acknowledged change, and within bounds after a
-change without an answer. Times without the name of a clock are virtual.
+The checker knows the expiry of a token exactly after an acknowledged change, and within bounds
+after a change without an answer. All times are virtual, except expiries and other timestamps of
+tokens, which are by the wall clock.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ MaySee = Callable[[str, DelegationToken], bool]
 
 
 class FollowedClock(LoopClock):
-    """The clocks of a broker, with all differences between them since the beginning."""
+    """The clocks of a broker, and the history of the difference between wall clock and virtual
+    time."""
 
     __slots__ = ("_differences",)
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
-        #: Each difference, and the time from which on it counts.
+        #: Each difference in ms (wall clock minus virtual time), after the time from which it was
+        #: valid.
         self._differences = [(0, self.wall_ms() - self.monotonic_ms())]
 
     def jump(self, by_ms: int) -> None:
@@ -44,7 +47,8 @@ class FollowedClock(LoopClock):
         self._differences.append((now_ms, self.wall_ms() - now_ms))
 
     def ahead_ms(self, since_ms: int) -> tuple[int, int]:
-        """The least and the most that the wall clock was ahead of virtual time since then."""
+        """The least and the greatest difference of the wall clock from virtual time, in ms, since
+        `since_ms`."""
         before = [each for each in self._differences if each[0] <= since_ms][-1:]
         after = [each for each in self._differences if each[0] > since_ms]
         ahead = [difference for _, difference in before + after]
@@ -53,8 +57,11 @@ class FollowedClock(LoopClock):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The known state of a token from `from_ms` on: `least_ms` and `most_ms` are bounds of its
-    expiry by the wall clock, `there_ms` is the last time at which it surely existed."""
+    """The known state of a token from `from_ms` on.
+
+    `least_ms` and `most_ms` are bounds of its expiry by the wall clock; `there_ms` is the last time
+    at which the token certainly existed.
+    """
 
     from_ms: int
     there_ms: int
@@ -65,7 +72,8 @@ class Bounds:
 
 
 class KnownToken:
-    """A token that was acknowledged. `changing`: a change of it has no answer yet."""
+    """A token whose creation was acknowledged. `changing`: a change of the token has no answer
+    yet."""
 
     def __init__(self, token: DelegationToken, began_ms: int, now_ms: int) -> None:
         self.token = token
@@ -75,21 +83,22 @@ class KnownToken:
 
     @property
     def name(self) -> str:
-        """A text for violations."""
+        """The name of the token in violations."""
         return f"the token {self.token.token_id} of {self.token.owner}"
 
     @property
     def present(self) -> Bounds:
-        """The present state."""
+        """The newest known state."""
         return self._bounds[-1]
 
     def becomes(self, bounds: Bounds) -> None:
-        """Change the state, unless the token is gone."""
+        """Add a newer state, unless the token is gone."""
         if not self.present.gone:
             self._bounds.append(bounds)
 
     def since(self, began_ms: int) -> Bounds:
-        """All states since then in one: `gone` if it was gone all the time."""
+        """All states since `began_ms` merged into one: `gone` is true if the token was gone all the
+        time."""
         before = [each for each in self._bounds if each.from_ms <= began_ms][-1:]
         states = before + [each for each in self._bounds if each.from_ms > began_ms]
         return Bounds(
@@ -102,12 +111,12 @@ class KnownToken:
         )
 
     def concerns(self, user: str) -> bool:
-        """True for owner, requester and renewers."""
+        """True if the user is the token's owner, requester or renewer."""
         principal = f"User:{user}"
         return principal in (self.token.owner, self.token.requester, *self.token.renewers)
 
     def may_be_changed_by(self, user: str) -> bool:
-        """True for owner and renewers."""
+        """True if the user is the token's owner or renewer."""
         return f"User:{user}" in (self.token.owner, *self.token.renewers)
 
 
@@ -122,14 +131,14 @@ class TokenChecker:
         self._expiry_ms = expiry_ms
         self._lifetime_ms = lifetime_ms
         self.tokens: dict[str, KnownToken] = {}
-        #: Owner and requester of tokens that may have been created without an answer.
+        #: (owner, requester) of each creation that has no answer: the token may exist.
         self._unanswered: list[tuple[str, str]] = []
 
     def _now_ms(self) -> int:
         return self._clock.monotonic_ms()
 
     def _is_after(self, wall_ms: int, period_ms: int, began_ms: int) -> bool:
-        """True if a wall time is a period after a time between then and now."""
+        """True if `wall_ms` is `period_ms` after a wall-clock time between `began_ms` and now."""
         least, most = self._clock.ahead_ms(began_ms)
         return began_ms + least <= wall_ms - period_ms <= self._now_ms() + most
 
@@ -149,7 +158,8 @@ class TokenChecker:
     def created(
         self, token: DelegationToken, began_ms: int, asked: DelegationToken, lifetime_ms: int | None
     ) -> Iterator[str]:
-        """Note a created token, and check it. `asked`: owner, requester and renewers."""
+        """Note a created token, and check it. `asked`: the requested owner, requester and
+        renewers."""
         self._unanswered.remove((asked.owner, asked.requester))
         known = self.tokens[token.token_id] = KnownToken(token, began_ms, self._now_ms())
         wanted = (asked.owner, asked.requester, asked.renewers)
@@ -178,8 +188,10 @@ class TokenChecker:
     def changed(
         self, known: KnownToken, user: str, began_ms: int, expiry_ms: int, period_ms: int | None
     ) -> Iterator[str]:
-        """Check an acknowledged expiry, and note it. `period_ms`: the period; None: the token was
-        removed."""
+        """Check an acknowledged change, and note it.
+
+        `period_ms`: the requested period until the expiry; None if the token was removed.
+        """
         if not known.may_be_changed_by(user):
             yield f"{user} has changed {known.name}"
         elif known.since(began_ms).gone:
@@ -199,10 +211,13 @@ class TokenChecker:
     def change_refused(
         self, known: KnownToken, user: str, began_ms: int, before: Bounds, code: ErrorCode | None
     ) -> Iterator[str]:
-        """Check a refused change; None: its outcome is not known. `before`: the state of the token
-        before the request."""
+        """Check a refused change.
+
+        `before`: the state of the token before the request. `code`: None if the outcome is not
+        known.
+        """
         may_change = known.may_be_changed_by(user)
-        # Only one client at a time changes a token that it may change.
+        # Among the users who have the right to change a token, only one changes it at a time.
         bounds = before if may_change else known.since(began_ms)
         if code is ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH:
             if may_change:
@@ -213,15 +228,17 @@ class TokenChecker:
         elif code is ErrorCode.DELEGATION_TOKEN_NOT_FOUND and not self._may_be_removed(bounds):
             yield f"{known.name} is not there for {user}, who wants to change it"
         if may_change and code is not None:
-            # A refused request leaves the state before it.
+            # A refused request leaves the state unchanged.
             known.changing = False
             known.becomes(replace(before, from_ms=self._now_ms()))
 
     # --- Logins ---
 
     def logged_in(self, known: KnownToken, began_ms: int, authenticated_ms: int) -> Iterator[str]:
-        """Check a request that began then and was answered, on a connection whose authentication
-        began at `authenticated_ms`."""
+        """Check a request that was answered on a connection authenticated by this token.
+
+        The request began at `began_ms`, the authentication of its connection at `authenticated_ms`.
+        """
         bounds = known.since(began_ms)
         least, _ = self._clock.ahead_ms(authenticated_ms)
         most_ms = known.since(authenticated_ms).most_ms
@@ -246,8 +263,11 @@ class TokenChecker:
         began_ms: int,
         known_before: Collection[str],
     ) -> Iterator[str]:
-        """Check the tokens that a user sees of these owners, None: of all. `known_before`: the ids
-        of the tokens that were known when the request began."""
+        """Check the tokens that a user gets described.
+
+        `owners`: only their tokens were asked for; None: all tokens. `known_before`: the ids of the
+        tokens that were known when the request began.
+        """
         by_id = {token.token_id: token for token in found}
         for token_id, token in by_id.items():
             known = self.tokens.get(token_id)
@@ -287,5 +307,5 @@ class TokenChecker:
         if not self._may_be_removed(bounds):
             yield f"{user} does not see {known.name}, which expires at {bounds.least_ms}"
         else:
-            # A description waits until what it shows is durable.
+            # The broker answers only when what the answer shows is durable: the removal is final.
             known.becomes(replace(known.present, from_ms=self._now_ms(), gone=True))

@@ -8,7 +8,7 @@ Place = str
 
 
 class Deletions:
-    """Log starts, as acknowledged and as seen. `problems`: the records that reappeared."""
+    """Log starts that were acknowledged or seen. `problems`: the records that reappeared."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
@@ -17,22 +17,23 @@ class Deletions:
         self._acknowledged: dict[Place, int] = {}
 
     def saw_start(self, place: Place, start: int) -> None:
-        """A log starts here, or a client is about to request this start."""
+        """Note that a log starts here, or that a client is about to request this log start."""
         self.highest_starts[place] = max(self.highest_starts.get(place, 0), start)
 
     def deleted(self, place: Place, start: int) -> None:
-        """DeleteRecords was answered with this log start."""
+        """Note that DeleteRecords was answered with this log start."""
         self.saw_start(place, start)
         self._acknowledged[place] = max(self._acknowledged.get(place, 0), start)
 
     def acknowledged(self) -> Mapping[Place, int]:
-        """The acknowledged log starts so far, for a reader that begins now."""
+        """The log starts acknowledged so far, for a reader that begins now."""
         return dict(self._acknowledged)
 
     def read(
         self, reader: str, records: Iterable[tuple[Place, int, bytes]], before: Mapping[Place, int]
     ) -> None:
-        """A reader that began when `before` was acknowledged got these records."""
+        """Check the records of a reader that began when the log starts `before` were
+        acknowledged."""
         for place, offset, _ in records:
             start = before.get(place, 0)
             if offset < start:

@@ -1,17 +1,18 @@
-"""Cycles of operations that depend on each other, with those that Kafka's transactions allow.
+"""Cycles of operations that depend on each other, except those that Kafka's transactions allow.
 
-One operation comes before another by an edge
+Operation A comes before operation B by an edge
 
-- ww: the other wrote behind it, in the same partition;
-- wr: the other read what it wrote;
-- rw: it read a partition up to some offset, and the other wrote behind that;
-- order: it had ended before the other began.
+- ww: in some partition, B's record is the next after A's;
+- wr: B read a record of A;
+- rw: B wrote to a partition after the last offset that A read there;
+- order: A ended before B began.
 
-Kafka isolates no writes: transactions interleave in a partition, so cycles of ww alone (G0) are
-legal, and so are those where ww meets wr. Markers reach partitions one after the other, and a poll
-stops anywhere: a reader may see of a transaction one partition and not yet another, so cycles with
-rw are legal too. But what a transaction wrote is readable once it is committed, and what it read it
-read before: a cycle of wr and order alone says that somebody has read the future.
+Kafka does not isolate writes: transactions interleave in a partition, so cycles of ww alone (G0)
+are legal, and so are cycles of ww and wr. Markers reach partitions one after the other, and a poll
+may stop at any offset: a reader may see a transaction's records in one partition and not yet in
+another, so cycles with rw are legal, too. But records become readable only after the commit of
+their transaction, and a transaction reads before its own commit: in a cycle of only wr and order,
+some operation has read a record before it was written.
 """
 
 from __future__ import annotations
@@ -50,8 +51,10 @@ def check_cycles(history: Sequence[Operation]) -> Iterator[str]:
 
 
 def find_cycles(history: Sequence[Operation], kinds: Iterable[Edge] = Edge) -> list[list[int]]:
-    """Operations in cycles of these edges: the strongly connected components with more than one,
-    each in the order of the history."""
+    """Cycles of these edges: the strongly connected components with more than one operation.
+
+    The operations of each component are in the order of the history.
+    """
     graph: dict[int, dict[int, None]] = {number: {} for number in range(len(history))}
     for kind in kinds:
         for earlier, later in _PAIRS[kind](history):
@@ -74,8 +77,8 @@ def components(graph: Mapping[int, Iterable[int]]) -> list[list[int]]:
 
 
 def _depth_first(graph: Mapping[int, Iterable[int]], start: int, seen: set[int]) -> Iterator[int]:
-    """The unvisited nodes that can be reached, each behind all nodes that can be reached from
-    it."""
+    """Yield the unvisited nodes that can be reached from `start`, each after all nodes reachable
+    from it."""
     if start in seen:
         return
     seen.add(start)
@@ -132,7 +135,7 @@ def _order(history: Sequence[Operation]) -> Iterator[Pair]:
 
 
 def _written(history: Sequence[Operation]) -> dict[Place, dict[int, int]]:
-    """The operation that wrote each offset, if an answer or a reader shows it."""
+    """The operation that wrote each offset, if an acknowledgement or a reader shows the offset."""
     read = {
         value: (place, offset)
         for operation in history

@@ -17,7 +17,10 @@ class EpochChecker:
 
     def commits(self, producer: str, identity: Identity) -> Iterator[str]:
         """Yield a violation if an earlier transaction was committed with the same producer id and
-        epoch: its delayed requests would count for this one."""
+        epoch.
+
+        A delayed request of the earlier transaction would be accepted in the later one.
+        """
         if identity in self._committed:
             producer_id, epoch = identity
             yield (

@@ -10,8 +10,11 @@ from tests.sim.checkers.attempts import Logs
 def check_copied(
     source: Logs, copied: Sequence[bytes], committed_offsets: Mapping[str, int]
 ) -> Iterator[str]:
-    """`copied`: the source's value of every committed record of the sink. `committed_offsets`: of
-    the copying group, by partition of the source, at the end."""
+    """Yield violations at the end of a run.
+
+    `copied`: for each committed record of the sink, the value of the source's record.
+    `committed_offsets`: the offsets of the copying group, by partition of the source.
+    """
     counts: dict[bytes, int] = {}
     for value in copied:
         counts[value] = counts.get(value, 0) + 1

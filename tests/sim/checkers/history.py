@@ -24,7 +24,7 @@ class Outcome(Enum):
 
 @dataclass(slots=True)
 class Send:
-    """A send. `offset`: the acknowledged one; None without an acknowledgement."""
+    """A send. `offset`: the acknowledged offset, None without an acknowledgement."""
 
     place: Place
     value: bytes
@@ -33,8 +33,8 @@ class Send:
 
 @dataclass(slots=True)
 class Poll:
-    """A poll. `records`: (partition, offset, value), in the order of arrival. `ended`: the time of
-    its end."""
+    """A poll. `records`: (partition, offset, value), in the order of arrival. `ended`: the time at
+    which the poll returned."""
 
     records: list[tuple[Place, int, bytes]] = field(default_factory=list)
     ended: int | None = None
@@ -42,11 +42,11 @@ class Poll:
 
 @dataclass(slots=True)
 class Operation:
-    """One operation of a client. `sought`: the client set its positions before.
+    """One operation of a client.
 
-    `transactional`: all or none of it happens; its records are readable only after its end.
-    `began`, `ended`: times; None for an unknown end. `commit_began`: the time of the first request
-    to commit.
+    `transactional`: the operation is atomic, and its records are readable only after its end.
+    `sought`: the client set its positions before the operation. `began`, `ended`: times; None for
+    an unknown end. `commit_began`: the time of the first request to commit.
     """
 
     client: str

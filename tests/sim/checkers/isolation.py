@@ -1,4 +1,4 @@
-"""Readers of committed records never see records that are aborted or still open."""
+"""Readers of committed records never get records of aborted or open transactions."""
 
 from __future__ import annotations
 

@@ -25,9 +25,9 @@ class Fate(Enum):
 class Write:
     """A write of a key; a `tombstone` has no value.
 
-    `offset`: -1 until it is acknowledged in the topic that it was made for. `life`: the number of
-    that topic among those with its name. `over`: its producer does not send it any more.
-    `deletion`: the number of the topic's deletion that removed it, from 1 on; 0 for none.
+    `offset`: -1 until the write is acknowledged. `life`: the number of its topic among all topics
+    that had this name. `over`: its producer sends it no more. `deletion`: the number of the
+    deletion of the topic that removed the write, from 1 on; 0 if none did.
     """
 
     number: int
@@ -65,9 +65,12 @@ def check_latest(
     *,
     whole: bool,
 ) -> Iterator[str]:
-    """Yield violations. `found`: by partition the records of a read_committed reader; the `whole`
-    log as it is now, or a part as it was. `starts`: the largest possible log start of each
-    partition."""
+    """Yield violations.
+
+    `found`: the records of a read_committed reader, by partition. `whole`: they are the complete
+    present log, and not a part that was read earlier. `starts`: the highest log start that each
+    partition may have.
+    """
     for place, records in found.items():
         by_key: dict[str, list[tuple[int, int]]] = {}
         for offset, key, number in records:
@@ -105,8 +108,10 @@ def _check_visible(
 
 
 def _check_last(key: str, writes: Sequence[Write], visible: int, start: int) -> Iterator[str]:
-    """Check that the visible write is not older than the last acknowledged one; it may be missing
-    only if a tombstone or DeleteRecords can have removed the key."""
+    """Check that the visible write is the last acknowledged one, or a later one.
+
+    No write needs to be visible if a tombstone or DeleteRecords may have removed the key.
+    """
     known = max((write.number for write in writes if write.fate is Fate.ACKNOWLEDGED), default=-1)
     if visible >= known or (visible < 0 and writes[known].offset < start):
         return
@@ -123,8 +128,11 @@ def check_uncompacted(
     found: Mapping[str, Found],
     starts: Mapping[str, int] = _NO_STARTS,
 ) -> Iterator[str]:
-    """Check a log that was never compacted: it has every acknowledged write, not only the last of a
-    key, from its start on (`starts`, at most)."""
+    """Check a log that was never compacted: all acknowledged writes are in it, not only the last of
+    each key.
+
+    `starts`: the highest log start that each partition may have; earlier writes may be missing.
+    """
     for key, writes in written.items():
         numbers = {number for _, name, number in found.get(writes.place, ()) if name == key}
         start = starts.get(writes.place, 0)

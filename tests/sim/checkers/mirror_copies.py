@@ -1,5 +1,8 @@
-"""A mirror's copy has each committed record of its source once, in order, and every offset of the
-source is translated to that of its record, or of the next one."""
+"""A mirror's copy has each committed record of its source once and in order.
+
+Each offset of the source is translated to the offset of its record in the copy, or of the next
+record if the offset has none.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ def check_mirrored(
     copy: Sequence[tuple[int, bytes]],
     translated: Mapping[int, int],
 ) -> Iterator[str]:
-    """Compare both logs, (offset, value) of committed records, and the translation of offsets."""
+    """Compare two logs, (offset, value) of committed records, and check the translated offsets."""
     values, copied = [value for _, value in source], [value for _, value in copy]
     if values != copied:
         lost = [value for value in values if value not in copied]

@@ -1,5 +1,5 @@
-"""Mirror topics: the batches, transactions and offsets of their source, and nothing else until the
-promotion."""
+"""Mirror topics have exactly the batches, transactions and offsets of their source until they are
+promoted."""
 
 from __future__ import annotations
 
@@ -19,35 +19,40 @@ _BATCHES_MAX = 200
 
 class SourcePartition:
     """A partition of another cluster: batches with gaps, transactions, leader epochs and a log
-    start. Nothing of the broker's storage is used for it."""
+    start.
+
+    The model uses nothing of the broker's storage.
+    """
 
     def __init__(self, start: int = 0) -> None:
         self.start = self.end = start
         self.leader_epoch = 0
-        #: The acknowledged end when a promotion began.
+        #: The acknowledged end offset of the mirror when a promotion began.
         self.copied_max = 0
         self._gap = 0
         self._batches: list[tuple[BatchHeader, bytes]] = []
         self._open: dict[int, int] = {}
         self._sequences: dict[int, int] = {}
         self._values: dict[int, bytes | None] = {}
-        #: Offset -> False if the transaction of the record was aborted; open ones are missing.
+        #: Offset -> True if the record was committed, False if its transaction was aborted. Records
+        #: of open transactions are missing.
         self._committed: dict[int, bool] = {}
         self._of_open: dict[int, list[int]] = {}
 
     # --- Changes ---
 
     def change(self, random: Random) -> None:
-        """Make one change, of those that a source makes."""
+        """Make one random change of a kind that happens in a source."""
         if len(self._batches) >= _BATCHES_MAX:
             return
         kind = random.random()
         if kind < 0.05:
             self.leader_epoch += random.randint(1, 3)
         elif kind < 0.12:
-            self._gap = random.randint(1, 20)  # Compaction has left nothing before the next batch.
+            # Compaction has removed all offsets before the next batch.
+            self._gap = random.randint(1, 20)
         elif kind < 0.18 and self._batches:
-            # DeleteRecords, or retention; at times into the middle of a batch.
+            # DeleteRecords or retention; the new log start may be in the middle of a batch.
             self.start = min(self.end, self.start + random.randint(1, 6))
         elif kind < 0.4:
             self._data(random, -1)
@@ -101,7 +106,7 @@ class SourcePartition:
     # --- Questions ---
 
     def read(self, offset: int, batches: int) -> tuple[bytes, int]:
-        """(some batches from an offset or the log start on, the offset behind them)."""
+        """Return some batches from an offset (or the log start) on, and the offset after them."""
         offset = max(offset, self.start)
         found = [each for each in self._batches if each[0].next_offset > offset][:batches]
         behind = found[-1][0].next_offset if found else offset
@@ -118,15 +123,18 @@ class SourcePartition:
         return ""
 
     def batches_from(self, start: int) -> list[tuple[BatchHeader, bytes]]:
-        """All batches with offsets at or behind one."""
+        """All batches that have an offset of at least `start`."""
         return [each for each in self._batches if each[0].next_offset > start]
 
 
 def check_partition(
     partition: Partition, source: SourcePartition, acknowledged: int
 ) -> Iterator[str]:
-    """Violations in the log of a promoted partition: it begins with the source's batches, behind
-    which there are markers that abort what was open, and then records of our producers."""
+    """Yield violations in the log of a promoted partition.
+
+    The log must begin with the source's batches; markers that abort the open transactions follow,
+    and then records of our producers.
+    """
     log = partition.log
     stored: list[tuple[BatchHeader, bytes]] = []
     offset = log.log_start_offset

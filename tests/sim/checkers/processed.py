@@ -14,11 +14,12 @@ class ProcessedChecker:
         self._contiguous: dict[str, int] = {}
 
     def read(self, partition: str, offset: int) -> None:
-        """A poll returned this record to a member."""
+        """Note that a poll returned this record to a member."""
         self._read.setdefault(partition, set()).add(offset)
 
     def committed(self, offsets: Mapping[str, int]) -> Iterator[str]:
-        """The group has committed these offsets. Yields those that no member has read."""
+        """Note the offsets that the group has committed. Yields the offsets below them that no
+        member has read."""
         for partition, offset in offsets.items():
             if offset > self._until(partition):
                 yield (

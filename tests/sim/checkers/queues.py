@@ -16,7 +16,7 @@ from odradek_broker.server.server import Server
 
 
 def check_limits(server: Server) -> Iterator[str]:
-    """Yield exceeded limits. For any time."""
+    """Yield exceeded limits; valid at any time."""
     limits = server._limits
     sessions = list(server._sessions)
     for session in sessions:
@@ -44,7 +44,7 @@ def check_limits(server: Server) -> Iterator[str]:
 
 
 def _is_kept(node: Node, requested: UpToDateSession) -> bool:
-    """True if the session still has this partition."""
+    """True if the broker still has this fetch session."""
     if not isinstance(requested, RequestedPartition) or requested.session is None:
         return False
     session = requested.session
@@ -52,7 +52,7 @@ def _is_kept(node: Node, requested: UpToDateSession) -> bool:
 
 
 def check_empty(server: Server) -> Iterator[str]:
-    """Yield what still waits. For the time after all clients and all deadlines."""
+    """Yield what still waits after all clients have ended and all deadlines have passed."""
     node = server.node
     waiting = {
         "connections": len(server._sessions),

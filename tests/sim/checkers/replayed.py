@@ -1,4 +1,4 @@
-"""The state in a broker's memory equals that of replaying its logs: a second node reads a copy of
+"""A replay of the logs gives the state that the broker has in memory: a second node reads a copy of
 the disk."""
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def load_node(config: BrokerConfig, files: MemoryFiles, wall_ms: int) -> Node:
 
 
 def durable_state(node: Node) -> State:
-    """All state of a node that a restart must find again, except unopened logs."""
+    """All state of a node that a restart must find again, except that of unopened logs."""
     return {
         **_metadata_state(node.metadata),
         **_log_states(node),
@@ -118,7 +118,7 @@ def _log_states(node: Node) -> State:
     now_ms = node.clock.wall_ms()
     for topic, _, partition in node.replicas.partitions():
         log = partition.log
-        # The internal topics grow while they are loaded: markers, leader epochs.
+        # Loading appends to internal topics: markers, leader epochs.
         if not log.loaded or log.offline or node.metadata.is_internal(topic):
             continue
         state[f"offsets of {log.name}"] = (
@@ -191,7 +191,7 @@ def _transaction_states(node: Node) -> State:
         for runtime in node.transactions.shards
         if runtime.state is RuntimeState.ACTIVE
         for name, transaction in runtime.core.transactions.items()
-        # A load continues those transactions.
+        # A restart completes these transactions while it loads them.
         if transaction.state not in _COMPLETING
     }
 
@@ -206,7 +206,7 @@ def _share_states(node: Node) -> State:
 
 
 def check_replayed(held: State, replayed: State) -> Iterator[str]:
-    """The differences between the state in memory and the one read from the disk."""
+    """Yield the differences between the state in memory and the state read from the disk."""
     for name in {**held, **replayed}:
         if held.get(name) != replayed.get(name):
             yield (
@@ -218,7 +218,8 @@ def check_replayed(held: State, replayed: State) -> Iterator[str]:
 def compare_with_disk(
     config: BrokerConfig, held: State, files: MemoryFiles, wall_ms: int
 ) -> Iterator[str]:
-    """`check_replayed` with a copy of the disk, as a start would find it."""
+    """Yield the differences between `held` and the state that a start would read from the disk
+    now."""
     try:
         replayed = durable_state(load_node(config, files.copy(), wall_ms))
     except DataDirectoryError as problem:
@@ -232,7 +233,7 @@ def compare_with_disk(
 
 
 def _is_comparable(name: str, opened: set[str]) -> bool:
-    """True if both have opened the log, so that it can be compared."""
+    """True if the state belongs to no log, or to a log that was open in memory as well."""
     if name.startswith("offsets of "):
         return name.removeprefix("offsets of ") in opened
     if name.startswith("producer "):

@@ -18,7 +18,7 @@ _HEADER = "__dlq.errors."
 
 
 async def read_dead_letters(bootstrap: str, topic: str, partitions: int) -> list[Named]:
-    """The records that the dead letters of a topic name, in the order of the dead letters."""
+    """The records named by the dead letters of a topic, in the order of the dead letters."""
     found: list[Named] = []
     async with Consumer(
         bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
@@ -45,10 +45,10 @@ def check_dead_letters(
     offsets: Iterable[int],
     deliveries: ShareDeliveries,
 ) -> Iterator[str]:
-    """Check the dead letters of a partition whose topic was created once. When a share partition is
-    begun anew, a record may be given up once more.
+    """Check the dead letters of a partition of a topic that was created only once.
 
-    `offsets`: those of the records that its log still has.
+    After each reset of a share partition, a record may get one more dead letter. `offsets`: the
+    offsets of the records that are still in the partition's log.
     """
     counts = Counter(
         offset for name, index, offset in letters if (name, index) == (topic, place[1])

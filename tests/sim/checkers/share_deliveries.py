@@ -1,9 +1,14 @@
-"""Deliveries of a share group: each record with one member at a time, never after its confirmed
-answer, never more often than the limit allows, never before its pause is over, and none left out.
+"""Deliveries of a share group: each record is delivered to one member at a time, never after its
+confirmed acknowledgement, never more often than the limit allows, never before its pause is over,
+and no record is left out.
 
-The checker sees requests when the broker receives them and answers when it has made them, so that
-it knows who has a record without asking the broker. When an administrator begins a share partition
-anew, or deletes its state, all of its records are as if nobody had ever had them.
+The checker sees requests when the broker receives them and responses when the broker makes them, so
+that it knows which member has a record without asking the broker. When an administrator resets a
+share partition to an offset, or deletes its state, each record is as if it had never been
+delivered.
+
+In this module, `confirmed` means that the broker's response accepted an acknowledgement, and a
+reset is an AlterShareGroupOffsets or a deletion of the state.
 """
 
 from __future__ import annotations
@@ -19,7 +24,8 @@ _FINAL = (GAP, ACCEPT, REJECT)
 
 
 class Place(NamedTuple):
-    """A partition of a topic, which another topic of the same name does not have."""
+    """A partition of a topic, by topic id: a topic created again under the same name has other
+    places."""
 
     topic_id: bytes
     partition: int
@@ -32,17 +38,19 @@ class Place(NamedTuple):
 class Lent:
     """The known state of a record.
 
-    `holder`: the member that has it, until `until_ms` at least, unless the record is `returning`:
-    then the broker may give it to others at any time. `count`: that of the last delivery, and
-    `stored_count` the largest one that the broker has confirmed. `confirmed`: the confirmed answer;
-    `in_time` says that the member had the record for sure, else the record may have been finished
-    before, and the answer without effect. `tried`: all final answers of members that had the
-    record, confirmed or not. `due_ms`: the earliest end of the pause before the next delivery.
-
-    `counts`: the numbers of deliveries that were begun; the answer may come later, or never.
-
-    `unsure`: there may have been deliveries and answers that are not known here. `earlier`: the
-    record before its share partition was begun anew.
+    - `holder`: the member that has acquired the record, at least until `until_ms`.
+    - `returning`: the broker may already have released the record, and may deliver it to others.
+    - `count`: the delivery count of the last delivery.
+    - `stored_count`: the highest delivery count that the broker has confirmed.
+    - `confirmed`: the type of the confirmed final acknowledgement.
+    - `in_time`: the member certainly had the record then; otherwise the record may have been finished
+      before, and the acknowledgement may have had no effect.
+    - `tried`: the types of all final acknowledgements by members that had the record, confirmed or not.
+    - `due_ms`: the earliest end of the pause before the next delivery.
+    - `counts`: the delivery counts of all deliveries that the broker has begun, even if a response
+      never came.
+    - `unsure`: there may have been deliveries and acknowledgements that the checker does not know.
+    - `earlier`: the state of the record before the last reset of its share partition.
     """
 
     holder: str = ""
@@ -63,8 +71,8 @@ class Lent:
     earlier: Lent | None = field(default=None, repr=False)
 
     def all(self) -> Iterator[Lent]:
-        """The record, and the same one before each time that its share partition was begun
-        anew."""
+        """Yield the state of the record, and its states before each reset of the share
+        partition."""
         at: Lent | None = self
         while at is not None:
             yield at
@@ -73,9 +81,11 @@ class Lent:
 
 @dataclass(slots=True)
 class Life:
-    """The time of a share partition since it was begun anew at a start offset. `number`: from 1 on.
-    `sure`: it is known that it was. `touched`: the offsets with which something happened while that
-    was on its way."""
+    """The time of a share partition from one reset to the next.
+
+    `number`: from 1 on. `sure`: it is certain that the reset at the beginning was carried out.
+    `touched`: the offsets that were delivered or acknowledged while that reset had no response.
+    """
 
     number: int = 1
     start_offset: int = 0
@@ -85,12 +95,13 @@ class Life:
 
 
 def no_pause(count: int) -> int:
-    """The pause in ms after so many deliveries: there is none."""
+    """The pause in ms after a number of deliveries, for groups without pauses: always 0."""
     return 0
 
 
 class Asked(NamedTuple):
-    """An acknowledgement on its way to its answer. `held`: the member had the record then."""
+    """An acknowledgement without a response yet. `held`: the member had the record when it was
+    sent."""
 
     place: Place
     offset: int
@@ -102,9 +113,11 @@ class Asked(NamedTuple):
 
 
 class ShareDeliveries:
-    """The records of one group. `limit`: the largest number of deliveries; `lock_ms`: the duration
-    of locks; `pause_ms`: that of the pause after a number of deliveries. Methods yield
-    violations."""
+    """The deliveries of one group. Methods yield violations.
+
+    `limit`: the highest delivery count. `lock_ms`: the duration of an acquisition lock. `pause_ms`:
+    gives the pause in ms after a number of deliveries.
+    """
 
     def __init__(self, limit: int, lock_ms: int, pause_ms: Callable[[int], int] = no_pause) -> None:
         self._limit = limit
@@ -113,15 +126,15 @@ class ShareDeliveries:
         self.records: dict[Place, dict[int, Lent]] = {}
         self._lives: dict[Place, Life] = {}
         self._earlier: dict[Place, dict[int, Lent]] = {}
-        #: The number of requests that begin a share partition anew and are not answered, and the
-        #: offsets with which something happened meanwhile.
+        #: The number of resets of each share partition that have no response yet, and the offsets
+        #: that were delivered or acknowledged while there were such resets.
         self._resetting: Counter[Place] = Counter()
         self._touched: dict[Place, set[int]] = {}
-        #: The last time at which a leader forgot who has what.
+        #: The last time at which a leader lost its memory of acquired records.
         self._forgotten_ms: dict[Place, float] = {}
-        #: The highest log start that somebody may have asked for.
+        #: The highest log start that a client may have requested.
         self._deleted_before: dict[Place, int] = {}
-        #: The end of the last session of each member.
+        #: The time at which the last session of each member ended.
         self._left_ms: dict[str, float] = {}
 
     def of(self, place: Place, offset: int) -> Lent:
@@ -135,7 +148,7 @@ class ShareDeliveries:
         return records[offset]
 
     def life(self, place: Place) -> Life:
-        """The present life of a share partition."""
+        """The share partition's time since its last reset."""
         return self._lives.get(place) or Life()
 
     def may_be_deleted(self, place: Place, before: int) -> None:
@@ -143,13 +156,13 @@ class ShareDeliveries:
         self._deleted_before[place] = max(before, self._deleted_before.get(place, 0))
 
     def is_deleted(self, place: Place, offset: int) -> bool:
-        """True if a record may be deleted."""
+        """True if the record may have been deleted."""
         return offset < self._deleted_before.get(place, 0)
 
     # --- Deliveries ---
 
     def acquiring(self, place: Place, offsets: Iterable[int], count: int) -> None:
-        """A delivery of records begins: the answer may have to wait."""
+        """Note that the broker has acquired records for a member; the response may have to wait."""
         offsets = list(offsets)
         self.touched(place, offsets)
         for offset in offsets:
@@ -164,7 +177,8 @@ class ShareDeliveries:
         since_ms: float,
         now_ms: float,
     ) -> Iterator[str]:
-        """A member got records, at `since_ms` at the earliest and `now_ms` at the latest."""
+        """Note that a member got records, at `since_ms` at the earliest and `now_ms` at the
+        latest."""
         life = self.life(place)
         judged = not self._resetting[place] and since_ms > life.began_ms
         self.touched(place, offsets)
@@ -173,7 +187,8 @@ class ShareDeliveries:
             lent.members[member] = None
             others = lent.changed_ms > since_ms and lent.changed_by != member
             if others and (lent.confirmed is not None or (lent.holder and not lent.returning)):
-                # The answer had to wait, and others have had the record since it was lent.
+                # The response had to wait, and another member has got the record since it was
+                # acquired.
                 continue
             what = f"{place}, offset {offset}, delivery {count} to {member}"
             if judged:
@@ -187,7 +202,7 @@ class ShareDeliveries:
             lent.changed_ms, lent.changed_by = now_ms, member
 
     def _problems(self, lent: Lent, count: int, now_ms: float) -> Iterator[str]:
-        """The reasons why a record may not be delivered."""
+        """Yield the reasons why the record must not be delivered."""
         if lent.confirmed is not None:
             yield f"after a confirmed {_NAMES[lent.confirmed]}"
         if lent.holder and not lent.returning and now_ms < lent.until_ms:
@@ -207,7 +222,7 @@ class ShareDeliveries:
         lent.count = count
         lent.deliveries += 1
         lent.due_ms = lent.until_ms + self._pause_ms(count)
-        # The session may have ended while the answer had to wait, or the leader forgotten it.
+        # While the response waited, the session may have ended, or the leader lost its memory.
         left_ms = self._left_ms.get(member, -1.0)
         lent.returning = left_ms >= since_ms
         if lent.returning:
@@ -216,7 +231,8 @@ class ShareDeliveries:
             lent.returning, lent.due_ms = True, 0.0
 
     def _given_back(self, lent: Lent, now_ms: float) -> None:
-        """A record comes back at a time at the earliest, unless its lock has ended before."""
+        """Note that the record is released at `now_ms` at the earliest, unless its lock ends
+        before."""
         lent.returning = True
         lent.due_ms = min(lent.due_ms, now_ms + self._pause_ms(lent.count))
 
@@ -225,7 +241,8 @@ class ShareDeliveries:
     def asked(
         self, place: Place, member: str, first: int, types: Sequence[int], last: int, now_ms: float
     ) -> list[Asked]:
-        """A member acknowledges records: with one type, or one for each."""
+        """Note that a member acknowledges records. `types`: one type for all, or one for each
+        offset."""
         asked = []
         self.touched(place, range(first, last + 1))
         for offset in range(first, last + 1):
@@ -241,16 +258,17 @@ class ShareDeliveries:
         return asked
 
     def confirmed(self, asked: Iterable[Asked], now_ms: float) -> Iterator[str]:
-        """The broker has taken acknowledgements."""
+        """Note that the broker has accepted acknowledgements."""
         for each in asked:
             if each.at_ms <= self.life(each.place).began_ms:
-                # Of a member that had the record before all of them were begun anew.
+                # The member had acquired the record before the share partition was reset.
                 continue
             lent = self.of(each.place, each.offset)
             judged = not self._resetting[each.place]
             what = f"{each.place}, offset {each.offset}: {_NAMES[each.kind]} of {each.member}"
             if not each.held or lent.deliveries != each.deliveries:
-                # Nothing is done, and nothing refused, if the record is finished or deleted.
+                # For a finished or deleted record the broker accepts an acknowledgement without any
+                # effect.
                 lost = judged and lent.holder not in ("", each.member) and not lent.returning
                 lost = lost and not (each.held and each.kind == RELEASE)
                 if lost and not lent.tried and not self.is_deleted(each.place, each.offset):
@@ -272,7 +290,7 @@ class ShareDeliveries:
                 lent.in_time = not lent.returning
 
     def left(self, member: str, places: Iterable[Place], now_ms: float) -> None:
-        """The session of a member is over, which gives back what it has."""
+        """Note that the session of a member has ended, which releases the records that it had."""
         self._left_ms[member] = now_ms
         for place in places:
             for lent in self.records.get(place, {}).values():
@@ -280,13 +298,13 @@ class ShareDeliveries:
                     self._given_back(lent, now_ms)
 
     def restarted(self) -> None:
-        """The broker has forgotten who has what."""
+        """Note that the broker was restarted, and has lost its memory of acquired records."""
         for place in self.records:
             self.forgotten(place, -1.0)
 
     def forgotten(self, place: Place, now_ms: float) -> None:
-        """The leader of a share partition has forgotten who has what, and which pauses there are:
-        it loads the state anew."""
+        """Note that a leader has lost its memory of acquired records and of pauses: it loads the
+        stored state again."""
         self._forgotten_ms[place] = now_ms
         for lent in self.records.get(place, {}).values():
             lent.returning, lent.due_ms = True, 0.0
@@ -294,21 +312,23 @@ class ShareDeliveries:
     # --- Share partitions that are begun anew ---
 
     def reset_asked(self, place: Place) -> None:
-        """A request begins a share partition anew, or deletes its state: until `begun_anew` or
-        `reset_refused` nobody knows which records are delivered."""
+        """Note a request that resets a share partition or deletes its state. Until `begun_anew` or
+        `reset_refused` is called, nobody knows which records are delivered."""
         self._resetting[place] += 1
 
     def touched(self, place: Place, offsets: Iterable[int]) -> None:
-        """Something happens with records, before a reset or after it."""
+        """Note that these records are delivered or acknowledged, in case a reset has no response
+        yet."""
         if self._resetting[place]:
             self._touched.setdefault(place, set()).update(offsets)
 
     def is_touched(self, place: Place) -> bool:
-        """True if something happened since the reset was asked for, or another one was."""
+        """True if since the request for the reset a record was delivered or acknowledged, or if
+        there is another reset without a response."""
         return self._resetting[place] > 1 or bool(self._touched.get(place))
 
     def reset_refused(self, place: Place) -> None:
-        """The request has changed nothing."""
+        """Note that a reset was refused and has changed nothing."""
         self._resetting[place] -= 1
         if not self._resetting[place]:
             self._touched.pop(place, None)
@@ -316,7 +336,8 @@ class ShareDeliveries:
     def begun_anew(
         self, place: Place, start_offset: int, now_ms: float, *, sure: bool = True
     ) -> None:
-        """The share partition was begun anew at an offset; without `sure`, perhaps."""
+        """Note that the share partition was reset to an offset; without `sure`, it only may have
+        been."""
         touched = frozenset(self._touched.get(place, ()))
         self.reset_refused(place)
         self._lives[place] = Life(
@@ -331,7 +352,7 @@ class ShareDeliveries:
     # --- What is stored, and the end ---
 
     def check_stored(self, place: Place, offset: int, accepted: bool) -> Iterator[str]:
-        """A record is stored as acknowledged, or as archived."""
+        """Check a record that is stored as acknowledged (`accepted`) or as archived."""
         lent = self.of(place, offset)
         wrong = (REJECT, GAP) if accepted else (ACCEPT,)
         if lent.confirmed is not None and lent.confirmed in wrong:
@@ -344,7 +365,7 @@ class ShareDeliveries:
     def check_finished(
         self, place: Place, offsets: Iterable[int], finished: Collection[int]
     ) -> Iterator[str]:
-        """All of these records must be among the finished ones, each for a reason."""
+        """Check that all of these records are finished, each for a reason."""
         for offset in offsets:
             lent = self.of(place, offset)
             if self.is_deleted(place, offset):

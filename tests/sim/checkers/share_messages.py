@@ -1,5 +1,4 @@
-"""Requests of share consumers and the broker's answers, as a running broker handles them, for
-`ShareDeliveries`."""
+"""Observes requests of share consumers and the broker's responses for `ShareDeliveries`."""
 
 from __future__ import annotations
 
@@ -23,14 +22,18 @@ Handle = Callable[[Any, Any, Any], Any]
 
 
 def observe(server: Server, key: ApiKey, wrap: Callable[[Handle], Handle]) -> None:
-    """Let requests of a kind go through a wrapper of their handler, inside of the ordered faults,
-    so that it sees what is carried out."""
+    """Let requests of this API go through a wrapper of their handler.
+
+    The wrapper is called after the injected faults, so that it sees only requests that are carried
+    out.
+    """
     assert server.faults is not None
     server.faults.handlers[key] = partial(server.faults._handle, APIS[key], wrap(HANDLERS[key]))
 
 
 class ShareMessages:
-    """Observes each start of a broker: `begin` is called before the first request."""
+    """Observes the share requests of a broker. After each start of the broker call `begin`, before
+    its first request."""
 
     def __init__(
         self,
@@ -72,7 +75,8 @@ class ShareMessages:
         sessions._left = leave
 
     def _happened(self, event: ShareEvent) -> None:
-        """Note which records a leader has lent, or that it has forgotten them."""
+        """Note which records a leader has acquired for members, or that it has lost its memory of
+        them."""
         if isinstance(event, Dropped | RecordsAcquired) and event.key.group_id == self._group_id:
             place = Place(*event.key[1:])
             if isinstance(event, Dropped):

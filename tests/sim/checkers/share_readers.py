@@ -1,5 +1,5 @@
-"""Records as the application of a share consumer gets them: those that the broker lent, with the
-values of the log, and none of an aborted transaction."""
+"""Records that applications get from share consumers: only records that the broker has delivered to
+them, with the values of the log, and none of an aborted transaction."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class ShareReaders:
         self._values: dict[tuple[Place, int], bytes] = {}
 
     def is_lent(self, member: str, place: Place, offset: int) -> bool:
-        """True if a member has a record."""
+        """True if the member has the record."""
         return self._deliveries.of(place, offset).holder == member
 
     def handed_out(
         self, member: str, place: Place, offset: int, value: bytes, count: int
     ) -> Iterator[str]:
-        """An application got a record."""
+        """Check a record that an application got."""
         what = f"{place}, offset {offset}"
         lent = self._deliveries.of(place, offset)
         if not any(member in each.members for each in lent.all()):
@@ -51,15 +51,16 @@ class ShareReaders:
             yield f"{what}, {value!r}, was handed out, and is {fate.value}"
 
     def accepted(self, member: str, place: Place, offset: int) -> Iterator[str]:
-        """An application was told that its acceptance of a record counts."""
+        """Check a record whose acceptance was confirmed to an application."""
         lent = self._deliveries.of(place, offset)
-        # What compaction has removed is finished, so that an acceptance of it is passed over.
+        # A record that compaction has removed is finished, and the broker accepts any
+        # acknowledgement of it.
         tried = any(ACCEPT in each.tried or GAP in each.tried for each in lent.all())
         if not tried and not self._deliveries.is_deleted(place, offset):
             yield f"{place}, offset {offset}: {member} was told that it is accepted: {lent}"
 
     def check_values(self, place: Place, found: Mapping[int, bytes]) -> Iterator[str]:
-        """The records of a log must have the values that were handed out."""
+        """Check that the records of a log have the values that applications got."""
         for offset, value in found.items():
             handed_out = self._values.get((place, offset), value)
             if handed_out != value:

@@ -1,8 +1,9 @@
-"""Requests of administrators that begin share partitions of a group anew, or delete their states,
-as a running broker handles them, for `ShareDeliveries`.
+"""Observes requests that reset share partitions of a group, or delete their states, for
+`ShareDeliveries`.
 
-Between such a request and its answer nobody can know which of the two states a delivery belongs to.
-When it is answered, the new state must be as if nobody had ever fetched.
+Until such a request is answered, it is open whether a delivery belongs to the state before or after
+the reset. When the request is answered, the new state must be as if no record had ever been
+delivered.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from odradek_protocol.schemas.alter_share_group_offsets import AlterShareGroupOf
 from odradek_protocol.schemas.delete_groups import DeleteGroupsResponse
 from odradek_protocol.schemas.delete_share_group_offsets import DeleteShareGroupOffsetsResponse
 
-#: The start offset of each share partition that a request begins anew; of those whose state it
-#: deletes, 0: their groups begin with the first record.
+#: The start offset to which a request resets each share partition. It is 0 if the request deletes
+#: the state: the group then begins with the first record.
 Starts = Mapping[Place, int]
 
 _ASKED: dict[ApiKey, Callable[[ShareResets, Server, Any], Starts]] = {
@@ -46,9 +47,10 @@ _ASKED: dict[ApiKey, Callable[[ShareResets, Server, Any], Starts]] = {
 
 
 class ShareResets:
-    """Observes each start of a broker: `begin` is called before the first request.
+    """Observes resets of one group. After each start of the broker call `begin`, before its first
+    request.
 
-    `topics`: those that the group may have states of.
+    `topics`: the topics that the group may have states of.
     """
 
     def __init__(
@@ -65,14 +67,16 @@ class ShareResets:
         self._now_ms = now_ms
         self._violated = violated
         self._server: Server | None = None
-        #: The share partitions of requests that are not answered.
+        #: The number of unanswered requests that name each share partition.
         self._asked: Counter[Place] = Counter()
         self._starts: dict[Place, int] = {}
         self._changed: set[Place] = set()
 
     def begin(self, server: Server) -> None:
-        """Observe a broker that was just started. An earlier one may have done what it has not
-        answered."""
+        """Observe a broker that was just started.
+
+        The broker may have carried out, before it ended, requests that it did not answer.
+        """
         self._server = server
         for place in list(self._asked.elements()):
             self._deliveries.begun_anew(place, self._starts[place], self._now_ms(), sure=False)
@@ -81,13 +85,13 @@ class ShareResets:
             observe(server, key, partial(self._observed, server, key))
 
     def known(self, server: Server) -> set[Place]:
-        """All share partitions that the group may have a state of."""
+        """All share partitions of which the group may have a state."""
         stored = {Place(*key[1:]) for key in stored_states(server.node, self._group_id)}
         places = {place for topic in self._topics for place in _places(server, topic)}
         return stored | places | set(self._deliveries.records)
 
     def take_changed(self) -> set[ShareKey]:
-        """The share partitions that may have been begun anew since the last call."""
+        """The share partitions that may have been reset since the last call."""
         changed = self._changed | set(+self._asked)
         self._changed = set()
         return {ShareKey(self._group_id, *place) for place in changed}
@@ -135,7 +139,7 @@ class ShareResets:
             self._deliveries.begun_anew(place, start_offset, self._now_ms(), sure=False)
 
     def _check_stored(self, server: Server, place: Place, start_offset: int) -> None:
-        """The stored state has nothing of the earlier one."""
+        """Check that nothing of the earlier state is stored any more."""
         key = ShareKey(self._group_id, *place)
         state = stored_states(server.node, self._group_id).get(key)
         if state is None and start_offset == NO_OFFSET:
@@ -151,7 +155,7 @@ def _places(server: Server, topic: str) -> list[Place]:
 
 
 def _code_of(answer: Any, place: Place, group_id: str) -> int:
-    """The error code of a share partition in an answer."""
+    """The error code for a share partition in a response."""
     if isinstance(answer, DeleteGroupsResponse):
         return next(each.error_code for each in answer.results if each.group_id == group_id)
     if answer.error_code:

@@ -1,6 +1,8 @@
-"""The states of share partitions, in the memory of their leader and as they are stored: what is
-finished stays so, start offsets and numbers of deliveries only grow, the parts agree, and no state
-outlives its group."""
+"""States of share partitions, in the memory of their leaders and as stored.
+
+Finished records stay finished, start offsets and delivery counts never decrease, the parts of a
+state agree, and each state belongs to a group.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ _FINISHED = frozenset(map(int, FINISHED))
 
 
 def check_share_partitions(node: Node) -> Iterator[str]:
-    """Check the share partitions that a node leads. For any time."""
+    """Check the share partitions that a node leads; valid at any time."""
     now_ms = node.clock.monotonic_ms()
     sessions = node.share_sessions
     if len(sessions) > node.config.group_share_max_share_sessions:
@@ -43,8 +45,8 @@ def _check(state: SharePartition, now_ms: int) -> Iterator[str]:
             expected = run.last + 1
             if run.state in FINISHED:
                 completed += max(0, run.last - max(run.first, state.start_offset) + 1)
-            # Nobody has an expired record whose dead letter could not be written: that is tried
-            # again soon.
+            # Writing the dead letter of the expired record has failed, and is tried again soon.
+            # Until then the record is acquired without a member.
             retried = (
                 run.deadline_ms is not None and run.deadline_ms <= now_ms + DEAD_LETTER_RETRY_MS
             )
@@ -59,7 +61,7 @@ def _check(state: SharePartition, now_ms: int) -> Iterator[str]:
                 yield f"{run} is locked {now_ms - run.deadline_ms} ms longer than its lock lasts"
             if state.next_deadline_ms is None or state.next_deadline_ms > run.deadline_ms:
                 yield f"{run} ends before the first deadline, {state.next_deadline_ms}"
-    # Records before the beginning of the log are in flight until their locks end.
+    # Records below the log start stay in flight until their locks end.
     end = state.end_offset + 1 if state.end_offset > state.start_offset else expected
     if expected is not None and expected != end:
         yield f"the last record in flight is {expected - 1}, and {state.end_offset} the end"
@@ -68,19 +70,20 @@ def _check(state: SharePartition, now_ms: int) -> Iterator[str]:
 
 
 class StoredStates:
-    """The stored states of share partitions, looked at from time to time."""
+    """The stored states of share partitions, each compared with the state seen before."""
 
     def __init__(self) -> None:
         self._seen: dict[ShareKey, ShareState] = {}
 
     def restarted(self) -> None:
-        """Forget what was seen: a power cut removes what was not durable."""
+        """Forget the states seen before: a power cut may have removed states that were not
+        durable."""
         self._seen.clear()
 
     def check(
         self, found: dict[ShareKey, ShareState], begun_anew: Collection[ShareKey] = ()
     ) -> Iterator[str]:
-        """Compare with what was seen last, except for states that may have been begun anew
+        """Compare the states with those seen before, except states that may have been reset
         since."""
         for key, state in found.items():
             before = None if key in begun_anew else self._seen.get(key)
@@ -123,9 +126,12 @@ def stored_states(node: Node, group_id: str) -> dict[ShareKey, ShareState]:
 
 
 def check_noted(node: Node, group_id: str) -> Iterator[str]:
-    """Check that the group of each stored state exists and has a note of it. For any time; what is
-    being loaded is left out, and so are deleted topics, whose states are deleted without their
-    groups."""
+    """Check that the group of each stored state exists and has a note of the state; valid at any
+    time.
+
+    States in shards that are still being loaded are not checked. States of deleted topics are not
+    checked either: they are deleted without their groups.
+    """
     index = node.groups.shards.partition_of(group_id)
     runtime = None if index is None else node.groups.shards.get(index)
     if runtime is None or runtime.state is not RuntimeState.ACTIVE:
@@ -142,7 +148,7 @@ def check_noted(node: Node, group_id: str) -> Iterator[str]:
 
 
 def check_keys(stored: Iterable[ShareKey], noted: StatePartitions | None) -> Iterator[str]:
-    """Compare stored states of a group with its notes."""
+    """Yield the stored states of a group that are missing from the group's notes."""
     noted = noted or StatePartitions()
     made = [partitions_in(noted.initializing), partitions_in(noted.initialized)]
     for key in stored:
@@ -154,7 +160,7 @@ def check_keys(stored: Iterable[ShareKey], noted: StatePartitions | None) -> Ite
 
 
 def is_finished(state: ShareState, offset: int) -> bool:
-    """True if a record is stored as finished."""
+    """True if a stored state shows the record as finished."""
     if offset < state.start_offset:
         return True
     return any(

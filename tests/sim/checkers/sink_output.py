@@ -1,5 +1,5 @@
-"""Every row of every batch that Spark has committed is in the sink's topic once, and no other
-row."""
+"""Every row of every batch that Spark has committed is in the sink's topic once; no other row
+is."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from tests.sim.checkers.attempts import Logs, values_of
 def check_sink_output(
     batches: Mapping[int, Sequence[bytes]], told_lost: Collection[bytes], output: Logs
 ) -> Iterator[str]:
-    """`batches`: the rows of each committed batch. `told_lost`: rows that an error has named as
-    lost, which may be missing. `output`: the rows that a reader of committed records gets."""
+    """Yield violations.
+
+    `batches`: the rows of each committed batch. `told_lost`: rows that may be missing because an
+    error has named them as lost. `output`: the rows that a reader of committed records gets.
+    """
     found = values_of(output)
     for batch, rows in batches.items():
         for row in rows:

@@ -1,5 +1,5 @@
-"""Tasks of streams groups: an active task has one member, a standby task is in another process than
-the active one, and the coordinator's assignments agree with themselves."""
+"""Tasks of streams groups: an active task has one member, its standby tasks are in other processes,
+and the coordinator's assignments obey the same."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ class Tasks:
 
 
 class TaskOwners:
-    """The tasks that members run, as far as they know. `is_current`: true if the coordinator still
-    has the member, with the tasks that it was given."""
+    """The tasks that members run, as far as the members know.
+
+    `is_current`: True if the coordinator still has the member, with the tasks that it was given.
+    """
 
     def __init__(self, is_current: Callable[[str], bool]) -> None:
         self._is_current = is_current
@@ -34,7 +36,7 @@ class TaskOwners:
         self._held: dict[str, Tasks] = {}
 
     def runs(self, member: str, process: str, tasks: Tasks) -> Iterator[str]:
-        """A member runs exactly these tasks from here on. Yields violations."""
+        """Note that a member runs exactly these tasks from now on. Yields violations."""
         self._process[member] = process
         self._held[member] = Tasks(set(tasks.active), set(tasks.standby))
         if not self._is_current(member):
@@ -49,7 +51,7 @@ class TaskOwners:
         yield from _copies(member, tasks, member, tasks)
 
     def ended(self, member: str) -> None:
-        """A member runs nothing any more: it has left, given up or was killed."""
+        """Note that a member runs nothing any more: it has left, given up or was killed."""
         self._held.pop(member, None)
 
 
@@ -63,7 +65,7 @@ def _name(task: Task) -> str:
 
 
 def check_streams_groups(node: Node) -> Iterator[str]:
-    """Check the groups of a running node. For any time."""
+    """Check the groups of a running node; valid at any time."""
     for shard in shards_of(node):
         for group in shard.streams.values():
             for problem in _check(group):

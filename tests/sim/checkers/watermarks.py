@@ -1,5 +1,5 @@
-"""Log start <= last stable offset <= high watermark <= log end; none decreases while a broker
-runs."""
+"""Log start <= last stable offset <= high watermark <= log end; none of them decreases while a
+broker runs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ class WatermarkChecker:
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, int, bytes], Offsets] = {}
-        #: The highest offset that a client saw, over all starts of the broker (except with the page
-        #: cache).
+        #: The highest high watermark that clients may have seen in earlier runs of the broker that
+        #: promised to keep it.
         self._shown: dict[tuple[str, int, bytes], int] = {}
 
     def restarted(self, *, promised: bool) -> None:
-        """The broker was restarted: a log may be shorter, but not below its readable end.
-        `promised`: the last run made that durable (`log.durability`)."""
+        """Note that the broker was restarted: a log may now end earlier, but not below its high
+        watermark of before.
+
+        `promised`: the setting `log.durability` of the last run promises that.
+        """
         if promised:
             for key, offsets in self._seen.items():
                 self._shown[key] = max(self._shown.get(key, 0), offsets[2])

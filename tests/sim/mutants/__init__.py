@@ -58,8 +58,10 @@ SEEDS_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Catch:
-    """The result for a mutant: the seed that caught it, None without one, and the checker's
-    message."""
+    """The search result for a mutant.
+
+    `seed`: the seed that caught the mutant, None if none did. `violation`: the checker's message.
+    """
 
     name: str
     seed: int | None
@@ -67,7 +69,8 @@ class Catch:
 
 
 def catch(name: str, seeds_max: int = SEEDS_MAX) -> Catch:
-    """Search for a seed that catches the mutant: the known one, or else the first of all."""
+    """Search for a seed that catches the mutant: first try the known seed, then the others from 1
+    on."""
     mutant = MUTANTS[name]
     seeds = [mutant.seed, *range(1, seeds_max + 1)]
     with mutant.patched(), contextlib.redirect_stderr(io.StringIO()):

@@ -12,9 +12,10 @@ from typing import Any
 class Mutant:
     """A known bug. `patches`: (class or module, attribute) -> the replacement.
 
-    `workload` and `seed` are known to catch it. `caught_by`: texts, one of which a violation must
-    have to count; side effects of a bug, such as a group that never becomes stable, say nothing
-    about the checker that must detect it. Empty: any violation counts.
+    `workload` and `seed` are known to catch the bug. `caught_by`: a violation counts only if it
+    contains one of these texts; empty if any violation counts. The texts exclude side effects of
+    the bug, such as a group that never becomes stable, which do not show that the right checker
+    detects it.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Bugs of compaction: the kept records, the transaction indexes, and the swap of segments."""
+"""Bugs of compaction: which records are kept, the transaction indexes, and the swap of segments."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Bugs of delegation tokens: snapshots that lose changes, tokens that outlive their end, principals
-and rights."""
+"""Bugs of delegation tokens: snapshots that lose changes, tokens that are valid for too long,
+principals and rights."""
 
 from __future__ import annotations
 

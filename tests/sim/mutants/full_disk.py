@@ -1,4 +1,5 @@
-"""Bugs of a disk without room: what is refused, cut, given up and removed."""
+"""Bugs on a full disk: failed writes that count as written, torn writes, swaps of segments, and
+transaction indexes."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def _member_of_any_instance(
 
 
 class _FirstGeneration:
-    """A classic group that always takes its generation for the first."""
+    """A classic group that always believes to be in its first generation."""
 
     generation = 1
 

@@ -68,8 +68,8 @@ METADATA = (
         1,
         {
             (log, "check_all"): _nothing,
-            # Producer ids that go back: without a second bug nobody asks for such a record, and
-            # the check makes that bug harmless.
+            # The missing check alone has no effect. This second bug writes a record that the check
+            # would refuse: producer ids that decrease.
             (MirrorAppends, "_to_record"): _recorded_by_partition,
         },
         ("the broker does not start any more",),

@@ -1,4 +1,5 @@
-"""Bugs of the mirror out: positions outside of the transaction, runs over gaps, failed starts."""
+"""Bugs of the mirror out: positions committed outside of the transaction, runs of offsets across
+gaps, failed starts."""
 
 from __future__ import annotations
 

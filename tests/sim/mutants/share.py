@@ -1,4 +1,5 @@
-"""Bugs of share groups: locks, owners, deliveries, what is stored, and where a group goes on."""
+"""Bugs of share groups: locks, owners, deliveries, stored states, and the offset at which a group
+continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Bugs of exactly-once writes from Spark: decisions, ends, aborts."""
+"""Bugs of exactly-once writes from Spark: the identity of writes, ended transactions, the decision
+log, aborts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Bugs of streams groups: tasks that move too early, copies beside the task, sessions."""
+"""Bugs of streams groups: tasks that move too early, standby tasks in the process of the active
+task, sessions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The mutants with the seeds that caught them: as lines on a terminal, and as a table in a
+"""The mutants with the seeds that caught them: as lines for a terminal, and as a table in a
 document.
 
-`python -m tests.sim --mutants --table FILE` runs them and writes the table anew into a document,
+`python -m tests.sim --mutants --table FILE` runs the mutants and replaces the table in a document,
 between the lines `<!-- mutants -->` and `<!-- end of mutants -->`.
 """
 
@@ -21,7 +21,7 @@ _SAID_CHARS = 100
 
 
 def report_mutants(mutants: Sequence[Mutant]) -> Iterator[tuple[Catch, str]]:
-    """Run the mutants on all cores: each with the line about its result."""
+    """Run the mutants on all cores. Yields each result, with its line for the terminal."""
     by_name = {mutant.name: mutant for mutant in mutants}
     for name, found in in_workers(catch, by_name):
         yield found, _line(by_name[name], found)
@@ -49,8 +49,7 @@ def table(catches: Iterable[Catch]) -> str:
 
 
 def write_table(document: Path, catches: Iterable[Catch]) -> None:
-    """Put the table between its two marker lines, replacing the old one. ValueError if they are
-    missing."""
+    """Replace the table between its two marker lines. ValueError if they are missing."""
     text = document.read_text(encoding="utf-8")
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)

@@ -47,8 +47,11 @@ class _Topic:
 
 
 class AdminChurnWorkload:
-    """One administrator at a time. After a change with an unknown outcome it stops using that topic
-    and continues with another name, because the change may still take effect."""
+    """An administrator, a producer and a reader use topics that change.
+
+    Only one change is made at a time. If its outcome is unknown, it may still take effect: the
+    administrator stops using that topic and continues with another name.
+    """
 
     name: ClassVar[str] = "admin-churn"
     settings: ClassVar[dict[str, object]] = {
@@ -56,7 +59,7 @@ class AdminChurnWorkload:
         "log.segment.delete.delay.ms": 500,
     }
     faults: ClassVar[tuple[str, ...]] = ALL_FAULTS
-    #: True if the administrator compares a topic with what is known before changing it.
+    #: True if the administrator compares a topic with its known state before changing it.
     looks_first: ClassVar[bool] = True
 
     def __init__(self, world: World) -> None:
@@ -72,10 +75,10 @@ class AdminChurnWorkload:
         self._problems: list[str] = []
 
     async def prepare(self) -> None:
-        """Prepare nothing."""
+        """Prepare nothing: the administrator creates the topics."""
 
     async def work(self) -> None:
-        """Run all clients at once."""
+        """Run all clients at the same time."""
         await asyncio.gather(
             keep_running(self._world, "admin", 1, self._administer),
             keep_running(self._world, "producer", 1, self._produce),

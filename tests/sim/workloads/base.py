@@ -29,7 +29,8 @@ class Workload(Protocol):
         ...
 
     async def work(self) -> None:
-        """Work until `world.faults_over`, and then finish the work that was begun. Must end."""
+        """Let the clients work until `world.faults_over`, and then finish what they have begun.
+        Must return."""
         ...
 
     async def check(self) -> Iterator[str]:
@@ -68,11 +69,11 @@ OF_SEVERAL_DIRECTORIES = ("failed-directory",)
 OF_BOTH_DURABILITIES = ("switch-durability", "cut-power-at-start")
 #: The faults of requests that only members of share groups and streams groups send.
 OF_NEW_GROUPS = ("lost-group-answers", "refused-group-requests")
-#: The faults that wait for a dead letter of a share group.
+#: The faults that happen after a dead letter of a share group was written.
 OF_DEAD_LETTERS = ("crash-behind-a-dead-letter", "refused-state-behind-a-dead-letter")
-#: The faults that aim at the state of segments between two starts.
+#: The faults that happen at certain states of segments, after a roll or after a stop.
 OF_SMALL_SEGMENTS = ("cut-power-behind-a-roll", "crash-behind-a-stop")
-#: The faults of a disk that is short of room, also at a start.
+#: The faults of a disk that is short of room, including while the broker starts.
 OF_LITTLE_ROOM = ("last-bytes", "scarce-room")
 _OF_SOME = (
     OF_SEVERAL_DIRECTORIES

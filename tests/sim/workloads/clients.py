@@ -13,8 +13,11 @@ from odradek_client.errors import OdradekError
 async def keep_running(
     world: World, kind: str, count: int, main: Callable[[str], Coroutine[Any, Any, object]]
 ) -> None:
-    """Run so many clients of a kind at a time, each with its name, until the faults are over; when
-    one ends, fails or is killed, another replaces it. Raises unexpected errors."""
+    """Keep `count` clients of a kind running, each with a name of its own, until the faults are
+    over.
+
+    When a client ends, fails or is killed, another replaces it. Raises unexpected errors.
+    """
     started = 0
 
     async def follow() -> None:

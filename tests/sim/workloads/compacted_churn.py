@@ -15,14 +15,16 @@ from odradek_client.admin import LATEST, Admin, ConfigResource
 from odradek_client.errors import OdradekError
 
 _CHANGES_MAX = 10
-#: The second value lets DeleteRecords be refused, the third one stops compaction.
+#: With the second value DeleteRecords is refused, with the third one compaction stops.
 _POLICIES = ("compact,delete", "compact", "delete")
 
 
 class CompactedChurnWorkload(CompactionWorkload):
-    """The clients of `compaction`, and one administrator at a time. After a change with an unknown
-    outcome it stops using that topic and continues with another name, because the change may still
-    take effect."""
+    """The clients of `compaction`, and an administrator who makes one change at a time.
+
+    If the outcome of a change is unknown, it may still take effect: the administrator stops using
+    that topic and continues with another name.
+    """
 
     name: ClassVar[str] = "compacted-churn"
     policy: ClassVar[Mapping[str, str]] = {
@@ -107,7 +109,7 @@ class CompactedChurnWorkload(CompactionWorkload):
         self._world.note(name, f"has made {topic.name} anew")
 
     def _went(self, topic: CompactedTopic) -> None:
-        """Mark all finished writes to a topic as removed."""
+        """Note that all finished writes to a deleted topic are removed."""
         for writes in self._written.values():
             if writes.place.rpartition("-")[0] != topic.name:
                 continue

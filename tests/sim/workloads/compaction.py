@@ -35,10 +35,11 @@ _TRANSACTIONS_MAX = 8
 _READS_MAX = 10
 _NUMBER = "number"
 _SETTLE_MS = 1_500
-#: The time of the first cleaning: at once, or late (None: at the end), so that faults meet logs
-#: that were never compacted and have every acknowledged write.
+#: The time of the first cleaning. None means at the end, so that faults meet logs that were never
+#: compacted and have every acknowledged write.
 _FIRST_CLEANING_MS = (100, 1_500, None)
-#: The time that a transaction may outlive its client: a wall clock may be set back.
+#: The time for which a transaction may stay open after its client's end: a wall clock may be set
+#: back.
 _END_MS = 120_000
 
 
@@ -46,9 +47,9 @@ _END_MS = 120_000
 class CompactedTopic:
     """The known state of a compacted topic's name.
 
-    `life`: the number of the present topic among those with this name, from 1 on; 0 while there may
-    be none, or an unknown one. `removals`: the number of certain deletions. `deletions`: the log
-    starts of the present topic.
+    `life`: the number of the present topic among those that had this name, from 1 on; 0 while the
+    topic may not exist, or is not known. `removals`: the number of acknowledged deletions of the
+    topic. `deletions`: the log starts of the present topic.
     """
 
     name: str
@@ -64,8 +65,10 @@ class CompactedTopic:
 
 @dataclass(slots=True)
 class _Reading:
-    """The records that one reader has read of one topic, by partition: (offset, key, number of the
-    write)."""
+    """The records that one reader has read from one topic.
+
+    `found`: by partition, (offset, key, number of the write).
+    """
 
     reader: str
     found: dict[str, list[tuple[int, str, int]]] = field(default_factory=dict)
@@ -75,7 +78,7 @@ class CompactionWorkload:
     """Writers with keys of their own, with and without transactions, and readers with a group."""
 
     name: ClassVar[str] = "compaction"
-    #: The settings that keep records of the topic.
+    #: The topic's settings about removing records.
     policy: ClassVar[Mapping[str, str]] = {"cleanup.policy": "compact"}
     settings: ClassVar[dict[str, object]] = {
         # The workload starts each cleaning itself.
@@ -108,7 +111,7 @@ class CompactionWorkload:
         await admin.create_topics([NewTopic(topic.name, PARTITIONS, configs=configs)])
 
     async def work(self) -> None:
-        """Run all kinds at once, while the cleaner is called every tenth of a second."""
+        """Run all kinds of clients at the same time, and call the cleaner every 100 ms."""
         cleaning = asyncio.ensure_future(self._keep_cleaning())
         await asyncio.gather(
             keep_running(self._world, "writer", 1, self._write),
@@ -119,7 +122,7 @@ class CompactionWorkload:
         cleaning.cancel()
 
     async def _administer(self) -> None:
-        """Administer the topic: not at all here."""
+        """Change the topic while clients use it; this workload changes nothing."""
 
     async def _keep_cleaning(self) -> None:
         first_ms = self._random.choice(_FIRST_CLEANING_MS)
@@ -141,7 +144,7 @@ class CompactionWorkload:
     # --- Clients ---
 
     def _keys(self, name: str, topic: CompactedTopic) -> list[str]:
-        """Keys of one writer, each in a partition."""
+        """Create new keys for one writer, each with a partition."""
         keys = [f"{name}/{number}" for number in range(_KEYS)]
         for key in keys:
             place = f"{topic.name}-{self._random.randrange(PARTITIONS)}"
@@ -200,13 +203,13 @@ class CompactionWorkload:
         self._acknowledge(topic, [write])
 
     def _is_over(self, topic: CompactedTopic, write: Write, offset: int) -> None:
-        """The producer of a write has its answer."""
+        """Note that the producer of a write has its answer."""
         write.over = True
         if topic.life and write.life == topic.life:
             write.offset = offset
 
     def _acknowledge(self, topic: CompactedTopic, writes: list[Write]) -> None:
-        """Record acknowledged writes, unless their topic is deleted, or may be."""
+        """Note that writes are acknowledged, unless their topic is or may be deleted."""
         for write in writes:
             if topic.life and write.life == topic.life:
                 write.fate = Fate.ACKNOWLEDGED
@@ -248,7 +251,7 @@ class CompactionWorkload:
             self._is_over(topic, write, (await delivery).offset)
             await self._world.sleep(random.choice((0, 5, 50)))
         if random.random() < 0.4:
-            # The transaction is over, whether the abort succeeds or the broker's timeout ends it.
+            # The transaction ends either by the abort or by the broker's timeout.
             for write in writes:
                 write.fate = Fate.ABORTED
             await producer.abort_transaction()
@@ -259,7 +262,7 @@ class CompactionWorkload:
     async def _replace_in_vain(
         self, producer: Producer, topic: CompactedTopic, keys: list[str]
     ) -> None:
-        """Leave a transaction open for long and abort it: the records that it would have replaced
+        """Leave a transaction open for long, and abort it: the records that it would have replaced
         must stay."""
         await producer.begin_transaction()
         for key in keys:
@@ -291,7 +294,8 @@ class CompactionWorkload:
                 try:
                     records = await consumer.poll(timeout_ms=200, max_records=50)
                     if not life or topic.life != life:
-                        # The topic of these records is unknown.
+                        # The records may belong to an earlier topic of that name, or to a later
+                        # one.
                         return
                     for record in records:
                         self._note(reading, record, removals)
@@ -303,8 +307,10 @@ class CompactionWorkload:
                 await world.sleep(random.choice((1, 50, 300)))
 
     def _note(self, reading: _Reading, record: ConsumerRecord, removals: int) -> None:
-        """Record a reader's records. `removals`: the number of deletions of the topic when the
-        reader began."""
+        """Note a record that a reader got.
+
+        `removals`: the number of acknowledged deletions of the topic when the reader began.
+        """
         number = int(dict(record.headers)[_NUMBER] or b"-1")
         key = (record.key or b"").decode()
         place = f"{record.topic}-{record.partition}"
@@ -340,7 +346,7 @@ class CompactionWorkload:
     # --- The end ---
 
     async def check(self) -> Iterator[str]:
-        """Check the state at the end, and again after everything is cleaned."""
+        """Check the state at the end, and again after a cleaning."""
         world = self._world
         until_ms = world.now_ms + _END_MS
         while world.now_ms < until_ms and self._transactions_open():

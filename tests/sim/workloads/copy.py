@@ -37,9 +37,11 @@ _SOURCES = [TopicPartition(_SOURCE, index) for index in range(_PARTITIONS)]
 
 
 class TransactionalCopyWorkload:
-    """Seats with a transactional id each, whose clients may die, or be replaced while they live.
+    """Clients with a transactional id for each seat; a client may die, or be replaced while it
+    still runs.
 
-    The seed chooses if partitions belong to seats, or to a group of either protocol.
+    The seed decides whether each seat has fixed partitions, or a group of either protocol assigns
+    them.
     """
 
     name: ClassVar[str] = "transactional-copy"
@@ -52,7 +54,7 @@ class TransactionalCopyWorkload:
         "group.consumer.min.heartbeat.interval.ms": 1_000,
     }
     faults: ClassVar[tuple[str, ...]] = ALL_FAULTS
-    #: The level of `transaction.version` for producers; None for the broker's.
+    #: The level of `transaction.version` that producers see; None for the broker's own.
     feature_level: ClassVar[int | None] = None
 
     def __init__(self, world: World) -> None:
@@ -77,7 +79,7 @@ class TransactionalCopyWorkload:
                     await producer.send(_SOURCE, value, partition=place.partition)
 
     async def work(self) -> None:
-        """Run clients until everything is copied."""
+        """Run clients until all records are copied."""
         await asyncio.gather(self._sink.read(), *(self._seat(number) for number in range(_SEATS)))
 
     async def _seat(self, seat: int) -> None:
@@ -144,8 +146,8 @@ class TransactionalCopyWorkload:
                 await network.close()
 
     async def check(self) -> Iterator[str]:
-        """Check that every record of the source is once in the sink, with the group's offsets
-        behind it."""
+        """Check that every record of the source is once in the sink, and that the group's offsets
+        are at the end of the source."""
         bootstrap = self._world.broker.bootstrap
         committed = await self._sink.committed()
         source = await read_all(bootstrap, _SOURCE, _PARTITIONS)
@@ -164,7 +166,7 @@ class TransactionalCopyWorkload:
 
 
 class TransactionalCopyV1Workload(TransactionalCopyWorkload):
-    """The same with producers that speak transactions of version 1."""
+    """The workload `transactional-copy` with producers that use version 1 of transactions."""
 
     name: ClassVar[str] = "transactional-copy-v1"
     feature_level: ClassVar[int | None] = 0
@@ -260,7 +262,7 @@ class _Copier:
         await self._world.sleep(self._random.choice((0, 1, 20, 200)))
 
     async def _rewind(self) -> None:
-        """Read again from the last committed transaction."""
+        """Seek to the last committed positions."""
         for place in list(self._consumer.assignment()):
             held = await self._consumer.committed(place)
             if place in self._consumer.assignment():

@@ -94,7 +94,7 @@ def _flip_a_bit(batch: bytearray, random: Random) -> bytearray:
 
 
 def _count_one_more(batch: bytearray, random: Random) -> bytearray:
-    """Write a header with a matching checksum, but a wrong number of records."""
+    """Write a header with a wrong number of records and a checksum that matches."""
     for at in (LAST_OFFSET_DELTA_AT, RECORD_COUNT_AT):
         (number,) = struct.unpack_from(">i", batch, at)
         struct.pack_into(">i", batch, at, number + 1)

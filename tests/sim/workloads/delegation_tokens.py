@@ -29,7 +29,7 @@ _HOUR_MS = 3_600_000
 _EXPIRY_MS = 20 * _HOUR_MS
 _LIFETIME_MS = 40 * _HOUR_MS
 _REQUEST_TIMEOUT_MS = 2_000
-#: The shortest time before a client tries a request again.
+#: The shortest time after which a client retries a request.
 _FIRST_ATTEMPT_MS = 80
 #: The users. Bob may create tokens for alice, carol may see alice's, and dora may do nothing.
 _USERS = ("alice", "bob", "carol", "dora")
@@ -43,7 +43,7 @@ _ACLS = (
 )
 _OF_TOKENS = ("cut-power-behind-an-answer", "cut-power", "clock-jump")
 _TOKENS_MAX = 12
-#: The tokens that are looked at in the end.
+#: The number of tokens that are used once more at the end.
 _LAST_LOOKS_MAX = 8
 
 
@@ -52,9 +52,12 @@ def _may_see(user: str, token: DelegationToken) -> bool:
 
 
 class DelegationTokensWorkload:
-    """Keepers change tokens, one request of each token at a time; holders log in with any token
-    that was ever acknowledged; readers describe them. A token is left alone after a change with an
-    unknown outcome."""
+    """Clients of three kinds that use delegation tokens.
+
+    Keepers create and change tokens, with one change per token at a time. Holders log in with any
+    token that was ever acknowledged. Readers describe tokens. After a change with an unknown
+    outcome no keeper changes that token again.
+    """
 
     name: ClassVar[str] = "delegation-tokens"
     settings: ClassVar[dict[str, object]] = {
@@ -69,7 +72,7 @@ class DelegationTokensWorkload:
         "delegation.token.expiry.check.interval.ms": _SECOND_MS,
         "metadata.log.max.record.bytes.between.snapshots": 2_000,
     }
-    #: A third of all faults is of those that concern tokens most.
+    #: About a third of the faults are power cuts and clock jumps.
     faults: ClassVar[tuple[str, ...]] = ALL_FAULTS + _OF_TOKENS * 2
 
     def __init__(self, world: World) -> None:
@@ -118,7 +121,7 @@ class DelegationTokensWorkload:
             await admin.create_acls(_ACLS)
 
     async def work(self) -> None:
-        """Run all clients at once."""
+        """Run all clients at the same time."""
         await asyncio.gather(
             keep_running(self._world, "keeper", 2, self._keep),
             keep_running(self._world, "holder", 2, self._hold),
@@ -190,7 +193,7 @@ class DelegationTokensWorkload:
         self._world.note(name, f"has changed {known.token.token_id}: {expiry_ms}")
         self._found(checker.changed(known, user, began_ms, expiry_ms, period_ms))
         if self._world.now_ms - began_ms >= _REQUEST_TIMEOUT_MS:
-            # An earlier attempt may still be on its way.
+            # An earlier attempt may still be executed.
             checker.changes(known, removes=kind == "remove")
 
     # --- Holders ---
@@ -221,7 +224,8 @@ class DelegationTokensWorkload:
     async def _look(
         self, admin: Admin, name: str, known: KnownToken, began_ms: int, authenticated_ms: int
     ) -> None:
-        """See the topics of the token's owner, and no tokens."""
+        """Check that the login sees only the topic of the token's owner, and may not describe
+        tokens."""
         topics = list(await admin.list_topics())
         self._world.note(name, f"sees {topics} with {known.token.token_id}")
         self._found(self._checker.logged_in(known, began_ms, authenticated_ms))

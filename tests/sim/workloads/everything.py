@@ -1,4 +1,5 @@
-"""The topics, transactions, groups and administrators of four workloads in one broker, at once.
+"""Four workloads with topics, transactions, groups and administrators, in one broker at the same
+time.
 
 The broker has small segments and two data directories, and its durability changes between starts.
 """
@@ -24,10 +25,10 @@ from tests.sim.workloads.retention import RetentionWorkload
 from odradek.simulation.world import World
 
 
-#: The topics of the four differ: state, with DeleteRecords and created again; events, with
-#: DeleteRecords; t0 and on, which come and go; orders and copies.
+#: The topics of the four workloads differ: `state`, with DeleteRecords and created again; `events`,
+#: with DeleteRecords; `t0` and so on, which are created and deleted; `orders` and its copy.
 class _HastyChurnWorkload(AdminChurnWorkload):
-    """Changes in quick succession, which meet the transactions of a topic more often."""
+    """Changes in quick succession, so that more of them affect the open transactions of a topic."""
 
     looks_first: ClassVar[bool] = False
 
@@ -50,7 +51,7 @@ class EverythingWorkload:
         "log.dirs": "data,second",
         "log.segment.bytes": 1_500,
     }
-    #: The share of faults of durabilities and directories: a third.
+    #: A third of the faults concern durability and directories.
     faults: ClassVar[tuple[str, ...]] = (
         ALL_FAULTS
         + OF_BOTH_DURABILITIES * (len(ALL_FAULTS) // 5)
@@ -61,16 +62,16 @@ class EverythingWorkload:
         self._parts = [part(cast("World", _Part(world, part.name))) for part in _PARTS]
 
     async def prepare(self) -> None:
-        """Prepare the topics of each, one after the other."""
+        """Prepare the four workloads, one after the other."""
         for part in self._parts:
             await part.prepare()
 
     async def work(self) -> None:
-        """Run all of them until each has ended."""
+        """Run the four workloads until each has ended."""
         await asyncio.gather(*(part.work() for part in self._parts))
 
     async def check(self) -> Iterator[str]:
-        """Run the checks of each."""
+        """Run the checks of the four workloads."""
         problems: list[str] = []
         for part in self._parts:
             problems += [f"{part.name}: {problem}" for problem in await part.check()]
@@ -78,14 +79,15 @@ class EverythingWorkload:
 
 
 class _Part:
-    """The world of one of the workloads: with randomness of its own, and all else shared."""
+    """The world of one of the four workloads: it has its own random numbers, and shares all
+    else."""
 
     def __init__(self, world: World, name: str) -> None:
         self._world = world
         self._name = name
 
     def chance(self, name: str) -> Random:
-        """A stream of random numbers that no other workload uses."""
+        """A source of random numbers that no other workload uses."""
         return self._world.chance(f"{self._name}/{name}")
 
     def __getattr__(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Other workloads on a disk that is short of room for some time, also while the broker starts."""
+"""Other workloads on a disk that is short of room for some time, even while the broker starts."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _NO_ROOM = f"[Errno {errno.ENOSPC}]"
 
 
 class FullDiskWorkload(ChosenWorkload):
-    """Another workload, which the seed chooses. Want of room takes no partition offline that was
-    served."""
+    """Another workload, chosen by the seed. Lack of room must take no partition offline, except
+    where `_was_served` says so."""
 
     name: ClassVar[str] = "full-disk"
     #: Half of the seeds compact: a cleaning needs room at most of its steps.
@@ -37,7 +37,7 @@ class FullDiskWorkload(ChosenWorkload):
     settings: ClassVar[dict[str, object]] = {
         name: value for kind in kinds for name, value in kind.settings.items()
     }
-    #: Two of five faults are a shortage of room, and one is a power cut.
+    #: Two of five faults are a shortage of room; one of five is a power cut.
     faults: ClassVar[tuple[str, ...]] = ALL_FAULTS + (*OF_LITTLE_ROOM, "cut-power") * (
         len(ALL_FAULTS) // 2
     )
@@ -68,9 +68,11 @@ class FullDiskWorkload(ChosenWorkload):
 
 
 def _was_served(log: PartitionLog) -> bool:
-    """False for a log that could not be opened, which is tried again, and where what was begun can
-    neither go on nor be taken back: a swap, or an aborted transaction whose index a start would
-    trust."""
+    """False for a log that is allowed to be offline on a full disk.
+
+    Such a log could not be opened, which the broker tries again; or a swap of segments failed
+    halfway; or an aborted transaction could not be written to an index that a start would trust.
+    """
     swap = log._files.swap
     if not log.loaded or (swap is not None and swap.half_in):
         return False

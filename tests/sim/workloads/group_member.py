@@ -25,8 +25,7 @@ _AUTO_COMMIT_INTERVAL_MS = 150
 
 @dataclass
 class Plan:
-    """The life of one member. `polls`: the number after which it leaves, if that is before the
-    end."""
+    """The life of one member. `polls`: the number of polls after which the member leaves."""
 
     topic: str
     protocol: str
@@ -47,7 +46,8 @@ class Checkers:
 
 
 class Member(RebalanceListener):
-    """One process. With `finish` set it reads until it is told to end, and commits everything."""
+    """One process with a consumer. Once `finish` is set, it stays until it is told to end, and
+    commits everything."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Member(RebalanceListener):
         self._checkers = checkers
         self._is_current = is_current
         self.ended = False
-        #: The next offsets that this member would read, of its partitions.
+        #: The next offset that this member will read, for each of its partitions.
         self.next_offsets: dict[TopicPartition, int] = {}
         self._dirty = False
         own: dict[str, Any] = {"group_protocol": "consumer"}
@@ -94,7 +94,7 @@ class Member(RebalanceListener):
         )
 
     def leave(self) -> None:
-        """Leave after this poll, unless everything is to be read."""
+        """Leave after this poll, unless `finish` is set."""
         self.plan.polls = 0
 
     async def run(self, finish: Any, end: Any) -> None:
@@ -131,7 +131,7 @@ class Member(RebalanceListener):
             self.next_offsets[partition] = record.offset + 1
             self._dirty = True
         if not finishing:
-            # Sometimes longer than the group waits for a poll.
+            # A stall may be longer than `max.poll.interval.ms`.
             stalls = random.random() < 0.02
             await self._world.sleep(2_500 if stalls else random.choice((0, 0, 20, 100, 300)))
         if not self._dirty or self.plan.auto_commit:
@@ -154,7 +154,7 @@ class Member(RebalanceListener):
         self._acknowledged(offsets)
 
     def commit_soon(self) -> None:
-        """Commit everything read so far, while the member continues."""
+        """Start a commit of everything read so far, and do not wait for it."""
         offsets = dict(self.next_offsets)
         task = self.consumer.commit_soon(self._random.choice((None, offsets)))  # type: ignore[arg-type]
 

@@ -1,5 +1,5 @@
-"""Members of one group join, leave and are killed, in one protocol or in both, while its topic
-grows."""
+"""Members of one group join, leave and are killed while its topic grows; they use one protocol, or
+both."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ _PARTITIONS = 3
 _PARTITIONS_MAX = 6
 #: The time that the group may take to become stable, after the faults and the last kills.
 _SETTLE_MS = 60_000
-#: A static leader that was away while the topic grew learns of it only when the topic grows again.
+#: A static leader that was away while the topic grew learns of the new partitions only when the
+#: topic grows again.
 _GROW_AFTER_MS = 10_000
 _OBSERVE_EVERY_MS = 120
 _ASSIGNORS = (
@@ -103,7 +104,7 @@ class GroupsWorkload:
     # --- members ---
 
     async def _follow(self, slot: int) -> None:
-        """Run one member after the other."""
+        """Run the members of one slot, one after the other."""
         world, random = self._world, self._random
         finish = world.faults_over
         number = 0
@@ -138,7 +139,7 @@ class GroupsWorkload:
             await world.sleep(random.choice((0, 50, 300)))
 
     def _removed(self, group_id: str, member_id: str) -> None:
-        """The coordinator has removed a member."""
+        """Note that the coordinator has removed a member."""
         for name, member in self._members.items():
             if group_id == GROUP and member.consumer.group_metadata().member_id == member_id:
                 self._checkers.ownership.dropped(name)
@@ -196,7 +197,7 @@ class GroupsWorkload:
         self._all_sent.set()
 
     async def _grow(self) -> None:
-        """Add partitions to the topic, once or twice."""
+        """Add partitions to the topic, up to twice."""
         world, random = self._world, self._random
         for _ in range(random.choice((0, 1, 2))):
             await world.sleep(random.randrange(3_000))
@@ -212,8 +213,8 @@ class GroupsWorkload:
             self._partitions = count
 
     async def _reset(self) -> None:
-        """Let an administrator reset offsets, which requires an empty group: for that all members
-        leave, in most runs."""
+        """Let an administrator reset offsets. This requires an empty group, so in most runs all
+        members leave before."""
         world, random = self._world, self._random
         for _ in range(random.choice((0, 1, 1, 2))):
             await world.sleep(random.randrange(500, 2_000))
@@ -228,7 +229,7 @@ class GroupsWorkload:
             self._away = False
 
     async def _set_back(self) -> bool:
-        """Reset the offsets. True if the coordinator accepted that."""
+        """Reset the offset of a partition. Returns True if the coordinator accepted the reset."""
         world, random, committed = self._world, self._random, self._checkers.committed
         partition, offset = random.randrange(self._partitions), random.randrange(3)
         name = f"{_TOPIC}-{partition}"
@@ -250,7 +251,8 @@ class GroupsWorkload:
         return False
 
     async def _check_set_back(self, place: TopicPartition, offset: int) -> None:
-        """Check the reset offsets: no member existed that could have committed since."""
+        """Check that the reset offset is unchanged: no member existed that could have committed
+        since."""
         try:
             found = (await self._admin.list_group_offsets(GROUP, [place]))[place]
         except OdradekError as problem:
@@ -320,7 +322,7 @@ class GroupsWorkload:
         if group.state != "Stable" or clients != sorted(self._members):
             return f"the group is {group.state} with members {clients} of {sorted(self._members)}"
         topic = (await self._admin.describe_topics([_TOPIC]))[_TOPIC]
-        # More partitions than known, if a change had no answer.
+        # A CreatePartitions request without a response may have added partitions.
         self._partitions = len(topic.partitions)
         places = [TopicPartition(_TOPIC, index) for index in range(self._partitions)]
         held = sorted(each for member in group.members for each in member.assignment)

@@ -32,7 +32,7 @@ _ABANDONED_MS = 2 * _TRANSACTION_TIMEOUT_MS
 
 
 class JepsenWorkload:
-    """Clients that read all partitions from some offset on, and write to any of them."""
+    """Clients that read all partitions from some offset on, and write to random partitions."""
 
     name: ClassVar[str] = "jepsen"
     settings: ClassVar[dict[str, object]] = {}
@@ -46,12 +46,12 @@ class JepsenWorkload:
         self._times = count(1)
 
     async def prepare(self) -> None:
-        """One topic."""
+        """Create one topic."""
         async with Admin(bootstrap_servers=self._world.broker.bootstrap) as admin:
             await admin.create_topics([NewTopic(_TOPIC, _PARTITIONS)])
 
     async def work(self) -> None:
-        """Run clients one after the other, a few at a time."""
+        """Run several clients at a time; when one ends, another follows."""
         await keep_running(self._world, "client", _CLIENTS, self._run)
 
     async def _run(self, name: str) -> None:
@@ -150,7 +150,7 @@ class JepsenWorkload:
 
     async def check(self) -> Iterator[str]:
         """Check for anomalies, with all readable records at the end."""
-        # Transactions of dead clients are aborted by then.
+        # By then the transactions of dead clients are aborted.
         await self._world.sleep(_ABANDONED_MS)
         logs = await read_all(self._world.broker.bootstrap, _TOPIC, _PARTITIONS, committed=True)
         records = [(place, *record) for place, found in logs.items() for record in found]

@@ -27,15 +27,19 @@ _TIMEOUT_MS = 1_500
 
 
 class _Remembered(NamedTuple):
-    """A commit that a member could have sent at some time, with its identity then."""
+    """A commit that a member could have sent in the past, with the member's identity at that
+    time."""
 
     identity: ConsumerGroupMetadata
     offsets: Mapping[TopicPartition, int]
 
 
 class LateCommitsWorkload(GroupsWorkload):
-    """Commits that a member could have sent before it was suspended for a rebalance or two are sent
-    later: the coordinator must refuse them."""
+    """Commits of earlier generations, epochs and member ids are sent to the coordinator, which must
+    refuse them.
+
+    A real member could send such a commit late, after it was suspended during a rebalance.
+    """
 
     name: ClassVar[str] = "late-commits"
     faults: ClassVar[tuple[str, ...]] = (
@@ -56,7 +60,8 @@ class LateCommitsWorkload(GroupsWorkload):
         super().__init__(world)
         self._chance = world.chance("late commits")
         self._remembered: list[_Remembered] = []
-        #: The newest generation, or member epoch, of each member: others may be behind it.
+        #: The newest generation, or member epoch, that each member has reached; others may be in an
+        #: earlier one.
         self._newest: dict[str, int] = {}
         #: Static members: instance id -> the newest member id.
         self._instances: dict[str, str] = {}
@@ -89,7 +94,8 @@ class LateCommitsWorkload(GroupsWorkload):
             await network.close()
 
     def _delay_a_commit(self) -> None:
-        """Refuse a member's commit until the group has changed; then the member retries."""
+        """Let the broker refuse a member's commit until the group has changed; then the member
+        retries."""
         if len(self._members) < 2:
             return
         name, leaver = self._chance.sample(list(self._members), 2)

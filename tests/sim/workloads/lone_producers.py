@@ -27,7 +27,8 @@ _SLOW_SYNC_MS = (20.0, 60.0)
 
 
 class LoneProducersWorkload:
-    """Producers with a transactional id each, which begin the next transaction at once."""
+    """Producers with a transactional id each, which begin the next transaction immediately after
+    the last."""
 
     name: ClassVar[str] = "lone-producers"
     settings: ClassVar[dict[str, object]] = SETTINGS
@@ -51,12 +52,12 @@ class LoneProducersWorkload:
         self._epochs = EpochChecker()
 
     async def prepare(self) -> None:
-        """A sink."""
+        """Create the topic to write to."""
         async with Admin(bootstrap_servers=self._world.broker.bootstrap) as admin:
             await self._sink.create(admin)
 
     async def work(self) -> None:
-        """Run producers until the faults are over, and a reader."""
+        """Run producers and a reader until the faults are over."""
         await asyncio.gather(
             self._sink.read(), keep_running(self._world, "producer", _PRODUCERS, self._produce)
         )
@@ -83,7 +84,8 @@ class LoneProducersWorkload:
         attempt = self._sink.begin(name)
         try:
             await producer.begin_transaction()
-            # An abort right after a commit has little to undo, and finds its markers in flight.
+            # A transaction that is aborted immediately has little to undo, and is aborted while the
+            # markers of the commit before it are in flight.
             if random.random() < 0.2:
                 await self._abort_at_once(producer)
                 return

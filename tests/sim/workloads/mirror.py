@@ -1,5 +1,5 @@
-"""Mirrors of a source into mirror topics, readers of them, a producer that must be refused, and
-the promotion."""
+"""Mirrors that copy a source into a mirror topic, readers of the mirror topic, a producer that must
+be refused, and the promotion."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ _ALL = 1_000
 
 
 class _Mirror(SameOffsetsCopier):
-    """The client's copier, whose answers are compared with what was acknowledged before."""
+    """The client's copier. Each response is compared with the offsets acknowledged before its
+    request."""
 
     acknowledged: Callable[[], list[int]]
     acknowledge: Callable[[int, int, MirroredPartitionResult], None]
@@ -66,9 +67,10 @@ class _Mirror(SameOffsetsCopier):
 
 
 class MirrorWorkload:
-    """Two mirrors at a time, which know nothing of each other, until the topic is promoted.
+    """Two mirrors at a time, which do not know each other, until the topic is promoted.
 
-    The source is a broker of its own, without faults, to which the model's batches are given.
+    The source is another broker, without faults. It gets its batches from the model
+    `SourcePartition`.
     """
 
     name: ClassVar[str] = "mirror"
@@ -85,13 +87,13 @@ class MirrorWorkload:
             world.network, world.chance("source"), address=("source", 9092)
         )
         self._topic_id = ZERO_UUID
-        #: The ends that were acknowledged before a promotion began.
+        #: The end offsets that were acknowledged before a promotion began.
         self._acknowledged = [0] * _PARTITIONS
         self._promoting = False
         self._promoted = False
 
     async def prepare(self) -> None:
-        """Start the source, and create the topic at both brokers."""
+        """Start the source, and create the topic in both brokers."""
         await self._there.start()
         configs = {"mirror.source": _SOURCE, "segment.bytes": "2000", "retention.ms": "-1"}
         for broker in (self._there, self._world.broker):
@@ -102,7 +104,8 @@ class MirrorWorkload:
             await self._give(index)
 
     async def work(self) -> None:
-        """Run all kinds until the faults are over; then mirror the rest, and promote."""
+        """Run all clients until the faults are over; then mirror the rest, and promote the
+        topic."""
         early = self._random.random() < 0.4
         await asyncio.gather(
             self._write_source(),
@@ -134,7 +137,8 @@ class MirrorWorkload:
             await self._world.sleep(random.choice((1, 10, 50)))
 
     async def _give(self, index: int) -> None:
-        """Append to the source's broker what the model has, and the broker has not."""
+        """Append to the source's broker those batches of the model that the broker does not have
+        yet."""
         node = self._there.server.node
         partition = node.partition(TOPIC, index)
         assert partition is not None
@@ -147,13 +151,14 @@ class MirrorWorkload:
         (result,) = given.result()
         assert result.error_code == ErrorCode.NONE, result
         if partition.log.log_start_offset < self._sources[index].start:
-            # A bug of mirrors that is put in must not change the source.
+            # A mutant of mirror appends affects the source's broker too: the log start must move
+            # even so.
             node.logs.advance_log_starts([partition.log], [self._sources[index].start])
 
     # --- Mirrors ---
 
     async def _mirror(self, name: str) -> None:
-        """Copy with the client's copier, for a while."""
+        """Copy for a while with the client's copier."""
         async with self._copier(name) as copier:
             for _ in range(self._random.randint(1, _STEPS_MAX)):
                 await copier.step(100)
@@ -187,7 +192,8 @@ class MirrorWorkload:
             self._world.violated("mirror", f"a mirror gives up: {line}")
 
     def _acknowledge(self, index: int, acknowledged: int, result: MirroredPartitionResult) -> None:
-        """Note an answer, which must not take back what was acknowledged before the request."""
+        """Note a response; it must not show a lower end offset than one acknowledged before its
+        request."""
         end = result.log_end_offset
         if self._promoting or end < 0:
             return
@@ -204,7 +210,7 @@ class MirrorWorkload:
         async with self._copier("last") as copier, self._admin("asks") as admin:
             while not all([await self._is_drained(admin, each) for each in range(_PARTITIONS)]):
                 await copier.step(100)
-            # The last log start is told in a request of its own.
+            # The mirror reports the last log start in a separate request.
             for _ in range(_STEPS_MAX):
                 await copier.step(100)
 
@@ -215,8 +221,11 @@ class MirrorWorkload:
     # --- A mirror that is none of ours ---
 
     async def _be_careless(self, name: str) -> None:
-        """Send damaged batches, batches that follow others whose append has failed, and batches of
-        new producers to all partitions, too late."""
+        """Send batches that the broker must refuse.
+
+        These are damaged batches, batches after others that were not appended, and batches that
+        come too late, from a new producer to each partition.
+        """
         world, random = self._world, self._random
         async with self._admin(name) as admin:
             for _ in range(random.randint(1, 10)):
@@ -241,7 +250,8 @@ class MirrorWorkload:
                     await self._call(admin, *(self._late(each) for each in range(_PARTITIONS)))
 
     def _late(self, index: int) -> MirroredPartition:
-        """A batch for an offset that the source has passed, of a producer that it has not."""
+        """A batch at an offset that the source has already passed, from a producer that the source
+        does not know."""
         builder = BatchBuilder()
         builder.append(0, None, b"late")
         producer_id = self._random.randrange(_PRODUCERS_MAX)
@@ -251,7 +261,7 @@ class MirrorWorkload:
         return part
 
     async def _ask(self, admin: Admin, index: int) -> MirroredPartitionResult | None:
-        """The state of a partition of the mirror; None if it is not known."""
+        """The state of a partition of the mirror topic; None if the request has no response."""
         found = await self._call(admin, MirroredPartition(partition_index=index))
         return found[0] if found else None
 
@@ -268,7 +278,7 @@ class MirrorWorkload:
         )
 
     async def _call(self, admin: Admin, *parts: MirroredPartition) -> list[MirroredPartitionResult]:
-        """The results; empty without an answer."""
+        """Send a request of a mirror. Returns the results, none without a response."""
         topics = [MirroredTopic(name=TOPIC, partitions=list(parts))]
         asked = AppendMirrorRecordsRequest(timeout_ms=1_500, topics=topics)
         acknowledged = self._acknowledged.copy()
@@ -316,8 +326,11 @@ class MirrorWorkload:
                 await self._check_epochs(consumer._network, epochs)
 
     async def _check_epochs(self, network: NetworkClient, epochs: list[int]) -> None:
-        """A client that has read a newer leader epoch than the metadata name would ask for metadata
-        for ever."""
+        """Check that metadata have at least the leader epochs of the records that a client has
+        read.
+
+        Otherwise the client would ask for newer metadata forever.
+        """
         await network.refresh_metadata()
         for index, epoch in enumerate(epochs):
             known = network.cluster.leader_epoch_of(TOPIC, index)
@@ -347,7 +360,7 @@ class MirrorWorkload:
     # --- The promotion ---
 
     async def _promote(self, *, early: bool) -> None:
-        """Promote the topic, again until that works. Not `early`: nothing is done."""
+        """Promote the topic, and retry until that succeeds. Without `early`, do nothing."""
         if not early or self._promoted:
             return
         await self._world.sleep(self._random.choice((500, 2_000)))
@@ -372,7 +385,7 @@ class MirrorWorkload:
         self._world.note("promoter", "has promoted it")
 
     async def _check_log(self, index: int) -> list[str]:
-        """The violations in a log, once its indexes are there."""
+        """Return the violations in a log, after its transaction indexes are rebuilt."""
         source, acknowledged = self._sources[index], self._acknowledged[index]
         for _ in range(100):
             partition = self._world.broker.server.node.partition(TOPIC, index)
@@ -386,7 +399,8 @@ class MirrorWorkload:
         return [f"{TOPIC}-{index}: its indexes are never rebuilt"]
 
     async def check(self) -> Iterator[str]:
-        """Compare the logs with the source, and produce to the topic."""
+        """Compare the logs with the source; then check that producers can write to the promoted
+        topic."""
         problems = []
         node = self._world.broker.server.node
         for index in range(_PARTITIONS):

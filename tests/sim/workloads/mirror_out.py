@@ -1,5 +1,5 @@
-"""The mirror out: instances copy a topic with transactions, and are killed or replaced while they
-live."""
+"""The mirror out: instances copy a topic in transactions; they are killed, or replaced while they
+still run."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _PREFIX = "copy-of-"
 _NAME = "out"
 _PARTITIONS = 2
 _RECORDS = 30
-#: With the shortest, the broker aborts transactions before they are committed.
+#: With the short timeouts, the broker aborts transactions before they can be committed.
 _TRANSACTION_TIMEOUTS_MS = (TRANSACTION_TIMEOUT_MS, TRANSACTION_TIMEOUT_MS, 100, 20)
-#: So that a copy takes several transactions.
+#: Small fetches, so that a copy takes several transactions.
 _FEW_BYTES = FetchLimits(max_bytes=400, partition_bytes=200, wait_ms=100)
 _SOURCES = [TopicPartition(_SOURCE, index) for index in range(_PARTITIONS)]
 
 
 class _Topic:
-    """The topic to copy."""
+    """The topic to copy, with the attributes that the mirror reads."""
 
     name = _SOURCE
     partitions = _PARTITIONS
 
 
 class _Counts:
-    """The positions of an instance."""
+    """The positions of an instance, from the progress that the mirror reports."""
 
     def __init__(self) -> None:
         self.positions: dict[TopicPartition, int] = {}
@@ -61,10 +61,10 @@ class _Counts:
 
 
 class MirrorOutWorkload:
-    """Instances copy a topic within the cluster under another name, each after the last.
+    """Instances copy a topic to another name in the same cluster, one after the other.
 
     The source has aborted transactions, so that its offsets have gaps. An instance that is wrongly
-    thought dead goes on beside the next one, until it finds that it is fenced.
+    thought dead continues while the next one runs, until it is fenced.
     """
 
     name: ClassVar[str] = "mirror-out"
@@ -76,7 +76,7 @@ class MirrorOutWorkload:
         self._random = world.chance("workload")
         self._ends: dict[TopicPartition, int] = {}
         self._done = asyncio.Event()
-        #: The instances beside which another one has run: only these may be fenced.
+        #: The instances that ran at the same time as another one: only these may be fenced.
         self._beside_others: set[str] = set()
 
     async def prepare(self) -> None:
@@ -98,7 +98,8 @@ class MirrorOutWorkload:
                         for tp in _SOURCES:
                             text = b"%d/%d" % (tp.partition, -1 if aborts else value)
                             await producer.send(_SOURCE, text, partition=tp.partition)
-                        await producer.flush()  # a batch for each record
+                        # Each flush ends a batch, so that each record has its own.
+                        await producer.flush()
                     if aborts:
                         await producer.abort_transaction()
                     else:

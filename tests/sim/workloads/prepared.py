@@ -1,4 +1,4 @@
-"""Prepared transactions (KIP-939), decided by a log outside of Kafka."""
+"""Prepared transactions (KIP-939) whose outcome is decided by a log outside of Kafka."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from odradek_client.structs import PreparedTransaction, TopicPartition
 
 _SINK = "ledger"
 _SEATS = 2
-#: The partition under which positions are kept: any existing one.
+#: Positions are committed for this partition; any partition that exists would do.
 _INPUT = TopicPartition(_SINK, 0)
 
 
 @dataclass(slots=True)
 class _Entry:
-    """A prepared transaction in the log of decisions. `commit`: None until it is decided."""
+    """A prepared transaction in the decision log. `commit`: None until the outcome is decided."""
 
     prepared: PreparedTransaction
     attempt: Attempt
@@ -34,12 +34,15 @@ class _Entry:
 
 
 class _Replaced(Exception):
-    """The log of decisions has a later client of this seat."""
+    """A later client of the same seat has begun a term in the decision log."""
 
 
 class _DecisionLog:
-    """The state that outlives every client: terms, which keep a replaced client from writing; the
-    prepared transaction, if there is one; and the position of committed work."""
+    """The state that outlives every client of a seat.
+
+    A term keeps earlier clients from writing. `entry`: the prepared transaction, None if there is
+    none. `position`: the position up to which work is committed.
+    """
 
     def __init__(self) -> None:
         self._term = 0
@@ -55,7 +58,7 @@ class _DecisionLog:
             raise _Replaced
 
     def decide(self, term: int, entry: _Entry, commit: bool) -> None:
-        """Decide once; the first caller wins."""
+        """Decide the outcome of a prepared transaction, unless an earlier call has decided it."""
         self.check(term)
         if entry.commit is None:
             entry.commit = commit
@@ -65,8 +68,11 @@ class _DecisionLog:
 
 
 class PreparedWorkload:
-    """Seats with a transactional id each. A client that dies with a prepared transaction is
-    followed by one that ends it as the log says; sometimes by two."""
+    """Clients with a transactional id for each seat.
+
+    When a client dies with a prepared transaction, another client ends the transaction as the
+    decision log says; sometimes two clients do.
+    """
 
     name: ClassVar[str] = "prepared"
     settings: ClassVar[dict[str, object]] = SETTINGS
@@ -80,18 +86,18 @@ class PreparedWorkload:
         self._logs = [_DecisionLog() for _ in range(_SEATS)]
         self._replaces = self._random.random() < 0.5
         self._started = 0
-        #: Clients that request no producer id any more.
+        #: Clients that will not send InitProducerId any more.
         self._ready: set[str] = set()
-        #: Clients that ended by themselves, with no open transaction.
+        #: Clients that ended in the normal way, without an open transaction.
         self._finished: set[str] = set()
 
     async def prepare(self) -> None:
-        """A sink."""
+        """Create the topic to write to."""
         async with Admin(bootstrap_servers=self._world.broker.bootstrap) as admin:
             await self._sink.create(admin)
 
     async def work(self) -> None:
-        """Run until the faults are over, and no transaction, prepared or not, is open."""
+        """Run until the faults are over and no transaction is open or prepared."""
         await asyncio.gather(self._sink.read(), *(self._seat(number) for number in range(_SEATS)))
 
     async def _seat(self, seat: int) -> None:
@@ -139,7 +145,8 @@ class PreparedWorkload:
                     await producer.resume_transaction(log.entry.prepared)
                     await self._end(name, log, term, log.entry, producer)
                     if self._replaces:
-                        # Two may have resumed it, and neither has fenced the other.
+                        # Another client may have resumed the same transaction, and neither of the
+                        # two fences the other.
                         return
                 else:
                     await producer.init_transactions()

@@ -1,4 +1,4 @@
-"""Idempotent producers, several in flight, into a few partitions."""
+"""Idempotent producers, several at the same time, write into a few partitions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RECORDS_MAX = 40
 
 
 class ProduceWorkload:
-    """Producers that are replaced when they die; each sends records that no other sends."""
+    """Producers that are replaced when they die; no two producers send the same record."""
 
     name: ClassVar[str] = "produce"
     settings: ClassVar[dict[str, object]] = {}
@@ -42,7 +42,7 @@ class ProduceWorkload:
             await admin.create_topics([NewTopic(_TOPIC, _PARTITIONS)])
 
     async def work(self) -> None:
-        """Run producers one after the other, a few at a time."""
+        """Run several producers at a time; when one ends, another follows."""
         await asyncio.gather(*(self._follow(number) for number in range(_PRODUCERS)))
 
     async def _follow(self, number: int) -> None:
@@ -96,6 +96,6 @@ class ProduceWorkload:
             calls.acknowledged[value] = where.offset
 
     async def check(self) -> Iterator[str]:
-        """Check that acknowledged records are there, once, in order."""
+        """Check that acknowledged records are in the logs once and in order."""
         logs = await read_all(self._world.broker.bootstrap, _TOPIC, _PARTITIONS)
         return check_acknowledged(self._sent, logs)

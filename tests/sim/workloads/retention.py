@@ -53,7 +53,7 @@ class RetentionWorkload:
             await admin.create_topics([NewTopic(_TOPIC, _PARTITIONS, configs=configs)])
 
     async def work(self) -> None:
-        """Run all kinds at once, and check the logs from time to time."""
+        """Run all clients at the same time, and check the logs from time to time."""
         watching = asyncio.ensure_future(self._watch())
         await asyncio.gather(
             keep_running(self._world, "producer", 2, self._produce),
@@ -63,7 +63,7 @@ class RetentionWorkload:
         watching.cancel()
 
     async def _watch(self) -> None:
-        """Run retention all the time, and record log starts."""
+        """Run retention all the time, and note log starts."""
         while True:
             await self._world.sleep(100)
             broker = self._world.broker
@@ -135,7 +135,7 @@ class RetentionWorkload:
                 found = [(f"{r.topic}-{r.partition}", r.offset, r.value) for r in records]
                 operation.steps.append(Poll(found))
                 if number == 0:
-                    # Later polls may return records fetched earlier.
+                    # Later polls may return records that were fetched before the deletion.
                     self._deletions.read(name, found, before)
                 world.note(name, f"reads {len(found)} records")
                 await world.sleep(random.choice((1, 50, 300)))

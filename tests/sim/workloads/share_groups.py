@@ -1,6 +1,8 @@
-"""Members of one share group take records, answer or keep them, die, join and leave, while records
-are produced in and out of transactions, compacted and deleted, a topic is created again, and the
-group is begun anew at other offsets, or deleted."""
+"""Members of one share group acquire records, acknowledge or keep them, die, join and leave.
+
+Meanwhile records are produced in and out of transactions, compacted and deleted; a topic is deleted
+and created again; and the group's offsets are reset, or the group is deleted.
+"""
 
 from __future__ import annotations
 
@@ -36,26 +38,26 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 GROUP = "workers"
-#: The topic that stays, and the one that is deleted and created again.
+#: The topic that is never deleted, and the topic that is deleted and created again.
 _JOBS, _TASKS = "jobs", "tasks"
 _PARTITIONS = {_JOBS: 2, _TASKS: 1}
-#: The topic for what the group gives up.
+#: The topic for the group's dead letters.
 _LETTERS, _LETTER_PARTITIONS = "dlq.workers", 2
 _LOCK_MS = 1_000
 _RECORDS_MAX = 30
-#: Those of a member that outlives its membership.
+#: The number of polls of a member that keeps polling after its session has expired.
 _MANY_POLLS = 100
 _TRANSACTIONS_MAX = 8
 _KEYS = 4
 _TRANSACTION_TIMEOUT_MS = 3_000
-#: The time in which everything is delivered after the faults. A transaction may outlive its client
-#: for long, since a wall clock may be set back.
+#: The time after the faults in which every record must be finished. It is long because a wall clock
+#: may be set back, so that a transaction stays open long after its client's end.
 _SETTLE_MS = 240_000
 _OBSERVE_EVERY_MS = 40
-#: The attempts to begin the group anew while its members stop, and the pause between them.
+#: The attempts to reset the group while its members stop, and the pause between two attempts.
 _RESET_ATTEMPTS = 20
 _RESET_EVERY_MS = 100
-#: Longer than the session of a member lasts.
+#: Longer than a member's session timeout.
 _UNHEARD_MS = 1_600
 
 
@@ -95,7 +97,8 @@ class ShareGroupsWorkload:
             "share.delivery.count.limit": str(limit),
             "share.renew.acknowledge.enable": random.choice(("true", "true", "false")),
         }
-        # A stream of its own: the seeds that show known bugs go on to show them.
+        # Each later addition has its own random numbers: seeds that show known bugs still show
+        # them.
         letters = world.chance("dead letters")
         self._has_letters = letters.random() < 0.6
         self._rejects = self._has_letters and letters.random() < 0.6
@@ -115,13 +118,13 @@ class ShareGroupsWorkload:
         self._resetting = world.chance("resets")
         self._resets = self._resetting.random() < 0.4
         self._visiting = world.chance("visits")
-        #: No member begins before, and those that there are stop.
+        #: Until this time no member begins, and members that run stop.
         self._stopped_until_ms = 0
         self._members = random.randint(1, 3)
         self._compacts = random.random() < 0.4
         self._deletes = random.random() < 0.4
         self._churns = random.random() < 0.4
-        # The broker's clock has whole milliseconds, by which a lock or a pause may be shorter.
+        # The broker's clock counts whole milliseconds: a lock or a pause may be up to 1 ms shorter.
         self._deliveries = ShareDeliveries(
             limit, _LOCK_MS - 1, lambda count: _pause_ms(delay_ms, longest_ms, count)
         )
@@ -166,7 +169,7 @@ class ShareGroupsWorkload:
         await admin.create_topics([NewTopic(topic, _PARTITIONS[topic], configs=configs)])
 
     async def work(self) -> None:
-        """Run everything at once, and then let two members take what is left."""
+        """Run all clients at the same time; then let two members take the remaining records."""
         world = self._world
         observing = [
             asyncio.ensure_future(each()) for each in (self._observe, self._kill, self._clean)
@@ -209,7 +212,7 @@ class ShareGroupsWorkload:
         await self._world.start_client(name, lambda: self._run(name, plan))
 
     async def _kill(self) -> None:
-        """Kill a member from time to time: it does not leave."""
+        """Kill a member from time to time, so that it does not leave the group."""
         world, random = self._world, self._random
         while True:
             await world.sleep(random.choice((300, 1_000, 3_000)))
@@ -322,8 +325,11 @@ class ShareGroupsWorkload:
         await self._create(admin, _TASKS)
 
     async def _begin_anew(self, admin: Admin, name: str) -> None:
-        """Begin the group anew when its members have stopped, or while they come back; or when
-        none of them has been heard for long, but all fetch."""
+        """Reset the group's offsets, or delete its state.
+
+        The attempts happen after its members have stopped, or while they come back; or no heartbeat
+        of a member has succeeded for long, but all members fetch.
+        """
         random, world = self._resetting, self._world
         reset = random.choice((self._alter, self._alter, self._delete_offsets, self._delete_group))
         opens = random.choice((3, 6, _RESET_ATTEMPTS))
@@ -403,7 +409,7 @@ class ShareGroupsWorkload:
         self._beat(LEAVE_EPOCH, None)
 
     def _beat(self, epoch: int, topics: list[str] | None) -> None:
-        """Send a heartbeat of the visitor, without a network."""
+        """Call the broker's handler with a heartbeat of the visitor, without a network."""
         broker = self._world.broker
         if broker.running and hasattr(broker.server, "node"):
             request = ShareGroupHeartbeatRequest(
@@ -460,7 +466,7 @@ class ShareGroupsWorkload:
         self._settled.set()
 
     def _what_is_missing(self) -> str:
-        """A partition with records that are not finished; empty if there is none."""
+        """Name a partition with records that are not finished; empty if there is none."""
         broker = self._world.broker
         if not broker.running or not hasattr(broker.server, "node"):
             return "the broker is down"
@@ -483,7 +489,7 @@ class ShareGroupsWorkload:
         return ""
 
     async def check(self) -> Iterator[str]:
-        """Check that each record of the logs was delivered and finished, as confirmed."""
+        """Check that each record of the logs was delivered and is finished as confirmed."""
         bootstrap = self._world.broker.bootstrap
         self._look()
         stored = stored_states(self._world.broker.server.node, GROUP)
@@ -519,7 +525,7 @@ class ShareGroupsWorkload:
 
 
 def _pause_ms(delay_ms: int, longest_ms: int, count: int) -> int:
-    """The pause after so many deliveries, by rule H-200."""
+    """The least pause in ms after a number of deliveries (H-200)."""
     if not delay_ms:
         return 0
     doubled_ms = delay_ms

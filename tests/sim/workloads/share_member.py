@@ -1,5 +1,5 @@
-"""A member of the group of the `share-groups` workload: the shipped share consumer, with random
-answers."""
+"""A member of the group of the `share-groups` workload: the shipped share consumer, which
+acknowledges at random."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ _IMPLICIT = ("keep",) * 6 + ("accept", "release", "reject", "handle")
 
 @dataclass
 class Plan:
-    """The life of one member. `drains`: it accepts everything, until it is told to end. `rejects`:
-    many of its records become dead letters."""
+    """The life of one member.
+
+    `drains`: the member accepts every record until it is told to end. `rejects`: it rejects many
+    records, which become dead letters.
+    """
 
     mode: str
     acquire: str
@@ -84,8 +87,8 @@ class ShareMember:
         self._member_id = self._consumer._group.membership.member_id
 
     async def run(self, must_stop: Callable[[], bool], end: asyncio.Event) -> None:
-        """Take records for as many polls as planned, unless the member must stop, or until
-        `end`."""
+        """Acquire records for as many polls as planned, but end early if `must_stop` says so. A
+        member that drains runs until `end`."""
         plan, world = self.plan, self._world
         world.note(self.name, f"starts as {self._member_id}: {plan}")
         polls = 0
@@ -142,19 +145,20 @@ class ShareMember:
             record.acknowledge(AcknowledgeType[how.upper()])
 
     def _intrude(self, near: ShareRecord) -> None:
-        """Acknowledge a record that somebody else may have: the broker must refuse that."""
+        """Acknowledge a record that another member may have: the broker must refuse that."""
         random = self._random
         offset = max(0, near.offset + random.randint(-4, 4))
         kind = random.choice(list(AcknowledgeType)[:3])
         if self._readers.is_lent(self._member_id, _place(near), offset):
-            # The consumer would take the result for that of the application's own answer.
+            # The consumer would take the response for the one to the application's own
+            # acknowledgement.
             return
         self._world.note(self.name, f"answers {offset} of {_place(near)}, which it need not have")
         now_ms = self._world.loop.time() * 1_000
         self._consumer._fetcher._add(near.node_id, near.place, offset, kind, now_ms)
 
     async def _handle(self, record: ShareRecord) -> None:
-        """Handle it in a block, which renews the lock."""
+        """Handle the record in an `async with` block, which renews its lock."""
         random = self._random
         async with record:
             await self._world.sleep(random.choice((0, 100, 600, _STALL_MS)))

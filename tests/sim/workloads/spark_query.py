@@ -1,8 +1,8 @@
-"""The parts of Spark that the sink's protocol needs: a checkpoint, drivers, and workers for their
-tasks.
+"""The parts of Spark that the sink's protocol needs: a checkpoint, and workers that run the jobs of
+a driver.
 
-The steps are the connector's own (`pyspark_odradek.exactly_once`), in the asynchronous form that
-Spark's synchronous calls drive from a thread.
+The steps are the connector's own (`pyspark_odradek.exactly_once`), called as coroutines. Spark's
+synchronous calls drive the same coroutines from a thread.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 #: The errors that a job may raise; any other is a bug.
 EXPECTED = (SinkError, OdradekError)
 _CLOSE_S = 5.0
-#: Longer than it may take until another run has taken over, and has done the batch.
+#: Long enough that another run may take over and commit the batch.
 _STOPS_S = (0.3, 1.0, 3.0)
 
 
@@ -42,8 +42,8 @@ class WorkerLost(Exception):
 
 
 class Checkpoint:
-    """The state that outlives a run: the rows of every planned batch, and the newest committed
-    one."""
+    """The state that outlives a run: the rows of every planned batch, and the number of the newest
+    committed batch."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -58,28 +58,29 @@ class Checkpoint:
         return self.planned[batch]
 
     def commit(self, batch: int) -> None:
-        """Spark's own log of commits."""
+        """Note that Spark has committed a batch in its own log."""
         self.committed = max(self.committed, batch)
 
 
 class Estate:
-    """The names of one run's transactions: a dead process leaves its names to the next one
+    """The transactional ids of one run: when a process dies, the next process takes over its ids
     (S-02)."""
 
     def __init__(self) -> None:
-        #: The process that owns a name, and the batch of its last use.
+        #: The process that has an id, and the batch for which the id was last used.
         self.owned: dict[str, tuple[Process, int]] = {}
 
 
 class Heir:
-    """The names of one process (`identity.Inherited`), kept in memory instead of Spark's files."""
+    """The transactional ids of one process (`identity.Inherited`), kept in memory instead of
+    Spark's files."""
 
     def __init__(self, estate: Estate, process: Process) -> None:
         self._owned = estate.owned
         self._process = process
 
     def take(self) -> tuple[str, int]:
-        """A name of a dead process, or else a new one."""
+        """Take over the id of a dead process, or else make a new one."""
         for name, (owner, last) in self._owned.items():
             if not owner.alive:
                 self._owned[name] = self._process, last
@@ -89,22 +90,22 @@ class Heir:
         return name, -1
 
     def used(self, name: str, batch: int) -> bool:
-        """Record the use of a name."""
+        """Note the batch for which an id is used."""
         if name in self._owned:
             self._owned[name] = self._process, batch
         return True
 
 
 class Stops:
-    """Lets a process stand still before it writes a decision, in some seeds, so that another run
-    may be faster and the decision comes too late."""
+    """In some seeds, suspends a process before it writes a decision. Another run may then be
+    faster, so that the decision comes too late."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
         self._chance = random.choice((0.0, 0.0, 0.2))
 
     async def before(self, kind: Kind) -> None:
-        """A record of a kind is about to be appended."""
+        """Wait for a random time if a record of this kind is about to be appended."""
         if kind is Kind.COMMIT and self._random.random() < self._chance:
             await asyncio.sleep(self._random.choice(_STOPS_S))
 
@@ -137,7 +138,8 @@ class Worker:
         self.busy = False
         self._jobs: asyncio.Queue[tuple[Callable[[Worker], Awaitable[Any]], Any]] = asyncio.Queue()
         self._brokers: Brokers | None = None
-        # A process of its own, whichever process starts it.
+        # The worker does not inherit the context of the process that starts it: it is a separate
+        # process.
         self.ended: asyncio.Task[Any] = Context().run(world.start_client, name, self._live)
         self.process: Process = world.clients[name]
         inherited = None if estate is None else Heir(estate, self.process)
@@ -176,7 +178,7 @@ class Worker:
             try:
                 result = await job(self)
             except EXPECTED as problem:
-                # The next job gets other connections.
+                # The next job gets new connections.
                 self.busy = False
                 _settle(done, problem)
                 await self._discard()
@@ -206,13 +208,14 @@ def _settle(done: asyncio.Future[Any], result: Any) -> None:
         return
     if isinstance(result, Exception):
         done.set_exception(result)
-        # The driver may be dead, or may have given up.
+        # The driver may be dead, or may no longer wait for the result; so the exception is marked
+        # as seen.
         done.exception()
     else:
         done.set_result(result)
 
 
-#: Points at which a death changes the state that a recovery finds.
+#: Points at which a death changes what a recovery finds; deaths are more frequent there.
 _DECISIVE_PLACES = ("the append of a commit", "End", "the append of a done")
 _DECISIVE = 6
 
@@ -226,7 +229,7 @@ class Deaths:
         self._chance = random.choice((0.0, 0.01, 0.02, 0.05))
 
     def reached(self, place: str, driver: Process) -> None:
-        """The present process has reached a point."""
+        """Note that the present process has reached a point; it or the driver may be killed."""
         chance = self._chance * (_DECISIVE if place in _DECISIVE_PLACES else 1)
         if self._world.faults_over.is_set() or self._random.random() >= chance:
             return
@@ -238,7 +241,8 @@ class Deaths:
         self._world.loop.call_later(delay_ms / 1000, victim.kill)
 
     def on_the_way(self, steps: Generator[Any, Any, T], driver: Process) -> Generator[Any, Any, T]:
-        """The same procedure, with a chance to die at every action, and between two ends."""
+        """Yield the actions of a procedure; at each action, and between the ends of two
+        transactions, a process may die."""
         answer: Any = None
         while True:
             try:
@@ -254,7 +258,8 @@ class Deaths:
     def _one_by_one(
         self, action: protocol.End, driver: Process
     ) -> Generator[Any, Any, tuple[bool, ...]]:
-        """Transactions are ended concurrently, so the order may be any."""
+        """End the transactions one after the other. The connector ends them concurrently, so any
+        order is valid."""
         ended: tuple[bool, ...] = ()
         for each in action.participants:
             ended += yield action._replace(participants=(each,))
@@ -270,7 +275,7 @@ def _name_of(action: Any) -> str:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """The result of one attempt of a task for the driver."""
+    """A transaction that an attempt of a task has prepared for the driver."""
 
     batch: int
     rows: tuple[bytes, ...]
@@ -288,13 +293,13 @@ class Jobs:
         self._sink = sink
         self._deaths = deaths
         self._log_topic = log_topic
-        #: Every transaction that was prepared, by run.
+        #: Every prepared transaction, by run and participant.
         self._prepared: dict[tuple[str, Participant], _Prepared] = {}
 
     async def task(
         self, worker: Worker, driver: Process, terms: Terms, slot: int, rows: Sequence[bytes]
     ) -> Outcome:
-        """One attempt of a task; its transaction is left open for the driver."""
+        """Run one attempt of a task; the driver ends its transaction later."""
         brokers = await worker.brokers()
         begun = await brokers.run(
             self._deaths.on_the_way(protocol.begin_task(terms), driver), terms, self._log_topic
@@ -310,7 +315,7 @@ class Jobs:
         try:
             producer = await transaction.begin()
             self._deaths.reached("the beginning of a transaction", driver)
-            # One row at a time, as objects: the simulator does not need pyarrow.
+            # Rows are sent one at a time as Python objects: the simulator does not need pyarrow.
             deliveries = []
             for row in rows:
                 value = b"%s %s" % (row, attempt.name.encode())
@@ -334,7 +339,8 @@ class Jobs:
     async def commit(
         self, worker: Worker, driver: Process, terms: Terms, outcomes: tuple[Outcome, ...]
     ) -> bool:
-        """Commit a batch whose tasks have succeeded. True if this decided the batch."""
+        """Commit a batch whose tasks have succeeded. Returns True if this call decided the
+        batch."""
         brokers = await worker.brokers()
         steps = self._decided(protocol.commit(terms, outcomes))
         done = await brokers.run(self._deaths.on_the_way(steps, driver), terms, self._log_topic)
@@ -348,7 +354,7 @@ class Jobs:
         return await brokers.run(steps, terms, self._log_topic)
 
     def rows_of(self, batch: int, text: str) -> list[bytes]:
-        """The rows of the transactions of a batch that an error names."""
+        """The rows of those transactions of a batch that an error names."""
         return [
             row
             for (_, participant), prepared in self._prepared.items()
@@ -357,7 +363,8 @@ class Jobs:
         ]
 
     def _decided(self, steps: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
-        """After a decision any process may commit its transactions."""
+        """Mark the transactions of a batch as soon as its commit is decided: from then on any
+        process may commit them."""
         answer: Any = None
         while True:
             try:

@@ -1,7 +1,7 @@
 """A Spark query that writes exactly once, while drivers, workers, tasks and the broker are killed.
 
-It writes to one topic as a stream does, or in `foreachBatch` to two topics as jobs with one
-`commitId`.
+It writes to one topic, as a stream does; or, as `foreachBatch` does, to two topics, in two jobs
+with the same `commitId`.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ _LOG_TOPIC = "__odradek_spark_commits"
 #: The attempts of one task, as in Spark.
 _EXECUTIONS_MAX = 4
 _WORKERS_MAX = 8
-#: The timeout of transactions that have one: shorter than some recoveries take.
+#: The timeout of transactions in ms, in seeds that have one: some recoveries take longer.
 _TIMEOUT_MS = 500
 _LATE_MS = 1_000
-#: The number of runs after the faults that may fail because of earlier losses.
+#: The number of runs after the faults that may fail because of records that were lost before.
 _LAST_RUNS_MAX = 6
 
 
 @dataclass
 class _Run:
-    """One start of the query. `last`: it has one batch, and no faults."""
+    """One start of the query. `last`: the run has only one batch, and no faults."""
 
     number: int
     slots: int
     lenient: bool
     last: bool
-    #: None if names end with their process.
+    #: None if a process's transactional ids are not taken over after its end.
     estate: Estate | None
     workers: list[Worker] = field(default_factory=list)
     driver: Process | None = None
@@ -67,8 +67,8 @@ class _Run:
 
 @dataclass
 class _Target:
-    """A topic that each batch is written to. `query`: the identity of the writes, without the
-    batch."""
+    """A topic that each batch is written to. `query`: the identity of the query's writes to this
+    topic."""
 
     query: str
     sink: Sink
@@ -78,13 +78,14 @@ class _Target:
 
 
 class _BatchFailed(Exception):
-    """Tasks, or the commit, have failed; the query ends."""
+    """All attempts of a task, or the commit, have failed; the query ends."""
 
 
 class SparkSinkWorkload:
-    """Runs of one query, one after the other; sometimes a run that was thought dead continues.
+    """Runs of one query, one after the other; sometimes a run that was wrongly thought dead
+    continues.
 
-    In some seeds transactions have a timeout, and some recoveries come later than that.
+    In some seeds transactions have a timeout, and some recoveries happen only after it.
     """
 
     name: ClassVar[str] = "spark-sink"
@@ -104,11 +105,13 @@ class SparkSinkWorkload:
         self._inherits = self._random.random() < 0.5
         self._speculates = self._random.random() < 0.5
         self._runs = 0
-        #: A user has handled the lost rows, and the next run ignores them.
+        #: True if an error has named lost rows: a user has handled them, and the next run accepts
+        #: the loss.
         self._lenient = False
 
     def _identities(self) -> list[tuple[str, str, str]]:
-        """Query, topic and readers of each target."""
+        """The identity of writes, the topic and the prefix of the readers' names, for each
+        target."""
         if self._world.chance("targets").random() < 0.6:
             return [(_QUERY, _TOPIC, "reader")]
         return [
@@ -165,8 +168,8 @@ class SparkSinkWorkload:
     # --- the driver ---
 
     async def _follow(self, run: _Run) -> None:
-        """Wait until the run has ended, or its driver was killed, which its workers outlive for a
-        moment."""
+        """Wait until the run has ended or its driver was killed. The workers outlive the driver for
+        a moment."""
         world = self._world
         name = f"driver-{run.number}"
         task = world.start_client(name, lambda: self._drive(name, run))
@@ -238,7 +241,8 @@ class SparkSinkWorkload:
     async def _task(
         self, run: _Run, target: _Target, terms: Terms, slot: int, rows: tuple[bytes, ...]
     ) -> Outcome:
-        """The first attempt that succeeds. Raises the error of the last one."""
+        """Return the result of the first attempt that succeeds. Raises the error of the last
+        attempt."""
 
         def execute() -> asyncio.Task[Outcome]:
             driver = self._driver(run)
@@ -257,7 +261,7 @@ class SparkSinkWorkload:
             ended = [each for each in running if each.done()]
             for each in ended:
                 if each.exception() is None:
-                    # Other attempts continue, and their results are ignored.
+                    # Other attempts continue, but their results are ignored.
                     return each.result()
             running = [each for each in running if not each.done()]
             if not running and started == _EXECUTIONS_MAX:
@@ -275,7 +279,7 @@ class SparkSinkWorkload:
         )
         if run.last or self._random.random() < 0.9:
             return await committing
-        # The connection to the process is lost, and the process continues.
+        # The driver loses the connection to the process, but the process continues.
         timeout_s = self._random.choice((1, 10, 50)) / 1000
         return await asyncio.wait_for(asyncio.shield(committing), timeout_s)
 
@@ -325,7 +329,8 @@ class SparkSinkWorkload:
     # --- errors, and the final check ---
 
     def _told(self, text: str, batch: int, target: _Target) -> None:
-        """Take note of lost rows: only if transactions time out, and an error names the rows."""
+        """Note lost rows, and report an error that must not occur or that does not name its
+        rows."""
         world = self._world
         if f"batch {batch} of query {target.query} " not in text:
             world.violated("spark-sink", f"an error that does not name batch {batch}: {text}")
@@ -339,7 +344,7 @@ class SparkSinkWorkload:
             target.told_lost |= dict.fromkeys(lost)
 
     async def check(self) -> Iterator[str]:
-        """Check that every batch is once in each topic, and nothing else."""
+        """Check that each topic has every batch once, and nothing else."""
         batches = {
             batch: planned
             for batch, planned in self._checkpoint.planned.items()

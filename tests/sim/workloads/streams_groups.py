@@ -1,5 +1,7 @@
-"""Members of one streams group, scripted since there is no client for it: they join with a topology
-of two subtopologies, take up and give back tasks, die, leave and come again."""
+"""Members of one streams group, scripted because there is no client for such groups.
+
+They join with a topology of two subtopologies, run and give back tasks, die, leave and join again.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,8 @@ def _topology() -> StreamsTopology:
 
 
 class StreamsMember:
-    """A thread of an application: heartbeats, with its tasks whenever they have changed."""
+    """A thread of a Streams application: it sends heartbeats, and reports its tasks whenever they
+    have changed."""
 
     def __init__(
         self, world: World, name: str, process: str, member_id: str, owners: TaskOwners
@@ -88,7 +91,8 @@ class StreamsMember:
         self._reports = True
 
     async def run(self, beats: int | None, end: asyncio.Event) -> None:
-        """Beat so often, or None for ever, until `end`. Then leave, or not."""
+        """Send heartbeats until `end`, at most `beats` of them (None: no limit). Then leave the
+        group, or end without leaving."""
         world, random = self._world, self._random
         world.note(self._name, f"starts as {self.member_id} in {self._process}")
         async with Admin(
@@ -102,7 +106,7 @@ class StreamsMember:
                 try:
                     await self._beat(admin)
                 except OdradekError as problem:
-                    # The answer may be lost: the next heartbeat says what the member has.
+                    # The response may be lost: the next heartbeat reports the member's tasks.
                     self._reports = True
                     world.note(self._name, f"no answer: {problem}")
                 await world.sleep(random.choice((20, 100, 200)))
@@ -139,7 +143,8 @@ class StreamsMember:
                 )
 
     async def _take_up(self, given: Tasks) -> None:
-        """Give back what is not given any more, which may take a while, and run the rest."""
+        """Give back tasks that are not assigned any more, which may take a while; then run the
+        assigned ones."""
         kept = Tasks(self._tasks.active & given.active, self._tasks.standby & given.standby)
         if kept != self._tasks:
             await self._world.sleep(self._random.choice((0, 0, 50, 400)))
@@ -238,7 +243,7 @@ class StreamsGroupsWorkload:
 
     async def _run(self, name: str, beats: int | None, end: asyncio.Event) -> None:
         self._numbers += 1
-        # Two threads may be of one process.
+        # Two threads may belong to the same process.
         process = f"process-{self._random.randrange(self._slots)}"
         member = StreamsMember(self._world, name, process, f"{name}-{self._numbers}", self._owners)
         await member.run(beats, end)
@@ -257,7 +262,7 @@ class StreamsGroupsWorkload:
                 world.clients[name].kill()
 
     def _is_current(self, member_id: str) -> bool:
-        """True if the coordinator still has a member, so that its tasks count."""
+        """True if the coordinator still has the member, so that its tasks must obey the rules."""
         broker = self._world.broker
         if not broker.running or not hasattr(broker.server, "node"):
             return False
@@ -289,7 +294,7 @@ class StreamsGroupsWorkload:
         self._settled.set()
 
     async def check(self) -> Iterator[str]:
-        """Check that the internal topics are there."""
+        """Check that the internal topics exist."""
         async with Admin(bootstrap_servers=self._world.broker.bootstrap) as admin:
             names = [_REPARTITION, *_CHANGELOGS]
             described = await admin.describe_topics(names)

@@ -24,19 +24,20 @@ TRANSACTION_TIMEOUT_MS = 3_000
 SETTINGS: dict[str, object] = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
 }
-#: The time that a transaction may outlive its client: a wall clock may be set back.
+#: The time in ms for which a transaction may stay open after its client's end: a wall clock may be
+#: set back.
 _END_MS = 120_000
 _PARTITIONS = 2
 
 
 class Sink:
-    """A topic that transactions write to, and a client that reads its committed records."""
+    """A topic that transactions write to, and clients that read its committed records."""
 
     def __init__(
         self, world: World, topic: str, groups: Sequence[str] = (), readers: str = "reader"
     ) -> None:
-        """`groups`: those whose offsets are committed with the transactions. `readers`: the prefix
-        of the readers' names."""
+        """`groups`: the groups whose offsets are committed in the transactions. `readers`: the
+        prefix of the readers' names."""
         self._world = world
         self._readers = readers
         self._groups = groups
@@ -49,7 +50,7 @@ class Sink:
         await admin.create_topics([NewTopic(self.topic, _PARTITIONS)])
 
     def begin(self, client: str) -> Attempt:
-        """Record the beginning of a client's transaction."""
+        """Note that a client begins a transaction."""
         attempt = Attempt(f"{len(self.attempts)} of {client}")
         self.attempts.append(attempt)
         return attempt
@@ -59,7 +60,7 @@ class Sink:
         return random.randrange(_PARTITIONS)
 
     async def read(self) -> None:
-        """Run readers, one after the other, until the faults are over."""
+        """Run readers, one at a time, until the faults are over."""
         while not self._world.faults_over.is_set():
             name = f"{self._readers}-{len(self._seen) + 1}"
             self._seen[name] = {}
@@ -86,7 +87,8 @@ class Sink:
             self._world.note(name, f"gave up: {problem}")
 
     async def committed(self) -> Logs:
-        """All committed records, when every transaction has ended or had the time to."""
+        """Read all committed records after every transaction has ended, or has had enough time to
+        end."""
         until_ms = self._world.now_ms + _END_MS
         while self._world.now_ms < until_ms and any(self._still_open()):
             await self._world.sleep(500)
@@ -94,7 +96,7 @@ class Sink:
         return await read_all(bootstrap, self.topic, _PARTITIONS, committed=True)
 
     def check(self, committed: Logs) -> Iterator[str]:
-        """Run the checks for every transaction. `committed`: the sink's records at the end."""
+        """Check every transaction. `committed`: the sink's committed records at the end."""
         yield from self._still_open()
         yield from check_isolation(self.attempts, committed)
         yield from check_atomicity(self.attempts, committed)

@@ -25,5 +25,5 @@ class TwoDirectoriesWorkload(ChosenWorkload):
         **{name: value for kind in kinds for name, value in kind.settings.items()},
         "log.dirs": "data,second",
     }
-    #: A quarter of all faults is a directory that fails.
+    #: A quarter of all faults are directories that fail.
     faults: ClassVar[tuple[str, ...]] = ALL_FAULTS + OF_SEVERAL_DIRECTORIES * (len(ALL_FAULTS) // 3)
