@@ -3,11 +3,11 @@
 The committed output must equal the input: each record once, in order per partition and key. The
 test runs with librdkafka (transactions v1) and our own client (v2), with assigned partitions and in
 a group that rebalances (`subscribe`, KIP-447). In the group one of three workers is a static
-member, and some workers are stopped until the group has reassigned their partitions: records that
-they had read must not be committed.
+member, and some workers are stopped until the group has reassigned their partitions: the records
+that the stopped workers had read must not be committed.
 
-ODRADEK_LONG=1 runs the long form, 200,000 records and two minutes of kills; ODRADEK_SEED another
-sequence of kills.
+ODRADEK_LONG=1 runs the long form: 200,000 records and two minutes of kills. ODRADEK_SEED chooses
+another sequence of kills.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def test_every_record_arrives_once_and_in_order_while_processes_are_killed(
     )
     result = run(plan, tmp_path)
     _judge(result)
-    # Which workers are killed depends on chance and on the machine's speed.
+    # The killed workers depend on chance and on the machine's speed.
     assert sum(result.starts.values()) > len(BY_HAND)
 
 
@@ -93,7 +93,7 @@ def test_a_rebalancing_group_copies_exactly_once_while_processes_are_killed(
         library,
         RECORDS_EACH,
         KILLING_S,
-        # Usually longer than a rebalance, or no work would ever be done.
+        # A pause that is shorter than a rebalance leaves no time for work.
         pauses_s=(0.3, 4.0),
         broker_one_in=4,
         arguments=SUBSCRIBED[protocol],

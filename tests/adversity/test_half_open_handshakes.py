@@ -1,8 +1,8 @@
-"""Peers that begin TLS handshakes and never finish them: others are served meanwhile, and
+"""Peers that begin TLS handshakes and never finish them: other clients are served meanwhile and
 afterwards.
 
-The peers are in a process of their own, at many addresses of this machine if possible, so that the
-limit of one address (`max.ssl.handshakes.per.ip`) does not protect the broker.
+The peers run in another process. Where possible they use many loopback addresses, so that the limit
+for one address (`max.ssl.handshakes.per.ip`) does not protect the broker.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from odradek.broker import SubprocessBroker
 CA = Authority()
 _PATIENCE_S = 30.0
 _MANY_ADDRESSES = sys.platform.startswith("linux")
-#: Handshakes of one address, as by correct peers behind one router.
+#: Handshakes from one address: fewer than the limit, as from correct clients behind one router.
 _PER_ADDRESS = 90
-#: Files of the peers' process besides their sockets.
+#: File descriptors of the peers' process in addition to the sockets.
 _SPARE_FILES = 100
 _MEGABYTE = 1024 * 1024
 #: ApiVersions, version 0, without a client id.
 _ASK = struct.pack(">ihhih", 10, 18, 0, 7, -1)
 
-#: The peers. Every other one has sent half of its first message. What the broker closes is left
-#: lying.
+#: The program of the peers. Every second peer sends half of a ClientHello. A connection that the
+#: broker closes is not opened again.
 _PEERS = """
 import socket, sys
 port, count, per_address = map(int, sys.argv[1:])
@@ -56,7 +56,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[SubprocessBroker]:
-    """A broker with TLS alone, and no timeout for handshakes."""
+    """A broker with only an SSL listener, whose timeout for handshakes is longer than the test."""
     CA.issue().write(tmp_path / "broker.pem")
     settings = {
         "listeners": "SSL://127.0.0.1:0",
@@ -69,7 +69,7 @@ def broker(tmp_path: Path) -> Iterator[SubprocessBroker]:
 
 
 def ask(broker: SubprocessBroker, trusted: ssl.SSLContext) -> None:
-    """Make one connection, from its handshake to an answer."""
+    """Open a connection, with its TLS handshake, and make one request."""
     host, port = broker.bootstrap.rsplit(":", 1)
     with (
         socket.create_connection((host, int(port)), _PATIENCE_S) as plain,
@@ -90,7 +90,7 @@ def resident_bytes(broker: SubprocessBroker) -> int:
 
 
 def others_are_served(broker: SubprocessBroker, count: int) -> None:
-    """Check that others are served while so many peers connect, and while they stay."""
+    """Check that others are served while `count` peers connect, and while they stay connected."""
     trusted = ssl.create_default_context(cadata=CA.pem)
     ask(broker, trusted)
     before = resident_bytes(broker) if _MANY_ADDRESSES else 0
@@ -104,7 +104,7 @@ def others_are_served(broker: SubprocessBroker, count: int) -> None:
     with peers:
         assert peers.stdin is not None and peers.stdout is not None
         try:
-            # For as long as they come, and then with all of them there.
+            # Requests while the peers connect; afterwards requests with all peers connected.
             for _ in range(20):
                 ask(broker, trusted)
             connected = int(peers.stdout.readline())
@@ -128,7 +128,7 @@ def test_n23_clients_are_served_beside_1500_half_open_handshakes(broker: Subproc
 @pytest.mark.full
 @pytest.mark.slow
 def test_n23_clients_are_served_beside_10000_half_open_handshakes(broker: SubprocessBroker) -> None:
-    """Fewer peers if a process may not open so many files."""
+    """The limit on open files may allow fewer peers."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     count = 10_000
     if hard != resource.RLIM_INFINITY:

@@ -1,8 +1,8 @@
-"""Bytes that no correct client sends: the broker survives, uses little memory, and serves the
-others.
+"""Bytes that no correct client sends: the broker survives, uses little memory, and serves other
+clients.
 
-Raw sockets are connected to a running broker. Every connection that it closes is counted, and an
-earlier well-behaved connection keeps working.
+Raw sockets are connected to a running broker. Every connection that the broker closes is counted,
+and an earlier connection that behaves well keeps working.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ MEGABYTE = 1024 * 1024
 REQUEST_BYTES_MAX = 100 * MEGABYTE
 TOPIC = "victim"
 _CLOSED = "closed a connection"
-#: Produce may require no answer, and Kafka has none for ACLs of unknown kinds.
+#: Requests that may have no answer: Produce with acks=0, and ACLs of kinds that Kafka does not
+#: know.
 _MAY_END = {ApiKey.PRODUCE, ApiKey.CREATE_ACLS, ApiKey.DESCRIBE_ACLS, ApiKey.DELETE_ACLS}
 
 linux_only = pytest.mark.skipif(
@@ -137,7 +138,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def bystander(broker: BrokerProcess) -> Iterator[Peer]:
-    """A connection that does nothing wrong, and works before and after."""
+    """A connection that behaves well: it is served before and after the test."""
     with Peer(broker) as peer:
         _assert_served(peer)
         yield peer
@@ -161,8 +162,8 @@ def _hung_up_on(broker: BrokerProcess) -> int:
 
 @pytest.fixture
 def hung_up_on(broker: BrokerProcess) -> Callable[[int], None]:
-    """Checks that so many connections were closed since the test began, and that the log has as
-    many lines."""
+    """Checks that exactly `count` connections were closed since the test began, and that the log
+    has at most as many lines about them."""
     before, lines = _hung_up_on(broker), broker.log.count(_CLOSED)
 
     def check(count: int) -> None:
@@ -211,12 +212,12 @@ def test_n01_an_impossible_frame_length_closes_the_connection(
     [
         b"",
         b"\0",
-        b"\0\x12\0\0\0\0\0\1",  # no client id
-        b"\0\x12\0\0\0\0\0\1\x7f\xff",  # a client id that is not there
-        b"\0\x12\0\0\0\0\0\1\xff\xfe",  # a length that no null has
-        b"\0\x12\0\0\0\0\0\1\0\2\xff\xff",  # no UTF-8
+        b"\0\x12\0\0\0\0\0\1",  # the client id is missing
+        b"\0\x12\0\0\0\0\0\1\x7f\xff",  # a client id that is longer than the frame
+        b"\0\x12\0\0\0\0\0\1\xff\xfe",  # a negative length other than -1, the length of null
+        b"\0\x12\0\0\0\0\0\1\0\2\xff\xff",  # not UTF-8
         b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(32),  # a TLS hello
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(32),  # a TLS ClientHello
     ],
     ids=["empty", "byte", "cut", "id-missing", "id-negative", "id-no-utf8", "http", "tls"],
 )
@@ -282,7 +283,7 @@ def test_n07_an_unknown_version_of_api_versions_is_answered(
         assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
         (row,) = [row for row in answer.api_keys if row.api_key == ApiKey.API_VERSIONS]
         assert (row.min_version, row.max_version) == (0, 4)
-        # And the connection is good for the version that it named.
+        # The connection accepts requests of the version that the answer named.
         request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
         assert peer.ask(request, row.max_version).error_code == 0
 
@@ -310,7 +311,7 @@ def test_n06_every_truncated_request_closes_the_connection(
     for api, version, frame in _golden_requests():
         header = len(_header(api, version))
         if len(frame) == header or api.key is ApiKey.API_VERSIONS:
-            continue  # the body is empty, or may be anything
+            continue  # an empty body, or one that may be any bytes
         for cut in {len(frame) - 1, dice.randrange(header, len(frame))}:
             with Peer(broker) as peer:
                 peer.send_frame(frame[:cut])
@@ -330,9 +331,9 @@ def test_n08_bytes_behind_a_request_are_ignored(broker: BrokerProcess, bystander
 def test_n06_mutated_requests_are_answered_or_closed(
     broker: BrokerProcess, bystander: Peer
 ) -> None:
-    """Whatever the requests mean by now, the broker survives, and so does the other connection."""
+    """Mutated requests may mean anything: the broker and the other connection survive them."""
     dice = random.Random(20)
-    # Requests that could park, or create what other tests count, have tests of their own.
+    # Requests that may wait or create records have their own tests.
     left_out = {ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.FETCH, ApiKey.PRODUCE}
     requests = [frame for api, _, frame in _golden_requests("long") if api.key not in left_out] + [
         frame for api, _, frame in _golden_requests("sparse") if api.key not in left_out
@@ -340,7 +341,7 @@ def test_n06_mutated_requests_are_answered_or_closed(
     for number in range(400):
         frame = bytearray(dice.choice(requests))
         for _ in range(dice.choice([1, 1, 2, 5])):
-            # Changed behind key and version, so that most of them reach a handler.
+            # API key and version are not changed, so that most requests reach a handler.
             at = dice.randrange(4, len(frame))
             frame[at] = dice.choice([0, 1, 127, 128, 255, dice.randrange(256)])
         with Peer(broker) as peer:
@@ -355,7 +356,8 @@ def test_n06_mutated_requests_are_answered_or_closed(
 def test_n10_mutated_waiting_requests_without_a_reader_do_no_harm(
     broker: BrokerProcess, bystander: Peer
 ) -> None:
-    """Fetches, joins and appends with changed meaning, from peers that leave."""
+    """Mutated Fetch, JoinGroup, SyncGroup and Produce requests, from peers that close
+    immediately."""
     dice = random.Random(40)
     waiting = {ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.FETCH, ApiKey.PRODUCE}
     requests = [
@@ -379,10 +381,11 @@ def test_n10_mutated_waiting_requests_without_a_reader_do_no_harm(
 def test_well_formed_requests_with_extreme_values_get_error_codes(
     variant: str, broker: BrokerProcess, bystander: Peer
 ) -> None:
-    """Negative counts of partitions, unknown topics, extreme numbers: codes, not exceptions."""
+    """Negative counts of partitions, unknown topics, extreme numbers: error codes, no
+    exceptions."""
     for api, version, frame in _golden_requests(variant):
         if api.key in {ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP}:
-            continue  # they may wait as long as they ask to
+            continue  # these requests name the time that they wait
         with Peer(broker) as peer:
             peer.send_frame(frame)
             answer = peer.read_frame()
@@ -400,8 +403,8 @@ def test_n06_random_bytes_are_answered_or_closed(broker: BrokerProcess, bystande
             peer.read_frame()
     for _ in range(50):
         with Peer(broker) as peer:
-            # Without a frame around it: mostly an impossible length, otherwise one that is never
-            # reached.
+            # No length prefix: 0xff begins a negative length, which is unfinished after fewer than
+            # 4 bytes.
             peer.send(b"\xff" + dice.randbytes(dice.randrange(1, 500)))
             peer.assert_closed()
 
@@ -431,7 +434,7 @@ def _good(**settings: Any) -> bytearray:
 
 
 def _changed(position: int, layout: str, value: int, *, sealed: bool = True) -> bytearray:
-    """A valid batch with one field of its header overwritten, with a matching checksum or not."""
+    """A valid batch with one overwritten header field. `sealed`: the checksum is corrected."""
     batch = _good()
     struct.pack_into(layout, batch, position, value)
     if sealed:
@@ -446,7 +449,8 @@ BAD_BATCHES = {
     "magic-1": (_changed(16, ">b", 1), ErrorCode.INVALID_RECORD),
     "magic-3": (_changed(16, ">b", 3), ErrorCode.CORRUPT_MESSAGE),
     "control": (_changed(21, ">h", 0x20), ErrorCode.INVALID_RECORD),
-    # A marker is transactional, and the request names no transactional id: A-01 comes first.
+    # A marker is transactional and the request has no transactional id, which is checked first
+    # (A-01).
     "marker": (
         control_batch(ControlType.COMMIT, 0, 7, 0, 1),
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -524,7 +528,7 @@ def test_p23_an_error_without_acks_closes_the_connection(
 def test_d11_unfinished_frames_take_no_more_memory_than_was_sent(
     broker: BrokerProcess, bystander: Peer
 ) -> None:
-    """Three hundred peers promise 90 MB each, send a little of it, and say nothing more."""
+    """Three hundred peers each announce 90 MB, send a small part of it, and then nothing more."""
     before = broker.memory_bytes()
     peers = [Peer(broker) for _ in range(300)]
     try:
@@ -586,7 +590,7 @@ def test_n06_claimed_counts_take_no_memory(
 def test_d11_millions_of_tiny_elements_take_neither_time_nor_memory(
     broker: BrokerProcess, bystander: Peer, hung_up_on: Callable[[int], None]
 ) -> None:
-    """18 MB that would become three million objects."""
+    """A request of 18 MB would become three million objects."""
     before = broker.memory_peak_bytes()
     partition = bytes(4) + b"\0\0"
     topic = b"\x02t" + encode_uvarint(300_001) + partition * 300_000 + b"\0"
@@ -595,13 +599,13 @@ def test_d11_millions_of_tiny_elements_take_neither_time_nor_memory(
         peer.send_frame(_header(APIS[ApiKey.PRODUCE], 9) + body)
         peer.assert_closed()
     hung_up_on(1)
-    # The frame itself, twice while it grows, and little besides.
+    # The limit is for the frame, which exists twice while its buffer grows, and a little more.
     assert broker.memory_peak_bytes() - before < 100 * MEGABYTE
 
 
 @linux_only
 def test_d11_an_idle_connection_takes_little_memory(broker: BrokerProcess, bystander: Peer) -> None:
-    """The connection has been used, and keeps no memory for that."""
+    """A connection that has answered requests keeps no memory for them."""
     peers = [Peer(broker) for _ in range(20)]
     before = broker.memory_bytes()
     try:
@@ -619,7 +623,7 @@ def test_d11_an_idle_connection_takes_little_memory(broker: BrokerProcess, bysta
 def test_d11_a_group_that_is_named_thousands_of_times_is_described_once(
     broker: BrokerProcess, bystander: Peer
 ) -> None:
-    """Otherwise a request of 30 KB would have an answer of 800 MB."""
+    """With a description for each mention, a request of 30 KB would have an answer of 800 MB."""
     with Peer(broker) as peer:
         peer.ask(FindCoordinatorRequest(key="g", key_type=0), 3)
         protocol = JoinGroupRequestProtocol(name="range", metadata=bytes(400_000))
@@ -645,8 +649,8 @@ def test_d11_a_group_that_is_named_thousands_of_times_is_described_once(
 @pytest.mark.full
 @linux_only
 def test_n14_unread_answers_do_not_fill_the_memory(broker: BrokerProcess, bystander: Peer) -> None:
-    """A peer sends requests without reading: the broker stops reading from it, instead of keeping
-    answers in memory."""
+    """The broker stops reading from a peer that reads no answers, instead of keeping them in
+    memory."""
     before = broker.memory_bytes()
     request = b"".join(frames.encode_request(ApiVersionsRequest(), 0, 1, "deaf" * 100))
     with Peer(broker) as peer:
@@ -661,13 +665,13 @@ def test_n14_unread_answers_do_not_fill_the_memory(broker: BrokerProcess, bystan
 
 
 def test_reset_connections_do_not_disturb_others(broker: BrokerProcess, bystander: Peer) -> None:
-    """Closed in the middle of a length, of a frame, and before the answer."""
+    """Connections are reset within a length, within a frame, and before the answer."""
     request = b"".join(frames.encode_request(MetadataRequest(topics=None), 9, 5, "gone"))
     for cut in (0, 2, 10, len(request)):
         for _ in range(10):
             with Peer(broker) as peer:
                 peer.send(request[:cut])
-                # Reset rather than closed.
+                # A linger time of 0 s makes close() reset the connection.
                 peer._socket.setsockopt(
                     socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
                 )
@@ -677,7 +681,8 @@ def test_reset_connections_do_not_disturb_others(broker: BrokerProcess, bystande
 @linux_only
 @pytest.mark.full
 def test_n14_unfinished_frames_of_all_connections_share_one_limit(tmp_path: Path) -> None:
-    """Forty peers send 20 MB each of 90, and then nothing: others are served, and memory stays."""
+    """Forty peers each send 20 MB of a frame of 90 MB, and then nothing: others are served, and the
+    broker's memory stays small."""
     process = BrokerProcess(
         tmp_path, ["log.durability=page-cache", "queued.max.request.bytes=50000000"]
     )

@@ -1,8 +1,8 @@
-"""Kill -9 at any moment: acknowledged records are there after the restart, at their offset, once.
+"""Kill -9 at any moment: after the restart acknowledged records are at their offsets, once each.
 
 Processes are real, with another project's client (librdkafka). A seed chooses the kills. Killing a
-process does not affect the page cache, so both durabilities must pass. The simulator tests the loss
-of unsynced data.
+process does not affect the page cache, so no value of `log.durability` loses acknowledged records.
+The simulator tests the loss of unsynced data.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Writer:
         )
 
     def pump(self) -> None:
-        """Send some more records unless many are in flight, and take answers."""
+        """Send some more records unless many are in flight, and process acknowledgements."""
         if len(self._producer) < IN_FLIGHT_RECORDS:
             for _ in range(100):
                 for partition, sent in enumerate(self.sent):
@@ -73,7 +73,7 @@ class Writer:
         self._producer.poll(0)
 
     def send_one(self) -> None:
-        """Send one record, which is acknowledged at the return."""
+        """Send one record, and wait for its acknowledgement."""
         self._producer.produce(self.topic, b"one", partition=0, on_delivery=self._delivered)
         assert self._producer.flush(DEADLINE_S) == 0
         assert self.errors == []
@@ -93,7 +93,7 @@ class Writer:
 
 
 def read_all(address: str, topic: str) -> list[list[tuple[int, bytes]]]:
-    """(offset, value) of every record, per partition."""
+    """The (offset, value) pairs of all records, for each partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": address,
@@ -146,7 +146,7 @@ def lost_or_moved(
 def not_once_in_order(
     sent: Sequence[Sequence[bytes]], found: Sequence[Sequence[tuple[int, bytes]]]
 ) -> list[str]:
-    """Partitions that do not have exactly the sent records, in order, without gaps."""
+    """Partitions that do not have exactly the sent records in order."""
     problems = []
     for partition, (expected, records) in enumerate(zip(sent, found, strict=True)):
         values = [value for _, value in records]

@@ -1,8 +1,8 @@
-"""Kill -9 while logs are compacted: the newest acknowledged record of each key is there, and none
-twice.
+"""Kill -9 while logs are compacted: the newest acknowledged record of each key is there, and no
+record is there twice.
 
-Processes are real. Both durabilities are tested, because the page cache survives the process;
-tests/broker/storage/cleaner and the simulator test the loss of unsynced data.
+Processes are real. Both values of `log.durability` are tested, because the page cache survives the
+process; tests/broker/storage/cleaner and the simulator test the loss of unsynced data.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SETTINGS = [
     "log.cleaner.backoff.ms=50",
     "log.cleaner.delete.retention.ms=1000",
     "log.segment.delete.delay.ms=500",
-    # So slow that most kills happen during a cleaning.
+    # The limit makes cleanings slow, so that most kills happen during one.
     "log.cleaner.io.max.bytes.per.second=40000000",
 ]
 CONFIG = {
@@ -40,7 +40,7 @@ CONFIG = {
     "delete.retention.ms": "1000",
 }
 CLEANED = "compacted a log"
-#: Activities of a broker at the kill, as its files show them.
+#: Moments of a kill: any, or while a file with this suffix exists.
 MOMENTS = ("any", ".cleaned", ".cleaned", ".swap", ".compacted.deleted")
 _LIFE_S = 5.0
 
@@ -90,8 +90,8 @@ class KillLoop:
         self.verify()
 
     def write_until_the_moment(self) -> None:
-        """Wait until some writes are acknowledged and the chosen activity has begun, or the broker
-        has run long enough."""
+        """Write until some writes are acknowledged and the chosen moment has come, or the time is
+        over."""
         moment = self.random.choice(self.moments)
         enough = self.world.acknowledged + self.random.choice((1, 100, 300))
         end_s = time.monotonic() + self.life_s * (self.random.random() if moment == "any" else 1)
@@ -105,7 +105,7 @@ class KillLoop:
         time.sleep(self.random.choice((0, 0, 0.01, 0.1)))
 
     def endings(self) -> set[str]:
-        """The files of a cleaning that exist."""
+        """The suffixes of the files of a cleaning that exist now."""
         names = [path.name for path in self.broker.data_dir.glob("*/0*")]
         wanted = (".cleaned", ".swap", ".compacted.deleted")
         return {ending for ending in wanted if any(name.endswith(ending) for name in names)}
@@ -121,14 +121,14 @@ class KillLoop:
         self.ready_s.append(time.monotonic() - began_s)
 
     def verify(self, *options: str, sound: bool = True) -> None:
-        """Check the directory: after a kill the next start may repair something, but nothing may be
-        lost."""
+        """Run `odradek log verify`. Not `sound`: after a kill the next start may have something to
+        repair."""
         commands = Commands("127.0.0.1:1")
         directory = str(self.broker.data_dir)
         commands.run("log", "verify", directory, *options, code=0 if sound else (0, 1))
 
     def told(self) -> str:
-        """A summary for people."""
+        """The counts of a loop as a sentence."""
         ready = sorted(self.ready_s)
         return (
             f"{len(ready)} kills, {self.world.acknowledged} writes acknowledged, {self.cleanings} cleanings;"
@@ -142,7 +142,7 @@ class KillLoop:
 def test_l27_a_broker_killed_during_compaction_keeps_the_newest_of_each_key(
     broker: BrokerProcess,
 ) -> None:
-    # A busy machine may begin the first cleaning late.
+    # On a busy machine the first cleaning may begin late.
     loop = KillLoop(broker, seed=1, moments=[".cleaned"], life_s=60)
     loop.run(kills=1)
     assert loop.found_at_kill[".cleaned"], loop.told()

@@ -2,7 +2,7 @@
 
 Processes are real, with another project's client (librdkafka): simple commits of numbered positions
 to several groups, and a consumer that commits as a member. Killing a process does not affect the
-page cache, so both durabilities must pass; power cuts are in
+page cache, so no value of `log.durability` loses an acknowledged commit. Power cuts are tested in
 `tests/broker/coordinator/groups/test_groups_crash.py`. `-m slow` runs the long form.
 """
 
@@ -51,7 +51,8 @@ def _consumer(address: str, group: str, **settings: object) -> Consumer:
 
 
 class Committer:
-    """Commits 1, 2, 3 ... for one group without being a member, and knows the accepted ones."""
+    """Commits 1, 2, 3 ... for one group without being a member, and remembers the acknowledged
+    ones."""
 
     def __init__(self, address: str, group: str) -> None:
         self._consumer = _consumer(address, group)
@@ -60,7 +61,8 @@ class Committer:
         self.acknowledged = 0
 
     def commit(self) -> None:
-        """Commit one more position for all partitions. After an error the outcome is unknown."""
+        """Commit the next number for all partitions. After an error it is unknown if it was
+        committed."""
         self.sent += 1
         offsets = [TopicPartition("topic", number, self.sent) for number in range(PARTITIONS)]
         try:
@@ -73,8 +75,8 @@ class Committer:
         self.acknowledged = self.sent
 
     def check(self) -> None:
-        """Check that all partitions have the position of one commit, not older than the last
-        accepted one."""
+        """Check that all partitions have the same committed number, not below the last acknowledged
+        one."""
         asked = [TopicPartition("topic", number) for number in range(PARTITIONS)]
         deadline = time.monotonic() + DEADLINE_S
         while True:
@@ -143,8 +145,8 @@ def test_d5_o03_a_broker_killed_many_times_keeps_acknowledged_offsets(
 
 @pytest.mark.full
 def test_g90_a_member_keeps_its_generation_when_the_broker_restarts(tmp_path: Path) -> None:
-    """The coordinator of a stable group is killed: same member id, same generation, no
-    rebalance."""
+    """A consumer keeps its member id and generation, without a rebalance, when the coordinator is
+    killed."""
     broker = BrokerProcess(tmp_path, ["group.initial.rebalance.delay.ms=0"])
     broker.start()
     assigned: list[int] = []

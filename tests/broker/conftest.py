@@ -15,8 +15,10 @@ from raw_client import RawClient
 
 @pytest.fixture
 async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
-    """Start brokers with settings; each is stopped at the end of the test. `keys`: settings whose
-    names are no valid names of parameters."""
+    """Start brokers with settings; each is stopped at the end of the test.
+
+    `keys`: settings whose names cannot be names of Python parameters.
+    """
     running: list[RunningBroker] = []
 
     async def start(
@@ -42,7 +44,7 @@ async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
 
 @pytest.fixture
 async def broker(start_broker: StartBroker) -> RunningBroker:
-    """A broker with default settings but for a free port and a temporary directory."""
+    """A broker with default settings, except for a free port and a temporary directory."""
     return await start_broker()
 
 

@@ -1,7 +1,7 @@
 """Search for bytes that break the product.
 
-    python -m tests.adversity.fuzz TARGET... --minutes M     so long for each; `all`: every one
-    python -m tests.adversity.fuzz --list                    the targets
+    python -m tests.adversity.fuzz TARGET... --minutes M     M minutes each; `all`: every target
+    python -m tests.adversity.fuzz --list                    lists the targets
 
 Inputs that reach new code stay in `--corpus`, where the next run begins; findings go to `found/`.
 Requires `pip install -e '.[fuzz]'`.
@@ -23,8 +23,7 @@ _EXECUTIONS = re.compile(r"^#(\d+)\t|number_of_executed_units: +(\d+)")
 
 
 def _fuzz(name: str, seconds: int, corpus: Path) -> bool:
-    """Run a worker and print its output, and a line at the end. False if it died, or found
-    something."""
+    """Run a worker; print its output and a summary. Returns False if it died or found something."""
     corpus.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "tests.adversity.fuzz.worker", name, str(seconds), str(corpus)]
     worker = subprocess.Popen(

@@ -1,7 +1,7 @@
-"""A whole node that gets frames without a socket: the frames of a connection, and time that passes.
+"""A whole node without sockets: it gets the frames of one connection, while virtual time passes.
 
-A conversation as bytes: frames, each behind a length of two bytes; a length from `PASSES_FROM` on
-is time that passes instead, in tenths of seconds.
+A conversation as bytes: frames, each prefixed by its length in two bytes. A length from
+`PASSES_FROM` on has no frame: that many tenths of a second above `PASSES_FROM` pass instead.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from odradek_protocol.message import Message
 
 PASSES_FROM = 0xF000
 _TENTH_MS = 100
-#: Inputs that one node gets, and the number of partitions after which it gets no more.
+#: Limits on the use of one node: inputs, and partitions.
 INPUTS_MAX = 50
 _PARTITIONS_MAX = 300
 _CONTROL_BYTES_MAX = 64 * 1024
@@ -62,7 +62,7 @@ class _Timers:
         return timer
 
     def fire(self, now_ms: float) -> None:
-        """Fire the due timers. Broken if that does not end."""
+        """Fire the due timers. Raises Broken if they set new due timers without end."""
         self.now_ms = now_ms
         for _ in range(_TIMERS_MAX):
             if not self._due or self._due[0][0] > now_ms:
@@ -96,7 +96,7 @@ class World(NodeWorld):
         return report
 
     def settle(self) -> None:
-        """Flush and fire timers until none is due."""
+        """Flush and fire due timers until neither leaves anything to do."""
         for _ in range(100):
             self.flush()
             self.timers.fire(self.clock.now_ms)
@@ -115,7 +115,7 @@ class World(NodeWorld):
         return self.inputs >= INPUTS_MAX or count > _PARTITIONS_MAX
 
     def check_restart(self) -> None:
-        """Crash, start, and check that nothing is wrong."""
+        """Crash the node, start it again, and check that nothing is damaged."""
         if self.fatal:
             raise Broken(f"the broker would stop: {self.fatal}")
         report = self.crash()
@@ -129,7 +129,7 @@ class World(NodeWorld):
 
 
 def split(data: bytes) -> Iterator[bytes | int]:
-    """The frames, and the milliseconds between them."""
+    """The frames as bytes, and the pauses between them in milliseconds."""
     position = 0
     while position + 2 <= len(data):
         (size,) = unpack_from(">H", data, position)
@@ -185,21 +185,21 @@ def play(world: World, data: bytes) -> None:
 
 
 def framed(step: bytes | int) -> bytes:
-    """A step as it is encoded in an input, with its real length."""
+    """A step in the encoding of inputs: a pause, or a frame with its length in front."""
     if isinstance(step, int):
         return (PASSES_FROM + step // _TENTH_MS).to_bytes(2, "big")
     return len(step).to_bytes(2, "big") + step
 
 
 class Conversation:
-    """Sends frames to a node of its own, and records them."""
+    """Sends frames to its own node, and records them as an input."""
 
     def __init__(self) -> None:
         self.world = World()
         self.data = b""
 
     def ask(self, request: Message, version: int) -> Any:
-        """The answer; None without an immediate one."""
+        """The answer; None if it does not come immediately."""
         api = api_of(request)
         frame = request_frame(api, version, codec.encode_bytes(request, version))
         self.data += framed(frame)
@@ -212,12 +212,11 @@ class Conversation:
         return frames.decode_response(api, version, b"".join(map(bytes, reply))[4:])
 
     def pass_time(self, duration_ms: int) -> None:
-        """Let time pass, in tenths of seconds."""
         self.data += framed(duration_ms)
         self.world.pass_time(duration_ms)
 
 
 def request_frame(api: Api, version: int, body: bytes) -> bytes:
-    """A request as it stands in a conversation, from its header on."""
+    """A request without a length prefix: header and body."""
     tags = b"\0" if api.request_header_version(version) == 2 else b""
     return api.key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\7\0\1f" + tags + body

@@ -14,8 +14,7 @@ _SECONDS_TO_SHRINK = 120.0
 
 
 def signature(problem: BaseException) -> str:
-    """The kind of a problem and the innermost lines that it came through, the same for the same
-    defect."""
+    """A name of a defect: the kind of the problem, and the innermost lines of its traceback."""
     if isinstance(problem, TooSlow | TooMuchMemory):
         return type(problem).__name__  # The place where the problem is noticed is random.
     frames = traceback.extract_tb(problem.__traceback__)[-3:]
@@ -24,7 +23,7 @@ def signature(problem: BaseException) -> str:
 
 
 def problem_of(target: Target, data: bytes) -> BaseException | None:
-    """The problem that an input causes; None without one."""
+    """The problem that an input causes; None if it causes none."""
     try:
         check_cheaply(target, data)
     except Exception as problem:  # noqa: BLE001 - every one of them is a finding
@@ -49,7 +48,7 @@ def shrunk(target: Target, data: bytes, wanted: str) -> bytes:
 
 
 def _smaller(data: bytes) -> Iterator[bytes]:
-    """The input without a piece, large pieces first; then with a piece of zeros."""
+    """The input without each of its pieces, large pieces first; then with each piece zeroed."""
     size = len(data) // 2
     while size:
         for start in range(0, len(data), size):
@@ -76,7 +75,7 @@ class Findings:
         return len(self._seen)
 
     def add(self, data: bytes, problem: BaseException) -> None:
-        """Keep the input if its problem is a new one, and show where it broke."""
+        """Keep the input if no earlier one had the same problem, and print the traceback."""
         name = signature(problem)
         if name in self._seen:
             return

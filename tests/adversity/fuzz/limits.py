@@ -10,25 +10,24 @@ from types import FrameType
 
 from tests.adversity.fuzz.target import Target, TooMuchMemory, TooSlow
 
-#: The processor time for an input of a few kilobytes, in code that counts its steps.
+#: The processor time for an input of a few kilobytes, in code with coverage counters.
 SECONDS_MAX = 5.0
-#: The memory in addition to a new process's; beyond this limit the system refuses it.
+#: The address space of the process: more than any target needs. The system refuses the rest.
 ADDRESS_SPACE_BYTES = 3 * 1024**3
 _UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 def limit_address_space() -> None:
-    """Let the system refuse this process more memory than any target may need."""
+    """Limit the address space of this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     if soft == resource.RLIM_INFINITY:
         resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, hard))
 
 
 def check_cheaply(target: Target, data: bytes) -> None:
-    """Run `target.check`; TooMuchMemory if the process grew by more than the limit, TooSlow
-    likewise.
+    """Run `target.check`. Raises TooMuchMemory or TooSlow if it exceeded a limit.
 
-    The measure is the process's peak memory, so memory that was used before is not counted again.
+    The measure is the growth of the process's peak memory: memory that was used earlier is free.
     """
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     signal.signal(signal.SIGPROF, _too_slow)
@@ -47,8 +46,7 @@ def _too_slow(_: int, __: FrameType | None) -> None:
 
 
 def check_exactly(target: Target, data: bytes) -> None:
-    """Run `target.check`; TooMuchMemory if Python's objects exceeded the limit. `tracemalloc`
-    runs."""
+    """Run `target.check` under `tracemalloc`. Raises TooMuchMemory if it exceeded the limit."""
     tracemalloc.reset_peak()
     before, _ = tracemalloc.get_traced_memory()
     target.check(data)

@@ -1,4 +1,4 @@
-"""Mutations without coverage guidance: the same ones on every run."""
+"""Mutations without coverage guidance, the same on every run."""
 
 from __future__ import annotations
 

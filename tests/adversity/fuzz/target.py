@@ -1,6 +1,7 @@
 """The interface of a fuzzer's target.
 
-Nothing of the product may be imported here: the worker imports it later, with counters in its code.
+Nothing of the product may be imported here: the worker imports it later, with counters in the
+product's code.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ MEGABYTE = 1024 * 1024
 
 
 class Broken(AssertionError):
-    """The product kept a promise neither by an answer nor by a declared error."""
+    """The product neither answered correctly nor raised a declared error."""
 
 
 class TooMuchMemory(Broken):
@@ -27,7 +28,7 @@ class TooSlow(Broken):
 
 
 class BehindOthers(Broken):
-    """The problem needs inputs that came before: `data` is all of them, as one input."""
+    """The problem needs earlier inputs: `data` is all of them and the failing one, as one input."""
 
     def __init__(self, data: bytes, problem: Exception) -> None:
         super().__init__(f"{type(problem).__name__}: {problem}")
@@ -38,8 +39,8 @@ class BehindOthers(Broken):
 class Target:
     """A kind of bytes that the product reads.
 
-    `check` raises for a broken promise; `seeds` are inputs to begin with, of every valid kind.
-    `memory_bytes` may be allocated for one input, and each is at most `input_bytes_max` long.
+    `check` raises for a broken promise; `seeds` are valid inputs of every kind, to begin with. An
+    input has at most `input_bytes_max` bytes, and `memory_bytes` may be allocated for it.
     """
 
     check: Callable[[bytes], None]
@@ -48,16 +49,16 @@ class Target:
     input_bytes_max: int = 4096
 
 
-#: Targets by their modules' names.
+#: The names of all targets, which are the names of their modules.
 TARGETS = sorted(path.stem for path in (FOLDER / "targets").glob("[a-z]*.py"))
 
 
 def load(name: str) -> Target:
-    """The target with a name of `TARGETS`."""
+    """The target of that name, one of `TARGETS`."""
     target: Target = import_module(f"tests.adversity.fuzz.targets.{name}").TARGET
     return target
 
 
 def found(name: str) -> list[Path]:
-    """The kept inputs of a target: each showed a defect once."""
+    """The kept inputs of a target, each of which once showed a defect."""
     return sorted((FOLDER / "found" / name).glob("*.bin"))

@@ -1,8 +1,8 @@
 """The process in which atheris runs a target: `python -m tests.adversity.fuzz.worker NAME SECONDS
 CORPUS`.
 
-The worker has the product's code count its steps, generated decoders included, and continues after
-a finding. A crash of the interpreter, a hang or too much memory ends it.
+The worker adds coverage counters to the product's code, including generated decoders, and continues
+after a finding. A crash of the interpreter, a hang or too much memory ends the worker.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tests.adversity.fuzz.limits import check_cheaply, limit_address_space
 from tests.adversity.fuzz.target import FOLDER, Target, load
 
 _PRODUCT = ["odradek_protocol", "odradek_broker", "odradek_client"]
-#: The limit for one input, by the clock: libFuzzer ends the process, and keeps the input.
+#: The wall-clock limit for one input: after it libFuzzer ends the process and keeps the input.
 _HANG_S = 300
 _RSS_MB = 2048
 
 
 def _count_in_generated_code(atheris: Any) -> None:
-    """Count steps in decoders and encoders, which are generated at run time, where the import hook
-    does not see them."""
+    """Add coverage counters to decoders and encoders: they are generated at run time, where the
+    import hook does not see them."""
     from odradek_protocol.codec.source import Source
 
     plain = Source.function
@@ -46,11 +46,11 @@ def _import(atheris: Any, name: str) -> Target:
 
 
 def run(name: str, seconds: int, corpus: Path) -> None:
-    """Fuzz until the time is over; does not return."""
+    """Fuzz for that many seconds; does not return."""
     import atheris
 
     limit_address_space()
-    # Warnings about the input: thousands a second.
+    # Inputs cause thousands of warnings a second.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     target = _import(atheris, name)
     for number, seed in enumerate(target.seeds()):

@@ -262,7 +262,7 @@ def test_a_dynamic_synonym_overrides_a_static_setting() -> None:
 
 
 def test_only_settings_that_take_effect_at_once_are_dynamic() -> None:
-    """A dynamic setting must take effect at once: through LogConfig, or because it is read at each
+    """A dynamic setting takes effect immediately: through LogConfig, or because it is read at each
     use."""
     followed = {row.broker_key for row in TOPIC_SETTINGS.values()} - NO_EFFECT_SETTINGS.keys()
     cleaner = (

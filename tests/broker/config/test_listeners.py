@@ -1,4 +1,5 @@
-"""The listeners of a configuration, beside Apache Kafka's result for the same one."""
+"""The listeners of a configuration, compared with Apache Kafka's result for the same
+configuration."""
 
 from __future__ import annotations
 
@@ -15,8 +16,7 @@ from odradek_broker.config.listeners import with_plaintext_address
 _RECORDED = Path(__file__).parents[2] / "oracle" / "listeners" / "recorded.json"
 CASES: list[dict[str, Any]] = json.loads(_RECORDED.read_text("utf-8"))
 
-#: The differences between Kafka and this broker, with their reasons, by the settings that are
-#: added.
+#: Settings whose result differs from Kafka's, with the reason.
 DIFFERENCES = {
     "listeners=PLAINTEXT://0.0.0.0:9092,CONTROLLER://:9093": "advertises the machine's name",
     "advertised.listeners=PLAINTEXT://[::]:9092": "nobody can connect to ::, as to 0.0.0.0",

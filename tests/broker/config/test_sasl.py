@@ -112,7 +112,7 @@ def test_a46_unsecured_tokens_are_accepted_only_if_configured() -> None:
     assert any("everybody can be any user" in each.text for each in notices)
     config = parsed("OAUTHBEARER", **{HANDLER_KEY: UNSECURED_VALIDATOR})
     assert sasl_settings(config, "SASL_SSL").tokens == UnsecuredTokens()
-    # The keys are for signatures.
+    # A URL of keys means that signatures are verified.
     config = parsed("OAUTHBEARER", **{OAUTH_KEY: unsecured, URL: "https://keys"})
     assert isinstance(sasl_settings(config, "SASL_SSL").tokens, SignedTokens)
 

@@ -1,4 +1,4 @@
-"""The one timer of a coordinator."""
+"""The single timer of a coordinator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from odradek_broker.coordinator.shards import DeadlineTimer
 
 
 class World:
-    """A clock, and the timers that were set, without the cancelled ones."""
+    """A clock, and the times of the timers that were set and not cancelled."""
 
     def __init__(self) -> None:
         self.now_ms = 100

@@ -1,4 +1,5 @@
-"""The partition of an internal topic for a group or a transactional id (G-06, T-01)."""
+"""The partition of the internal topic that a group or a transactional id belongs to (G-06,
+T-01)."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from odradek_protocol.primitives import DecodeError
 
 
 class CounterCore:
-    """A core whose durable state is a dictionary. Parked: requests that wait for "go"."""
+    """A core whose durable state is a dictionary; `parked` has requests that wait."""
 
     def __init__(self) -> None:
         self.timers: Timers[str] = Timers()
@@ -218,7 +218,7 @@ def test_an_unreadable_record_stops_the_load() -> None:
 
 
 def test_a_disk_error_stops_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A later request must not find a part of the state."""
+    """The coordinator fails as a whole: no later request finds a part of the state."""
     world = World()
 
     def half() -> Iterator[tuple[int, bytes | None, bytes | None]]:
@@ -242,7 +242,7 @@ def test_n15_closing_the_runtime_answers_parked_requests(world: World) -> None:
 
 
 def test_a_callback_of_an_answer_may_send_the_next_request(world: World) -> None:
-    """The session may handle the next pipelined request inside the callback."""
+    """A connection may handle its next pipelined request inside the callback."""
     world.partition.hold = True
     seen: list[Any] = []
 

@@ -1,5 +1,5 @@
-"""The common part of coordinators: a core for each partition, and the actions after every
-decision."""
+"""The common part of coordinators: a core for each partition, and the actions that follow each
+decision of a core."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOPIC = "__words"
 
 
 class Words:
-    """A core that stores words. Each word has a deadline, and requests an effect."""
+    """A core that stores words. Each word sets a deadline, and asks for an action."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -66,7 +66,7 @@ class Words:
 
 
 class Node:
-    """Two partitions, and the one timer of the shards."""
+    """Two partitions, and the single timer of the shards."""
 
     def __init__(self) -> None:
         self.clock = SimulatedClock(1_000)

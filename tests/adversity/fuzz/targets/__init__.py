@@ -1,1 +1,1 @@
-"""Targets, one file each, with `TARGET` in it."""
+"""Targets: each module defines one as `TARGET`."""

@@ -1,7 +1,8 @@
-"""The inputs of a client that authenticates: tokens of brokers, answers of token endpoints, tokens,
-lines of JAAS.
+"""The inputs of a client that authenticates: SASL messages of brokers, answers of token endpoints,
+tokens, JAAS configurations.
 
-The first byte of an input says which. No broker that does not know the password is believed.
+The first byte of an input chooses its kind. The client must not believe a broker that does not know
+the password.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from odradek_protocol.sasl.jaas import JaasError, parse_jaas
 from odradek_protocol.sasl.oauthbearer import ABORT
 from odradek_protocol.sasl.scram import ScramMechanism
 
-#: 128 bits that no input has.
+#: A random password, which no input contains.
 _PASSWORD = Password("alice", "h3p8-of-nobody-who-asks-here", "the settings")
 _NONCE = "rOprNGfwEbeRWgbNEkqO"
 _ENDPOINT = TokenEndpoint(url="https://identity.example.org/token")

@@ -1,8 +1,8 @@
-"""The metrics that clients push: any bytes are read or refused, and what is kept can be served
+"""The metrics that clients push: any bytes are read or refused, and accepted metrics can be served
 (M-12, M-13, M-20).
 
-The first byte chooses the compression. A push is also given to the series of a client, whose
-limits hold, and the text of /metrics is one that Prometheus' parser reads.
+The first byte chooses the compression. Accepted metrics are also stored as series of clients: the
+limits on series must hold, and the parser of Prometheus must read the text of /metrics.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A commit journal with other bytes in it: what was synced stays, and the logs go on (L-50).
+"""A commit journal with changed bytes: synced records survive, and the logs accept appends (L-50).
 
-The files have lost what only the journal had. One log is compacted, and its active segment was
-begun just before the power cut: the end of the one before it is in the journal alone. The first
-byte: bit 0 makes the checksums of header and blocks fit, bit 1 those of the batches in them. The
-rest is a list of changes: position in three bytes, one byte.
+After a power cut the newest batches are only in the journal. One log is compacted, and its active
+segment was created just before the power cut: the end of the previous segment is only in the
+journal. In the first byte, bit 0 corrects the checksums of the header and the blocks, bit 1 also
+those of the batches. The rest is a list of changes: a position in three bytes, and the new byte.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _CHANGE_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """The disk after a power cut; of each partition what was synced of it, up to which offset it
-    was acknowledged, and the base offset of its last segment."""
+    """The disk after a power cut. For each partition: the synced bytes, the end of the acknowledged
+    records, and the base offset of the last segment."""
 
     files: MemoryFiles
     synced: dict[TopicPartition, bytes]
@@ -92,7 +92,7 @@ def _changed(data: bytes) -> bytes:
 
 
 def _seal(content: bytearray, *, batches: bool) -> None:
-    """Make checksums fit."""
+    """Correct the checksums."""
     content[HEADER_BYTES - 4 : HEADER_BYTES] = crc32c(content[: HEADER_BYTES - 4]).to_bytes(
         4, "big"
     )
@@ -125,8 +125,8 @@ def _check(data: bytes) -> None:
         log = world.logs.get(*key)
         if log is None or log.offline:
             raise Broken(f"{key} is not served")
-        # Where the journal does not say what came before it, a compacted log keeps its last
-        # segment.
+        # If the journal has lost the end of the previous segment, a compacted log may have a gap
+        # before its last segment.
         may_skip_to = written.last_bases[key] if key[0] == _COMPACTED else -1
         end = _check_log(read_all(log), before, may_skip_to, written.acknowledged[key], intact)
         if end < written.acknowledged[key] and intact:
@@ -142,7 +142,7 @@ def _check(data: bytes) -> None:
 def _check_log(
     data: bytes, synced: bytes, may_skip_to: int, acknowledged: int, intact: bool
 ) -> int:
-    """The offset behind the last record."""
+    """Check the batches of a log; returns the offset after the last record."""
     if not data.startswith(synced):
         raise Broken("what was synced has changed")
     offset = 0

@@ -1,7 +1,7 @@
 """The four codecs: damaged data, and data that claims to become very large (R-09 to R-12).
 
-The first byte chooses codec and limit. What is read is what others read of it, and is within its
-limit.
+The first byte chooses the codec and the limit. Decompressed data must be within the limit, and
+equal to the result of another implementation.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _seeds() -> Iterator[bytes]:
 
 
 def _others(codec: Codec, data: bytes) -> bytes | None:
-    """The result of another implementation for sound data; None for a codec without one."""
+    """The result of another implementation; None for a codec that has none here."""
     if codec is Codec.GZIP:
         return gzip.decompress(data)
     if codec is Codec.LZ4:

@@ -1,8 +1,9 @@
 """Configuration that people write: properties files, settings of brokers, topics and groups,
 addresses, expressions.
 
-The first byte says what the text is: a file, lines of KEY=VALUE for a topic, an expression for
-topics (and, in its first line, a name to match), an address.
+The first byte chooses the kind of the text: a properties file; KEY=VALUE lines of dynamic broker
+settings or of a topic; a name in the first line and an expression for topic names after it; an
+address.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The messages between members of a group, which the broker passes on: subscriptions, assignments,
 user data (G-52, K-52).
 
-The first byte says which it is. What is read can be written, and is the same when it is read again.
-Bit 7: several members, each behind a length of two bytes, among whom the leader divides the
-partitions (K-50 to K-55).
+The first byte chooses the kind of the message. A message that was read can be written, and then
+reads the same. With bit 7 of the first byte, the rest is the subscriptions of several members, each
+prefixed by its length in two bytes: the leader assigns the partitions to them (K-50 to K-55).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _PARTITION_COUNTS = {"t": 3, "u": 1, "v": 4}
 
 
 class _Cluster:
-    """Three topics, as the leader sees them."""
+    """Three topics with their partitions."""
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
         return [TopicPartition(topic, number) for number in range(_PARTITION_COUNTS.get(topic, 0))]

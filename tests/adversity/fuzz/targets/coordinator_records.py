@@ -1,10 +1,10 @@
-"""Records of `__consumer_offsets`, `__transaction_state` and `__share_group_state` that nobody
-wrote, replayed by their coordinators.
+"""Invalid records of `__consumer_offsets`, `__transaction_state` and `__share_group_state`,
+replayed by their coordinators.
 
-The first byte chooses the coordinator, 2 that of share states; then records, each a byte of flags
-(bit 0: the value is null, bit 1: part of a transaction) and key and value behind a length of one
-byte. A coordinator loads them or says that it cannot (O-18); one that has loaded stands what
-happens in the hours that follow.
+The first byte chooses the coordinator: 2 that of share states, another even number that of groups,
+an odd number that of transactions. Records follow: a byte of flags (bit 0: the value is null, bit
+1: part of a transaction), then key and value, each prefixed by its length in one byte. A
+coordinator loads the records or refuses them (O-18). After loading it must survive its timers.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ _WORLD = _world()
 
 
 class _Partition:
-    """A partition of an internal topic that holds these records, and takes others."""
+    """A partition of an internal topic with the given records; appends succeed, and are only
+    counted."""
 
     def __init__(self, records: list[StoredRecord]) -> None:
         self._records = records
@@ -108,7 +109,7 @@ def _take(data: bytes, position: int) -> tuple[bytes, int]:
 
 
 def _check_service(runtime: Runtime[Any], clock: list[Instant]) -> None:
-    """Timers run, and end; what is told of the state can be told."""
+    """Check that the timers of the next 30 days can run, and come to an end."""
     for hours in _HOURS:
         clock[0] = Instant(hours * _HOUR_MS, NOW_MS + hours * _HOUR_MS)
         for _ in range(_TIMERS_MAX):
@@ -157,7 +158,7 @@ def _of_kind(key: Message, value: type[Message], group: str) -> Iterator[bytes]:
             setattr(key, name, group)
     for each in fixed(value, 0):
         encoded = encode_value(each)
-        # The length is one byte.
+        # The input has one byte for the length.
         if len(encoded) < 256:
             yield _stored(encode_key(key), encoded)
 

@@ -1,8 +1,8 @@
-"""Decoders of keys and values, and filters of records: any bytes are shown, any filter is refused
-or answers.
+"""Decoders of keys and values, and filters of records: any bytes are shown; a filter is refused, or
+answers true or false.
 
-The first byte chooses what the rest is: the bytes of a record for one of the formats, a schema of
-Avro and a record of it (the schema ends at a zero byte), or a filter.
+The first byte chooses the kind of the rest: the bytes of a record for one of the formats, an Avro
+schema and a record (separated by a zero byte), or a filter.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _check_filter(text: bytes) -> None:
 
 
 def _writable(value: object) -> None:
-    """The value must be one of JSON, in UTF-8."""
+    """Check that the value can be written as JSON in UTF-8."""
     json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
 
 

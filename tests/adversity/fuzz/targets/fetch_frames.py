@@ -1,4 +1,4 @@
-"""Frames of Fetch requests: the second codec reads them as the generated one does."""
+"""Frames of Fetch requests: the hand-written codec decodes them as the generated codec does."""
 
 from __future__ import annotations
 

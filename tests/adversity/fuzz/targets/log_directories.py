@@ -1,9 +1,13 @@
-"""A partition's directory with bytes of others in it: the start repairs or refuses, and the log
-goes on (L-30 to L-36).
+"""A partition's directory with one changed file: the start repairs or refuses it, and a started log
+accepts reads and appends (L-30 to L-36).
 
-The first byte chooses the file that is changed, the second how: bit 0 a start after a clean stop,
-bit 1 the checksums of its batches are made to fit, bit 2 the rest is a list of changes (position in
-two bytes, one byte) and not the whole file, bits 3 and 4 the recovery point, bit 5 the log start.
+The first byte chooses the file, the second byte how the log starts and what the rest is:
+
+- bit 0: the previous stop was clean
+- bit 1: checksums in the changed file are corrected
+- bit 2: the rest is a list of changes (a position in two bytes, and the new byte), not a whole file
+- bits 3 and 4: the recovery point
+- bit 5: the log start offset
 """
 
 from __future__ import annotations
@@ -56,7 +60,6 @@ _END = _WHOLE.log_end_offset
 
 
 def _changed(how: int, path: str, rest: bytes) -> bytes:
-    """The new content of the file."""
     if how & 4:
         content = bytearray(_FILES.content(path))
         for start in range(0, len(rest) - 2, 3):
@@ -72,7 +75,7 @@ def _changed(how: int, path: str, rest: bytes) -> bytes:
 
 
 def _seal(content: bytearray) -> None:
-    """Give whole batches matching checksums."""
+    """Correct the checksums of whole batches."""
     positions = []
     with suppress(BatchError):
         positions += [position for position, _ in iter_batches(bytes(content))]
@@ -82,7 +85,7 @@ def _seal(content: bytearray) -> None:
 
 
 def _start(files: MemoryFiles, how: int) -> PartitionLog | None:
-    """The log; None if the start raises a declared error."""
+    """The started log; None if the start raises a declared error."""
     clean = bool(how & 1)
     recovery_point = _END if clean else _END * (how >> 3 & 3) // 3
     log_start = 5 if how & 32 else 0
@@ -93,7 +96,7 @@ def _start(files: MemoryFiles, how: int) -> PartitionLog | None:
 
 
 def _read(log: PartitionLog, *, sound: bool) -> None:
-    """Read the log from start to end; `sound`: nothing in it may be damaged."""
+    """Read the log from start to end. `sound`: damage is an error of the test."""
     offset = log.log_start_offset
     for _ in range(_READS_MAX):
         if offset >= log.log_end_offset:
@@ -114,7 +117,7 @@ def _read(log: PartitionLog, *, sound: bool) -> None:
 
 
 def _check_whole(log: PartitionLog) -> None:
-    """Check that all batches are found from every offset on, also with wrong indexes."""
+    """Check that every batch is found by its offset, even with damaged indexes."""
     wanted = [header.base_offset for header in headers(read_all(_WHOLE))]
     for offset in (each for each in wanted if each >= log.log_start_offset):
         found = headers(log.read_at_once(offset, 1))
@@ -123,7 +126,7 @@ def _check_whole(log: PartitionLog) -> None:
 
 
 def _check_batches(data: bytes, found: list[tuple[int, BatchHeader]], offset: int) -> None:
-    """Check that the batches are whole, and follow one another from `offset` on."""
+    """Check that the batches are whole, and contiguous from `offset` on."""
     if not found:
         raise Broken(f"nothing is at offset {offset}, before the end")
     for position, header in found:
@@ -134,7 +137,7 @@ def _check_batches(data: bytes, found: list[tuple[int, BatchHeader]], offset: in
 
 
 def _ask(log: PartitionLog, *, sound: bool) -> None:
-    """Call everything else that reads a log."""
+    """Call all methods of the log that search in it."""
     for timestamp in (0, NOW_MS + 3, NOW_MS + 1000):
         with suppress(*(() if sound else (StorageError,))):
             log.offset_for_timestamp(timestamp, log.log_end_offset)
@@ -145,9 +148,9 @@ def _ask(log: PartitionLog, *, sound: bool) -> None:
 
 
 def _check_scanned(files: MemoryFiles, log: PartitionLog, *, sealed: bool) -> None:
-    """Behind a scan of everything: sound to the end, and the same when it is opened again.
+    """Check a log that was scanned completely: it is sound, and another start finds the same log.
 
-    `sealed`: there may be records that are none under a checksum that fits.
+    `sealed`: checksums were corrected, so a batch may have invalid records and a valid checksum.
     """
     _read(log, sound=True)
     _ask(log, sound=not sealed)

@@ -1,8 +1,7 @@
-"""Records of `__cluster_metadata` that nobody wrote: the broker starts with them, or says what is
-wrong (D4).
+"""Invalid records of `__cluster_metadata`: the broker starts with them, or reports the error (D4).
 
-Each record stands behind a length of one byte. Where the first byte is odd a node starts on them,
-with their log and directories; otherwise they are replayed alone, which is faster.
+Each record is prefixed by its length in one byte. If the first byte is odd, a node with these
+records in its metadata log starts; otherwise they are only replayed, which is faster.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def _records(data: bytes) -> Iterator[bytes]:
 
 
 class _World(NodeWorld):
-    """A node that is started when its metadata log holds the records."""
+    """A node that starts with the given records in its metadata log."""
 
     def begin(self, values: list[bytes]) -> None:
         path = f"data/{METADATA_TOPIC}-0/{0:020d}.log"

@@ -1,5 +1,5 @@
-"""Frames of Produce requests: the second codec reads them as the generated one does, and encodes
-the same responses."""
+"""Frames of Produce requests: the hand-written codec decodes them, and encodes the responses, as
+the generated codec does."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Record batches: read by both twins of the codec, checked as Produce checks them, fetched by the
+"""Record batches: read by the pure and the compiled codec, checked as by Produce, fetched by the
 client.
 
-The first byte says how the input is completed: bit 0 makes the length and the checksum of the first
-batch those of its bytes, so that what they protect is looked at too; the others choose the settings
-of the topic.
+In the first byte, bit 0 corrects the length and the checksum of the first batch, so that the checks
+after these are reached too. The other bits choose the settings of the topic.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ def _twin(codec: ModuleType | None) -> Iterator[None]:
 
 
 def _alike(call: Callable[[], Any]) -> Any:
-    """The result of both twins, or the BatchError that both raise, as text."""
+    """The result of both codecs, or the BatchError that both raise, as text."""
     answers = []
     for codec in _TWINS:
         with _twin(codec):
@@ -112,7 +111,7 @@ def _alike(call: Callable[[], Any]) -> Any:
 
 
 def _check_reading(data: bytearray, position: int, header: BatchHeader) -> None:
-    """Check that the twins agree, and that the records can be written and read again."""
+    """Check that both codecs agree, and that the records can be written and read again."""
     records = _alike(lambda: read_records(data, position, header, _BODY_BYTES_MAX))
     if not isinstance(records, list):
         return
@@ -128,7 +127,7 @@ def _check_reading(data: bytearray, position: int, header: BatchHeader) -> None:
 
 
 def _check_rows(body: bytes, header: BatchHeader) -> None:
-    """Check the records as Arrow's columns, by both."""
+    """Check that both codecs make the same Arrow columns of the records."""
     append_time = header.max_timestamp if header.is_log_append_time else None
     place = (header.base_offset, header.last_offset_delta, header.base_timestamp, append_time)
     found = []
@@ -144,7 +143,7 @@ def _check_rows(body: bytes, header: BatchHeader) -> None:
 
 
 def _check_plain(data: bytearray, topic: LogConfig, answer: tuple[Any, ...]) -> None:
-    """Check that the full check accepts every batch of the compiled check without a change."""
+    """Check that every batch that the compiled check accepts passes the full check unchanged."""
     if _TWINS[1] is None:
         return
     with _twin(_TWINS[1]):
@@ -187,13 +186,13 @@ def _check_produce(data: bytearray, topic: LogConfig) -> None:
     if append_time_ms != -1 and {record.timestamp for record in records} != {append_time_ms}:
         raise Broken("LogAppendTime, and other timestamps")
     if log_append_time_claimed:
-        return  # Every record counts as if it had the header's largest timestamp (R-05).
+        return  # With this bit, readers give every record the header's largest timestamp (R-05).
     if append_time_ms == -1 and header.max_timestamp != max(max(r.timestamp for r in records), -1):
         raise Broken(f"the largest timestamp is not {header.max_timestamp}")
 
 
 def _check_fetch(data: bytearray, *, read_committed: bool) -> None:
-    """Check that the consumer reads the batch, or gets an error."""
+    """Check that the consumer reads the batch to its end, or raises a declared error."""
     aborted = [AbortedTransaction(producer_id=7, first_offset=0)]
     settings = DecodeSettings(read_committed=read_committed, check_crcs=not read_committed)
     fetch = CompletedFetch(TopicPartition("t", 0), 0, data, aborted, settings)

@@ -1,9 +1,9 @@
-"""Requests of one connection, as frames: every API and version, through the dispatcher to a whole
+"""Requests of one connection, as frames: every API and version, through the dispatcher of a whole
 node.
 
-An input is a conversation (`conversation.py`). Each answer is one that the client can read, and
-says the same when it is written again. A node takes many inputs, then it is crashed: what it was
-sent must let it start again, with nothing to repair.
+An input is a conversation (`conversation.py`). The client can read each answer, and an answer that
+was read is written again as the same bytes. A node gets many inputs and is then crashed: it must
+start again with nothing to repair.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _held: list[World] = []
 
 
 def _check(data: bytes) -> None:
-    """Check an input on a used node; a problem is confirmed on a new one."""
+    """Check an input on a used node. A failing input is tried again on a new node."""
     world = _held.pop() if _held else World()
     data = b"".join(framed(step) for step in split(data))
     world.history += data
@@ -86,7 +86,7 @@ def check_alone(data: bytes) -> None:
 
 # --- Seeds ----------------------------------------------------------------------------------------
 
-#: Values that the node knows, by the names of fields.
+#: Values that the node knows, by field name.
 _MEANINGFUL: dict[str, Any] = {
     "name": "t",
     "topic": "t",
@@ -156,7 +156,7 @@ def _plausible(cls: Any, version: int) -> Any:
 
 
 def _static_members(say: Conversation) -> None:
-    """Static members whose rebalances may take no time."""
+    """Static members with a rebalance timeout of 0 ms."""
     protocols = [JoinGroupRequestProtocol(name="range", metadata=_MEANINGFUL["metadata"])]
     ids: dict[str, str] = {}
     for instance in ("one", "two", "one"):
@@ -217,7 +217,7 @@ def _fields(message: Any) -> dict[str, Any]:
 
 
 def _transactions(say: Conversation) -> None:
-    """Transactions: one is committed, one aborted by its timeout."""
+    """Two transactions: the first is committed, the second is aborted by its timeout."""
     for committed in (True, False):
         begin = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=10_000)
         made = say.ask(begin, 4)

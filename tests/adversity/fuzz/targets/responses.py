@@ -1,8 +1,8 @@
-"""Answers of a broker that is none: every API and version, as the client reads them, and the stream
-they come in.
+"""Any bytes as answers to the client: every API and version, and streams of frames.
 
-Two bytes of key and two of version in front choose how the rest is read. Where the key is none, the
-rest is a stream of frames, cut into pieces of the version's size.
+The first two bytes choose the API and the next two the version with which the rest is decoded. If
+the first two are 0x7fff, the rest is a stream of frames, received in pieces; the next two bytes
+choose the size of the pieces.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FRAME_BYTES_MAX = 2000
 
 
 def _frames_at_once(data: bytes) -> tuple[list[bytes], bool]:
-    """The whole frames of a stream, and true if it ends in an impossible length."""
+    """The whole frames of a stream, and True if an impossible length follows them."""
     found: list[bytes] = []
     position = 0
     while position + 4 <= len(data):
@@ -52,7 +52,7 @@ def _check_stream(data: bytes, piece_bytes: int) -> None:
         except FrameTooLarge:
             too_large = True
     wanted, ends = _frames_at_once(data)
-    # Frames before one that is too large are dropped with it, if they came in the same piece.
+    # A frame that is too large also drops the frames that arrived before it in the same piece.
     if too_large != ends or found != wanted[: len(found)] or (not ends and found != wanted):
         raise Broken(f"{len(found)} frames of {len(wanted)}")
 

@@ -1,8 +1,8 @@
 """Authentication of one connection, as frames: every mechanism, before and after a client is known.
 
-An input is a conversation (`conversation.py`) with a listener of SASL; its first byte says which.
-Nobody who does not know the password gets through, whatever he sends; with tokens without a
-signature everybody may, and then asks for more.
+An input is a conversation (`conversation.py`) with a SASL listener, which its first byte chooses.
+On CLOSED, a client that does not know the password is never authenticated. OPEN accepts tokens
+without a signature, so that inputs reach the requests after an authentication.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from odradek_protocol.schemas.metadata import MetadataRequest
 from odradek_protocol.schemas.sasl_authenticate import SaslAuthenticateRequest
 from odradek_protocol.schemas.sasl_handshake import SaslHandshakeRequest
 
-#: 128 bits that no input contains.
+#: A random password, which no input contains.
 _PASSWORD = "h3p8-of-nobody-who-asks-here"
 _LOGIN = "org.apache.kafka.common.security"
 _MECHANISM = ScramMechanism.SHA_256
 _CREDENTIALS = {"alice": {_MECHANISM: new_credential(_MECHANISM, _PASSWORD, b"salt" * 4)}}
-#: A token of alice.
+#: A delegation token of alice.
 _TOKENS = DelegationTokens("key")
 _TOKENS.put(DelegationToken("t", "User:alice", "User:alice", (), 0, 1 << 62, 1 << 62))
-#: The first byte of an input.
+#: The first byte of an input chooses the listener.
 _CLOSED, _OPEN = 0, 1
 _LISTENERS = ("CLOSED", "OPEN")
 _SETTINGS = {
@@ -64,7 +64,7 @@ _SETTINGS = {
 
 
 class _Connection:
-    """A connection to a node of its own world."""
+    """A connection with its own listener, to the node of the given world."""
 
     def __init__(self, world: World, number: int) -> None:
         config, _ = parse_config(dict(_SETTINGS))
@@ -91,7 +91,7 @@ class _Connection:
         self.over = False
 
     def send(self, frame: bytes) -> EncodedReply:
-        """The answer; None without an immediate one."""
+        """The answer; None if it does not come immediately."""
         try:
             reply: Any = self.authentication.answer(memoryview(bytearray(frame)))
         except CloseConnection:
@@ -157,7 +157,8 @@ def _jwt(subject: str) -> bytes:
 
 
 def _nonce(first: bytes) -> bytes:
-    """The nonce that a new listener makes for a client: always the same here."""
+    """The nonce of the listener: the same in every new connection, because the randomness is
+    counted."""
     connection = _Connection(World(), _CLOSED)
     connection.send(_handshake("SCRAM-SHA-256", 0))
     reply = connection.send(first)

@@ -1,9 +1,9 @@
-"""The small files of storage, each read by itself: snapshots of producers, indexes, checkpoints
-(L-02 to L-04, P-26).
+"""The small files of storage, each read alone: snapshots of producers, indexes, checkpoints (L-02
+to L-04, P-26).
 
-The first byte says which file it is and, above bit 6, whether a checksum is made to fit. What is
-read can be written, and is the same when it is read again; where the format is declared as well,
-the declaration reads the same.
+The first byte chooses the file. A snapshot is also read with its checksum corrected. A file that
+was read can be written, and then reads the same; a format that is declared with `construct` too
+must read the same through its declaration.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _offset_index(content: bytes) -> None:
     for position in (0, 1, 100, _LOG_BYTES):
         index.floor_position(position)
     entries = [index.floor_entry(offset) for offset in _OFFSETS]
-    # Each is compared with its batch when it is used; an order of them would not make them true.
+    # The order of the entries is not checked: readers compare each entry with its batch.
     if any(found > offset for (found, at), offset in zip(entries, _OFFSETS, strict=True) if at):
         raise Broken(f"an offset index leads behind what is looked for: {entries}")
     again = OffsetIndex(_files(b""), _PATH, _BASE)
@@ -213,7 +213,7 @@ def _check(data: bytes) -> None:
 
 
 def _written() -> Iterator[tuple[str, bytes]]:
-    """The files that a log leaves behind."""
+    """The files of a log with transactions."""
     files = MemoryFiles(now_ms=NOW_MS)
     log = make_log(files, index_interval_bytes=50, segment_bytes=2000)
     for at in range(30):

@@ -370,7 +370,8 @@ def test_g91_a_deletion_that_cannot_be_written_changes_nothing(world: GroupWorld
 def test_o14_g25_deleting_a_group_removes_its_pending_member_ids(
     world: GroupWorld, committed: bool
 ) -> None:
-    """A deletion also removes a group with only pending ids: their owners request new ones."""
+    """A group that has only pending member ids can be deleted; clients with such an id request a
+    new one."""
     if committed:
         world.commit(5)
     member = world.new_id()
@@ -558,7 +559,8 @@ def test_g91_an_offset_delete_that_cannot_be_written_gets_an_error(world: GroupW
     ],
 )
 def test_g05_settings_of_groups_are_read_only_as_in_kafka(key: str) -> None:
-    """So that no client believes to have changed a setting that the coordinator does not use."""
+    """Otherwise a client could believe that it changed a setting which the coordinator reads only
+    once."""
     assert not SETTING_OF_KEY[key].dynamic
     config, _ = parse_config({})
     metadata = ClusterMetadata(config, CountingRandomness())

@@ -439,7 +439,8 @@ def test_o15_a_topic_deletion_waits_until_its_offsets_are_durably_removed(
 def test_o15_leftover_offsets_of_a_deleted_topic_are_removed_at_the_start(
     world: GroupWorld, refused: bool
 ) -> None:
-    """The broker was killed between the removal of the topic and that of its offsets."""
+    """The broker was killed after it had deleted the topic, and before it had deleted the
+    offsets."""
     world.commit_later(part(1), part(2, "other"), group="both")
     world.commit(3, group="only")
     if refused:
@@ -487,7 +488,7 @@ def test_o17_a_commit_marker_applies_offsets_newer_than_the_stored_ones() -> Non
     write(1)
     write(10, producer_id=7)
     write(20, producer_id=7, partition=1)
-    write(2)  # at a higher offset of the log than the pending one
+    write(2)  # a write after the pending one
     assert store.is_pending(GROUP, ("topic", 0))
     assert store.in_transaction(GROUP)
     store.end_transaction(7, commit=True)

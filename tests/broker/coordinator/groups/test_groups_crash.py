@@ -34,7 +34,7 @@ ASSIGNED = bytes(2) + bytes(8)
 
 
 class GroupsWorld(NodeWorld):
-    """A node with a topic to commit for, and the coordinator's requests."""
+    """A node with a topic, and requests to its group coordinator."""
 
     def __init__(self, durability: str = "fsync") -> None:
         super().__init__(
@@ -94,7 +94,8 @@ def world() -> GroupsWorld:
 
 
 class Witness:
-    """The sent and the acknowledged commits of each group."""
+    """The sent and the acknowledged commits of each group, and the generations of its JoinGroup
+    answers."""
 
     def __init__(self) -> None:
         self.sent: dict[str, int] = dict.fromkeys(GROUPS, -1)
@@ -135,10 +136,10 @@ class Witness:
 def test_o03_o18_acknowledged_commits_survive_a_crash_at_any_moment(
     seed: int, durability: str
 ) -> None:
-    """Power cuts with fsync, kills with the page cache, seven times each."""
+    """Each test has seven crashes: power cuts with fsync, kills with the page cache."""
     rng = random.Random(seed)
     world, witness = GroupsWorld(durability), Witness()
-    for group in GROUPS:  # a group with offsets is not removed
+    for group in GROUPS:  # a group that has offsets is not deleted
         witness.commit(world, group)
     world.flush()
     for _ in range(7):
@@ -165,7 +166,7 @@ def test_o03_a_commit_on_a_full_disk_gets_an_error_and_loses_nothing(world: Grou
     assert world.commit("a", 5) is E.NONE
     full = Failure("append", code=errno.ENOSPC, path_part=OFFSETS_TOPIC, for_ever=True)
     world.files.fail(full)
-    # Retriable: the client retries until there is room, and stays a member.
+    # A retriable error: the client stays a member and retries until the disk has room.
     assert world.commit("a", 6) is E.COORDINATOR_LOAD_IN_PROGRESS
     assert full.fired > 0
     assert world.committed("a") == 5
@@ -191,7 +192,7 @@ def test_l08_a_half_written_commit_is_truncated(world: GroupsWorld, torn_bytes: 
 
 
 def test_o18_a_torn_tail_loses_only_the_commits_in_it(world: GroupsWorld) -> None:
-    """Truncated at every byte of the last commit, as by a power cut."""
+    """The log is truncated at every byte of the last commit, as by a power cut."""
     assert world.commit("a", 5) is E.NONE
     path = world.log_path("a")
     before = world.files.open(path).size()
@@ -203,13 +204,14 @@ def test_o18_a_torn_tail_loses_only_the_commits_in_it(world: GroupsWorld) -> Non
         world.files.put(path, whole[:size])
         world.crash()
         assert world.committed("a") == (6 if size == after else 5)
-    # A wrong byte has the same effect as a missing one.
+    # A damaged byte has the same effect as a missing byte.
     for position in range(before, after, 7):
         damaged = bytearray(whole)
         damaged[position] ^= 0x55
         world.files.put(path, bytes(damaged))
         world.crash()
-        # The checksum does not cover the base offset and the leader epoch.
+        # The checksum does not cover the base offset and the leader epoch, so damage there may go
+        # unnoticed.
         assert world.committed("a") in (5, 6)
 
 
@@ -237,7 +239,7 @@ def test_g90_an_assignment_is_durable_before_a_member_gets_it(world: GroupsWorld
     synced = world.sync_later("a", member_id, 1)
     assert not synced.done
     world.crash(keep_page_cache=False)
-    # Members know the generation, which is durable; the assignment was not durable.
+    # The generation is durable, and members know it; the assignment is not durable.
     again = world.join("a", member_id)
     world.flush()
     assert again.result().generation_id == 2
@@ -251,7 +253,7 @@ def test_g90_an_assignment_is_durable_before_a_member_gets_it(world: GroupsWorld
 def test_g90_while_a_partition_loads_its_groups_get_coordinator_load_in_progress(
     world: GroupsWorld,
 ) -> None:
-    """The groups of the partition get COORDINATOR_LOAD_IN_PROGRESS, and the others are served."""
+    """Groups of other partitions are served."""
     assert world.commit("a", 5) is E.NONE
     node = world.node
     groups = GroupCoordinator(

@@ -238,7 +238,7 @@ def test_o06_a_commit_has_an_error_for_each_missing_partition(
     )
     answer = ask(world, request, version)
     unknown = E.UNKNOWN_TOPIC_ID if version >= 10 else E.UNKNOWN_TOPIC_OR_PARTITION
-    # A topic that is named twice has one entry, as in Kafka if a partition is refused.
+    # The answer has one entry for a topic named twice, as in Kafka if a partition is refused.
     assert [[each.error_code for each in topic.partitions] for topic in answer.topics] == [
         [E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION],
         [unknown],

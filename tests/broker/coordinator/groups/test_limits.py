@@ -21,7 +21,7 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.leave_group import LeaveGroupRequest
 
 E = ErrorCode
-#: Four bytes in UTF-8.
+#: A character of four bytes in UTF-8.
 WIDE = "\U0001f600"
 
 
@@ -135,7 +135,7 @@ def test_d11_the_number_of_groups_without_members_is_limited(
     kept = world.new_id(group="a")
     world.new_id(group="b", session_ms=20_000)
     assert world.join(group="c").result().error_code == E.COORDINATOR_NOT_AVAILABLE
-    # One of the ids joins, the other is removed: there is room again.
+    # Group a gets a member, and the pending id of b expires: another group can be created.
     assert world.join(kept, group="a").result().error_code == E.NONE
     world.new_id(group="c", session_ms=30_000)
     assert world.join(group="d").result().error_code == E.COORDINATOR_NOT_AVAILABLE
@@ -172,7 +172,7 @@ def test_g91_an_assignment_too_large_for_a_record_gets_an_error_and_a_rebalance(
 
 
 def test_g20_a_group_with_an_empty_id_accepts_offsets_but_no_members(world: GroupWorld) -> None:
-    """Kafka accepts it too: consumers without a group used to commit so."""
+    """Kafka accepts such commits, because consumers without a group used to send them."""
     assert world.commit(group="") is E.NONE
     assert world.committed(group="") == 5
     assert world.join(group="").result().error_code == E.INVALID_GROUP_ID

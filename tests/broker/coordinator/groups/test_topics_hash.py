@@ -1,4 +1,5 @@
-"""The hash of topics, compared with values of Kafka's own (hash4j 0.22, of Kafka 4.3.0's jars)."""
+"""The hash of topics, compared with hashes that Kafka's library makes (hash4j 0.22, in the jars of
+Kafka 4.3.0)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from coordinator_world import Topics
 from odradek_broker.coordinator.groups.topics_hash import topic_hash, topics_hash, xxh3
 
 ID = bytes.fromhex("0102030405060708f0f1f2f3f4f5f6f7")
-#: Length of the input to its hash.
+#: Length of the input in bytes -> its hash.
 HASHES = {
     8: 8015172013031959949,
     9: 1585606089054485779,

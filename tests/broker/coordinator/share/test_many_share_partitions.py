@@ -1,5 +1,5 @@
-"""Calls of the share coordinator about many share partitions: in turns of the loop, one append for
-each shard."""
+"""Calls of the share coordinator for many share partitions: they take several turns of the event
+loop, and one append for each shard and turn."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def new_world(**how: Any) -> ShareStateWorld:
 
 
 def run_turns(world: ShareStateWorld) -> int:
-    """Run all turns; returns their number."""
+    """Run all scheduled turns; returns their number."""
     turns = 0
     while any(at_ms <= world.clock.monotonic_ms() for at_ms, _ in world.timers):
         world.run_scheduled()

@@ -1,4 +1,4 @@
-"""The merge of state batches against one state per offset (H-109)."""
+"""The merge of state batches, compared with a model that has one state per offset (H-109)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def state_batches(draw: st.DrawFn) -> StateBatch:
 
 
 def by_offset(batches: list[StateBatch], start: int) -> dict[int, tuple[int, int]]:
-    """(count, state) of each offset from the start on: the greatest of all batches."""
+    """The greatest (delivery count, state) of each offset from `start` on."""
     found: dict[int, tuple[int, int]] = {}
     for first, last, state, count in batches:
         for offset in range(max(first, start), last + 1):
@@ -86,7 +86,7 @@ def test_h109_equal_neighbours_after_a_merge_are_not_settled() -> None:
         ([(0, 9, 0, 1), (3, 5, 2, 1)], [(0, 2, 0, 1), (3, 5, 2, 1), (6, 9, 0, 1)]),
         ([(0, 9, 4, 1), (3, 5, 0, 2)], [(0, 2, 4, 1), (3, 5, 0, 2), (6, 9, 4, 1)]),
         ([(0, 9, 0, 2), (3, 12, 4, 1)], [(0, 9, 0, 2), (10, 12, 4, 1)]),
-        # The first is finished before the second becomes equal to it.
+        # The second batch is complete before the third makes it equal to the first.
         ([(0, 4, 2, 1), (5, 9, 0, 1), (5, 9, 2, 1)], [(0, 4, 2, 1), (5, 9, 2, 1)]),
         ([(7, 3, 2, 1), (0, 9, 0, 1)], [(0, 9, 0, 1)]),
     ],

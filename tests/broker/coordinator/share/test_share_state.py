@@ -41,7 +41,7 @@ def world() -> ShareStateWorld:
 
 
 def kinds(world: ShareStateWorld) -> list[str]:
-    """The records in the log: snapshot, update or deletion."""
+    """The kinds of the records in the log: snapshot, update or deletion."""
     found = []
     for key, value in world.log.records:
         change = decode_change(key or b"", value)
@@ -306,7 +306,7 @@ def test_h106_each_record_is_a_snapshot_if_updates_are_disabled() -> None:
 
 
 def prune(world: ShareStateWorld) -> list[dict[int, int]]:
-    """Let the interval pass; returns the deletions."""
+    """Let the prune interval pass; returns the deletions of records."""
     world.pruned.clear()
     world.wait(1_000)
     world.run_scheduled()

@@ -1,8 +1,8 @@
 """States of share partitions survive power cuts, kills, torn tails and failed flushes (H-102).
 
-The tests run a whole node over files in memory, with its own logs and recovery. Interval and number
-of updates are small, so that snapshots are written and old records deleted all the time (H-106,
-H-107).
+The tests run a whole node over files in memory, with its own logs and recovery. The prune interval
+and the number of updates per snapshot are small, so that the coordinator writes snapshots and
+deletes old records all the time (H-106, H-107).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ShareWorld(NodeWorld):
         )
 
     def state(self, index: int) -> ShareState | None:
-        """The state in memory, durable or not."""
+        """The state in memory, which may not be durable yet."""
         for shard in self.node.share_state.shards.cores:
             if self.key(index) in shard.partitions:
                 return shard.partitions[self.key(index)].state
@@ -69,7 +69,7 @@ class ShareWorld(NodeWorld):
         self.soon.run()
 
 
-#: The part of a state that clients see.
+#: The part of a state that its readers see.
 Visible = tuple[int, int, int, tuple[StateBatch, ...]] | None
 
 
@@ -80,8 +80,7 @@ def visible(state: ShareState | None) -> Visible:
 
 
 class Witness:
-    """The states of each share partition in the order of the decisions, and how many of them are
-    acknowledged."""
+    """All states of each share partition in order, and the index of the newest acknowledged one."""
 
     def __init__(self) -> None:
         self.decided: list[list[Visible]] = [[None] for _ in range(PARTITIONS)]
@@ -109,8 +108,8 @@ class Witness:
         answer.then(answered)
 
     def check(self, world: ShareWorld) -> None:
-        """Check that each state is one that was decided, and no older than the acknowledged one;
-        the next ones follow it."""
+        """Check that each state was written at some time, and is not older than the acknowledged
+        one."""
         for index in range(PARTITIONS):
             found = visible(world.state(index))
             assert found in self.decided[index][self.acknowledged[index] :]
@@ -121,7 +120,7 @@ class Witness:
 @pytest.mark.parametrize("durability", ["fsync", "page-cache"])
 @pytest.mark.parametrize("seed", budget.of_which(range(25), range(5)))
 def test_h102_acknowledged_states_survive_a_crash_at_any_moment(seed: int, durability: str) -> None:
-    """Power cuts with fsync, kills with the page cache, seven times each."""
+    """Each test has seven crashes: power cuts with fsync, kills with the page cache."""
     rng = random.Random(seed)
     world, witness = ShareWorld(durability), Witness()
     for _ in range(7):

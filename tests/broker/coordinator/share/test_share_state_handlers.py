@@ -1,4 +1,4 @@
-"""The requests about the stored state of share partitions, as the handlers see them (H-110)."""
+"""The handlers of the requests about stored states of share partitions (H-110)."""
 
 from __future__ import annotations
 

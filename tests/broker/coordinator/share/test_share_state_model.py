@@ -38,7 +38,7 @@ _CALLS = st.one_of(
 
 @dataclass
 class Model:
-    """The state of one share partition; `states` has (count, state) by offset."""
+    """The state of one share partition; `states` maps offsets to (delivery count, state)."""
 
     state_epoch: int
     start: int
@@ -73,10 +73,10 @@ class Model:
 
 
 class Player:
-    """Makes each call at the coordinator and at the model, and compares the answers."""
+    """Calls the coordinator and the model, and compares the results."""
 
     def __init__(self) -> None:
-        # Records are never deleted here: with them, the highest epochs would be forgotten.
+        # The log is never pruned here: pruning would make a restart forget the highest epochs.
         self.world = ShareStateWorld(
             share_coordinator_snapshot_update_records_per_snapshot=2,
             share_coordinator_cold_partition_snapshot_interval_ms=_INTERVAL_MS,

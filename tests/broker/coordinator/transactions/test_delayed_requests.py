@@ -1,9 +1,9 @@
 """Requests that the network delayed until the end of their transaction, and requests of fenced
 producers.
 
-Version 2 refuses them all. Version 1 cannot distinguish the transactions of one producer: the
-requests that it accepts are shown here, because Kafka accepts them as well and users have to know
-(T-30, T-62, T-63).
+Version 2 of the transaction protocol refuses them all. Version 1 cannot distinguish the
+transactions of one producer. The tests show which requests it accepts, because Kafka accepts them
+too and users have to know (T-30, T-62, T-63).
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ RESULTS = pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort
 
 
 class Transactions:
-    """A producer of raw requests, with topic `t`; `version` 1 or 2 of the transaction protocol."""
+    """A producer of raw requests, with topic `t`; `version` is that of the transaction protocol, 1
+    or 2."""
 
     def __init__(self, client: RawClient, broker: RunningBroker, version: int) -> None:
         self._client, self._broker, self._version = client, broker, version
@@ -70,7 +71,7 @@ class Transactions:
         return self.who
 
     async def add(self, who: Identity) -> ErrorCode:
-        """Add the partitions, which version 1 does before writing to them."""
+        """Send AddPartitionsToTxn, which version 1 needs before it produces."""
         answer = await self._client.call(
             AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=ID,
@@ -104,14 +105,15 @@ class Transactions:
         return ErrorCode(answer.error_code), following
 
     async def ended(self, who: Identity, commit: bool) -> Identity:
-        """End the transaction, and wait for its markers; returns the next identity."""
+        """End the transaction, and wait for its markers; returns the identity for the next
+        transaction."""
         error, following = await self.end(who, commit)
         assert error is E.NONE
         await self.complete()
         return following
 
     async def complete(self) -> None:
-        """Wait for the markers, and until the end is durable."""
+        """Wait until the markers are written and the completed transaction is durable."""
         await until(lambda: self.state() in (S.COMPLETE_COMMIT, S.COMPLETE_ABORT))
         await self._client.call(DescribeTransactionsRequest(transactional_ids=[ID]), 0)
 
@@ -121,14 +123,16 @@ class Transactions:
 
     @property
     def last_stable_offset(self) -> tuple[int, int]:
-        """(last stable offset, log end) of the partition."""
+        """(last stable offset, log end offset) of the partition."""
         log = self._broker.node.partition("t", 0).log
         return log.last_stable_offset, log.log_end_offset
 
     async def aborted(self) -> list[int]:
-        """The first offsets of the transactions that readers of committed records leave out."""
+        """The first offsets of the aborted transactions that fetches of committed records
+        report."""
         found: set[int] = set()
-        for offset in range(self.last_stable_offset[1]):  # an answer ends with its segment
+        # one answer reports only those of one segment
+        for offset in range(self.last_stable_offset[1]):
             response = await self._client.call(fetch_request(offset), 11)
             (part,) = response.responses[0].partitions
             found.update(each.first_offset for each in part.aborted_transactions)
@@ -170,8 +174,8 @@ async def test_t63_v2_a_delayed_end_does_not_end_the_next_transaction(
 async def test_t30_v1_a_delayed_end_ends_the_next_transaction(
     v1: Transactions, commit: bool
 ) -> None:
-    """The exposure of version 1: one epoch for all transactions. Later batches of the producer are
-    refused, but the transaction was torn."""
+    """Version 1 has one epoch for all transactions of a producer, so a delayed EndTxn ends the next
+    transaction too early. Later batches of that transaction are refused."""
     who = await v1.init()
     await v1.begin(who, 0, b"of the first")
     assert await v1.ended(who, commit) == who

@@ -1,10 +1,10 @@
 """Random members, timeouts, lost answers, slow disks and crashes, with invariants of classic
 groups.
 
-- Generations never decrease, and the answers of one agree: one leader, one protocol, one set of
-  members, whose list only the leader gets.
-- Every request is answered, at the latest when every deadline has passed.
-- A member's assignment is the one that its generation's leader gave.
+- Generations never decrease. All answers of one generation agree: one leader, one protocol, one set
+  of members. Only the leader gets the list of members.
+- Every request is answered at the latest when every deadline has passed.
+- A member's assignment is the one that the leader of its generation sent.
 - Within a generation no partition has two owners, and in a stable group each has one.
 - Durable state is the same before and after a reload. A stored offset is that of the last
   acknowledged commit, or of a commit that was sent later.
@@ -37,7 +37,7 @@ S = GroupState
 SESSION_MS = 10_000
 REBALANCE_MS = 30_000
 PARTITIONS = 7
-#: Longer than any deadline: the 300 s of a new member, then a whole join phase.
+#: A time longer than all deadlines: the 300 s of a new member, then a whole join phase.
 ALL_DEADLINES_MS = 1_000_000
 
 CLIENTS = st.integers(0, 4)
@@ -55,7 +55,7 @@ OFFERS = [
 
 @dataclass
 class Client:
-    """The state of one client. Lost answers do not change it."""
+    """The state that one client knows; lost answers do not change it."""
 
     name: int
     instance: str | None
@@ -77,17 +77,17 @@ class Generation:
 
 
 def _partitions(share: str) -> range:
-    """The partitions of the second of three members, for "1/3"."""
+    """The partitions of a member: "1/3" is every third partition, from partition 1 on."""
     at, among = map(int, share.split("/"))
     return range(at, PARTITIONS, among)
 
 
 class GroupMachine(RuleBasedStateMachine):
-    """Clients that may do anything at any time, in any order."""
+    """Clients that send any request at any time, in any order."""
 
     @initialize(delay_ms=st.sampled_from([0, 3_000]), size_max=st.sampled_from([100, 100, 3]))
     def start(self, delay_ms: int, size_max: int) -> None:
-        # Expiry would end the group, and with it the numbering of its generations.
+        # If the group expired, its generations would begin at 1 again.
         self.world = GroupWorld(
             group_initial_rebalance_delay_ms=delay_ms,
             group_max_size=size_max,
@@ -97,10 +97,10 @@ class GroupMachine(RuleBasedStateMachine):
         self.unanswered: list[Deferred[Any]] = []
         self.generations: dict[int, Generation] = {}
         self.highest = 0
-        #: offset -> how many were committed before it, anywhere.
+        #: Offset -> the number of commits that any client sent before the commit of this offset.
         self.order: dict[int, int] = {}
         self.acknowledged: dict[int, int] = {}
-        #: (generation, partition) -> member id, from the answers to members.
+        #: (generation, partition) -> member id, from the answers to SyncGroup.
         self.owners: dict[tuple[int, int], str] = {}
 
         if delay_ms == 0:
@@ -112,7 +112,8 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(at=CLIENTS, lost=RARELY, refused=RARELY, version=VERSIONS)
     def join(self, at: int, lost: bool, refused: bool, version: int) -> None:
-        """Join with the id handshake, unless the answer is lost. `refused`: the log is full."""
+        """Join; with the member id of the first answer, join again. `refused`: the log refuses
+        appends."""
         client = self.clients[at]
         self._join(client, lost, refused, version)
         if client.pending:
@@ -120,7 +121,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(left_out=st.integers(0, 9), slow=st.booleans())
     def everyone_joins(self, left_out: int, slow: bool) -> None:
-        """The usual rebalance."""
+        """All clients join but `left_out`. `slow`: the disk is slow afterwards."""
         for at in range(len(self.clients)):
             if at != left_out:
                 self.join(at, False, False, 9)
@@ -136,7 +137,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(at=CLIENTS, who=CLIENTS, stage=STAGES, how=DISTURBANCES)
     def rebalance_disturbed(self, at: int, who: int, stage: str, how: str) -> None:
-        """A whole rebalance, with a disturbance at its critical moments."""
+        """A whole rebalance, disturbed in its sync phase."""
         self.flush()
         self._change_and_join(at)
         self.everyone_joins(at, False)
@@ -203,7 +204,8 @@ class GroupMachine(RuleBasedStateMachine):
         known = self.generations.get(number)
         members = tuple(member.member_id for member in answer.members)
         if known is None:
-            # The answers of a generation are sent together, so numbers increase in order.
+            # All answers to JoinGroup of a generation are sent together, so a new number is the
+            # highest.
             assert number > self.highest
             self.highest = number
             known = Generation(answer.leader, answer.protocol_name)
@@ -222,8 +224,6 @@ class GroupMachine(RuleBasedStateMachine):
         return not member_id.startswith("i")
 
     def _has_static(self, members: tuple[str, ...]) -> bool:
-        """True if the group has static members, which change their ids within a generation
-        (G-28)."""
         return any(not self._is_dynamic(member_id) for member_id in members)
 
     @rule(at=CLIENTS, refused=RARELY)
@@ -280,7 +280,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(at=CLIENTS, partition=st.integers(0, 2), reset=RARELY)
     def commit(self, at: int, partition: int, reset: bool) -> None:
-        """Commit an offset. `reset`: an offset before all others."""
+        """Commit an offset. `reset`: the offset is lower than all earlier ones."""
         client = self.clients[at]
         number = len(self.order)
         offset = 1_000_000 - number if reset else 1_000_000 + number
@@ -315,7 +315,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(sure=RARELY)
     def crash(self, sure: bool) -> None:
-        """A power cut: no client waits for answers any more, and what was not durable is lost."""
+        """A power cut: open requests get no answers, and state that is not durable is lost."""
         if sure:
             self.unanswered = []
             self.world.log.hold = False
@@ -324,7 +324,7 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.log.durable == len(self.world.log.records))
     @rule()
     def reload_in_peace(self) -> None:
-        """Restart without a loss: the durable state does not change (O-18)."""
+        """Restart with all state on disk: it does not change (O-18)."""
         before = self._durable_state()
         self.unanswered = []
         self.world.restart()
@@ -400,7 +400,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert self.order[stored["topic", partition].offset] >= self.order[offset]
 
     def teardown(self) -> None:
-        """At the end the disk answers and every deadline passes: no request is left waiting."""
+        """At the end the disk flushes and every deadline passes: no request is still unanswered."""
         if not hasattr(self, "world"):
             return
         self.world.log.hold = False

@@ -75,8 +75,8 @@ REBALANCE_MS = 60_000
 
 
 def _nothing(world: GroupWorld, leader: str, follower: str) -> None:
-    """Requests that cause no rebalance: heartbeats, commits, a follower's repeated join and
-    sync."""
+    """Requests that cause no rebalance: heartbeats, commits, syncs, a repeated join of the
+    follower."""
     for member_id in (leader, follower):
         assert world.heartbeat(member_id, 2) is E.NONE
         assert world.commit(member_id=member_id, generation=2) is E.NONE
@@ -105,7 +105,7 @@ def _changes(world: GroupWorld, leader: str, follower: str) -> None:
 
 
 def _leader_rejoins(world: GroupWorld, leader: str, follower: str) -> None:
-    """A join of the leader, after topics or partition counts have changed."""
+    """The leader joins again, as it does after topics or partition counts have changed."""
     world.join(leader)
 
 

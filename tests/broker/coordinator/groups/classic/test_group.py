@@ -1,5 +1,5 @@
-"""A classic group: its states, leader and protocol, and its reload (G-02 to G-04, G-50 to G-52,
-G-90)."""
+"""A classic group: its states, its leader and protocol, and its state after a restart (G-02 to
+G-04, G-50 to G-52, G-90)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_g50_each_member_votes_for_its_first_common_protocol(
     world: GroupWorld, offers: list[list[str]], selected: str
 ) -> None:
     protocols = [[(name, b"") for name in names] for names in offers]
-    # Static members join without the request for a member id.
+    # Static members need no JoinGroup to get a member id first.
     parked = [
         world.join(instance=str(index), protocols=offer) for index, offer in enumerate(protocols)
     ]
@@ -130,7 +130,7 @@ def test_g90_an_empty_group_keeps_its_generation_over_a_restart(world: GroupWorl
 
 
 def test_g90_no_generation_number_is_used_twice_after_a_restart(world: GroupWorld) -> None:
-    """The broker is killed between the join answers and the leader's sync: the members join
+    """The broker is killed between the answers to JoinGroup and the leader's sync: the members join
     again."""
     one, _ = world.enter()
     two, second = world.enter()
@@ -157,7 +157,7 @@ def test_g90_members_of_an_unfinished_generation_must_rejoin_after_a_restart(
     again = world.join(two)
     world.wait(9_999)
     assert not again.done
-    world.wait(1)  # the session of the other member, which began at the load
+    world.wait(1)  # the session of the other member ends; it began when the group was loaded
     assert again.result().generation_id == 3
     assert list(world.group().members) == [two]
 
@@ -189,7 +189,7 @@ def test_g90_requests_during_the_load_get_coordinator_load_in_progress(world: Gr
 
 def test_an_unreadable_record_closes_only_its_own_offsets_partition() -> None:
     world = GroupWorld(partitions=2)
-    for name in ("a", "b"):  # hashes 97 and 98: one group in each partition
+    for name in ("a", "b"):  # the hashes of the names are 97 and 98: each partition has one group
         world.commit(group=name)
     broken = world.topic_partitions[1]
     broken.records.append((b"\x00\x02\x00\x01x", b"\x00"))

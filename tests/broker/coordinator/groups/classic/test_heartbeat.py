@@ -32,7 +32,7 @@ def test_g70_a_member_without_heartbeats_is_removed_after_its_session_timeout(
 def test_g70_setting_the_wall_clock_neither_ends_nor_extends_a_session(
     world: GroupWorld, jump_ms: int
 ) -> None:
-    """The clock is set an hour back, and a day forward."""
+    """The wall clock is set back by an hour, then forward by a day."""
     one, two = world.stable(2, session_ms=10_000)
     world.clock.jump(jump_ms)
     world.wait(9_999)
@@ -81,7 +81,7 @@ def test_g71_a_request_with_another_generation_gets_illegal_generation(
 
 
 def test_g72_the_broker_does_not_enforce_the_poll_interval(world: GroupWorld) -> None:
-    """For the broker it only limits the duration of a join phase."""
+    """The broker uses max.poll.interval.ms only as the limit of a join phase."""
     (one,) = world.stable(1, rebalance_ms=1_000)
     for _ in range(10):
         world.wait(5_000)

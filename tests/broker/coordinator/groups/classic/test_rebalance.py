@@ -112,7 +112,7 @@ def test_g42_absent_static_members_are_waited_for_if_no_member_joined(
 def test_g42_a_rebalance_timeout_of_zero_does_not_loop_the_join_phase(
     world: GroupWorld,
 ) -> None:
-    """Otherwise the phase would start again at the moment in which it ends."""
+    """With a timeout of 0 ms the phase starts over after 100 ms, not at the moment when it ends."""
     leader, follower = static_group(world)
     hasty: dict[str, Any] = {"session_ms": 1_000_000, "rebalance_ms": 0}
     for member_id, instance in [(leader, "one"), (follower, "two")]:
@@ -144,7 +144,8 @@ def test_g43_only_the_leader_gets_the_members_with_the_selected_protocols_metada
 
 
 def test_g43_a_join_is_answered_when_its_generation_is_durable(world: GroupWorld) -> None:
-    """Otherwise a restart could give the same number to another set of members."""
+    """With an earlier answer, a restart could give the same generation to another set of
+    members."""
     member_id = world.new_id()
     world.log.hold = True
     answer = world.join(member_id)
@@ -179,11 +180,11 @@ def test_g44_a_new_member_extends_the_delay_up_to_the_rebalance_timeout() -> Non
     world.wait(1_000)
     world.enter(rebalance_ms=7_000)
     world.wait(2_000)
-    assert not first.done  # 3 s: a member joined, so 3 s more
+    assert not first.done  # 3 s have passed; a member joined, so 3 s more
     world.wait(2_000)
     world.enter(rebalance_ms=7_000)
     world.wait(1_000)
-    assert not first.done  # 6 s: a member joined, but only 1 s is left
+    assert not first.done  # 6 s have passed; a member joined, but only 1 s is left
     world.wait(999)
     assert not first.done
     world.wait(1)
@@ -239,8 +240,8 @@ def test_g46_no_sync_deadline_is_left_once_all_members_have_synced(world: GroupW
 
 
 def test_a_repeated_join_of_a_member_answers_its_parked_join_at_once(world: GroupWorld) -> None:
-    """The first JoinGroup came on a connection that the client has closed; it must not wait for
-    ever."""
+    """The client has closed the connection of its first JoinGroup, which must not stay
+    unanswered."""
     one, two = world.stable(2)
     first = world.join(one)
     second = world.join(one)

@@ -1,7 +1,7 @@
-"""The three scenarios of a group that grows, and lost answers, step by step (G-95 to G-99).
+"""The three scenarios of a growing group, and lost answers, step by step (G-95 to G-99).
 
-Each ends with the journal of all events in order: requests, answers, states of the group. `>` is a
-request, `<` its answer.
+Each test ends with the journal of all events in order: `>` is a request, `<` its answer, `=` a new
+state of the group.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Stage:
     def journal(self) -> list[str]:
         """The events since the last call.
 
-        Answers that are sent at the same time, on different connections, are in the order of names.
+        Answers that are sent together on different connections are sorted by the names of the
+        consumers.
         """
         self._catch_up()
         journal, self._journal = self._journal, []
@@ -74,16 +75,17 @@ class Consumer:
         self.revoked = 0
         self.assigned: list[bytes] = []
         self.members: list[str] = []
-        self._holds = True  # no partitions yet, which are revoked all the same (K-31)
+        # a new consumer has no partitions, but calls its listener at the first join too (K-31)
+        self._holds = True
 
     def join(self, *, lost: bool = False) -> Consumer:
-        """Join the group. `lost`: the answer does not reach the client."""
+        """Join the group. `lost`: the answer is lost."""
         if self._holds:
             self.revoked += 1
             self._holds = False
         self.stage.note(f"> join {self.name}")
         answer = self.stage.world.join(self.member_id)
-        # A state that was entered before the answer is listed before it.
+        # The callback notes states before the answer, so a state entered earlier is listed first.
         answer.then(lambda response: self._joined(response, lost))
         return self
 
@@ -104,7 +106,7 @@ class Consumer:
             self.members = [member.member_id for member in answer.members]
 
     def sync(self) -> Consumer:
-        """Sync: followers send nothing; the leader assigns the partitions to its members in
+        """Send SyncGroup: a follower with no assignment, the leader with the partitions dealt in
         turn."""
         given = {
             member_id: bytes(range(PARTITIONS)[at :: len(self.members)])
@@ -140,7 +142,7 @@ def stage(request: pytest.FixtureRequest) -> Stage:
 
 
 def _all_leave(stage: Stage, *consumers: Consumer) -> None:
-    """The applications are closed, one after the other: the group is Empty [Dead]."""
+    """All consumers leave, one after the other; the group is then Empty."""
     stage.journal()
     for consumer in consumers:
         consumer.leave()
@@ -150,7 +152,7 @@ def _all_leave(stage: Stage, *consumers: Consumer) -> None:
 
 
 def _first_alone(stage: Stage) -> Consumer:
-    """One consumer has joined an empty group and has all partitions."""
+    """A consumer that is alone in its group and has all partitions."""
     one = stage.consumer("1").join()
     stage.world.wait(stage.delay_ms)
     one.sync()
@@ -208,7 +210,7 @@ def test_g98_three_consumers_join_once_each_within_the_initial_delay() -> None:
     stage = Stage(INITIAL_DELAY_MS)
     consumers = [stage.consumer(name).join() for name in "321"]
     stage.world.wait(INITIAL_DELAY_MS)
-    # Two joined during the wait, which therefore continues for another 3 s (G-44).
+    # Two consumers joined during the delay, which is therefore extended by another 3 s (G-44).
     stage.world.wait(INITIAL_DELAY_MS - 1)
     assert stage.journal() == ["> join 3", "= PreparingRebalance", "> join 2", "> join 1"]
     stage.world.wait(1)
@@ -317,7 +319,7 @@ def test_g97_three_consumers_one_after_the_other_cause_three_rebalances(stage: S
 
 
 def _three_join(stage: Stage, lost: str = "") -> list[Consumer]:
-    """Three members, the first one leading; the answer to the named one is lost."""
+    """Three members, of which the first is the leader. `lost`: the member whose answer is lost."""
     consumers = [stage.consumer(name) for name in "123"]
     one, *others = consumers
     if stage.delay_ms:

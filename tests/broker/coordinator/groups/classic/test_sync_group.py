@@ -48,7 +48,7 @@ def test_g61_the_assignment_is_one_record_and_durable_before_it_is_sent(
     world.log.flush()
     assert world.state() is S.STABLE
     assert leaders.result().assignment == b"1"
-    assert parked.result().assignment == b""  # the leader left it out
+    assert parked.result().assignment == b""  # the leader's assignment does not name this member
     assert parked.result().error_code == E.NONE
 
 

@@ -33,7 +33,7 @@ def _empty(world: GroupWorld) -> tuple[str, str, int]:
 
 
 def _preparing(world: GroupWorld) -> tuple[str, str, int]:
-    """A group in which a third member has joined, and the other two are expected."""
+    """A group in which a third member has joined, and the first two have not rejoined yet."""
     leader, follower = world.stable(2)
     world.enter()
     return leader, follower, 2
@@ -71,7 +71,7 @@ PARKED = "parked"
 
 #: (state, request) -> the immediate answer, and the state afterwards.
 EXPECTED: dict[tuple[str, Request], tuple[ErrorCode | str, GroupState | None]] = {
-    # A new member of an empty group is parked for the initial delay, which these tests set to 0.
+    # The first member of a group waits for the initial delay, which is 0 in these tests.
     ("none", R.JOIN_NEW): (E.NONE, S.COMPLETING_REBALANCE),
     ("none", R.JOIN_LEADER): (E.UNKNOWN_MEMBER_ID, None),
     ("none", R.JOIN_FOLLOWER): (E.UNKNOWN_MEMBER_ID, None),

@@ -34,7 +34,8 @@ def member(name: str, *topics: bytes, current: Partitions | None = None) -> Subs
 
 @st.composite
 def groups(draw: st.DrawFn) -> tuple[list[Subscriber], dict[bytes, int]]:
-    """Members with any subscriptions and any assigned partitions, also with the same ones."""
+    """Members with any subscriptions, often the same ones, and any current assignments; and the
+    partition count of each topic."""
     counts = {topic: draw(st.integers(1, 8)) for topic in draw(st.sets(st.sampled_from(TOPICS)))}
     same = draw(st.booleans())
     subscription = st.frozensets(st.sampled_from(TOPICS))
@@ -105,7 +106,8 @@ def test_g140_every_partition_goes_to_one_of_its_subscribers(
 def test_g140_uniform_balances_members_as_far_as_subscriptions_allow(
     group: tuple[list[Subscriber], dict[bytes, int]],
 ) -> None:
-    """No chain of moves leads to a member with two fewer: found by brute force."""
+    """No chain of moves leads from a member to another with two partitions fewer: checked by brute
+    force."""
     members, counts = group
     assignment = assign_uniform(members, counts)
     load = sizes(assignment)
@@ -147,21 +149,21 @@ def test_g140_uniform_moves_no_partition_in_a_balanced_group(
 
 @pytest.mark.parametrize(("before", "moved"), [(2, 4), (3, 3), (5, 2)])
 def test_g140_uniform_moves_only_the_partitions_of_a_new_member(before: int, moved: int) -> None:
-    """Another member for 12 partitions: only its partitions move."""
+    """A member joins a group with 12 partitions: only the partitions of the new member move."""
     members = [member(f"m{at}", A) for at in range(before)]
     first = assign_uniform(members, {A: 12})
     again = assign_uniform([*after(members, first), member("new", A)], {A: 12})
     kept = sum(len(first[held.member_id][A] & again[held.member_id][A]) for held in members)
     assert (12 - kept, len(again["new"][A])) == (moved, moved)
-    # The member leaves again: the others keep all their partitions.
+    # When the new member leaves again, the others keep all their partitions.
     rest = after(members, again)
     back = assign_uniform(rest, {A: 12})
     assert all(again[held.member_id][A] <= back[held.member_id][A] for held in members)
 
 
 def test_g140_uniform_moves_partitions_along_a_chain_of_members() -> None:
-    """b and c subscribe to B; a and b to A. For c, b gives partitions of B and takes some of A from
-    a."""
+    """Member a subscribes to A, b to A and B, c to B. b gives its partitions of B to c, and gets
+    partitions of A from a."""
     members = [
         member("a", A, current={A: frozenset({0, 1, 2, 3})}),
         member("b", A, B, current={B: frozenset({0, 1})}),

@@ -1,8 +1,9 @@
 """Random members, lost requests and answers, timeouts, topics that change, refused appends and
 crashes, with invariants of consumer groups (KIP-848; G-100 to G-133).
 
-- No partition has two owners. A member owns its assigned partitions until it reports that it does
-  not, or is told that it was removed; without answers, until its session ends.
+- No partition has two owners. A member owns its assigned partitions until it reports that it has
+  given them up, or learns that it was fenced; a member that gets no answers owns them until its
+  session expires.
 - Without further events, every partition has an owner.
 - Epochs only increase.
 - A restart at any moment finds the same group.
@@ -42,10 +43,11 @@ PATTERNS = st.sampled_from([None, None, None, "to.*", "t.*|o.*", "nothing"])
 
 
 class Client(FakeMember):
-    """`alive_ms`: the end of its session, as far as the client knows; after that it owns nothing.
+    """A member as its own client sees it.
 
-    `slow`: the client keeps the partitions that it has to give back, like a consumer that is busy
-    with its records.
+    `alive_ms`: the end of its session as far as the client knows; after that it owns nothing.
+    `slow`: the client keeps the partitions that it has to revoke, as a consumer does that is busy
+    with their records.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -61,7 +63,7 @@ class Client(FakeMember):
 class ConsumerGroupMachine(RuleBasedStateMachine):
     @initialize(assignor=st.sampled_from([("uniform", "range"), ("range",)]))
     def start(self, assignor: tuple[str, ...]) -> None:
-        # Expiry would end an empty group, and with it the numbering of its epochs.
+        # If an empty group expired, its epochs would begin at 1 again.
         self.world = GroupWorld(
             group_consumer_assignors=assignor, offsets_retention_check_interval_ms=10**12
         )
@@ -83,7 +85,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @rule(who=WHO, topics=SUBSCRIPTIONS, pattern=PATTERNS, lost=RARELY)
     def join(self, who: str, topics: list[str], pattern: str | None, lost: bool) -> None:
-        """Start, or start again without a leave."""
+        """Start the client, or start it again without a LeaveGroup."""
         client = self._client(who)
         client.topics, client.pattern = topics, pattern
         client.epoch, client.owned, client.keeps, client.told = 0, frozenset(), frozenset(), False
@@ -109,7 +111,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     ) -> None:
         now_ms = self.world.clock.now_ms
         if now_ms >= client.alive_ms and client.epoch > 0:
-            # The member's own clock has told it that its session is over.
+            # The client knows by its own clock that its session has expired.
             client.owned, client.keeps, client.epoch = frozenset(), frozenset(), 0
         request = client.request(full=full)
         if "topic_partitions" in request and client.epoch > 0:
@@ -144,12 +146,12 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         before = client.owned
         client.take(answer)
         if client.keeps and client.owned == before:
-            # The owned partitions are unchanged: the heartbeat need not report them.
+            # The client still owns the same partitions, so the next heartbeat need not report them.
             client.told = True
 
     @rule(who=WHO, slow=st.booleans())
     def change_pace(self, who: str, slow: bool) -> None:
-        """Change the pace: a slow client that becomes fast gives its partitions back."""
+        """A slow client that becomes fast gives up the partitions that it had to revoke."""
         client = self._client(who)
         client.slow = slow
         if not slow and client.keeps:
@@ -199,14 +201,14 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """Kill the broker at any moment; all sessions begin again (G-100)."""
+        """Kill the broker at any moment; after the restart all sessions begin again (G-100)."""
         before = self._groups()
         self.world.restart()
         assert self._groups() == before
         now_ms = self.world.clock.now_ms
         for client in self.clients.values():
             if client.alive_ms > now_ms:
-                # The member counts by its own clock.
+                # A client that gets no answer expects the end of its session by its own clock.
                 client.alive_ms = min(client.alive_ms, now_ms + SESSION_MS)
 
     def _groups(self) -> dict[str, ConsumerGroup]:
@@ -273,7 +275,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             assert kinds.count("MEMBER_REVOCATION") == int(revokes)
 
     def teardown(self) -> None:
-        """At the end, every subscribed partition has an owner."""
+        """At the end all sessions have expired: new members divide all partitions among them."""
         if not hasattr(self, "world"):
             return
         self.world.wait(SESSION_MS + REBALANCE_MS)

@@ -45,7 +45,7 @@ def world() -> GroupWorld:
 def test_g120_each_state_and_report_lead_to_the_step_of_the_table(
     state: MemberState, report: Report, newer: bool
 ) -> None:
-    """One step from every state with every report, by the table."""
+    """Every state with every report: `next_assignment` takes the step of the table."""
     held: Partitions = {TOPIC: frozenset({0, 1})}
     lost: Partitions = {TOPIC: frozenset({2})}
     pending = lost if state is M.UNREVOKED_PARTITIONS else NO_PARTITIONS
@@ -64,7 +64,7 @@ def test_g120_each_state_and_report_lead_to_the_step_of_the_table(
     if step in (Step.STAY, Step.WAIT):
         assert after is member
     else:
-        # Partition 1 is revoked first, whatever else is assigned.
+        # In the other steps the member has to revoke partition 1 before it gets partition 3.
         assert after.state is M.UNREVOKED_PARTITIONS
         assert (after.assigned, after.pending) == (
             {TOPIC: frozenset({0})},
@@ -74,7 +74,7 @@ def test_g120_each_state_and_report_lead_to_the_step_of_the_table(
 
 
 def _without_pending(report: Report) -> Report:
-    """The heartbeat of a member that owns none of the partitions to give back."""
+    """The report of a member that has nothing to revoke."""
     return Report.SILENT if report is Report.SILENT else Report.RELEASED
 
 
@@ -175,7 +175,7 @@ def test_g124_a_member_without_heartbeats_is_removed_after_its_session_timeout(
 def test_g124_setting_the_wall_clock_neither_ends_nor_extends_a_session(
     world: GroupWorld, jump_ms: int
 ) -> None:
-    """The clock is set an hour back, and a day forward."""
+    """The wall clock is set back by an hour, then forward by a day."""
     joined(world, "a")
     world.clock.jump(jump_ms)
     world.wait(44_999)

@@ -91,7 +91,8 @@ def test_g155_a_static_member_that_returns_to_classic_downgrades_the_group(
 
 
 def test_g155_the_only_member_downgrades_the_group_by_a_classic_join(world: GroupWorld) -> None:
-    """Otherwise no heartbeat of the consumer protocol would ever resolve the topics again."""
+    """Without the downgrade there would be no heartbeat of the consumer protocol to resolve the
+    topics."""
     new = FakeMember(world, "new", instance="i")
     new.beat()
     back = ClassicMember(world, instance="i")
@@ -117,7 +118,8 @@ def test_g155_a_refused_append_leaves_the_consumer_group_unchanged(world: GroupW
 
 
 def test_g155_a_downgrade_cancels_earlier_rejoin_deadlines(world: GroupWorld) -> None:
-    """The group changes its protocol back and forth within the deadline for the rejoin."""
+    """The group changes its protocol to consumer and back before the deadline of an earlier
+    rejoin."""
     old = classic_group(world, session_ms=1_000_000)
     new = FakeMember(world, "new")
     new.beat()

@@ -1,6 +1,9 @@
-"""Random members of both protocols in one group that changes its protocol back and forth (KIP-848;
-G-150 to G-156): no partition has two owners, numbers never decrease, no step is illegal, and a
-restart finds the same state."""
+"""Random members of both protocols in one group, which changes its protocol to consumer and back
+(KIP-848; G-150 to G-156).
+
+No partition has two owners, generations and epochs never decrease, no step is illegal, and a
+restart finds the same state.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,8 @@ class EagerClient:
         }
 
     def act(self) -> None:
-        """The next action: join, or a heartbeat; nothing while an answer is awaited."""
+        """Do the next action: a join or a heartbeat. While the client waits for an answer, its
+        session lasts."""
         if self.waits is not None and not self.waits.done:
             self.heard()
         elif self.generation < 0:
@@ -135,7 +139,7 @@ class NewClient(FakeMember):
 class MigrationMachine(RuleBasedStateMachine):
     @initialize(policy=st.sampled_from(["bidirectional", "bidirectional", "upgrade", "downgrade"]))
     def start(self, policy: str) -> None:
-        # Expiry would end an empty group, and with it the numbering.
+        # If an empty group expired, its epochs would begin at 1 again.
         self.world = GroupWorld(
             group_consumer_migration_policy=policy, offsets_retention_check_interval_ms=10**12
         )
@@ -174,7 +178,7 @@ class MigrationMachine(RuleBasedStateMachine):
 
     @rule(who=WHO, which=st.booleans())
     def a_client_dies(self, who: int, which: bool) -> None:
-        """A client ends without a leave; another one is started instead."""
+        """A client is killed without a LeaveGroup, and another one is started instead."""
         if which:
             self.old[who] = EagerClient(self.world, self.old[who].instance)
         else:
@@ -201,7 +205,7 @@ class MigrationMachine(RuleBasedStateMachine):
         assert self._stored() == before
         for client in self.old:
             if client.waits is not None and not client.waits.done:
-                # The connection is closed, and the answer is lost.
+                # The restart closed the connection, so the answer is lost.
                 client.waits = None
                 client.lost()
 
@@ -247,7 +251,8 @@ class MigrationMachine(RuleBasedStateMachine):
                 owner[place] = member
 
     def teardown(self) -> None:
-        """At the end, one member of either protocol gets all partitions."""
+        """At the end all sessions have expired. A new member of each protocol, alone, gets all
+        partitions."""
         if not hasattr(self, "world"):
             return
         self.world.wait(400_000)

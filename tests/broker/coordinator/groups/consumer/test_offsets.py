@@ -78,7 +78,7 @@ def test_o23_offsets_of_unsubscribed_topics_expire() -> None:
 
 
 def latest(world: GroupWorld) -> dict[bytes, bytes | None]:
-    """The records that compaction would keep."""
+    """The records that remain after compaction."""
     return {key: value for key, value in world.log.records if key is not None}
 
 

@@ -138,7 +138,7 @@ def test_g151_a_cooperative_member_revokes_its_old_partitions_first(world: Group
 def test_g151_revoked_partitions_are_assigned_when_a_static_member_is_replaced(
     world: GroupWorld,
 ) -> None:
-    """The member replaces a static one, for which alone there is no new assignment."""
+    """A new member replaces a static one, which is by itself no reason for a new assignment."""
     first = classic_group(world, instance="one")
     second = ClassicMember(world, instance="two")
     parked = world.join("", **second.how())
@@ -150,7 +150,7 @@ def test_g151_revoked_partitions_are_assigned_when_a_static_member_is_replaced(
     assert first.sync() is E.NONE
     world.join(
         first.member_id, **first.how()
-    )  # the member has revoked the rest, which has no owner now
+    )  # the first member has revoked the other partitions, which have no owner now
     new = FakeMember(world, "new", instance="two")
     assert new.beat().error_code == E.NONE
     rest(first, new)
@@ -158,8 +158,8 @@ def test_g151_revoked_partitions_are_assigned_when_a_static_member_is_replaced(
 
 @pytest.mark.parametrize("owned", [ALL, frozenset()])
 def test_g151_a_join_raises_the_epoch_once(world: GroupWorld, owned: frozenset[int]) -> None:
-    """The same as in Kafka, even if partitions have no owner, which by itself is a reason for a new
-    epoch."""
+    """The join raises the epoch by 1 as in Kafka, even if partitions have no owner (another reason
+    to raise it)."""
     old = ClassicMember(world)
     old.enter()
     assert old.sync(owned) is E.NONE

@@ -1,5 +1,7 @@
-"""Share groups survive power cuts between any two steps (H-04, H-20): a whole node over files in
-memory, with the coordinators of groups and of share states."""
+"""Share groups survive power cuts between any two steps (H-04, H-20).
+
+The tests run a whole node over files in memory, with the coordinators of groups and share states.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ class ShareNode(NodeWorld):
         self.finish()
 
     def finish(self) -> None:
-        """Let everything that was begun become durable."""
+        """Flush until everything that was begun is durable."""
         for _ in range(20):
             self.flush()
             self.soon.run()
@@ -62,7 +64,7 @@ class ShareNode(NodeWorld):
         return 0 if member is None else member.epoch
 
     def state_epochs(self) -> set[int]:
-        """The state epochs of the partitions that the group takes for initialized."""
+        """The state epochs of the partitions that are initialized according to the group."""
         found = self.node.groups.share.initialized_partitions(GROUP)
         self.finish()
         epochs = set()
@@ -77,7 +79,8 @@ class ShareNode(NodeWorld):
         return epochs
 
     def settle(self) -> int:
-        """Send heartbeats until the member has all partitions; returns how many it has."""
+        """Send heartbeats until the member has all partitions; returns the number of its
+        partitions."""
         for _ in range(4):
             self.clock.now_ms += 31_000
             answer = self.beat(self.epoch)

@@ -41,7 +41,8 @@ def test_h02_a_changed_subscription_raises_the_epoch(world: ShareGroupWorld) -> 
     epoch = world.share_group().epoch
     answer = world.beat("m", world.epoch("m"), topics=["other"])
     assert world.share_group().epoch == epoch + 1
-    # Partitions of a topic without a subscription go at once, new ones come when they have a state.
+    # Partitions that are no longer subscribed are removed immediately; new ones must get a state
+    # first.
     assert world.assigned(answer) == {}
 
 

@@ -17,7 +17,8 @@ Subscriptions = dict[str, frozenset[bytes]]
 
 @st.composite
 def groups(draw: st.DrawFn) -> tuple[Subscriptions, dict[str, Partitions], Partitions]:
-    """Members with the same subscription or any, present targets, and partitions with a state."""
+    """Members with equal or different subscriptions, their current targets, and the partitions that
+    have a state."""
     available: Partitions = {
         topic: frozenset(range(draw(st.integers(1, 7))))
         for topic in draw(st.sets(st.sampled_from(TOPICS)))

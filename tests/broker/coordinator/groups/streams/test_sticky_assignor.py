@@ -13,7 +13,7 @@ from odradek_broker.coordinator.groups.streams.assignor import AssignmentMember,
 from odradek_broker.coordinator.groups.streams.tasks import TaskSet
 from streams_histories import case_of, histories, printed, subtopology
 
-#: Cases, and behind a tab what Kafka 4.3.0 made of each; written by `StickyTasks.java`.
+#: Lines of a case, a tab, and the assignment by Kafka 4.3.0; written by `StickyTasks.java`.
 RECORDED = Path(__file__).with_name("sticky_assignments.txt").read_text("utf-8").splitlines()
 
 

@@ -30,7 +30,7 @@ STATEFUL = topology(subtopology("0", ["in"], changelogs=[internal("changes")]))
 
 
 class StreamsNode(NodeWorld):
-    """A node with the topic `in` of two partitions, on which streams groups are switched on."""
+    """A node with the topic `in` of two partitions; streams groups are enabled."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -48,7 +48,7 @@ class StreamsNode(NodeWorld):
         self.flush()
 
     def ask(self, request: Message) -> Any:
-        """Send a request; the answer comes when everything is on disk."""
+        """Send a request; its answer when everything is durable."""
         version = api_of(request).versions.last
         answer = HANDLERS[api_of(request).key](self.node, context(version), request)
         for _ in range(3):
@@ -75,7 +75,7 @@ class StreamsNode(NodeWorld):
         return self.ask(request).groups
 
     def allow(self, *rules: Rule) -> None:
-        """Allow nothing but this from here on."""
+        """Allow only these operations from now on."""
         self.node.authorizer = RuleList(*rules)
 
 

@@ -177,7 +177,7 @@ def test_j25_an_inconsistent_topology_is_refused(
 def test_j23_repartition_topics_are_counted_in_the_order_of_passes_over_all_sinks(
     parts: list[tuple[set[int], set[int]]],
 ) -> None:
-    """Kafka gives a sink the largest of those inputs that an earlier step has counted."""
+    """A sink gets the largest count of those inputs whose count was known before, as in Kafka."""
     sources = {at: [["two"], ["three"], []][at % 3] for at in range(len(parts))}
     made = [
         subtopology(
