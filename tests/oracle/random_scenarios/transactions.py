@@ -91,14 +91,13 @@ class _Transactions:
                 offset, partition = random.randint(-1, 9), random.randint(0, 2)
                 ask = commit_in_transaction(offset, epoch, pid, partition=partition)
                 return [any_version(random, ask, among=self._versions)]
-            case "write" if self._versions is _V1:
-                # Ours forgets the sequence of a batch that was refused; Kafka refuses later ones.
-                partition = random.randint(0, 1)
-                current = f"${name}_epoch"
-                ask = add_partitions(current, pid, partitions=(partition,), version=3)
-                return [ask, self._write(pid, current, partition)]
             case "write":
-                return [self._write(pid, epoch, random.randint(0, 1))]
+                partition = random.randint(0, 1)
+                write = self._write(pid, epoch, partition)
+                if self._versions is _V2 or random.random() < 0.2:
+                    return [write]
+                ask = add_partitions(epoch, pid, partitions=(partition,), version=3)
+                return [ask, write]
             case "end":
                 return self._end(pid, epoch)
             case _:
@@ -123,7 +122,7 @@ class _Transactions:
             producer_id=pid,
             producer_epoch=epoch,
             base_sequence=max(0, sequence),
-            transactional=True,
+            transactional=random.random() < 0.95,
         )
         body = produce_body(batch, partition=partition, transactional_id="@id")
         return any_version(random, Ask("Produce", body, while_in=_NOT_YET), among=self._versions)

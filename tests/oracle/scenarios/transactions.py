@@ -61,9 +61,15 @@ def _written(
     epoch: Id = "$pid_epoch",
     pid: Id = "$pid",
     name: str | None = "@id",
+    transactional: bool = True,
     **more: Any,
 ) -> Ask:
-    batch = Batch(producer_id=pid, producer_epoch=epoch, base_sequence=sequence, transactional=True)
+    batch = Batch(
+        producer_id=pid,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        transactional=transactional,
+    )
     return Ask("Produce", produce_body(batch, transactional_id=name), **more)
 
 
@@ -805,6 +811,20 @@ SCENARIOS = [
             ("a-newer-producer", True, "CompleteCommit", [init_producer_id(version=4, quiet=True)]),
             ("the-next-begin", True, "CompleteCommit", [add_partitions(version=3, quiet=True)]),
         )
+    ),
+    # A producer remembers the sequence of a batch whose verification was refused.
+    *(
+        _scenario(
+            f"produce-after-a-refused-batch-{name}",
+            "Produce",
+            _written(4, either={"responses.0.partition_responses.0.error_code": _UNVERIFIED}),
+            add_partitions(version=3, quiet=True),
+            _written(5, transactional=transactional),
+            _written(4),
+            _LOG,
+            versions="3-11",
+        )
+        for name, transactional in (("transactional", True), ("plain", False))
     ),
     *(
         _scenario(

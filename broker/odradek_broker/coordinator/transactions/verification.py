@@ -269,7 +269,7 @@ class _ProducerQueue:
         if code is _E.CONCURRENT_TRANSACTIONS and self._pause():
             return None
         if code is not _E.NONE and code not in TRANSIENT_ERRORS:
-            _producers(first).verifications.forget(first.producer_id)
+            _producers(first).verifications.refuse(first.producer_id)
         return code
 
     def _begin_verification(self, first: UnverifiedAppend) -> None:

@@ -368,7 +368,7 @@ class ProducerStateManager:
         entry = self._entries.get(producer_id)
         if entry is None:
             self._check_room(producer_id)
-        elif not self.verifications and _follows(header, entry):
+        elif producer_id not in self.verifications and _follows(header, entry):
             return _ACCEPTED
         if header.is_control:
             _check_epoch(header, entry)
@@ -451,7 +451,7 @@ class ProducerStateManager:
         verification = self.verifications.get(header.producer_id)
         if verification is not None:
             known = situation is not _Situation.UNKNOWN_PRODUCER
-            refused = verification.refused(header, producer_is_known=known)
+            refused = verification.check(header, producer_is_known=known)
             if refused is not None:
                 raise _out_of_order(header, *refused)
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 
 from odradek_protocol.records.batch import BatchHeader
 
+#: Refused verifications that a partition keeps. Kafka keeps all of them; a client that invents
+#: producer ids must not fill the memory.
+REFUSED_MAX = 1_000
+
 
 class Verification:
     """A producer whose membership in a transaction is being verified."""
 
-    __slots__ = ("epoch", "guard", "lowest_sequence", "started_ms", "strict")
+    __slots__ = ("epoch", "guard", "lowest_sequence", "refused", "started_ms", "strict")
 
     def __init__(
         self, guard: int, epoch: int, lowest_sequence: int, strict: bool, started_ms: int
@@ -19,19 +23,20 @@ class Verification:
         self.lowest_sequence = lowest_sequence
         self.strict = strict
         self.started_ms = started_ms
+        self.refused = False
 
-    def refused(self, header: BatchHeader, *, producer_is_known: bool) -> tuple[str, str] | None:
-        """(expected sequence, reason) if a batch would be appended before an earlier one that
-        waits; else None.
+    def check(self, header: BatchHeader, *, producer_is_known: bool) -> tuple[str, str] | None:
+        """(expected sequence, reason) if a batch would be appended before an earlier batch that
+        waits or was refused; None if the batch may be appended.
         """
-        if not header.is_transactional:
-            return None
         if self.strict and not producer_is_known and header.base_sequence:
             return "0", "the transaction begins on this partition"
         if header.base_sequence > self.lowest_sequence:
             return (
                 f"at most {self.lowest_sequence}",
-                "an earlier batch waits for the transaction to be verified",
+                "an earlier batch was refused by the transaction coordinator"
+                if self.refused
+                else "an earlier batch waits for the transaction to be verified",
             )
         return None
 
@@ -39,11 +44,13 @@ class Verification:
 class Verifications(dict[int, Verification]):
     """The verifications of a partition, by producer id, until their batches are appended."""
 
-    __slots__ = ("_last_guard",)
+    __slots__ = ("_last_guard", "_refused")
 
     def __init__(self) -> None:
         super().__init__()
         self._last_guard = 0
+        # A set of producer ids in the order of their last refusals.
+        self._refused: dict[int, None] = {}
 
     def begin(
         self,
@@ -69,6 +76,7 @@ class Verifications(dict[int, Verification]):
         elif producer_epoch == known.epoch:
             known.lowest_sequence = min(known.lowest_sequence, base_sequence)
         known.strict = known.strict or must_start_at_zero
+        known.refused = False
         known.started_ms = now_ms
         return known.guard
 
@@ -78,10 +86,21 @@ class Verifications(dict[int, Verification]):
         known = self.get(producer_id)
         return known is not None and known.guard == guard
 
-    def forget(self, producer_id: int) -> None:
-        """Drop a verification that the coordinator has refused: a client that invents producer ids
-        must not fill the memory."""
-        self.pop(producer_id, None)
+    def refuse(self, producer_id: int) -> None:
+        """Note that the coordinator has refused the producer. Its lowest sequence is kept, so that
+        no later batch of it overtakes the refused one."""
+        known = self.get(producer_id)
+        if known is None:
+            return
+        known.refused = True
+        self._refused.pop(producer_id, None)
+        self._refused[producer_id] = None
+        if len(self._refused) > REFUSED_MAX:
+            oldest = next(iter(self._refused))
+            del self._refused[oldest]
+            verification = self.get(oldest)
+            if verification is not None and verification.refused:
+                del self[oldest]
 
     def remove_expired(self, oldest_ms: int) -> None:
         """Remove the verifications that began at or before `oldest_ms`."""

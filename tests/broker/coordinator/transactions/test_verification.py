@@ -14,6 +14,7 @@ from broker_in_loop import RunningBroker, StartBroker
 from fake_verifier import FakeVerifier, Question
 from odradek_broker.coordinator.transactions import verification
 from odradek_broker.security.authorizer import Operation, ResourceType
+from odradek_broker.storage.producers import verifications
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import iter_batches
 from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest
@@ -248,18 +249,37 @@ async def test_t68_a_marker_during_a_verification_makes_it_start_again(
     assert codes(await client.receive()) == [E.NONE]
 
 
-async def test_d11_unknown_producer_ids_leave_no_state_behind(
-    client: RawClient, broker: RunningBroker, verifier: FakeVerifier
+async def test_d11_the_last_refused_producers_alone_are_remembered(
+    client: RawClient,
+    broker: RunningBroker,
+    verifier: FakeVerifier,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(verifications, "REFUSED_MAX", 3)
     producers = broker.node.partition("t", 0).log.producers
     verifier.error = E.INVALID_PRODUCER_ID_MAPPING
     for number in range(10):
         batch = transactional_batch(0, producer_id=PRODUCER + number)
         assert codes(await client.call(transactional_produce(batch), 12)) == [verifier.error]
-    assert (len(producers.verifications), len(producers)) == (0, 0)
+    assert list(producers.verifications) == [PRODUCER + 7, PRODUCER + 8, PRODUCER + 9]
+    assert not len(producers)
     verifier.error = E.NOT_COORDINATOR
     await client.call(transactional_produce(transactional_batch(0)), 12)
-    assert len(producers.verifications) == 1, "it will come again, and must come first (P-15)"
+    assert len(producers.verifications) == 4, "a batch that is sent again is not refused"
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+async def test_p15_a_batch_after_a_refused_batch_is_out_of_order(
+    client: RawClient, verifier: FakeVerifier, transactional: bool
+) -> None:
+    verifier.error = E.INVALID_TXN_STATE
+    first = transactional_produce(transactional_batch(4))
+    assert codes(await client.call(first, 11)) == [E.INVALID_TXN_STATE]
+    verifier.error = E.NONE
+    batch = transactional_batch(5, transactional=transactional)
+    later = transactional_produce(batch, transactional_id="tx" if transactional else None)
+    assert codes(await client.call(later, 11)) == [E.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    assert codes(await client.call(first, 11)) == [E.NONE]
 
 
 # --- N-03, P-15: the order ---
