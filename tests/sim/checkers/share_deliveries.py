@@ -43,9 +43,10 @@ class Lent:
     - `count`: the delivery count of the last delivery.
     - `stored_count`: the highest delivery count that the broker has confirmed.
     - `confirmed`: the type of the confirmed final acknowledgement.
-    - `in_time`: the member certainly had the record then; otherwise the record may have been finished
-      before, and the acknowledgement may have had no effect.
-    - `tried`: the types of all final acknowledgements by members that had the record, confirmed or not.
+    - `in_time`: the member certainly had the record then; otherwise the record may have been
+      finished before, and the acknowledgement may have had no effect.
+    - `tried`: the types of all final acknowledgements by members that had the record, confirmed or
+      not.
     - `due_ms`: the earliest end of the pause before the next delivery.
     - `counts`: the delivery counts of all deliveries that the broker has begun, even if a response
       never came.
