@@ -40,19 +40,18 @@ _ERROR_TAIL_BYTES = 4096
 
 
 class BrokerFailed(OdradekError):
-    """The error of a broker that did not start, or that ended by itself, with its last log
-    lines.
-    """
+    """The error of a broker that did not start or that ended unexpectedly, with its last log
+    lines."""
 
 
 class Broker(Secured):
     """A broker that runs for as long as an `async with` block lasts.
 
-    `mode`: "in-process" runs on the loop of the caller, in the same process; "subprocess" has a
-    process of its own, which may be killed (`kill`) in tests of recovery. `settings`: the settings
-    of the broker, with Kafka's names. `listen`: "HOST:PORT"; port 0 is a free port, which `restart`
-    keeps. With `testing` the broker takes orders for `faults`. `emulate`: the name of another
-    broker to emulate (docs/use/emulation.md). `users`, `tls`, `superusers` and `acls`: see
+    `mode`: "in-process" runs the broker on the caller's event loop; "subprocess" runs it in a
+    process of its own, which tests of recovery can kill (`kill`). `settings`: the settings of the
+    broker, with Kafka's names. `listen`: "HOST:PORT"; port 0 chooses a free port, which `restart`
+    keeps. `testing`: allow `faults`. `emulate`: the name of another broker to emulate
+    (docs/use/emulation.md). `users`, `tls`, `superusers` and `acls`: see
     `odradek.security.Security`. BrokerFailed if the broker does not start within `timeout_s`.
     """
 
@@ -79,7 +78,7 @@ class Broker(Secured):
             timeout_s=timeout_s,
             **security,
         )
-        #: The users and the authority of the broker.
+        #: The users and the certificate authority of the broker.
         self.security = self._process.security
         self._task: asyncio.Task[None] | None = None
         self._faults: Faults | None = None
@@ -119,8 +118,8 @@ class Broker(Secured):
 
     @property
     def faults(self) -> Faults:
-        """Takes orders for faults. IllegalState unless the broker runs, and was created with
-        `testing=True`."""
+        """The object that orders faults of this broker. IllegalState unless the broker runs, and
+        was created with `testing=True`."""
         if self.mode == "subprocess":
             return self._process.faults
         if self._faults is None:
@@ -259,7 +258,7 @@ class SubprocessBroker(Secured):
         self._errors: Path | None = None
         self._faults: Faults | None = None
         self._http: str | None = None
-        #: The users and the authority of the broker.
+        #: The users and the certificate authority of the broker.
         self.security = Security(self._make_scratch() if security else "", **security)
         self.testing = testing
         self.timeout_s = timeout_s
@@ -280,21 +279,21 @@ class SubprocessBroker(Secured):
 
     @property
     def pid(self) -> int | None:
-        """The process id of the running broker, None without one."""
+        """The process id of the running broker; None if no broker runs."""
         return None if self._child is None else self._child.pid
 
     @property
     def faults(self) -> Faults:
-        """Takes orders for faults. IllegalState unless the broker runs, and was created with
-        `testing=True`."""
+        """The object that orders faults of this broker. IllegalState unless the broker runs, and
+        was created with `testing=True`."""
         if self._faults is None or self._child is None:
             raise _not_testing(self.testing)
         return self._faults
 
     @property
     def http(self) -> str:
-        """The HOST:PORT that takes orders for faults and for clusters over HTTP. IllegalState
-        unless the broker runs, and was created with `testing=True`."""
+        """The HOST:PORT at which the broker accepts orders for faults and clusters over HTTP.
+        IllegalState unless the broker runs, and was created with `testing=True`."""
         if self._http is None or self._child is None:
             raise _not_testing(self.testing)
         return self._http
@@ -308,13 +307,13 @@ class SubprocessBroker(Secured):
         return Assertions(settings.pop("bootstrap_servers"), **settings)
 
     def log_tail(self) -> str:
-        """The end of the running broker's log; empty without one."""
+        """The end of the running broker's log; empty if no broker runs."""
         if self._errors is None or not self._errors.exists():
             return ""
         return self._errors.read_bytes()[-_ERROR_TAIL_BYTES:].decode("utf-8", "replace").strip()
 
     def prepare(self) -> None:
-        """Create the directory of the data, if it is temporary."""
+        """Create the temporary directory, if the data or the files of `security` need one."""
         if self._given_dir is None or self.security.has_files:
             self.security.folder = Path(self._make_scratch())
 
@@ -455,7 +454,7 @@ class SubprocessBroker(Secured):
 
 
 def can_be_read(pipe: IO[bytes], timeout_s: float) -> bool:
-    """True when the pipe has bytes or has ended, False after `timeout_s`."""
+    """True as soon as the pipe has bytes or has ended, False after `timeout_s`."""
     # select() takes no descriptor above 1023.
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
@@ -472,7 +471,7 @@ def _not_testing(testing: bool) -> IllegalState:
 
 
 def _order(control: FaultControl, method: str, path: str, order: dict[str, Any] | None) -> Any:
-    """Carry out an order of `Faults` in this process."""
+    """Carry out a request of `Faults` for a broker in this process."""
     if method == "GET":
         return {"faults": control.list()}
     if method == "POST":

@@ -43,9 +43,8 @@ _LOG_BYTES_MAX = 64 * 1024
 
 
 class ClusterRefused(OdradekError):
-    """The error of a refused order for a cluster, or of a broker that did not start, with the
-    reason.
-    """
+    """The error if a request about a cluster is refused or a broker does not start, with the
+    reason."""
 
 
 class Cluster:
@@ -63,9 +62,9 @@ class Cluster:
         self.listeners: dict[str, str] = described["listeners"]
         self.data_dir = Path(described["data_dir"])
         self._log = Path(described["log"])
-        #: HOST:PORT that takes orders for faults over HTTP.
+        #: HOST:PORT at which the broker accepts orders for faults over HTTP.
         self.http: str = described["faults"]
-        #: Takes orders for faults of this cluster alone.
+        #: The object that orders faults of this cluster alone.
         self.faults = Faults.at(self.http)
 
     def kill(self) -> None:
@@ -121,11 +120,11 @@ class Cluster:
 
 
 class Clusters:
-    """The clusters of a process, which runs from `start` to `close`, or of the process `at` an
+    """Virtual clusters in a process that runs from `start` to `close`, or in the process `at` an
     address.
 
-    `settings`: the settings of all clusters, by Kafka's names, unless `create` has others. The
-    process ends, and all clusters with it, with the program that started it, even if that is
+    `settings`: the settings of all clusters, by Kafka's names; `create` can override them. The
+    process and all its clusters end with the program that started it, even if that program is
     killed.
     """
 
@@ -136,7 +135,7 @@ class Clusters:
 
     @classmethod
     def at(cls, http: str) -> Self:
-        """The clusters of the process, or of the broker under test, whose HTTP endpoint is at
+        """The clusters of the process, or of the broker under test, that has its HTTP endpoint at
         HOST:PORT."""
         clusters = cls()
         clusters._orders = _orders_at(http)
@@ -144,7 +143,7 @@ class Clusters:
 
     @property
     def address(self) -> str:
-        """HOST:PORT for orders, for `at`. IllegalState before the start."""
+        """The HOST:PORT of the process, as the argument for `at`. IllegalState before `start`."""
         return self._running().address
 
     def start(self) -> None:
@@ -174,9 +173,10 @@ class Clusters:
         self._orders = _orders_at(address)
 
     def create(self, settings: Mapping[str, object] | None = None) -> Cluster:
-        """A running cluster. `settings`: by Kafka's names, over those of all clusters.
+        """Create a cluster and start it. `settings`: by Kafka's names; they override those of all
+        clusters.
 
-        ClusterRefused for a bad setting, and if 256 clusters are open.
+        ClusterRefused for a bad setting, or if 256 clusters are open already.
         """
         orders = self._running()
         order = {"settings": _texts(settings)} if settings else None
@@ -193,7 +193,8 @@ class Clusters:
         return self._orders
 
     def close(self) -> None:
-        """End the process and all its clusters. A process of `at` is not ended."""
+        """End the process and all its clusters. A process at the address given to `at`
+        continues."""
         process, self._process = self._process, None
         started = self._orders is not None
         self._orders = None
@@ -202,7 +203,8 @@ class Clusters:
         assert process.stdin is not None and process.stdout is not None
         process.stdin.close()
         if started:
-            # A child that this program has forked may have the other end of the pipe too.
+            # Closing the pipe may not suffice, because a forked child of this program may keep it
+            # open.
             process.terminate()
         try:
             process.wait(_END_S)
@@ -245,7 +247,8 @@ class _Shared:
 
 
 def _ask() -> str:
-    """The address that the `AddressServer` of another process returns; empty without one."""
+    """The address that the `AddressServer` of another process returns; empty if there is no
+    server."""
     server = os.environ.get(ASK_VARIABLE)
     if not server:
         return ""

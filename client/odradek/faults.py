@@ -23,15 +23,13 @@ Apis = str | Sequence[str]
 
 
 class FaultRefused(OdradekError):
-    """The error of an order that the broker refuses, or of a broker that is not under test, with
-    the reason.
-    """
+    """The error if the broker refuses an order or is not under test, with the reason."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """An ordered fault. `met`: the number of requests (of writes or flushes, for a fault of the
-    disk) to which it was applied.
+    """An ordered fault. `met`: the number of requests to which it was applied (for a fault of the
+    disk, the number of writes or flushes).
 
     `left`: the number of further requests that get the fault; None: all. `over`: true if the fault
     is finished. `order`: the order that was sent to the broker.
@@ -46,7 +44,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class ExpiredLock:
-    """Neighbouring records whose locks an order has ended."""
+    """Adjacent records whose acquisition locks have expired by an order."""
 
     topic: str
     partition: int
@@ -63,13 +61,15 @@ def _fault(answer: dict[str, Any]) -> Fault:
 class Faults:
     """The orders for faults of a broker. FaultRefused for an invalid order.
 
-    `api`: the name of a Kafka API, several of them, or "*". All methods with it also have
+    `api`: the name of a Kafka API, several of them, or "*". All methods with `api` accept
 
-    - `topic`, `partition`, `group`, `transactional_id`, `client_id`: only requests about these;
-    - `times`: so many of them, once unless said otherwise, None for all until `clear`;
-    - `skip`: let so many pass first; `for_ms`: over after that time.
+    - `topic`, `partition`, `group`, `transactional_id`, `client_id`: affect only requests about
+      these;
+    - `times`: the number of requests to affect, by default 1; None for all until `clear`;
+    - `skip`: the number of matching requests to let pass first;
+    - `for_ms`: the time after which the fault ends.
 
-    Of several faults that match a request, the first ordered one is applied.
+    If several faults match a request, the first ordered one is applied.
     """
 
     def __init__(self, send: Send) -> None:
@@ -77,7 +77,7 @@ class Faults:
 
     @classmethod
     def at(cls, http: str) -> Self:
-        """The orders for the broker whose HTTP endpoint is at HOST:PORT."""
+        """The orders for faults of the broker whose HTTP endpoint is at HOST:PORT."""
         orders = HttpOrders(
             http,
             "/faults",
@@ -87,7 +87,8 @@ class Faults:
         return cls(orders.send)
 
     def order(self, fault: str, **fields: Any) -> Any:
-        """Order any fault by its name and fields, as over HTTP; returns the broker's answer."""
+        """Order any fault by its name and fields, as in the JSON sent over HTTP; returns the
+        broker's answer."""
         return self._send("POST", "", {"fault": fault, **fields})
 
     def _rule(self, fault: str, fields: dict[str, Any]) -> Fault:
@@ -107,26 +108,27 @@ class Faults:
         return self._rule("delay", {"api": _apis(api), "ms": ms, **match})
 
     def drop_reply(self, api: Apis, **match: Any) -> Fault:
-        """Handle the request without an answer, also to later requests of its connection: the
-        client waits for its request timeout. `clear` closes such connections."""
+        """Handle the request, and send no answer to it or to later requests on its connection, so
+        that the client runs into its request timeout. `clear` closes such connections."""
         return self._rule("drop_reply", {"api": _apis(api), **match})
 
     def cut(self, api: Apis, *, handled: bool = False, **match: Any) -> Fault:
-        """Close the connection instead of answering; with `handled` after the request was
-        handled."""
+        """Close the connection instead of answering. With `handled`, the request is handled
+        before."""
         return self._rule("cut", {"api": _apis(api), "handled": handled, **match})
 
     def slow_disk(
         self, ms: int, *, times: int | None = None, skip: int = 0, for_ms: int | None = None
     ) -> Fault:
-        """Let flushes to disk take this number of milliseconds longer: `times` of them, or all
-        until `clear`."""
+        """Let flushes to disk take `ms` milliseconds longer: the next `times` flushes, or all until
+        `clear`."""
         return self._rule("slow_disk", {"ms": ms, "times": times, "skip": skip, "for_ms": for_ms})
 
     def full_disk(
         self, *, times: int | None = None, skip: int = 0, for_ms: int | None = None
     ) -> Fault:
-        """Let writes to disk fail for lack of space: `times` of them, or all until `clear`."""
+        """Let writes to disk fail for lack of space: the next `times` writes, or all until
+        `clear`."""
         return self._rule("full_disk", {"times": times, "skip": skip, "for_ms": for_ms})
 
     def lose_leader(self, topic: str, partition: int | None = None, **match: Any) -> Fault:
@@ -141,25 +143,25 @@ class Faults:
         return self._rule("move_coordinator", fields)
 
     def expire_session(self, group: str, member: str | None = None) -> list[str]:
-        """End sessions at once, as if the members had sent no heartbeat; returns the ids of these
-        members.
+        """Expire sessions immediately, as if the members had sent no heartbeat; returns the ids of
+        these members.
 
-        `member`: a member id or a client id; all members of the group for None.
+        `member`: a member id or a client id; None for all members of the group.
         """
         expired: list[str] = self.order("expire_session", group=group, member=member)["expired"]
         return expired
 
     def abort_transaction(self, transactional_id: str) -> None:
-        """Abort the open transaction at once, as if its timeout had passed: the producer is
-        fenced."""
+        """Abort the open transaction immediately, as if its timeout had passed. This fences the
+        producer."""
         self.order("abort_transaction", transactional_id=transactional_id)
 
     def expire_lock(
         self, group: str, topic: str | None = None, partition: int | None = None
     ) -> list[ExpiredLock]:
-        """End the locks of a share group's records at once, as if their duration had passed:
-        those of all topics, or of one, or of one partition. Returns the records, which are
-        delivered again."""
+        """Expire the acquisition locks of a share group's records immediately, as if their duration
+        had passed: in all topics, in one topic or in one partition. Returns these records, which
+        are delivered again."""
         fields = {"group": group, "topic": topic, "partition": partition}
         expired = self.order("expire_lock", **fields)["expired"]
         return [ExpiredLock(**each) for each in expired]
@@ -174,12 +176,13 @@ class Faults:
         **match: Any,
     ) -> Fault:
         """Close the connection instead of answering a request that acknowledges records of a share
-        group: with `handled` after the acknowledgements took effect, else before."""
+        group. With `handled` the acknowledgements take effect before that, otherwise they do
+        not."""
         fields = {"group": group, "topic": topic, "partition": partition, "handled": handled}
         return self._rule("lose_acknowledgement", {**fields, **match})
 
     def list(self) -> list[Fault]:
-        """All faults that were ordered and not cleared, also finished ones."""
+        """All faults that were ordered and not removed, including finished ones."""
         return [_fault(each) for each in self._send("GET", "", None)["faults"]]
 
     def remove(self, fault: Fault | int) -> None:

@@ -12,10 +12,11 @@ _TEXT_BYTES_MAX = 1000
 
 
 class HttpOrders:
-    """The orders to the HTTP endpoint at HOST:PORT, under a path such as /faults.
+    """Sends orders to the HTTP endpoint at HOST:PORT, under a path such as /faults.
 
-    Raises `refused` for a refused order, for an unreachable endpoint, and for one that does not
-    take such orders, with the text `takes_none`. `answer_s`: the longest time for an answer.
+    Raises `refused` if an order is refused or the endpoint is unreachable, and with the text
+    `takes_none` if the endpoint does not accept such orders. `answer_s`: the longest time to wait
+    for an answer, in seconds.
     """
 
     def __init__(

@@ -69,7 +69,7 @@ Header = tuple[str, bytes | None]
 
 _NAME = "odradek"
 _OPT_IN = "OTEL_SEMCONV_STABILITY_OPT_IN"
-#: As many as OpenTelemetry's SDK keeps by default.
+#: The most links of a span, as in OpenTelemetry's SDK by default.
 LINKS_MAX = 128
 #: The most rows of an Arrow batch whose headers are read for links.
 ARROW_ROWS_MAX = 1_024
@@ -145,7 +145,7 @@ class _Telemetry:
         links: Sequence[Link] = (),
         began_ns: int | None = None,
     ) -> trace.Span:
-        """A new span; without links to other contexts it is a child of the present span."""
+        """A new span, a child of the present span if there is one, with links to other contexts."""
         names = self.names
         return self.tracer.start_span(
             names.span(operation, topic),
@@ -203,7 +203,7 @@ class _Telemetry:
 
 
 def _end(span: trace.Span, error: BaseException | None) -> str | None:
-    """End a span; returns the type of the error, if there is one."""
+    """End a span; returns the name of the error's type, or None if there was no error."""
     name = None
     if error is not None:
         name = type(error).__name__
@@ -253,7 +253,8 @@ class _TracedProducer:
         self._send, self._send_nowait = producer.send, producer.send_nowait
         self._produce_arrow = producer.produce_arrow
         self._telemetry = telemetry
-        #: The records of each batch whose result is not known, and the tasks that wait for it.
+        #: The records of each batch whose result is not known yet. One task for each batch waits
+        #: for it.
         self._waiting: dict[ProducerBatch, list[tuple[Delivery, _Sent]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -285,7 +286,7 @@ class _TracedProducer:
         headers: Any = (),
         **where: Any,
     ) -> Delivery:
-        """The producer's `send_nowait`, in such a span."""
+        """The producer's `send_nowait`, in a span that ends when the record is written."""
         sent = _Sent(self._telemetry, topic, value, key, headers)
         try:
             delivery = self._send_nowait(topic, value, key, headers=sent.headers, **where)
@@ -364,8 +365,8 @@ class _TracedProducer:
 
 
 class _Some(NamedTuple):
-    """Records of one topic that were received together. `offset`: the offset of a single record;
-    `headed`: the records whose headers may have a context."""
+    """Records of one topic that were received together. `offset`: the offset, if it is a single
+    record. `headed`: the records whose headers may have a context."""
 
     topic: str
     messages: int
@@ -384,8 +385,8 @@ def _by_topic(records: Iterable[Any]) -> Iterator[_Some]:
 
 
 def _rows_by_topic(batch: pyarrow.RecordBatch) -> Iterator[_Some]:
-    """The rows of a batch by topic. `headed` has the headers of the first rows, if there is such a
-    column."""
+    """The rows of a batch by topic. `headed` has the headers of the first rows, if the batch has a
+    column of headers."""
     import pyarrow
 
     columns = ["topic", "partition"]
@@ -418,8 +419,8 @@ class _Received:
     async def timed(
         self, receive: Callable[[], Awaitable[T]], found: Callable[[T], Iterable[_Some]]
     ) -> T:
-        """The result of `receive`, with a span for the records of each topic, which `found`
-        returns."""
+        """The result of `receive`, with a span for each topic in it. `found` returns the records of
+        each topic in a result."""
         began_ns, began_s = time.time_ns(), time.perf_counter()
         try:
             result = await receive()
@@ -478,11 +479,11 @@ class _TracedConsumer(_Received):
         return batch.select(list(chosen))
 
     def _next_buffered(self) -> Any:
-        """The next record that is buffered, with a span."""
+        """The asyncio consumer's next buffered record, with a span."""
         return self._one(self._buffered())
 
     def _take_buffered(self) -> Any:
-        """The same for the blocking consumer."""
+        """The blocking consumer's next buffered record, with a span."""
         return self._one(self._taken())
 
     def _one(self, record: Any) -> Any:
@@ -522,8 +523,8 @@ def instrument(
     tracer_provider: trace.TracerProvider | None = None,
     meter_provider: metrics.MeterProvider | None = None,
 ) -> Client:
-    """Have a producer, consumer or share consumer make spans and metrics; returns the client, which
-    may be one of `odradek.sync`.
+    """Make a producer, consumer or share consumer record spans and metrics. Returns the client,
+    which may be one of `odradek.sync`.
 
     The providers are the global ones by default. TypeError for another object; ValueError if the
     client is instrumented already.
@@ -551,7 +552,7 @@ def _asynchronous(client: Any) -> Any:
 
 
 def uninstrument(client: Client) -> Client:
-    """Undo `instrument`; nothing happens to a client that is not instrumented."""
+    """Undo `instrument`; does nothing to a client that is not instrumented."""
     inner = _asynchronous(client)
     _, names = _instrumented.pop(inner, (None, ()))
     for name in names:
@@ -564,8 +565,8 @@ def processing(
     client: Consumer | ShareConsumer | sync.Consumer | sync.ShareConsumer,
     record: ConsumerRecord | ShareRecord,
 ) -> Iterator[trace.Span]:
-    """A span for the processing of a record, which is the present span inside the block. It has a
-    link to the context in which the record was sent. An exception ends it with an error.
+    """A span for the processing of a record, which is the current span inside the block. It has a
+    link to the context in which the record was sent. An exception ends the span with an error.
 
     ValueError if the client is not instrumented.
     """

@@ -48,8 +48,8 @@ RECEIVE = Operation(
     SpanKind.CONSUMER,
     SpanKind.CLIENT,
 )
-#: Processed messages are counted only by the old conventions; by the new ones they were counted
-#: when they were received.
+#: Only the old conventions count processed messages. The new ones count messages when they are
+#: received.
 PROCESS = Operation(
     "process",
     "process",
@@ -64,8 +64,8 @@ PROCESS = Operation(
 
 
 class Names:
-    """The used names of spans, metrics and attributes. `old`, `new`: true for those of 1.24 and of
-    1.45; at least one is true."""
+    """The names of spans, metrics and attributes that are in use. `old`: use those of 1.24; `new`:
+    use those of 1.45. At least one of the two is true."""
 
     def __init__(self, opted: str) -> None:
         chosen = {part.strip() for part in opted.split(",")}

@@ -39,8 +39,8 @@ class SecurityOptions(TypedDict, total=False):
 
 
 class LoginOptions(TypedDict, total=False):
-    """The options of clients' settings: another password than the user's, and one of
-    `MECHANISMS`."""
+    """Options for the settings of a client. `password`: another password than the user's.
+    `mechanism`: one of `MECHANISMS`."""
 
     password: str
     mechanism: str
@@ -51,12 +51,13 @@ class CryptographyMissing(LocalError, ImportError):
 
 
 class Security:
-    """The users, the authority and the rights of a broker; files are in `folder`, which must exist.
+    """The users, the certificate authority and the rights of a broker; files are in `folder`, which
+    must exist.
 
-    `users`: passwords by name, for PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512. `tls`: connections are
-    encrypted, with a certificate of an authority that is made for this object, in `ca_file`.
-    `superusers` may do everything, and with them, or with `acls`, others only what ACLs allow.
-    ValueError for a name or password that cannot be used.
+    `users`: passwords by name, for PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512. `tls`: encrypt
+    connections, with a certificate of a new authority, whose own certificate is `ca_file`.
+    `superusers` may do everything. With `superusers` or `acls`, other users may do only what ACLs
+    allow. ValueError for a name or password that cannot be used.
     """
 
     def __init__(
@@ -146,8 +147,8 @@ class Security:
     def client_settings(
         self, bootstrap: str, user: str | None = None, **login: Unpack[LoginOptions]
     ) -> dict[str, Any]:
-        """The settings of Odradek's clients for a user: without a name the first superuser, or the
-        first user. `mechanism`: SCRAM-SHA-256 unless given."""
+        """The settings of Odradek's clients for a user, by default for the first superuser, or
+        without superusers for the first user. `mechanism`: by default SCRAM-SHA-256."""
         settings = {"bootstrap_servers": bootstrap, "security_protocol": self.protocol}
         if self.users:
             name, secret, mechanism = self._login(user, login)
@@ -161,7 +162,8 @@ class Security:
     def confluent_settings(
         self, bootstrap: str, user: str | None = None, **login: Unpack[LoginOptions]
     ) -> dict[str, Any]:
-        """The same for confluent-kafka and other clients made with librdkafka."""
+        """The settings for confluent-kafka and other clients made with librdkafka, as in
+        `client_settings`."""
         settings = {"bootstrap.servers": bootstrap, "security.protocol": self.protocol}
         if self.users:
             name, secret, mechanism = self._login(user, login)
@@ -174,7 +176,7 @@ class Security:
     def aiokafka_settings(
         self, bootstrap: str, user: str | None = None, **login: Unpack[LoginOptions]
     ) -> dict[str, Any]:
-        """The same for aiokafka and kafka-python."""
+        """The settings for aiokafka and kafka-python, as in `client_settings`."""
         settings: dict[str, Any] = {
             "bootstrap_servers": bootstrap,
             "security_protocol": self.protocol,
@@ -202,9 +204,9 @@ class Security:
 
 
 class Secured:
-    """The calls of a broker that was made with `SecurityOptions`."""
+    """The methods of a broker that was created with `SecurityOptions`."""
 
-    #: The users and the authority of the broker.
+    #: The users and the certificate authority of the broker.
     security: Security
 
     if TYPE_CHECKING:
@@ -222,21 +224,22 @@ class Secured:
     def client_settings(
         self, user: str | None = None, **login: Unpack[LoginOptions]
     ) -> dict[str, Any]:
-        """The settings of Odradek's clients for a user: without a name the first superuser, or the
-        first user. `password`: another password than the user's; `mechanism`: SCRAM-SHA-256 unless
-        given."""
+        """The settings of Odradek's clients for a user, by default for the first superuser, or
+        without superusers for the first user. `password`: another password than the user's.
+        `mechanism`: by default SCRAM-SHA-256."""
         return self.security.client_settings(self.bootstrap, user, **login)
 
     def confluent_settings(
         self, user: str | None = None, **login: Unpack[LoginOptions]
     ) -> dict[str, Any]:
-        """The same for confluent-kafka and other clients made with librdkafka."""
+        """The settings for confluent-kafka and other clients made with librdkafka, as in
+        `client_settings`."""
         return self.security.confluent_settings(self.bootstrap, user, **login)
 
     def aiokafka_settings(
         self, user: str | None = None, **login: Unpack[LoginOptions]
     ) -> dict[str, Any]:
-        """The same for aiokafka and kafka-python."""
+        """The settings for aiokafka and kafka-python, as in `client_settings`."""
         return self.security.aiokafka_settings(self.bootstrap, user, **login)
 
 
@@ -247,8 +250,8 @@ def _write(path: Path, text: str) -> None:
 
 
 def _make_certificates(ca_file: Path, broker_file: Path) -> None:
-    """Write the certificate of a new authority, and a certificate of it for this machine with its
-    key. CryptographyMissing."""
+    """Write the certificate of a new authority to `ca_file`, and a certificate for this machine,
+    signed by that authority, with its key to `broker_file`. CryptographyMissing."""
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes

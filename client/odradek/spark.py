@@ -77,7 +77,7 @@ class SparkNotFound(RuntimeError):
 
 @dataclass(frozen=True)
 class Java:
-    """A Java home. `lacks_module`: it must be run through the shim."""
+    """A Java home. `lacks_module`: Java must be run through the script of `shim_home`."""
 
     home: Path
     version: int
@@ -85,7 +85,7 @@ class Java:
 
 
 def probe(home: Path) -> Java | None:
-    """The version of the Java in `home`; None if it does not run, or is too old for Spark."""
+    """The Java in `home` with its version; None if it does not run, or is too old for Spark."""
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return None
@@ -135,7 +135,8 @@ def candidates() -> list[Path]:
 
 
 def find_java() -> Java:
-    """The first candidate that works. JavaNotFound with the tried ones."""
+    """The first candidate that works. JavaNotFound, with the names of all candidates, if none
+    does."""
     tried = candidates()
     for home in tried:
         java = probe(home)
@@ -148,7 +149,8 @@ def find_java() -> Java:
 
 
 def shim_home(java: Java) -> Path:
-    """A copy of `java`'s home whose `bin/java` drops the option; deleted when Python ends."""
+    """A copy of `java`'s home whose `bin/java` drops the option for the missing module; deleted
+    when Python ends."""
     shim = Path(tempfile.mkdtemp(prefix="odradek-java-"))
     atexit.register(shutil.rmtree, shim, ignore_errors=True)
     for entry in java.home.iterdir():
@@ -279,9 +281,9 @@ def session(
 
 
 def shut_down(spark: SparkSession) -> None:
-    """Stop the session and end its Java process, which otherwise ends with this process.
+    """Stop the session and end its Java process, which would otherwise run until this process ends.
 
-    The function is for programs that started Java themselves.
+    Only a program that started Java itself should call the function.
     """
     from pyspark import SparkContext
 
@@ -307,7 +309,7 @@ def shut_down(spark: SparkSession) -> None:
 
 @contextlib.contextmanager
 def _spark_home(home: Path | None) -> Iterator[None]:
-    """Set SPARK_HOME for the Java that is started inside, unless it is None."""
+    """Set SPARK_HOME for the Java process that is started in the block. None: change nothing."""
     if home is None:
         yield
         return
@@ -320,8 +322,8 @@ def _spark_home(home: Path | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stderr_to(path: Path | None) -> Iterator[None]:
-    """Redirect stderr for processes that are started inside; they keep writing to the file, while
-    this process gets its own stderr back."""
+    """Redirect stderr to a file for processes that are started in the block. They keep writing to
+    the file after the block; this process gets its own stderr back."""
     if path is None:
         yield
         return

@@ -75,9 +75,8 @@ class LoopThread:
         self.loop.run_forever()
 
     def run(self, work: Work[R], callbacks: SimpleQueue[Callback | None]) -> R:
-        """Wait for `work`, and in this thread run the `callbacks` that are added during the
-        wait.
-        """
+        """Wait for `work` on the loop's thread, and meanwhile run the `callbacks` that it adds in
+        this thread."""
         if threading.current_thread() is self.thread:
             raise IllegalState("a blocking call on the event loop's own thread would never return")
         call = _Call(self.loop, work, callbacks)
@@ -153,7 +152,7 @@ _sharing = threading.Lock()
 
 
 def loop_thread() -> LoopThread:
-    """The loop thread of this process, which begins at the first call."""
+    """The loop thread of this process, which the first call starts."""
     global _shared
     with _sharing:
         if _shared is None or _shared.pid != os.getpid():
@@ -166,14 +165,14 @@ __all__ = ["Admin", "ArrowDelivery", "Consumer", "Delivery", "Producer", "ShareC
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: The time for which single records are returned without a call of the loop.
+#: The time in which further single records are returned without a call to the loop's thread.
 _FRESH_S = 0.02
 
 
 def _waits(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Any, P], R]:
-    """A blocking method for a coroutine method."""
+    """A blocking method made from a coroutine method."""
 
     def blocking(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         # The method is looked up by name, because an instrumented client has other methods
@@ -185,7 +184,7 @@ def _waits(
 
 
 def _calls(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """A method that calls a plain method on the loop's thread, because the object is not
+    """A blocking method that calls a plain method on the loop's thread, because the object is not
     thread-safe."""
 
     def blocking(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -206,7 +205,8 @@ def _like(original: Callable[..., Any], blocking: F) -> F:
 
 
 def _run(owner: Any, work: Work[R]) -> R:
-    """Wait for a method of the object; its callbacks run in this thread (see `_InThisThread`)."""
+    """Wait for `work`, a method call on the inner object. Callbacks run in this thread (see
+    `_InThisThread`)."""
     owner._refuse_forked()
     callbacks: SimpleQueue[Callback | None] = SimpleQueue()
     try:
@@ -216,7 +216,7 @@ def _run(owner: Any, work: Work[R]) -> R:
         name = type(owner).__name__.lower()
         raise NotStarted(f'this {name} was not started; use "with" or call start()') from None
     finally:
-        if callbacks in owner._serving:  # Ctrl+C may have come before `append`
+        if callbacks in owner._serving:  # Ctrl+C may have interrupted `append`
             owner._serving.remove(callbacks)
 
 
@@ -303,7 +303,8 @@ class _Fate(Generic[R]):
         return loop_thread().run(wait, SimpleQueue())
 
     def exception(self) -> OdradekError | None:
-        """The reason why the data was not written, or None. IllegalState before the result."""
+        """The reason why the data was not written, or None if it was. IllegalState while the result
+        is not known."""
         error: OdradekError | None = self._inner.exception()
         return error
 
@@ -392,8 +393,8 @@ class Producer(_Blocking):
 
 
 class _InThisThread(RebalanceListener):
-    """A listener whose methods run in the thread that waits for the poll, where they may block and
-    call the consumer."""
+    """A listener whose methods run in the thread that is waiting in the poll. There they may block
+    and call the consumer."""
 
     def __init__(self, listener: RebalanceListener, owner: Consumer) -> None:
         self._listener, self._owner = listener, owner
@@ -579,7 +580,7 @@ class Consumer(_Blocking):
 
 
 class _OnTheLoop:
-    """The holder for records of a blocking program, which passes their calls on to the loop's
+    """A `Holder` for the records of a blocking program, which passes their calls on to the loop's
     thread."""
 
     def __init__(self, holder: Holder) -> None:
@@ -605,8 +606,8 @@ class _OnTheLoop:
 
 
 class ShareConsumer(_Blocking):
-    """The blocking counterpart of `odradek.ShareConsumer`; iterating yields records without end,
-    and `with record:` handles one."""
+    """The blocking counterpart of `odradek.ShareConsumer`. Iterating yields records without end,
+    and `with record:` acknowledges or releases one."""
 
     def __init__(self, *topics: str, **settings: Unpack[ShareConsumerSettings]) -> None:
         inner = _share.ShareConsumer(*topics, **settings)

@@ -64,7 +64,7 @@ _SEED = pytest.StashKey[int]()
 #: The server that gives the workers of pytest-xdist the address for clusters.
 _ADDRESS_SERVER = pytest.StashKey[Any]()
 _WORKER_KEY = "odradek_clusters_ask"
-#: The runs of pytest in this process; a test of a plugin may run pytest within a run.
+#: The runs of pytest in this process. A test of a pytest plugin may run pytest inside a run.
 _runs: list[pytest.Config] = []
 #: The settings of the brokers, unless `odradek_broker_settings` overrides them.
 _SETTINGS: dict[str, object] = {"log.retention.ms": -1}
@@ -106,9 +106,8 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """End the process that makes clusters, unless this run is inside another one, which still needs
-    it.
-    """
+    """End the process that makes clusters, unless this run of pytest is inside another one, which
+    still needs the process."""
     import sys
 
     server = config.stash.get(_ADDRESS_SERVER, None)
@@ -236,7 +235,7 @@ def odradek_broker(
 def odradek_faulty_broker(
     tmp_path: Path, odradek_broker_settings: Mapping[str, object]
 ) -> Iterator[SubprocessBroker]:
-    """A broker like `odradek_broker` that also takes orders for faults:
+    """A broker like `odradek_broker` whose faults can be ordered:
     `odradek_faulty_broker.faults`."""
     from odradek.broker import SubprocessBroker
 

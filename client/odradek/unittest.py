@@ -18,9 +18,10 @@ from odradek.clusters import Cluster, shared
 
 
 class ClusterMixin:
-    """The base with `cluster`, a cluster for the present test alone, created at its first use.
+    """A base class with `cluster`, which is created at its first use in a test, for that test
+    alone.
 
-    `cluster_settings`: its settings, by Kafka's names; a class may set it.
+    `cluster_settings`: the settings of the cluster, by Kafka's names; a class may set it.
     """
 
     cluster_settings: ClassVar[Mapping[str, object]] = {}

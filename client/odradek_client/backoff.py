@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 JITTER = 0.2
-#: With more doublings the delay is at its maximum for every sensible setting.
+#: The most doublings of a delay. With any sensible setting the maximum delay is reached before.
 _MAX_DOUBLINGS = 30
 
 
@@ -32,7 +32,7 @@ class Backoff:
         self._random = random
 
     def delay_ms(self, failures: int) -> float:
-        """The delay after `failures` failures in a row; 0 after none."""
+        """The delay in ms after `failures` failures in a row; 0 after no failure."""
         if failures <= 0:
             return 0.0
         doublings = min(failures - 1, _MAX_DOUBLINGS)

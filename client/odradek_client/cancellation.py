@@ -16,8 +16,8 @@ C = TypeVar("C")
 
 
 def short_cancellations(*, but: str = "") -> Callable[[type[C]], type[C]]:
-    """Decorate a class: its public coroutine methods raise CancelledError without the frames below
-    their own.
+    """Decorate a class, so that its public coroutine methods raise CancelledError without the
+    traceback frames below their own.
 
     `but` names a method that is called too often to be wrapped, and removes the frames itself.
     """

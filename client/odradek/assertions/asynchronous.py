@@ -33,7 +33,7 @@ QUIET_S = 1.0
 CATCH_UP_S = 5.0
 #: The most records that are compared with each other.
 RECORDS_MAX = 1_000_000
-#: The time for the text of a failure.
+#: The time limit for gathering the text of a failure.
 _EXPLAIN_S = 5.0
 _PAUSE_MAX_S = 0.25
 #: "1" makes `assert_topic_equals` write the files that it would compare with.
@@ -44,8 +44,8 @@ class AsyncAssertions:
     """Assertions about the brokers at `bootstrap`. `client_settings`: the settings of the
     connection, such as `security_protocol`.
 
-    Records are those that a consumer of committed records gets. Each call has its own connections,
-    and may be made on any event loop.
+    The assertions see the records that a "read_committed" consumer gets. Each call opens its own
+    connections, and works on any event loop.
     """
 
     def __init__(self, bootstrap: str, **client_settings: Any) -> None:
@@ -83,13 +83,14 @@ class AsyncAssertions:
         within_s: float = WITHIN_S,
         since: Positions | None = None,
     ) -> ConsumerRecord | list[ConsumerRecord]:
-        """Wait for a record and return the first one; with `count`, for exactly so many, and return
-        them. AssertionError if they are not found within `within_s`, or if there are more.
+        """Wait for a matching record and return the first one. With `count`, wait for exactly that
+        number of records and return them. AssertionError if they are not found within `within_s`,
+        or if there are more.
 
-        `matching`: a value (bytes or text), a dict of value, key, headers, partition, offset or
-        timestamp, or a function of a record; in a dict, a dict or list stands for JSON, and headers
-        that are not named do not count. `since`: an earlier result of `positions`, to leave out the
-        records before it.
+        `matching`: a value (bytes or text); a dict of value, key, headers, partition, offset or
+        timestamp; or a function of a record. A dict or list inside a dict is compared with the
+        parsed JSON of the field, and headers that `matching` does not name are ignored. `since`: an
+        earlier result of `positions`; records before these offsets are ignored.
         """
         matches = matcher(matching)
         if count is not None and count < 1:
@@ -160,11 +161,11 @@ class AsyncAssertions:
         within_s: float = 60.0,
         since: Positions | None = None,
     ) -> int:
-        """Read all present records, and return their number. AssertionError if two have the same
-        `key`: a function of a record; by default its key and value.
+        """Read all present records, and return their number. AssertionError if two records have the
+        same `key`, a function of a record (by default its key and value).
 
-        AssertionError as well if the topic does not exist, has more than a million records, or
-        takes longer than `within_s` to read.
+        Also AssertionError if the topic does not exist, has more than a million records, or takes
+        longer than `within_s` to read.
         """
         seen: dict[Any, ConsumerRecord] = {}
         repeated: dict[Any, list[ConsumerRecord]] = defaultdict(list)
@@ -207,7 +208,8 @@ class AsyncAssertions:
             return count
 
     async def positions(self, topic: str) -> dict[int, int]:
-        """The present end of each partition, for `since`; none if the topic does not exist."""
+        """The present end offset of each partition, to pass as `since`; an empty dict if the topic
+        does not exist."""
         async with self._reader(topic, isolation="read_uncommitted") as reader:
             return {each.partition: end for each, end in (await reader.ends()).items()}
 
@@ -216,10 +218,10 @@ class AsyncAssertions:
     async def assert_lag_zero(
         self, group: str, within_s: float = WITHIN_S, *, topics: Collection[str] | None = None
     ) -> None:
-        """Wait until the group has committed all records of the partitions that it reads, or only
-        of `topics`. AssertionError after `within_s`.
+        """Wait until the group has committed all records of `topics`, by default of all partitions
+        that the group reads. AssertionError after `within_s`.
 
-        Records of open or aborted transactions, and markers of transactions, do not count as lag.
+        Records of open or aborted transactions, and transaction markers, do not count as lag.
         """
 
         async def is_reached(positions: GroupPositions) -> bool:
@@ -242,8 +244,8 @@ class AsyncAssertions:
         offset: int | None = None,
         within_s: float = WITHIN_S,
     ) -> OffsetAndMetadata:
-        """Wait until the group has committed `offset` for a partition, or any offset if it is None,
-        and return the committed offset. AssertionError after `within_s`."""
+        """Wait until the group has committed `offset` for a partition (None: any offset), and
+        return the committed offset. AssertionError after `within_s`."""
         tp = TopicPartition(topic, partition)
 
         async def is_reached(positions: GroupPositions) -> bool:
@@ -290,8 +292,8 @@ class AsyncAssertions:
         raise AssertionError("\n".join(lines))
 
     async def _has_record(self, tp: TopicPartition, start: int) -> bool:
-        """True if a consumer of committed records gets one from this offset on, or it is not known
-        in time."""
+        """True if a "read_committed" consumer gets a record from offset `start` on, or if the
+        answer takes too long."""
         until = asyncio.get_running_loop().time() + CATCH_UP_S
         async with self._reader(tp.topic, {tp.partition: start}, only=tp.partition) as reader:
             return await reader.has_record(until)
@@ -311,10 +313,10 @@ class AsyncAssertions:
     ) -> int:
         """Write the records to a file, a JSON object in each line, and return their number.
 
-        Waits for `count` records, without it until none comes for a second; AssertionError if there
-        are too few after `within_s`. Lines are in the order of partitions and offsets. They have
-        the offset and the timestamp only on request. With `partitions=False` they have no partition
-        either, and are in the order of their texts.
+        Waits for `count` records, or without `count` until no record has arrived for a second.
+        AssertionError if there are fewer than `count` after `within_s`. Lines are sorted by
+        partition and offset. They contain offset and timestamp only if requested. With
+        `partitions=False` they contain no partition, and are sorted by their text.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + within_s
@@ -409,7 +411,7 @@ class AsyncAssertions:
         matches: Callable[[ConsumerRecord], bool],
         since: Positions | None,
     ) -> list[str]:
-        """Lines about matching records whose transaction is not committed."""
+        """Lines about matching records of open or aborted transactions."""
         visible: set[tuple[int, int]] = set()
         found: list[ConsumerRecord] = []
 
@@ -458,7 +460,7 @@ def _count(reader: TopicReader) -> str:
 
 
 async def _within_limit(lines: Awaitable[list[str]]) -> list[str]:
-    """The optional lines of a failure; none if they take too long or are not available."""
+    """The optional lines of a failure; an empty list if they take too long or cannot be had."""
     try:
         async with asyncio.timeout(_EXPLAIN_S):
             return await lines

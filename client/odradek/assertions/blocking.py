@@ -80,8 +80,9 @@ class Assertions:
         since: Positions | None = None,
     ) -> list[ConsumerRecord]: ...
     def assert_produced(self, topic: str, matching: Matching | None = None, **options: Any) -> Any:
-        """Wait for a record and return the first one; with `count`, for exactly so many, and return
-        them. AssertionError if they are not found within `within_s`, or if there are more."""
+        """Wait for a matching record and return the first one. With `count`, wait for exactly that
+        number of records and return them. AssertionError if they are not found within `within_s`,
+        or if there are more."""
         return _produced(self, topic, matching, **options)
 
     assert_nothing_produced = _blocks(AsyncAssertions.assert_nothing_produced)

@@ -45,14 +45,14 @@ def shown_record(record: ConsumerRecord) -> str:
 
 
 def section(title: str, lines: Iterable[str]) -> list[str]:
-    """A title and its indented lines; nothing without lines."""
+    """A title followed by the indented lines; an empty list if there are no lines."""
     found = [f"  {line}" for line in lines]
     return [title, *found] if found else []
 
 
 async def explained(admin: Admin, subjects: Iterable[tuple[Subject, str]]) -> list[str]:
-    """The newest events and the state of each subject, in the words of `odradek explain`; nothing
-    of brokers that keep no history."""
+    """The newest events and the state of each subject, in the words of `odradek explain`; no lines
+    if the broker keeps no history."""
     lines: list[str] = []
     for subject, name in list(subjects)[:_SUBJECTS_MAX]:
         try:
@@ -80,7 +80,7 @@ def _time(time_ms: int) -> str:
 
 
 async def explained_topic(admin: Admin, partitions: Iterable[TopicPartition]) -> list[str]:
-    """The histories of partitions, and of the producers that wrote to them last."""
+    """The histories of partitions, and of the producers that last wrote to them."""
     wanted = list(partitions)[:_SUBJECTS_MAX]
     if not wanted:
         return []

@@ -21,11 +21,11 @@ class GroupPositions:
 
     group: GroupDescription | None
     committed: dict[TopicPartition, OffsetAndMetadata | None]
-    #: The partitions with records that may not have been read: first offset not read, and end.
+    #: The first unread offset and the end offset of each partition that may have unread records.
     behind: dict[TopicPartition, tuple[int, int]]
 
     def told(self) -> list[str]:
-        """Lines for a failure."""
+        """The lines about the group in the text of a failure."""
         if self.group is None:
             return ["the group does not exist"]
         offsets = [
@@ -49,7 +49,7 @@ class GroupPositions:
 async def group_positions(
     admin: Admin, group_id: str, topics: Collection[str] | None
 ) -> GroupPositions:
-    """The present positions. `topics`: only those."""
+    """The present positions of a group, in `topics` only if they are given."""
     group = await _described(admin, group_id)
     if group is None:
         return GroupPositions(None, {}, {})

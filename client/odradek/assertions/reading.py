@@ -23,7 +23,7 @@ SHOWN_MAX = 5
 #: The pause before a request is repeated because the broker does not have the result yet.
 PAUSE_S = 0.05
 _POLL_S = 1.0
-#: The longest time to find a broker, and to wait for its answer.
+#: The longest time to find a broker, and to wait for the answer to a request.
 _PATIENCE_MS = 10_000
 
 
@@ -38,8 +38,8 @@ def connection_settings(bootstrap: str, settings: Mapping[str, Any]) -> dict[str
 
 
 def matcher(matching: Matching | None) -> Callable[[ConsumerRecord], bool]:
-    """The function that returns true for a matching record. TypeError, or ValueError for an unknown
-    field."""
+    """The function that returns true for a matching record. TypeError for a `matching` of a wrong
+    type, ValueError for an unknown field."""
     if matching is None:
         return lambda record: True
     if isinstance(matching, bytes | str):
@@ -81,7 +81,8 @@ def _equals(found: Any, wanted: Any) -> bool:
 
 
 class TopicReader:
-    """Reads a topic from its beginning, or from the offsets in `since`, whenever the topic exists.
+    """Reads a topic from its beginning, or from the offsets in `since`. The topic is allowed to
+    appear later.
 
     With `isolation` "read_committed" it reads only records whose transaction is committed. `only`:
     the single partition to read.
@@ -115,7 +116,8 @@ class TopicReader:
         return bool(self.partitions)
 
     async def poll(self, until: float) -> list[ConsumerRecord]:
-        """The next records, or none, at a time of the loop not after `until`."""
+        """The next records; an empty list if none arrive in one short poll. Returns by `until`, a
+        time of the event loop in seconds."""
         loop = asyncio.get_running_loop()
         while not self.exists:
             await self._look_for_topic()
@@ -150,13 +152,13 @@ class TopicReader:
         self.partitions = partitions
 
     async def ends(self) -> dict[TopicPartition, int]:
-        """The present end of each partition; none if the topic does not exist."""
+        """The present end offset of each partition; an empty dict if the topic does not exist."""
         if not self.exists:
             await self._look_for_topic()
         return await self._consumer.end_offsets(*self.partitions) if self.exists else {}
 
     async def poll_to_end(self, until: float, take: Callable[[list[ConsumerRecord]], None]) -> bool:
-        """Give `take` the records up to the present end of the topic. False if the end was not
+        """Call `take` with the records up to the present end of the topic. False if the end was not
         reached in time."""
         ends = await self.ends()
         while await self._is_before(ends):
@@ -166,8 +168,8 @@ class TopicReader:
         return True
 
     async def has_record(self, until: float) -> bool:
-        """True if there is a record up to the present end of the topic, or the end was not reached
-        in time."""
+        """True if a record was read before the present end of the topic, or if that end was not
+        reached in time."""
         ends = await self.ends()
         while await self._is_before(ends):
             if await self.poll(until) or asyncio.get_running_loop().time() >= until:

@@ -43,7 +43,7 @@ class Snapshot:
             self._sorted = None
 
     def lines(self) -> list[str]:
-        """The lines, without their ends: by partition and offset, or by their texts."""
+        """The lines without line ends, sorted by partition and offset, or else by their text."""
         if self._sorted is None:
             if self._by_partition:
                 self._sorted = [line for _, _, line in sorted(self._lines)]

@@ -36,7 +36,7 @@ class Who:
 def pattern_type_of(
     text: str | None, default: PatternType, *, for_new: bool = False
 ) -> PatternType:
-    """The pattern type in a text. Ends the program for other texts."""
+    """The pattern type that a text names. Ends the program if it names none."""
     legal = [PatternType.LITERAL, PatternType.PREFIXED]
     if not for_new:
         legal += [PatternType.ANY, PatternType.MATCH]
@@ -117,7 +117,7 @@ def wanted_operations(
 
 
 def one_operation(text: str) -> AclOperation:
-    """The operation with this name in any spelling. Ends the program for other texts."""
+    """The operation with this name in any spelling. Ends the program if there is none."""
     name = text.strip().upper().replace("-", "_")
     # Kafka writes them like this: DescribeConfigs.
     for each in AclOperation:

@@ -26,7 +26,7 @@ class _Command(TyperCommand):
     """A command with options whose value may be left out."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Called with the words after the command."""
+        """Parse the words after the command's name."""
         return super().parse_args(ctx, with_value(args))
 
 

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from odradek_client.producer.batch import Delivery
     from odradek_client.producer.producer import Producer
 
-#: The most deliveries that are not awaited; before further sends, the oldest are awaited.
+#: The most deliveries that have not been awaited. At this number, the oldest is awaited before the
+#: next send.
 _UNCHECKED_MAX = 100_000
 _LATENCY_RECORDS_MAX = 2_000
 _WARM_UP_RECORDS = 20
@@ -65,7 +66,7 @@ class Acks(StrEnum):
 
 
 class Durability(StrEnum):
-    """The durability behind an acknowledgement of the temporary broker."""
+    """The durability that the temporary broker ensures before it acknowledges."""
 
     FSYNC = "fsync"
     PAGE_CACHE = "page-cache"
@@ -240,7 +241,7 @@ def _say(text: str) -> None:
 
 @contextmanager
 def _broker(bootstrap: str | None, durability: Durability) -> Iterator[str]:
-    """The address given, or that of a temporary broker."""
+    """The address that the user gave, or that of a temporary broker."""
     if bootstrap is not None:
         yield bootstrap
         return

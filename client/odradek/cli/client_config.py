@@ -17,7 +17,7 @@ _FILE_BYTES_MAX = 1_048_576
 
 
 def assignments(texts: list[str] | None, option: str) -> dict[str, str]:
-    """`KEY=VALUE` texts as a mapping. Ends the program for one without a `=` or a key."""
+    """`KEY=VALUE` texts as a mapping. Ends the program if a text lacks the `=` or the key."""
     settings = {}
     for text in texts or []:
         key, equals, value = text.partition("=")
@@ -76,7 +76,7 @@ def _read(path: str) -> dict[str, str]:
 
 
 def _without_other_kinds(settings: dict[str, str], kind: str) -> dict[str, str]:
-    """The settings without those that only other kinds of clients have, because one file often
+    """The settings without the ones that only other kinds of clients know, because one file often
     serves several kinds."""
     from odradek_client.config.admin import AdminConfig
     from odradek_client.config.common import ClientConfig

@@ -185,7 +185,7 @@ def _alter(
     *,
     known: bool = False,
 ) -> None:
-    """Change a subscription; `known`: it must exist."""
+    """Change a subscription. With `known`, the program ends if the subscription does not exist."""
 
     async def main() -> None:
         from odradek_client.admin import ConfigResource

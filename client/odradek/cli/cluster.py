@@ -53,7 +53,8 @@ async def _describe(
 
 
 async def cluster_row(admin: Admin) -> tuple[dict[str, Any], list[Exception]]:
-    """The known part of the cluster, and the reasons why other parts are not known."""
+    """A description of the cluster, and the errors of the nodes whose log directories are missing
+    in it."""
     described = await admin.describe_cluster()
     directories, errors = await _log_dirs(admin)
     nodes = []

@@ -67,10 +67,10 @@ __all__ = [
 T = TypeVar("T")
 
 _PROGRESS_EVERY_S = 0.1
-#: The time to wait for a broker that may not be there; -X default.api.timeout.ms waits longer.
+#: The time to wait for a broker that may not exist, unless `-X default.api.timeout.ms` is given.
 _START_TIMEOUT_MS = 3_500
-#: The part of that time for connections to all addresses together, so that a dead address leaves
-#: time for the others.
+#: The part of `_START_TIMEOUT_MS` that the connection attempts to all addresses share, so that a
+#: dead address leaves time for the others.
 _CONNECT_ALL_MS = 3_000
 _CONNECT_MS_MIN = 500
 
@@ -269,7 +269,7 @@ def cell(value: Any) -> str:
 
 
 def offset_of(found: OffsetAndTimestamp | None) -> int:
-    """The offset, or -1 without one."""
+    """The offset that the broker found, or -1 if it found none."""
     return -1 if found is None else found.offset
 
 
@@ -279,9 +279,7 @@ def tell(text: str) -> None:
 
 
 def errors_but(code: ErrorCode, results: Results[Any, Any]) -> list[OdradekError]:
-    """The errors of results without those of one code, which are of items deleted after they were
-    listed.
-    """
+    """The errors except those with `code`, which concern items deleted after they were listed."""
     return [error for error in results.errors.values() if error.code is not code]
 
 
@@ -298,10 +296,8 @@ def end_with(errors: Iterable[object]) -> None:
 def end_plan(
     rows: Sequence[object], errors: Iterable[object], nothing: str, *, execute: bool
 ) -> None:
-    """Say that rows are only a plan, unless it was executed; then end like `end_with`.
-
-    `nothing`: the note after a plan that was not executed, such as "nothing was changed".
-    """
+    """Print that the rows are only a plan, unless the plan was executed; then print the errors as
+    `end_with` does."""
     if rows and not execute:
         tell(f"{nothing}: this is the plan; --execute carries it out")
     end_with(errors)

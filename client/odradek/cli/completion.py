@@ -37,11 +37,11 @@ _LIST_GROUPS_VERSION = 2
 _METADATA_KEY, _LIST_GROUPS_KEY = 3, 16
 _FRAME_BYTES_MAX = 16 * 1024 * 1024
 _INTERNAL = "__"
-#: Names that are harmless in every shell. A group's name may be any text, which bash inserts
-#: unquoted into the line, where `$(...)` would be run, and which the script for zsh evaluates.
+#: Names that are harmless in every shell. The name of a group may be any text. Bash inserts it
+#: unquoted into the line, where `$(...)` would run, and the script for zsh evaluates it.
 _HARMLESS = re.compile(r"[\w.:@%+/][\w.:@%+/=,-]*")
 
-#: Topics with the number of their partitions, or groups, each with 0.
+#: The number of partitions by topic, or 0 by group.
 _Names = dict[str, int]
 
 
@@ -86,8 +86,8 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
 
 
 def _ask(ctx: typer.Context, question: Callable[[_Question], _Names]) -> _Names:
-    """The answer of the brokers that the command line, the environment or the default names; empty
-    on failure.
+    """The answer of the brokers at the address in the command line, in the environment or by
+    default; empty on failure.
 
     The request runs in a thread that is never joined, because a resolver that does not answer
     cannot be interrupted.
@@ -223,11 +223,11 @@ async def _groups_by_client(admin: Any) -> _Names:
 
 
 def words_of_line(environment: MutableMapping[str, str]) -> Sequence[str]:
-    """The words behind the program's name on the line that is being typed; only the subcommand in
+    """The words after the program's name on the line that is being typed; only the subcommand among
     them is loaded.
 
-    Bash splits `-b 127.0.0.1:9092` at the colon, and `-X a=b` at the sign: the pieces before the
-    word that is being typed are joined again, in the environment too.
+    Bash splits `-b 127.0.0.1:9092` at the colon, and `-X a=b` at the equals sign. The pieces before
+    the word that is being typed are joined again, and `environment` is changed accordingly.
     """
     words = environment.get("COMP_WORDS", "").split("\n")
     if len(words) > 1:

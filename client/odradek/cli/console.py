@@ -194,7 +194,7 @@ async def _served(settings: dict[str, Any]) -> str | None:
 
 
 def _bind(host: str, port: int, *, instead: bool) -> socket.socket:
-    """The listening socket. `instead`: on a free port if the given one is taken."""
+    """The listening socket. `instead`: take any free port if the given port is in use."""
     if instead:
         try:
             return listening(host, port)

@@ -103,7 +103,7 @@ class ConsoleChild:
         self._thread.start()
 
     def _keep(self, command: list[str]) -> None:
-        """Start the process, and start it again when it ends, for a few times."""
+        """Start the process, and restart it a limited number of times when it ends."""
         log = structlog.get_logger("odradek.console")
         pauses = list(self._pauses_s)
         while not self._ending.is_set():
@@ -130,8 +130,8 @@ class ConsoleChild:
         with self._lock:
             if self._ending.is_set():
                 return None
-            # By the end of its standard input the console notices every kind of end of the broker.
-            # The console's log lines go to the broker's log.
+            # The console's standard input ends with the broker, even if the broker is killed. The
+            # console's log lines go to the broker's log.
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,

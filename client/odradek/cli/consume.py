@@ -53,13 +53,13 @@ if TYPE_CHECKING:
     from odradek_protocol.records.lines import ValueLines
 
 _POLL_RECORDS = 5000
-#: The limit of records in one poll for whole lines, whose memory is bounded in bytes.
+#: The limit of records in one poll if whole batches become lines; their bytes are limited too.
 _POLL_LINES = 1_000_000
 _POLL_MS = 500
-#: The limit for the last commit and for leaving the group. It is shorter than in a program, because
-#: a user waits while the coordinator may accept no commits, as on a full disk.
+#: The time limit for the last commit and for leaving the group. It is shorter than the client's
+#: default, because a user waits, and the coordinator may be unable to accept commits (full disk).
 _CLOSE_MS = 10_000
-#: The time after which the brokers' disks are checked, if the group has assigned no partitions yet.
+#: The time after which the brokers' disks are checked, if the member has no assignment yet.
 _JOIN_PATIENCE_S = 5.0
 #: The most partitions in a message.
 _ENDS_SHOWN = 5
@@ -74,7 +74,7 @@ class Reading:
     bytes after each value if only values are printed, so that records need not be decoded; else
     None. `starts`, `read`: the first offset and the current position in each partition. `count`:
     the number of printed records. `own`: this member's partitions in the group; None until they are
-    assigned. `view`: the choice of records, and how they are decoded.
+    assigned. `view`: the filter of records, and their decoding.
     """
 
     printer: Printer
@@ -92,7 +92,8 @@ class Reading:
     view: View | None = None
 
     def take_lines(self, lines: ValueLines) -> bytes:
-        """The gathered lines of all partitions, counted like the records of `take`."""
+        """The output for the records in `lines`, of all partitions. Counts these records as `take`
+        does."""
         from odradek_client.structs import TopicPartition
 
         self.count += lines.count
@@ -106,7 +107,7 @@ class Reading:
         return lines.take()
 
     def take(self, partition: TopicPartition, records: list[Any]) -> bytes:
-        """The lines to print for these records; notes the partitions that these records finish."""
+        """The output for these records. Notes the partition as finished if they reach its end."""
         end = None if self.ends is None else self.ends.get(partition)
         reaches_end = end is not None and records[-1].offset >= end - 1
         if reaches_end:
@@ -120,7 +121,7 @@ class Reading:
         return b"".join([self.printer(record) for record in printed])
 
     def _chosen(self, records: list[Any]) -> tuple[list[Any], int | None]:
-        """The records to print, and the position behind the last examined record."""
+        """The records to print, and the offset after the last examined record."""
         wanted = None if self.view is None else self.view.wanted
         if wanted is None:
             chosen = records if self.records_left is None else records[: self.records_left]
@@ -138,8 +139,8 @@ class Reading:
         return chosen, None if last is None else last + 1
 
     def show(self) -> None:
-        """Show the progress: by offsets if the end is known, because control records are never
-        printed."""
+        """Show the progress: by offsets if the end is known, because control records count there
+        but are never printed."""
         if self.ends is None or self.records_left is not None:
             self.shown.show(self.count)
             return
@@ -229,7 +230,8 @@ async def _find_partitions(
 
 
 def _of_any_client(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a consumer that an `Admin` has too. ConfigError if any setting is wrong."""
+    """The settings of a consumer that an `Admin` accepts too. ConfigError if any of the consumer's
+    settings is wrong."""
     from odradek_client.config.admin import AdminConfig
     from odradek_client.config.consumer import ConsumerConfig
 
@@ -293,8 +295,8 @@ def _is_shared(settings: dict[str, Any], partitions: list[int]) -> bool:
 async def _watch_disks(
     settings: dict[str, Any], reading: Reading, main: asyncio.Task[Any], refusal: list[str]
 ) -> None:
-    """End the command if a broker's disk is full: group members are written to a log, so the client
-    would silently retry until there is room."""
+    """End the command if a broker's disk is full. The broker has to write a member to its log, so
+    the client would silently retry until there is room."""
     from odradek_client.admin import Admin
     from odradek_client.errors import OdradekError
 
@@ -323,8 +325,8 @@ async def _read(
     stop_at_end: bool,
     reading: Reading,
 ) -> None:
-    """Read until the run is over. `pattern`: the expression to which a group subscribes instead of
-    the topics."""
+    """Read until the run is over. `pattern`: the regular expression to which the group subscribes
+    instead of `topics`."""
     if not _is_shared(settings, partitions):
         await _assign(consumer, topics, partitions, span, stop_at_end, reading)
     else:
@@ -365,7 +367,8 @@ async def _assign(
 
 
 def _tell_if_behind(offset: int, reading: Reading) -> None:
-    """Warn if an offset lies behind the end of every partition, so that no record is printed."""
+    """Warn if the start offset is after the end of every partition, so that no record is
+    printed."""
     ends = reading.ends or {}
     if ends and all(offset > end for end in ends.values()):
         shown = [f"{each.topic}-{each.partition} at {end}" for each, end in sorted(ends.items())]
@@ -404,7 +407,8 @@ async def _print(consumer: Consumer, reading: Reading) -> None:
             fail(_way_past(error, reading.group))
         for partition in found:
             if reading.ends is not None and partition in reading.finished:
-                # Records appended after the end was looked up do not count either.
+                # The position was past `ends` if records were appended since; those are not
+                # consumed.
                 consumer.seek(partition, reading.ends[partition])
                 consumer.pause(partition)
         if found:
@@ -471,7 +475,7 @@ def _unprinted_is_uncommitted(
 
 
 def _way_past(error: CorruptRecord, group: str | None) -> str:
-    """The message about an unreadable batch, with the command that continues behind it."""
+    """The message about an unreadable batch, with the command that continues after it."""
     topic, number = error.partition
     trouble = f"{topic}-{number}, offset {error.offset}: {error.what}"
     behind = "OFFSET" if error.next_offset is None else error.next_offset
@@ -484,9 +488,8 @@ def _way_past(error: CorruptRecord, group: str | None) -> str:
 
 
 async def _note_positions(consumer: Consumer, reading: Reading) -> None:
-    """Finish partitions by position, because the end may be a control record, which no poll
-    returns.
-    """
+    """Mark partitions as finished whose position has reached the end. The last record may be a
+    control record, which no poll returns."""
     for partition in consumer.assignment():
         end = (reading.ends or {}).get(partition)
         if (

@@ -1,6 +1,5 @@
-"""The topics that `odradek consume` reads: named topics, and topics that match expressions, also
-new ones.
-"""
+"""The topics that `odradek consume` reads: named topics, and topics that match expressions. Topics
+that are created during the run are found as well."""
 
 from __future__ import annotations
 
@@ -20,13 +19,13 @@ if TYPE_CHECKING:
 #: The time after which all nodes of a cluster should have a new topic.
 _NEW_TOPIC_S = 2.0
 _NEW_TOPIC_PAUSE_S = 0.25
-#: The longest time until a new topic that matches an expression is read.
+#: The longest time until a newly created topic that matches an expression is read.
 NEW_TOPICS_MS = 5_000
 
 
 async def topics_of(admin: Admin, words: list[str], *, wait: bool) -> list[str]:
     """The topics that these names and expressions match now. Ends the program if a named topic does
-    not exist, or if no topic matches the expressions, unless the command may wait for one."""
+    not exist. Also ends it if the expressions match no topic, unless `wait`."""
     names = [word for word in words if not is_pattern(word)]
     if names:
         await _require_topics(admin, names)
@@ -68,10 +67,10 @@ async def take_new_topics(
 
 
 async def _require_topics(admin: Admin, topics: list[str]) -> None:
-    """End the program if a topic does not exist, because a wait for it is seldom intended.
+    """End the program if a topic does not exist, because users seldom want to wait for it.
 
-    In a cluster of several nodes the topics are looked up for a while, because some nodes may not
-    have a new topic yet.
+    In a cluster of several nodes, the search is repeated for a while, because some nodes may not
+    know a new topic yet.
     """
     from odradek_client.errors import UnknownTopicOrPartition
 

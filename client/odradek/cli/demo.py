@@ -49,7 +49,7 @@ _PROGRESS_STEP = 1_000
 _CONSUME_TIMEOUT_S = 60.0
 _LOG_TAIL_LINES = 15
 
-#: The columns that the job uses; the records have more.
+#: The columns that the job uses; the records have further ones.
 _COLUMNS = "carrier STRING, month INT, dep_time INT, dep_delay INT"
 
 
@@ -293,8 +293,8 @@ def _spark(story: Console, folder: Path) -> Iterator[SparkSession]:
             spark_driver_extraJavaOptions=f"{SHORT_JOB_OPTIONS} -Djava.io.tmpdir={scratch}",
             spark_sql_shuffle_partitions="4",
         )
-    # Ctrl+C has to end the demo at once; PySpark's handler would first call Java, in the middle of
-    # another call.
+    # Ctrl+C has to end the demo immediately; PySpark's handler would first call Java, in the middle
+    # of another call.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # Py4j would log the interrupted call through the root logger, which prints without a handler.
     logging.getLogger().addHandler(logging.NullHandler())

@@ -1,7 +1,7 @@
 """Checks of `odradek doctor`: this machine, the data directories, the settings, the listeners.
 
-Each check yields findings. Checks only read, except one, which times the flushes of a scratch file
-beside the data and removes the file.
+Each check yields findings. Checks only read, except for the one that times flushes: it writes a
+scratch file into the data directory and removes it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 _MIB = 1024 * 1024
 _OPEN_FILES_WANTED = 8_192
 _OPEN_FILES_NEEDED = 256
-#: The newest segment of a partition has a log and two indexes; older ones are opened to be read.
+#: The newest segment of a partition keeps a log and two indexes open. Files of older segments are
+#: opened for each read.
 _FILES_OF_PARTITION = 3
 _MEMORY_WANTED_BYTES = 256 * _MIB
 _ROOM_NEEDED_BYTES = 100 * _MIB
@@ -107,7 +108,7 @@ def check_python() -> Findings:
 
 
 def check_open_files(partitions: int) -> Findings:
-    """The limit of open files beside the partitions on the disk and some connections."""
+    """The limit of open files, compared with the need of the partitions on the disk."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
         yield Finding(Level.OK, "open files", "no limit")
@@ -127,7 +128,7 @@ def check_open_files(partitions: int) -> Findings:
 
 
 def check_memory() -> Findings:
-    """The memory that is left on this machine, or to this container."""
+    """The memory that is available on this machine, or in this container."""
     found = [each for each in (_machine_memory_bytes(), _container_memory_bytes()) if each]
     if not found:
         return
@@ -154,7 +155,7 @@ def _machine_memory_bytes() -> int:
 
 
 def _container_memory_bytes() -> int:
-    """The memory that the limit of the control group leaves; 0 without a limit."""
+    """The memory that is left below the limit of the control group; 0 if there is no limit."""
     folder = Path("/sys/fs/cgroup")
     with suppress(OSError, ValueError):
         limit = (folder / "memory.max").read_text().strip()
@@ -164,8 +165,8 @@ def _container_memory_bytes() -> int:
 
 
 def check_clock(newest_file_s: float | None) -> Findings:
-    """The clock: a plausible year, synchronisation, and a time not before the newest file of the
-    data.
+    """The clock: whether its year is plausible, it is synchronised, and it is not behind the newest
+    file of the data.
 
     `newest_file_s`: seconds since the epoch; None if there are no data.
     """
@@ -209,7 +210,8 @@ class Stored(NamedTuple):
 
 
 def look_into(directory: Path) -> Stored:
-    """Count the partitions of a data directory; none for a missing directory."""
+    """Count the partitions of a data directory, and find the time of its newest file. A missing
+    directory has no partitions."""
     partitions, newest_s = 0, None
     with suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
@@ -223,9 +225,8 @@ def look_into(directory: Path) -> Stored:
 
 
 def check_directory(directory: Path) -> Findings:
-    """A data directory: its permissions, the room and the kind of its disk, and the time of a
-    flush.
-    """
+    """The findings on a data directory: its permissions, the type and free space of its disk, and
+    the time of a flush."""
     name = f"disk of {directory}"
     where = _existing(directory)
     if not where.is_dir():
@@ -278,7 +279,8 @@ def _check_kind(name: str, where: Path) -> Findings:
 
 
 def _file_system(where: Path) -> str:
-    """The type of the file system, by the longest mount point above a directory; "" if unknown."""
+    """The type of the file system that has a directory, by the longest mount point above it; "" if
+    unknown."""
     found, longest = "", -1
     with suppress(OSError, IndexError, ValueError):
         for line in Path("/proc/self/mountinfo").read_text().splitlines():

@@ -251,7 +251,7 @@ def _explain(
 
 
 async def _only_partition(admin: Admin, topic: str) -> int:
-    """The partition of a topic that has one."""
+    """The number of the only partition of a topic. Refused if the topic has several."""
     from odradek_client.errors import Refused
 
     partitions = (await admin.describe_topics(topic))[topic].partitions
@@ -323,7 +323,8 @@ async def _look(admin: Admin, subject: Subject, name: str) -> list[HistoryDescri
 
 
 def _since(before: HistoryDescription | None, found: HistoryDescription) -> HistoryDescription:
-    """The new events of a history. The last event counts as new if it has happened again."""
+    """The events of a history that are new since `before`. The last event counts as new if it has
+    happened again."""
     if before is None or before.started_ms != found.started_ms or not before.events:
         return found
     last, events = before.events[-1], found.events

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _MEMBERS = ("member", "fenced_member")
 _UUID = r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"
 
-#: A member id of the classic protocol, which occurs in lists of members too.
+#: A member id of the classic protocol, which may also occur in a list of members.
 _CLASSIC_ID = re.compile(rf"[^\s,]*{_UUID}")
 _UUID_END = re.compile(rf"-?{_UUID}$")
 _SHORT = 12
@@ -36,9 +36,10 @@ def _visible(text: str) -> str:
 
 
 class MemberNames:
-    """Short names of members: the client id, with `#2`, `#3` for others with the same one.
+    """Short names of members: the client id, with `#2`, `#3` for further members with the same
+    client id.
 
-    A name never changes, because it depends only on the members before it.
+    A name never changes, because it depends only on earlier members.
     """
 
     def __init__(self) -> None:
@@ -48,7 +49,7 @@ class MemberNames:
         self._pattern: re.Pattern[str] | None = None
 
     def see(self, text: str, details: Mapping[str, str]) -> list[str]:
-        """Note the members of an event or state. Returns the new ids."""
+        """Note the members that an event or state names. Returns the new member ids."""
         found = [_visible(details[key]) for key in _MEMBERS if len(details.get(key, "")) > _SHORT]
         client = _visible(details.get("client", ""))
         if client and "member" in details:
@@ -64,8 +65,8 @@ class MemberNames:
         return new
 
     def short(self, text: str, details: Mapping[str, str]) -> str:
-        """The sentence with names instead of ids, and without the client id, which is in the
-        name."""
+        """The sentence with short names instead of member ids. Client ids are left out, because the
+        short names contain them."""
         if self._pattern is None:
             return text
         client = _visible(details.get("client", ""))
@@ -144,7 +145,7 @@ class Printer:
 
     def head(self, title: str, found: Iterable[HistoryDescription], *, shown: int) -> None:
         """Print the title, and the time from which the history is complete. `shown`: the number of
-        events to be printed."""
+        events that will be printed."""
         typer.secho("\n".join(wrap(title, rest="  ")), bold=True)
         for each in found:
             for note in self._notes(each):
@@ -227,8 +228,8 @@ class Printer:
         return f"node {node_id}: {text}" if self._several else text
 
     def _since(self, time_ms: int) -> str:
-        """The time since the previous event; empty for the same moment, or if a clock was set
-        back."""
+        """The time since the previous event; empty if both have the same time, or if a clock was
+        set back."""
         if self._last_ms is None or time_ms <= self._last_ms:
             return ""
         from odradek_broker.explain.sentences import duration_text

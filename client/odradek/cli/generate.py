@@ -344,7 +344,7 @@ def alert_rules() -> str:
 
 
 def _quoted(text: str) -> str:
-    """A string of JSON, which is one of YAML too."""
+    """The text as a string of JSON, which is also valid YAML."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -358,7 +358,7 @@ _PLUGIN_SCHEMA = 39
 
 @dataclass(frozen=True)
 class Panel:
-    """A chart over time: expressions in PromQL with the legends of their lines, in a unit of
+    """A chart over time. `lines`: expressions in PromQL, each with its legend. `unit`: a unit of
     Grafana."""
 
     title: str

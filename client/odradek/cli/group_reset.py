@@ -170,7 +170,8 @@ class Reset:
 async def _reset(
     bootstrap: str, setting: list[str] | None, reset: Reset
 ) -> tuple[list[dict[str, Any]], list[Exception]]:
-    """A row for each partition that has, or would get, a new offset; and the errors."""
+    """A row for each partition that has, or would get, a new offset; and the errors of other
+    partitions and groups."""
     from odradek_client.errors import OdradekError
 
     rows: list[dict[str, Any]] = []
@@ -201,7 +202,7 @@ async def _reset_group(
 async def plan_of_group(
     admin: Admin, group: str, reset: Reset, errors: list[Exception]
 ) -> tuple[Plan, dict[Partition, int]]:
-    """The new offsets of a group, and its committed ones. Changes nothing."""
+    """The plan with the new offsets of a group, and the committed offsets. Changes nothing."""
     missing = await _require_inactive(admin, group)
     held = await admin.list_group_offsets(group)
     committed: dict[Partition, int] = {
@@ -220,7 +221,7 @@ async def plan_of_group(
 def rows_of_plan(
     group: str, made: Plan, committed: Mapping[Partition, int], which: Iterable[Partition]
 ) -> list[dict[str, Any]]:
-    """A row for each partition of `which`."""
+    """A row with the old and the new offset for each partition of `which`."""
     return [
         {
             "group": group,
@@ -234,7 +235,8 @@ def rows_of_plan(
 
 
 async def _require_inactive(admin: Admin, group: str) -> list[str]:
-    """Refuse groups with members, which would not notice the new positions and commit over them.
+    """Refuse a group with members, which would not notice the new positions and would commit over
+    them.
 
     Returns a note if there is no such group.
     """

@@ -158,7 +158,8 @@ async def _describe(
 async def group_rows(
     admin: Admin, groups: list[str] | None
 ) -> tuple[list[dict[str, Any]], list[OdradekError]]:
-    """A row for each group, with positions, lag and members; and the errors of the others."""
+    """A row for each group, with positions, lag and members; and the errors of groups that cannot
+    be described."""
     from odradek_client.admin import LATEST
     from odradek_protocol.errors import ErrorCode
 
@@ -185,8 +186,8 @@ async def group_rows(
 
 
 async def _verdict(admin: Admin, group_id: str) -> dict[str, str] | None:
-    """The broker's verdict about a group, with a sentence. None from brokers without verdicts, such
-    as Apache Kafka's: one description of a group does not show whether it makes progress."""
+    """The broker's verdict about a group, with a sentence. None if the broker, such as Apache
+    Kafka, has no verdicts: one description of a group does not show whether it makes progress."""
     from odradek_client.admin.history import NothingKnown, Subject
     from odradek_client.errors import UnsupportedByBroker
 
@@ -250,7 +251,7 @@ def _partition_row(
         "leader_epoch": epoch,
         "current_offset": current,
         "log_end_offset": end,
-        # A position behind the end, from before a truncation, has no records left to read.
+        # A position after the end, from before a truncation, has no records left to read.
         "lag": None if current is None or end is None else max(end - current, 0),
         "metadata": None if committed is None else committed.metadata,
         "member_id": None if owner is None else owner.member_id,

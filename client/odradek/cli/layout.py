@@ -33,7 +33,8 @@ def columns() -> int:
 
 
 def wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
-    """Lines of `text`, behind `first` and then behind `rest` (blanks as wide as `first`).
+    """Lines of `text`. The first line begins with `first`, later ones with `rest` (by default
+    blanks as wide as `first`).
 
     A word is broken only if it is longer than a line.
     """

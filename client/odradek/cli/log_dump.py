@@ -39,7 +39,7 @@ _NO_BREAK = "\u00a0"
 
 
 class _Table:
-    """A table of rows of one kind under a heading, with the rows of records below their batch.
+    """A table of rows of one kind under a heading. The rows of a batch's records follow its row.
 
     On a terminal narrower than the table, each row is a list of names and values instead.
     """
@@ -59,7 +59,7 @@ class _Table:
             self.flush()
 
     def flush(self) -> None:
-        """Write the rows that were kept to find the widths of the columns."""
+        """Write the rows that were kept back to find the widths of the columns."""
         rows = [row for row in self._waiting if row["kind"] != "record"]
         if rows and not self._heading:
             self._heading = [name.upper().replace("_", "-") for name in rows[0] if name != "kind"]
@@ -132,7 +132,7 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_jsonable(each) for each in value]
     if isinstance(value, str) and not value.isascii():
-        # A header's name that is no UTF-8 has its bytes as lone surrogates.
+        # A header's name that is not UTF-8 was decoded with its bytes as lone surrogates.
         value = value.encode(errors="surrogateescape")
     if isinstance(value, bytes | bytearray | memoryview):
         try:
@@ -147,7 +147,7 @@ def _print_json(path: Path, row: Row) -> None:
 
 
 def _found(paths: list[Path], only: set[str]) -> Iterator[tuple[Path, FileName, bool]]:
-    """(path, meaning of its name, true if it was given by name)."""
+    """(path, parsed file name, true if the user named this file and not its directory)."""
     from odradek_broker.tools.file_names import parse_file
 
     for path in paths:
@@ -164,7 +164,8 @@ def _found(paths: list[Path], only: set[str]) -> Iterator[tuple[Path, FileName, 
 
 
 def _inside(directory: Path) -> Iterator[tuple[Path, FileName]]:
-    """The files of a data directory or of a partition."""
+    """The log files in a data directory or partition directory, and in its partition
+    directories."""
     from odradek_broker.tools.file_names import parse_directory, parse_file
 
     for inner in sorted(directory.iterdir()):

@@ -1,4 +1,5 @@
-"""`odradek log verify`: the check of data directories, with the actions of the next start."""
+"""`odradek log verify`: checks data directories, and says what the next start of a broker will
+do."""
 
 from __future__ import annotations
 
@@ -88,8 +89,8 @@ def verify(
 
 
 def _lock(files: Files, directory: Path, running: bool, stack: ExitStack) -> None:
-    """Lock the directories until the command ends, unless a broker may run. Copies, and directories
-    that no broker has used yet, have no lock file."""
+    """Lock a directory until the command ends, except with --running. Copies, and directories that
+    no broker has used yet, have no lock file."""
     from odradek_broker.storage.checkpoints import LOCK
 
     if running:

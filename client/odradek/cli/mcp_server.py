@@ -113,7 +113,8 @@ async def _serve(
 
 
 def _told(tool: Callable[..., Awaitable[dict[str, Any]]]) -> Callable[..., Any]:
-    """The tool with a line on stderr for each call, and with errors as texts for the caller."""
+    """A tool that calls `tool`, prints a line on stderr for each call, and reports errors as texts
+    to the caller."""
     from mcp.server.mcpserver.exceptions import ToolError
 
     from odradek.cli.mcp_tools import EXPECTED, as_error

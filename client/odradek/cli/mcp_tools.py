@@ -44,7 +44,7 @@ _VALUE_CHARACTERS_MAX = 8 * 1024
 _ANSWER_CHARACTERS_MAX = 256 * 1024
 _POLL_MS = 500
 
-#: The calls of an administrator's client that change nothing.
+#: The methods of `Admin` that change nothing.
 READS = frozenset(
     {
         "describe_acls",
@@ -77,7 +77,7 @@ READS = frozenset(
 
 
 def read_only(admin: Admin) -> Admin:
-    """A client with only the calls of READS."""
+    """An `Admin` with only the methods in `READS`."""
     calls = {name: getattr(admin, name) for name in READS}
     kind = type("ReadOnlyAdmin", (), {"__slots__": tuple(sorted(READS))})
     reader = kind()
@@ -116,8 +116,8 @@ class Tools:
     # --- Descriptions -----------------------------------------------------------------------------
 
     async def describe_cluster(self) -> dict[str, Any]:
-        """Nodes, disks and features of the cluster, and what is wrong with its brokers, if they are
-        Odradek's and say so."""
+        """Nodes, disks and features of the cluster, and the problems that its brokers report. Only
+        Odradek's brokers report problems."""
         row, errors = await cluster_row(self._admin)
         for node in row["nodes"]:
             node.pop("apis", None)
@@ -228,7 +228,8 @@ class Tools:
         return answer([_plain(each) for each in found])
 
     async def _problems(self) -> list[Any] | None:
-        """The problems that a broker of Odradek reports; None if no broker supports that."""
+        """The problems that brokers report; None if no broker supports such reports, as only
+        Odradek's do."""
         from odradek_client.admin.broker import Section
 
         try:
@@ -377,7 +378,7 @@ def _rows(rows: list[Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A dataclass, with its content, as values of JSON."""
+    """The value as JSON can represent it, with dataclasses as objects."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {each.name: _plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
     if isinstance(value, Enum):
@@ -397,7 +398,7 @@ def _plain_dict(value: Any) -> dict[str, Any]:
 
 
 def _place(name: Any) -> str:
-    """The key of an object: partitions as TOPIC-NUMBER."""
+    """The name as a key of a JSON object: a partition is TOPIC-NUMBER."""
     return "-".join(map(str, name)) if isinstance(name, tuple) else str(name)
 
 
@@ -452,7 +453,7 @@ class Sample:
 async def _read(
     consumer: Consumer, topic: str, partition: int, offset: int, count: int, wanted: RecordFilter
 ) -> Sample:
-    """The newest `count` selected records, or the first ones from an offset on."""
+    """The newest `count` records that match, or with an `offset`, the first ones from it on."""
     from odradek_client.structs import TopicPartition
 
     there = await consumer.partitions_for(topic)
@@ -495,7 +496,8 @@ async def _scan(
     wanted: RecordFilter,
     enough: int | None,
 ) -> tuple[list[ConsumerRecord], dict[TopicPartition, int]]:
-    """The selected records before the ends, and the position behind the last examined record."""
+    """The matching records before the ends, and the offset after the last examined record of each
+    partition."""
     found: list[ConsumerRecord] = []
     positions = dict(starts)
     looked = 0

@@ -1,7 +1,7 @@
 """New positions of a group: the options, and the resulting offsets.
 
-The rules are those of Kafka's own tool: an offset outside of the log becomes the nearest one
-inside; a time behind the last record means the end; a partition without a position gets the end, as
+The rules are those of Kafka's own tool. An offset outside of the log becomes the nearest one
+inside. A time after the last record means the end. A partition without a position gets the end, as
 with Kafka's `--to-current`. The module sends no requests.
 """
 
@@ -105,7 +105,7 @@ def parse_target(
     from_file: bool,
     now_ms: int,
 ) -> Target:
-    """The single given target. OffsetError for none or several."""
+    """The one target that the options name. OffsetError if they name none or several."""
     given: list[Target] = []
     if to_earliest:
         given.append(Target(Where.EARLIEST))
@@ -144,8 +144,9 @@ def plan(
 ) -> Plan:
     """The new offset of each partition in `ranges`.
 
-    `committed`: the group's committed offsets. `at_time`: for Where.TIME the first offset at that
-    time or later, None if there is none. OffsetError for a shift of a position that does not exist.
+    `committed`: the group's committed offsets. `at_time`: for Where.TIME, the offset of the first
+    record at that time or later; None if there is none. OffsetError for a shift if the group has no
+    position to shift.
     """
     made = Plan({}, [])
     for partition, held in ranges.items():

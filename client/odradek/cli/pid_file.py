@@ -21,7 +21,8 @@ PID_FILE = "odradek.pid"
 _LINK_SUFFIX = ".link"
 LOG_FILE = "odradek.log"
 
-#: A status query takes the lock only for a moment; a longer lock is that of another broker.
+#: The time to wait for the lock. A status query holds it only for a moment, so a longer lock is
+#: that of another broker.
 _CLAIM_TIMEOUT_S = 2.0
 _RETRY_S = 0.01
 
@@ -47,8 +48,8 @@ class PidFile:
         self._fd: int | None = None
 
     def claim(self, pid: int, address: str) -> None:
-        """Write and lock the file until `release`. PidFileBusyError, or OSError of the disk, unless
-        the disk is only full."""
+        """Write and lock the file until `release`. PidFileBusyError, or OSError if the file cannot
+        be written for another reason than a full disk."""
         self._fd = self._lock()
         content = f"{pid}\n{address}\n"
         try:

@@ -49,9 +49,10 @@ _READ_BYTES = 1024 * 1024
 _WHOLE_BYTES = 32 * 1024
 #: The largest record; a broker would refuse a larger one anyway.
 _RECORD_BYTES_MAX = 128 * 1024 * 1024
-#: The most deliveries that are not awaited; before further sends, the oldest are awaited.
+#: The most deliveries that have not been awaited. At this number, the oldest is awaited before the
+#: next send.
 _UNCHECKED_MAX = 50_000
-#: The time to wait for deliveries after Ctrl+C; after a second Ctrl+C there is none.
+#: The time to wait for deliveries after the first Ctrl+C. A second Ctrl+C ends the wait.
 _LAST_CHANCE_S = 5.0
 _FIND_TOPIC_S = 10.0
 _STANDARD_INPUT = Path("-")
@@ -85,9 +86,8 @@ class InputError(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """The input, with the way of reading it. `whole`: many lines at a time, if no line needs
-    parsing.
-    """
+    """The input, and the way to read it. `whole`: send many lines as a block, if no line needs
+    parsing."""
 
     sources: list[Path]
     delimiter: bytes
@@ -144,17 +144,17 @@ class LineFormat:
 async def read_lines(
     file: BinaryIO, delimiter: bytes, *, whole: bool = False
 ) -> AsyncIterator[list[bytes] | LineRecords]:
-    """The records of a file, as many at a time as have arrived. Behind a delimiter at the end there
-    is no further record.
+    """The records of a file, as many at a time as have arrived. A delimiter at the end of the file
+    does not begin another record.
 
-    InputError for a record larger than _RECORD_BYTES_MAX. `whole`: many at a time, without an
-    object for each.
+    InputError for a record larger than _RECORD_BYTES_MAX. `whole`: yield large input as
+    `LineRecords`, without an object for each record.
     """
     from odradek_protocol.records.lines import LineRecords
 
     descriptor = file.fileno()
-    # The beginning of a record whose end has not arrived, and the last bytes, in which its
-    # delimiter may begin.
+    # `pieces`: the beginning of a record whose end has not arrived yet. `tail`: their last bytes,
+    # in which the delimiter may begin.
     pieces: list[bytes] = []
     pieces_bytes = 0
     tail = b""
@@ -185,12 +185,12 @@ async def read_lines(
 
 
 def _end_of(data: bytes, delimiter: bytes) -> bytes:
-    """The last bytes of `data`, in which a delimiter may have begun."""
+    """The last bytes of `data`, which may be the beginning of a delimiter."""
     return data[-(len(delimiter) - 1) :] if len(delimiter) > 1 else b""
 
 
 async def _read(descriptor: int) -> bytes:
-    """The available input, after a wait for some; empty at the end. OSError.
+    """Wait for input and return it; empty at its end. OSError.
 
     The thread that reads is never joined, so that the program can end while a terminal or a pipe is
     silent. (The threads of the loop's executor would be joined at the end.)
@@ -222,7 +222,7 @@ async def _read(descriptor: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """Lines that were sent as a whole."""
+    """Lines that were sent as a block."""
 
     delivery: ArrowDelivery
 
@@ -231,7 +231,7 @@ class _Whole:
         return self.delivery.buffered
 
     async def wait(self) -> None:
-        """Raise the error of the first record that was not written."""
+        """Wait for the delivery, and raise the error of the first line that was not written."""
         from odradek_client.errors import OdradekError
 
         with suppress(OdradekError):
@@ -322,7 +322,8 @@ class _Run:
             await self._check()
 
     async def _check(self) -> None:
-        """Wait for the oldest record or lines; raise the error if they were not written."""
+        """Wait for the oldest delivery, of a record or a block of lines. Raise its error if it
+        failed."""
         oldest = self._unchecked[0]
         count = 1
         if isinstance(oldest, _Whole):
@@ -340,7 +341,8 @@ class _Run:
             await self._check()
 
     def settle(self) -> str:
-        """Count the written, the refused and the unknown records after an interruption."""
+        """Count the acknowledged, the refused and the unknown records after an interruption, as a
+        text."""
         from odradek_client.errors import Closed, DeliveryTimeout
 
         refused = 0

@@ -28,8 +28,8 @@ app = typer.Typer(
     help="Describe, set, delete quotas of users, client ids, addresses.", no_args_is_help=True
 )
 
-#: The entity of a default quota in tables, which applies to users, client ids or addresses without
-#: their own quota.
+#: The name of a default entity in tables. Its quota applies to users, client ids or addresses
+#: without a quota of their own.
 _DEFAULT = "(default)"
 
 User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="A user.")]
@@ -123,7 +123,7 @@ def set_(
     validate_only: ValidateOnly = False,
     setting: ClientSettings = None,
 ) -> None:
-    """Set quotas, which take effect at once.
+    """Set quotas, which take effect immediately.
 
     \b
     odradek quota set --client-id loader producer_byte_rate=1048576
@@ -172,7 +172,7 @@ def _entity(
     ip: str | None,
     ip_defaults: bool,
 ) -> QuotaEntity | None:
-    """The quota entity in the options; None without one."""
+    """The quota entity that the options name; None if they name none."""
     from odradek_client.admin.quotas import QuotaEntity
 
     entity = QuotaEntity(

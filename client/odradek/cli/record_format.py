@@ -228,7 +228,7 @@ def _take_headers(value: object) -> list[tuple[str, bytes | None]]:
 
 
 def from_json_line(text: bytes) -> InputRecord:
-    """The record in a line of `to_json_line`, or in one with some of its fields. FormatError."""
+    """The record in a line as `to_json_line` writes it; fields may be missing. FormatError."""
     try:
         line = json.loads(text)
     except ValueError as error:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from odradek.decoders import Decoded, Decoders
 
 REGISTRY_VARIABLE = "ODRADEK_SCHEMA_REGISTRY"
-#: The most failures of formats that a run reports.
+#: The most failed decodings that a run reports.
 _FAILURES_TOLD = 20
 #: Colours of topics, in the order of the topics' first records.
 _TOPIC_STYLES = ("cyan", "magenta", "green", "yellow", "blue", "red")
@@ -165,9 +165,10 @@ class View:
         return RecordFilter(tuple(conditions), value_of)
 
     def printer(self, printer: Printer, *, plain: bool, as_json: bool) -> Printer:
-        """The printer of a command, for decoded records. `plain`: no option selects a form.
+        """The printer for decoded records; `printer` itself if nothing is decoded. `plain`: no
+        option selects an output format.
 
-        FormatError for --pretty beside another form.
+        FormatError for --pretty together with another output format.
         """
         records = self._records
         if records is None:
@@ -218,9 +219,8 @@ class _OneLine:
 
 @dataclass(slots=True)
 class _DecodedRecords:
-    """The decoded keys and values of records. Those of the last record are kept, for the filter and
-    the printer.
-    """
+    """The decoded keys and values of records. The last record's are kept, because first the filter
+    and then the printer need them."""
 
     decoders: Decoders
     _last: dict[bool, tuple[RecordLike, Decoded]] = field(default_factory=dict)
@@ -241,7 +241,7 @@ class _DecodedRecords:
         return self.of(record, False).value
 
     def as_json(self, record: RecordLike) -> dict[str, Any]:
-        """The decoded parts for a line of JSON."""
+        """The decoded key and value for a line of JSON."""
         return {
             name: {"format": found.format, "value": found.value}
             | ({} if found.value is not None or found.format == "null" else {"text": found.text})
@@ -269,8 +269,8 @@ class _DecodedRecords:
         return "".join(line.strip() for line in found.text.split("\n")).encode()
 
     def _tell_failures(self, topic: str, is_key: bool, found: Decoded) -> None:
-        """Report, once for each topic, why bytes are shown as hex digits, or not in the format of a
-        rule."""
+        """Report, once for each topic, why a key or value is shown as hex digits, or in another
+        format than its rule demands."""
         ruled = self.decoders.rule_for(topic, is_key)
         if (found.format != "hex" and (ruled is None or found.format == ruled)) or ruled == "hex":
             return
@@ -283,7 +283,7 @@ class _DecodedRecords:
 
 
 def failures_of(found: Decoded) -> str:
-    """The attempts before the format that fitted, in words."""
+    """The formats that were tried without success before the one that fitted, with the reasons."""
     return "; ".join(f"not {each.format}: {each.failure}" for each in found.attempts)
 
 

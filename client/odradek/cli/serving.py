@@ -52,13 +52,13 @@ class ServeOptions:
     testing: bool = False
     insecure: bool = False
     users: list[str] = field(default_factory=list)
-    #: The address of the console that the broker serves, None for none, and a flag: true if the
-    #: console may make changes.
+    #: The address of the console that the broker serves, None for no console; and `console_write`,
+    #: true if that console may make changes.
     console: str | None = None
     console_write: bool = False
-    #: The temporary directory of the program that has started the broker; see `ended_by_stdin`.
+    #: The temporary directory of the program that started the broker; see `ended_by_stdin`.
     scratch: Path | None = None
-    #: The file that gets the addresses of the ready broker.
+    #: The file to which the broker writes its addresses when it is ready.
     port_file: Path | None = None
     #: True if the broker ends with the process that started it.
     exit_with_parent: bool = False
@@ -253,8 +253,8 @@ def read_settings(
     insecure: bool = False,
     users: Sequence[str] = (),
 ) -> tuple[BrokerConfig, list[Notice]]:
-    """The configuration from the command line's options. ConfigError; ends the program if the file
-    cannot be read."""
+    """The configuration from the command line's options. ConfigError for a bad setting. Ends the
+    program if the file cannot be read."""
     from odradek_broker.config.broker import parse_assignments, parse_config, parse_properties
     from odradek_broker.config.listeners import with_plaintext_address
 

@@ -94,8 +94,8 @@ class Letter(NamedTuple):
 
 
 def letter_of(record: ConsumerRecord, group: str) -> Letter | None:
-    """The dead letter in a record of a dead letter topic; None for one of another group, and for a
-    record that is no dead letter."""
+    """The dead letter in a record of a dead letter topic; None if it belongs to another group, or
+    if the record is no dead letter."""
     named = {name.removeprefix(_PREFIX): value or b"" for name, value in record.headers}
     if named.get("group") != group.encode():
         return None
@@ -258,10 +258,10 @@ def redeliver(
 ) -> None:
     """Produce records that a share group has given up to their topics again.
 
-    A record is produced to the partition that it came from, with its key, value and headers: those
-    of the dead letter if it has a copy, else those of the record itself, as long as its log has it.
-    Dead letters stay: a second redelivery produces the record a second time. Nothing is produced
-    without --execute.
+    A record is produced to the partition that it came from. Its key, value and headers are taken
+    from the dead letter if it has a copy, else from the original record, which the log must still
+    have. Dead letters stay: a second redelivery produces the record a second time. Nothing is
+    produced without --execute.
     """
     one = (topic, partition, offset)
     if everything and one != (None, None, None):
@@ -284,7 +284,8 @@ async def _redeliver(
     limit: int,
     execute: bool,
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """A row for each record that is produced, or would be; and the errors of the others."""
+    """A row for each record that is, or would be, redelivered; and the errors of the other
+    records."""
     from odradek_client.errors import OdradekError
     from odradek_client.producer.producer import Producer
 
@@ -326,7 +327,8 @@ async def _chosen(
     one: tuple[str | None, int | None, int | None] | None,
     limit: int,
 ) -> Sequence[Letter]:
-    """The selected dead letters, each record once. Ends the program if there are none."""
+    """The selected dead letters, each record once. Ends the program if `one` was asked for and is
+    missing; prints a note if the group has none at all."""
     topic = await _topic(bootstrap, setting, group)
     letters = await _letters(consumer, topic, group, limit)
     chosen = {each[:3]: each for each in letters if one in (None, each[:3])}
@@ -343,7 +345,7 @@ async def _chosen(
 async def _partitions(
     bootstrap: str, setting: list[str] | None, letters: Sequence[Letter]
 ) -> set[tuple[str, int]]:
-    """The partitions of the records' topics."""
+    """The existing partitions of the topics that the dead letters name."""
     async with open_admin(bootstrap, setting) as admin:
         names = {letter.topic for letter in letters}.intersection(await admin.list_topics())
         described = await admin.describe_topics(sorted(names)) if names else {}
@@ -355,8 +357,8 @@ async def _partitions(
 async def _contents(
     consumer: Consumer, letter: Letter, known: set[tuple[str, int]]
 ) -> ConsumerRecord:
-    """The record with the contents: the copy in the dead letter, or the record itself. LookupError
-    if the record was deleted, or if its partition is not in `known`."""
+    """The record to produce: the copy in the dead letter, or else the original record. LookupError
+    if that record was deleted, or if its partition is not in `known`."""
     if (letter.topic, letter.partition) not in known:
         raise LookupError("there is no such partition any more")
     if letter.copied:

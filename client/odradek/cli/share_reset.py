@@ -89,7 +89,7 @@ async def _reset(
     target: Target,
     execute: bool,
 ) -> tuple[list[dict[str, Any]], list[Exception]]:
-    """A row for each partition with a new offset, or that would get one; and the errors."""
+    """A row for each partition that has, or would get, a new offset; and the errors."""
     errors: list[Exception] = []
     async with open_admin(bootstrap, setting) as admin:
         partitions = [

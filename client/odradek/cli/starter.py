@@ -19,9 +19,10 @@ _LOOK_EVERY_S = 0.2
 
 @contextmanager
 def ended_by_stdin(scratch: Path | None) -> Iterator[None]:
-    """Interrupt the block when standard input ends, and then remove `scratch`. None: do nothing.
+    """Interrupt the block when standard input ends, and remove `scratch`. If `scratch` is None, do
+    nothing.
 
-    While standard input is open, the other program has to remove `scratch`.
+    While standard input is open, the program at its other end has to remove `scratch`.
     """
     if scratch is None:
         yield
@@ -81,8 +82,8 @@ def _read_some() -> bytes:
 
 
 class PortFile:
-    """A file with the addresses of a running broker: HOST:PORT in the first line, and in the second
-    that of its HTTP endpoint for tests, or nothing.
+    """A file with the addresses of a running broker. Its first line is the HOST:PORT for clients,
+    its second that of the HTTP endpoint for tests (empty if there is none).
 
     The file exists, and is complete, only while the broker is ready.
     """

@@ -1,5 +1,5 @@
-"""`odradek token create|describe|renew|expire`: delegation tokens, which are passwords that end by
-themselves."""
+"""`odradek token create|describe|renew|expire`: delegation tokens, which are passwords that
+expire."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def expire(
     ] = None,
     setting: ClientSettings = None,
 ) -> None:
-    """Let a token expire, at once or after some time.
+    """Let a token expire, immediately or after some time.
 
     \b
     odradek token expire 3C0sY1xQSvGkYkN0yGQ2nQ
@@ -219,7 +219,7 @@ def _user(name: str) -> str:
 
 
 def _period_ms(option: str, text: str | None, least_ms: int) -> int | None:
-    """The time of an option. Ends the program for an invalid one."""
+    """The duration that an option gives, in ms. Ends the program for an invalid one."""
     if text is None:
         return None
     try:

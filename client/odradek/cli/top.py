@@ -32,7 +32,7 @@ T = TypeVar("T")
 _PARTITIONS_MAX = 5_000
 _GROUPS_MAX = 100
 _TRANSACTIONS_MAX = 20
-#: The most requests about single groups at the same time.
+#: The most parallel requests about single groups.
 _AT_ONCE = 16
 _HEIGHT_WITHOUT_TERMINAL = 50
 _KEYS_HELP = "q quits, s sorts"
@@ -119,7 +119,8 @@ async def _live(watch: _Watch, bootstrap: str, setting: list[str] | None) -> Non
 async def _events(
     watch: _Watch, admin: Admin, keys: asyncio.Queue[str]
 ) -> AsyncIterator[Frame | OdradekError | str]:
-    """A frame each interval, or an error instead, and keys as they are pressed."""
+    """Yields a frame in each interval, or an error if there is none, and keys as they are
+    pressed."""
     while True:
         deadline_s = time.monotonic() + watch.interval_s
         try:
@@ -263,7 +264,7 @@ async def _partitions(admin: Admin, missing: list[str]) -> list[TopicPartition]:
 async def _positions(
     admin: Admin, listed: list[GroupListing], missing: list[str]
 ) -> dict[str, dict[TopicPartition, int]]:
-    """The committed offsets of groups that have some, up to a limit."""
+    """The committed offsets of groups, except share groups, up to a limit."""
     groups = [each.group_id for each in listed if not _is_share(each)]
     if len(groups) > _GROUPS_MAX:
         missing.append(f"lag: {_GROUPS_MAX} of {len(groups):,} groups are watched")
@@ -271,7 +272,8 @@ async def _positions(
 
 
 async def _share_lags(admin: Admin, listed: list[GroupListing]) -> dict[str, int]:
-    """The unfinished records of share groups, as the broker counts them, up to a limit."""
+    """The number of unfinished records of each share group, as the broker counts them, up to a
+    limit."""
 
     async def ask(group_id: str) -> dict[TopicPartition, int]:
         found = await admin.list_share_group_offsets(group_id)
@@ -288,9 +290,8 @@ def _is_share(group: GroupListing) -> bool:
 async def _of_each(
     groups: list[str], ask: Callable[[str], Awaitable[dict[TopicPartition, int]]]
 ) -> dict[str, dict[TopicPartition, int]]:
-    """The answers about the first groups; empty for groups that were deleted or may not be
-    described.
-    """
+    """The answers about the first `_GROUPS_MAX` groups; an empty one if a group cannot be
+    described."""
     turn = asyncio.Semaphore(_AT_ONCE)
 
     async def one(group_id: str) -> dict[TopicPartition, int]:
@@ -305,7 +306,7 @@ async def _of_each(
 
 
 async def _transactions(admin: Admin) -> list[OpenTransaction]:
-    """The open transactions; only the first of them have their start time."""
+    """The open transactions; only the first ones have their start time, up to a limit."""
     listed = await admin.list_transactions(states=["Ongoing"])
     names = [each.transactional_id for each in listed[:_TRANSACTIONS_MAX]]
     described: Mapping[str, Any] = (

@@ -14,7 +14,7 @@ from odradek.console.lag import LagPoint
 from odradek_client.admin.broker import BrokerDescription, RequestCounts
 from odradek_client.structs import TopicPartition
 
-#: The counters that are shown as rates, by the name in the frame.
+#: The counters of brokers that the frame shows as rates, by the name of the rate.
 _RATES = {
     "received_bytes": "received_bytes_total",
     "sent_bytes": "sent_bytes_total",
@@ -24,7 +24,7 @@ _RATES = {
     "throttled": "throttled_requests_total",
     "processor_ms": "processor_ms_total",
 }
-#: The counters that are shown unchanged.
+#: The counters of brokers that the frame shows unchanged.
 _LEVELS = (
     "connections", "topics", "partitions", "groups", "open_transactions", "memory_peak_bytes",
     "disk_usable_bytes", "disk_total_bytes",
@@ -36,7 +36,7 @@ _SLOW_SHARE = 0.99
 
 @dataclass(frozen=True)
 class OpenTransaction:
-    """An open transaction. `start_ms`: by the coordinator's clock, None if it is not known."""
+    """An open transaction. `start_ms`: its start by the coordinator's clock, None if unknown."""
 
     transactional_id: str
     producer_id: int
@@ -45,7 +45,8 @@ class OpenTransaction:
 
 @dataclass(frozen=True)
 class GroupSample:
-    """A group. `lag`: None without positions. `members`: None if the group was not described."""
+    """A group. `lag`: None if it has no positions. `members`: None if the group was not
+    described."""
 
     group_id: str
     kind: str
@@ -55,7 +56,8 @@ class GroupSample:
 
 @dataclass(frozen=True)
 class Sample:
-    """A cluster at a time. `missing`: the missing parts, with the reasons."""
+    """The state of a cluster at one time. `missing`: sentences about the parts that are missing,
+    with the reasons."""
 
     at_ms: int
     cluster_id: str | None = None
@@ -136,7 +138,7 @@ class Frame:
 
 
 def make_frame(before: Sample | None, now: Sample) -> Frame:
-    """The frame of a sample; rates are from the sample before it on."""
+    """The frame of a sample, with rates for the time between the previous sample and this one."""
     elapsed_s = 0.0 if before is None else (now.at_ms - before.at_ms) / 1000
     known = before is not None and elapsed_s > 0
     groups = list(now.groups)
@@ -164,7 +166,8 @@ def make_frame(before: Sample | None, now: Sample) -> Frame:
 
 
 def _pairs(before: Sample, now: Sample) -> list[tuple[BrokerDescription, BrokerDescription]]:
-    """The descriptions of each broker at two samples, without brokers that were restarted."""
+    """The earlier and the present description of each broker that was not restarted between
+    them."""
     return [
         (earlier, broker)
         for node, broker in now.brokers.items()
@@ -253,7 +256,8 @@ def _slow(pairs: list[tuple[BrokerDescription, BrokerDescription]]) -> list[Slow
 
 
 def _grown(earlier: RequestCounts | None, now: RequestCounts) -> tuple[list[int], int]:
-    """The requests between two samples by duration, and the sum of their durations."""
+    """The number of requests between two samples in each bucket of durations, and the sum of their
+    durations in µs."""
     if earlier is None:
         return list(now.counts), now.sum_us
     counts = [max(a - b, 0) for a, b in zip(now.counts, earlier.counts, strict=True)]
@@ -261,7 +265,8 @@ def _grown(earlier: RequestCounts | None, now: RequestCounts) -> tuple[list[int]
 
 
 def _slow_ms(counts: list[int], bounds_us: list[int]) -> float | None:
-    """The bound below which 99 of 100 requests stayed."""
+    """The bound of the first bucket, in ms, that 99 % of the requests do not exceed; None above the
+    largest bound."""
     below = 0
     for bound_us, count in zip(bounds_us, counts, strict=False):
         below += count

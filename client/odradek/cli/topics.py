@@ -196,7 +196,8 @@ async def _describe(
 async def _names_of(
     admin: Admin, words: list[str] | None
 ) -> tuple[list[str], dict[str, OdradekError]]:
-    """The topics that match these words, each once, and the expressions without a match."""
+    """The topics that match these words, each once, and an error for each expression without a
+    match."""
     from odradek_client.errors import Refused
 
     if words and not any(map(is_pattern, words)):
@@ -348,7 +349,8 @@ def _tell(
     errors: Errors,
     harmless: tuple[type[OdradekError], ...] = (),
 ) -> None:
-    """Print a line for each topic; end the program with 1 if any error is not in `harmless`."""
+    """Print a line for each topic. Ends the program with 1 if there are errors of other classes
+    than `harmless`."""
     failed = False
     for name in topics:
         error = errors.get(name)

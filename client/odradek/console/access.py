@@ -22,7 +22,8 @@ _CHANGES_MAX = 50
 
 
 def _resource(kind: str, name: str) -> ConfigResource:
-    """The resource of a kind; brokers by node id, with "" for the default of all."""
+    """The resource of a kind. A broker is named by its node id; "" means the default of all
+    brokers."""
     if kind == "topic":
         return ConfigResource.topic(name)
     if kind == "group":
@@ -67,7 +68,7 @@ def _setting(entry: ConfigEntry) -> Json:
 
 
 async def _nodes(asked: Asked) -> Json:
-    """The brokers that have their own settings."""
+    """The node ids of all brokers, each of which has its own settings."""
 
     async def ask(admin: Admin) -> list[int]:
         return [broker.node_id for broker in (await admin.describe_cluster()).brokers]
@@ -76,7 +77,7 @@ async def _nodes(asked: Asked) -> Json:
 
 
 def _changes(sent: Json) -> dict[str, str | None]:
-    """Name to new value, None for the default."""
+    """The requested new values by name of the setting; None restores the default."""
     changes = sent.get("changes")
     if (
         not isinstance(changes, dict)
@@ -189,7 +190,8 @@ async def _quotas(asked: Asked) -> Json:
 
 
 def _entity(entity: QuotaEntity) -> Json:
-    """The parts of an entity: a name, "" for the default, None without this part."""
+    """The parts of a quota entity: a name, "" for the default, None if the entity lacks the
+    part."""
     return {
         part: "" if value is QuotaName.DEFAULT else value
         for part, value in (

@@ -62,7 +62,7 @@ _SIGN_IN = "Sign in again."
 _ASK_RIGHT = "Sign in as another user, or ask for the right: `odradek acl add`."
 _ASK_BROKER = "See whether the broker runs and is reachable from the console: `odradek status`."
 
-#: Kinds of the client's errors, with status of HTTP, title and advice; the first match counts.
+#: Kinds of the client's errors, with the HTTP status, title and advice; the first match applies.
 _KINDS: tuple[tuple[type[OdradekError], int, str, str], ...] = (
     (AuthenticationFailed, 401, "The broker does not accept this user", _SIGN_IN),
     (TopicAuthorizationFailed, 403, "A right on the topic is missing", _ASK_RIGHT),
@@ -103,9 +103,8 @@ def refusal_of(error: OdradekError) -> Refusal:
 
 
 def why_missing(what: str, error: OdradekError, right: str) -> str:
-    """The reason why a part of a page is missing, as a sentence. `right`: the ACL that this part
-    needs.
-    """
+    """A sentence that says why a part of a page is missing. `right`: the ACL that this part
+    needs."""
     if isinstance(error, UnsupportedByBroker):
         return f"{what}: this broker is too old, or has nothing of the kind."
     if isinstance(error, _LACKS_RIGHT):

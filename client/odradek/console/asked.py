@@ -24,9 +24,9 @@ class Asked:
 
 @dataclass(frozen=True)
 class Stream:
-    """An answer in pieces, whose generator is closed when the browser is gone.
+    """An answer in pieces, whose generator is closed when the browser disconnects.
 
-    A `file_name` makes the browser keep the answer as a file.
+    A `file_name` makes the browser save the answer as a file.
     """
 
     media_type: str

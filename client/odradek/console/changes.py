@@ -30,10 +30,10 @@ class Change:
     """A change that a page can order.
 
     `plan` returns the effects as JSON, and changes nothing; Refusal if the change is impossible. A
-    plan with `send` replaces the fields that the page sends with the order, so that "the end"
-    becomes an offset. `act` carries out the plan, and returns the result. `secret`: fields whose
-    values are left out of the audit log; of a field with several names and values, only the values
-    are.
+    plan can contain `send`: fields that replace those of the page in the order, so that "the end"
+    becomes an offset. `act` carries out the plan, and returns the result. `secret`: the fields
+    whose values are left out of the audit log. If the value of such a field is itself an object,
+    its names are logged and its values are not.
     """
 
     plan: Callable[[Session, Json], Awaitable[Json]]
@@ -42,7 +42,8 @@ class Change:
 
 
 async def perform(name: str, change: Change, session: Session, sent: Json) -> Json:
-    """The answer to a page: the plan with the order that confirms it, or the result."""
+    """The answer to a page: a plan with the fields that confirm it, or the result of a confirmed
+    plan."""
     _check_fields(sent)
     seen = sent.pop("plan", None)
     if seen is None:
@@ -112,7 +113,8 @@ def text_of(sent: Json, name: str, *, most: int = 10_000) -> str:
 
 
 def whole_of(sent: Json, name: str, *, most: int = 2**63 - 1) -> int | None:
-    """A whole number that a page sent, or None without one. Refusal for anything else."""
+    """A whole number that a page sent, or None if the field is missing. Refusal for anything
+    else."""
     value: Any = sent.get(name)
     if value is None:
         return None

@@ -43,14 +43,14 @@ class ExportEnded(Exception):
 
 
 async def export(asked: Asked) -> Stream:
-    """The records of a scope, each partition from its oldest on."""
+    """The records that a query selects, as a file; each partition begins with its oldest record."""
     query = asked.query
     name = query.text("format", "jsonl")
     if name not in _FORMATS:
         raise Refusal(400, "The parameter format is wrong", "jsonl or csv")
     limit = query.whole("limit", LIMIT_DEFAULT, least=1, most=LIMIT_MAX)
-    # An export beyond the limit is refused before the file begins, because a refusal cannot be sent
-    # inside the file.
+    # An export beyond the limit is refused here, because no refusal can be sent once the file has
+    # begun.
     with scanning():
         admin = await asked.session.admin()
         choice = await choice_of(admin, query)

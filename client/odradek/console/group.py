@@ -156,8 +156,8 @@ async def _positions(
 async def _partition_counts(
     session: Session, described: Described, positions: Mapping[TopicPartition, int]
 ) -> dict[str, int]:
-    """The number of partitions of the topics that the group reads; topics without a right are left
-    out."""
+    """The number of partitions of each topic that the group reads. Topics that the principal may
+    not describe are left out."""
     names = tuple(sorted({*described.subscribed, *(tp.topic for tp in positions)}))
     if not names:
         return {}
@@ -184,8 +184,8 @@ def _topics(
     ends: Mapping[TopicPartition, int],
     lags: Mapping[TopicPartition, int | None],
 ) -> list[Json]:
-    """The partitions by topic: number, members that have it, members that have it as a target (None
-    if unknown), position, end, lag."""
+    """The partitions by topic. Each has its number, the members that own it, the members that have
+    it as a target (None if unknown), the position, the end, and the lag."""
     topics: dict[str, list[list[object]]] = {}
     for tp in every[:PARTITIONS_MAX]:
         position, end = positions.get(tp), ends.get(tp)

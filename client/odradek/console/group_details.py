@@ -141,7 +141,8 @@ async def _settings(admin: Admin, group_id: str) -> dict[str, str | None]:
 async def _first_records(
     session: Session, group_id: str, starts: Mapping[TopicPartition, int]
 ) -> list[Json]:
-    """The first unfinished record of some partitions, as the broker describes it."""
+    """Descriptions by the broker of the first unfinished record of some partitions. `starts`: the
+    offset of that record."""
     found = []
     for tp, offset in sorted(starts.items())[:_FIRST_RECORDS_MAX]:
         about = await history_of(
@@ -164,7 +165,7 @@ async def _first_records(
 
 
 def streams_details(group: StreamsGroupDescription) -> Described:
-    """A streams group: tasks take the place of partitions in the picture."""
+    """A streams group. The page draws its tasks like the partitions of other groups."""
     return Described(
         group_id=group.group_id,
         kind="streams",
@@ -216,8 +217,8 @@ def _streams_member_json(member: StreamsMember) -> Json:
 
 
 def _tasks(members: Iterable[StreamsMember]) -> list[Json]:
-    """The tasks by subtopology: number, members with the active task, members that have it as a
-    target, members with a standby task, members with a warm-up task."""
+    """The tasks by subtopology. Each has its number, the members with the active task, the members
+    that have it as a target, the members with a standby task, and those with a warm-up task."""
     cells: dict[StreamsTask, list[list[int]]] = {}
     for number, member in enumerate(members):
         kinds = (

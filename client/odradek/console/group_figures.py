@@ -16,7 +16,7 @@ from odradek_client.errors import OdradekError, UnsupportedByBroker
 from odradek_client.structs import TopicPartition
 
 _KEEP_MS = 3_000
-#: The figures of all groups are kept longer than others, because they cost brokers more.
+#: The time for which the figures of all groups are kept; they cost brokers more than others.
 _KEEP_ALL_MS = 30_000
 #: The most groups whose figures are requested together.
 _CHUNK = 200
@@ -115,7 +115,7 @@ async def _judge(admin: Admin, found: Mapping[str, GroupFigures]) -> dict[str, L
 
 
 def verdict_of(states: Iterable[CurrentState]) -> Json | None:
-    """The verdict among the states of a group."""
+    """The broker's verdict, if one of the states of a group is a verdict."""
     for state in states:
         if state.name == _VERDICT:
             return {"verdict": state.details["verdict"], "text": state.text}
@@ -123,7 +123,7 @@ def verdict_of(states: Iterable[CurrentState]) -> Json | None:
 
 
 def age_of(details: Mapping[str, Mapping[str, str]]) -> LagAge | None:
-    """The age of the oldest unread record among the states of a group, by their names."""
+    """The age of the oldest unread record, if one of the states of a group reports it."""
     lag = details.get(_LAG)
     return None if lag is None else LagAge(int(lag["age_ms"]), "bound" in lag)
 
@@ -220,8 +220,8 @@ async def _positions(
     found: Mapping[str, GroupFigures],
     topics: Mapping[str, set[str]],
 ) -> dict[str, dict[TopicPartition, int]]:
-    """The committed offsets of groups; of share groups the lag is filled in at once. `missing` is
-    set for groups whose offsets are not available."""
+    """The committed offsets of groups. For share groups, the lag in `found` is set instead. If
+    offsets are not available, `missing` of the group is set."""
     turn = asyncio.Semaphore(_AT_ONCE)
     positions: dict[str, dict[TopicPartition, int]] = {}
 
@@ -262,8 +262,8 @@ async def end_offsets(
 
 
 def behind(position: int | None, end: int | None) -> int | None:
-    """The records between a position and the end; None if one of them is unknown.
+    """The number of records between a position and the end; None if one of the two is unknown.
 
-    A position beyond the end, from before a truncation, has no records left to read.
+    A position after the end, from before a truncation, has no records left to read.
     """
     return None if position is None or end is None else max(end - position, 0)

@@ -52,7 +52,7 @@ def _nothing(missing: str | None) -> Json:
 
 
 def _events(found: list[HistoryDescription]) -> list[HistoryEvent]:
-    """The events of all brokers, the newest ones, oldest first."""
+    """The newest `EVENTS` events of all brokers, in the order of their times."""
     every = [event for each in found for event in each.events]
     return sorted(every, key=lambda event: event.time_ms)[-EVENTS:]
 

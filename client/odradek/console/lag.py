@@ -1,8 +1,8 @@
 """The lag of watched groups over time, in records and in seconds, within bounds.
 
-Odradek's brokers report the age of a group's oldest unread record. With others, a record's age is
-the time since the end of its partition passed it while the group is watched; a record from before
-the watch is at least as old as the watch.
+Odradek's brokers report the age of a group's oldest unread record. For other brokers the age is
+estimated: a record was appended when the end of its partition was first seen after it. If that was
+already so when the watch began, the record is at least as old as the watch.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class LagHistory:
 
     @property
     def size(self) -> int:
-        """The number of ends and points that are kept."""
+        """The number of stored ends and points."""
         return sum(map(len, self._ends.values())) + len(self.points)
 
     def add(
@@ -94,8 +94,8 @@ class LagHistory:
         return point
 
     def _seen(self, tp: TopicPartition, end: int, position: int, now_ms: int) -> list[_End]:
-        """The known ends of a partition with `end` added, without those before the last end that
-        the position has reached."""
+        """The known ends of a partition, after adding `end`. Ends that are no longer needed to find
+        the age of the record at `position` are dropped."""
         seen = self._ends.setdefault(tp, [])
         if seen and end < seen[-1].offset:
             # The topic was created again, or the partition was truncated.
@@ -131,8 +131,8 @@ class LagHistories:
     _by_group: OrderedDict[str, LagHistory] = field(default_factory=OrderedDict)
 
     def of(self, group_id: str) -> LagHistory:
-        """The history of a group, made if necessary; if there are too many, the history that was
-        unwatched for longest is dropped."""
+        """The history of a group, created if it is missing. If there are too many, the history that
+        was not used for the longest time is dropped."""
         found = self._by_group.setdefault(group_id, LagHistory())
         self._by_group.move_to_end(group_id)
         while len(self._by_group) > 1 and (

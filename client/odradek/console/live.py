@@ -25,7 +25,7 @@ FEEDS_OF_PAGE_MAX = 16
 _DIGITS_MAX = 15
 _FEEDS_MAX = 128
 _LISTENERS_MAX = 64
-#: The interval of comments on an idle connection, by which a closed browser is noticed.
+#: The interval of comments on an idle connection. A failed write shows that the browser is closed.
 _KEEP_ALIVE_S = 15.0
 
 
@@ -64,9 +64,9 @@ class _Polled:
 
 
 class Hub:
-    """The feeds of one session. Event ids count over all feeds. A page that reconnects with the id
-    of its last event gets only newer events; with an id of another run of the console it gets the
-    last event of every feed."""
+    """The feeds of one session. The events of all feeds are numbered together. A page that
+    reconnects with the id of its last event gets only newer events. If that id is from another run
+    of the console, the page gets the last event of every feed."""
 
     def __init__(self, session: Session, feeds: Mapping[str, Feed]) -> None:
         self._session = session
@@ -97,7 +97,8 @@ class Hub:
             raise Refusal(429, "Too many pages of this console are open", "", "Close some of them.")
 
     async def events(self, names: Sequence[str], last_id: str = "") -> AsyncGenerator[bytes, None]:
-        """The events for one page, until the page is closed. `last_id`: the last one it has."""
+        """The events for one page, until the page is closed. `last_id`: the id of the last event
+        that the page has received."""
         seen = self._seen(last_id)
         listener = _Listener()
         self.listeners += 1

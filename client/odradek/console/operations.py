@@ -36,9 +36,9 @@ _RATES = {
 
 
 def rates(before: BrokerDescription, after: BrokerDescription) -> Json | None:
-    """The sample between two descriptions: rates per second, and the mean flush time.
+    """The rates per second and the mean flush time in the interval between two descriptions.
 
-    None if the broker was started in between, or if the two are too far apart or of the same time.
+    None if the broker was started in the interval, or if the interval is too long or empty.
     """
     ms = after.now_ms - before.now_ms
     if after.started_ms != before.started_ms or not 0 < ms <= _GAP_MS:
@@ -57,8 +57,8 @@ def rates(before: BrokerDescription, after: BrokerDescription) -> Json | None:
 
 
 def percentile_ms(counts: Sequence[int], bounds_us: Sequence[int], share: float) -> float | None:
-    """The duration in milliseconds below which this share of the requests stayed; None without
-    requests.
+    """The duration in milliseconds that this share of the requests did not exceed; None if there
+    were no requests.
 
     The requests of a bucket are assumed to be evenly distributed between its bounds. A result above
     the last bound becomes the last bound.
@@ -75,7 +75,7 @@ def percentile_ms(counts: Sequence[int], bounds_us: Sequence[int], share: float)
 
 
 def request_row(each: RequestCounts, bounds_us: Sequence[int], lasted_ms: float) -> Json:
-    """The figures of an API over a time."""
+    """The figures of the requests of an API in `lasted_ms` milliseconds."""
     return {
         "requests": each.requests,
         "errors": each.errors,
@@ -88,7 +88,7 @@ def request_row(each: RequestCounts, bounds_us: Sequence[int], lasted_ms: float)
 
 
 def since(after: RequestCounts, before: RequestCounts | None) -> RequestCounts:
-    """The counts of requests of an API in the time between two descriptions."""
+    """The counts of the requests of an API between two descriptions."""
     if before is None:
         return after
     return RequestCounts(
@@ -127,7 +127,7 @@ async def describe_broker(session: Session, *sections: Section) -> BrokerDescrip
 
 
 async def _throughput(session: Session, _name: str) -> Json:
-    """The newest sample, and the counters that are shown as they are."""
+    """The rates in the newest interval, and the counters, which the page shows unchanged."""
     watched = _of(session)
     found = await describe_broker(session, Section.COUNTERS)
     before = watched.last

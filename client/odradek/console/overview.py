@@ -37,7 +37,7 @@ async def overview(session: Session, _name: str = "") -> Json:
             missing.append(why_missing(what, error, DESCRIBE_CLUSTER))
             return None
 
-    # Without the topics there is nothing to show, so this error is that of the page.
+    # Without the topics there is nothing to show, so an error here is the answer of the whole page.
     table = await topic_table(session)
     missing += table.missing
     topics = _topics(table)
@@ -101,8 +101,8 @@ _SUBJECTS = {
 
 
 async def _known_problems(session: Session) -> list[Json]:
-    """The problems that the broker reports; none if the broker does not describe itself. The reason
-    for that is shown with the missing throughput."""
+    """The problems that the broker reports; none if the broker does not describe itself (the page
+    shows the reason in place of the throughput)."""
     try:
         found = await describe_broker(session, Section.PROBLEMS)
     except OdradekError:

@@ -50,7 +50,7 @@ class LogRecord:
 
     @property
     def sequence(self) -> int | None:
-        """The number that the producer gave to the record; None without idempotence."""
+        """The sequence number that the producer gave to the record; None without idempotence."""
         batch = self.batch
         if batch.base_sequence < 0:
             return None
@@ -89,7 +89,7 @@ class Piece:
 
     @property
     def missing(self) -> int:
-        """The number of offsets without a record or marker."""
+        """The number of offsets that have neither a record nor a marker."""
         there = len(self.records) + len(self.markers) + len(self.hidden)
         return max(self.next_offset - self.first - there, 0)
 
@@ -119,7 +119,8 @@ async def fetch(
     async def ask(
         node_id: int, asked: list[TopicPartition]
     ) -> Outcomes[TopicPartition, PartitionData]:
-        # The topic is found by its name, so a reader continues in a topic that was created again.
+        # The topic is requested by name. If it is deleted and created again, reading continues in
+        # the new topic.
         requested = {tp: PartitionRequest(wanted[tp], limits.partition_bytes) for tp in asked}
         try:
             answer = await fetch_from(
@@ -205,8 +206,8 @@ def pieces_of(
     *,
     read_committed: bool,
 ) -> Iterator[tuple[TopicPartition, Piece]]:
-    """The pieces of fetched partitions; `wanted`: the first offset of each, and the one behind the
-    last."""
+    """The pieces of fetched partitions. `wanted`: for each partition, the first offset, and the
+    last one plus 1."""
     for tp, data in fetched.items():
         first, until = wanted[tp]
         yield tp, read_piece(tp, first, until, data, read_committed=read_committed)

@@ -67,7 +67,7 @@ def _partition_of(query: Query) -> TopicPartition:
 async def _producers_of(
     session: Session, partitions: Sequence[TopicPartition]
 ) -> Mapping[TopicPartition, list[ProducerDescription]]:
-    """The producers of partitions. Raises the error of a partition if it is the only one."""
+    """The producers of partitions. If there is only one partition, its error is raised."""
     return await session.cached(
         ("producers", *partitions),
         _KEEP_MS,
@@ -76,8 +76,8 @@ async def _producers_of(
 
 
 async def _owners(session: Session) -> tuple[Transactions | None, list[str]]:
-    """All transactional ids, by which the owners of producer ids are found, or None and the reason
-    why they are missing."""
+    """All transactional ids, which tell the owner of a producer id; or None, with the reason why
+    they are missing."""
     try:
         return await all_transactions(session), []
     except OdradekError as error:
@@ -102,7 +102,7 @@ def _row(tp: TopicPartition, row: ProducerDescription, owners: Transactions | No
         "coordinator_epoch": row.coordinator_epoch,
         "transaction_start_offset": row.transaction_start_offset,
         "transactional_id": None if owner is None else owner.transactional_id,
-        # A transactional id that the principal may not see is not in the list either.
+        # The list lacks transactional ids that the principal may not see.
         "hanging": owners is not None
         and row.transaction_start_offset is not None
         and not is_open_on(owners, owner, tp),

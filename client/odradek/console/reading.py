@@ -60,7 +60,7 @@ class Choice:
 
 
 def is_committed(query: Query) -> bool:
-    """True if records of transactions are shown only after their commit."""
+    """True if records of transactions are shown only after their commit ("read_committed")."""
     wanted = query.text("isolation", "read_uncommitted")
     if wanted not in ("read_committed", "read_uncommitted"):
         raise Refusal(400, "The parameter isolation is wrong", "read_committed or read_uncommitted")
@@ -96,7 +96,8 @@ async def choice_of(admin: Admin, query: Query) -> Choice:
 
 
 def chosen_partitions(text: str, there: list[int]) -> tuple[int, ...]:
-    """The partitions that a text such as `0,4-7` names; without one the first 256. Refusal."""
+    """The partitions that a text such as `0,4-7` names; an empty text means the first 256.
+    Refusal."""
     if not text.strip():
         return tuple(there[:PARTITIONS_MAX])
     wanted: set[int] = set()
@@ -124,18 +125,18 @@ def _too_many() -> Refusal:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The first offset of each partition, its end, and the end of its readable offsets."""
+    """The log start of each partition, its end, and the end of its readable offsets."""
 
     first: dict[int, int]
     end: dict[int, int]
     readable: dict[int, int]
 
     def ranges(self) -> dict[int, tuple[int, int]]:
-        """The offsets of each partition that may be read."""
+        """The offsets of each partition that the reader is allowed to see."""
         return {part: (self.first[part], self.readable[part]) for part in self.first}
 
     def held(self) -> list[Json]:
-        """The offsets that open transactions hold back."""
+        """The offsets that open transactions hide from the reader."""
         return [
             {"partition": part, "from": self.readable[part], "to": end}
             for part, end in sorted(self.end.items())
@@ -160,7 +161,8 @@ async def bounds_of(admin: Admin, choice: Choice) -> Bounds:
 
 
 def moment(text: str) -> int:
-    """Milliseconds since 1970; a time without a zone is UTC. Refusal."""
+    """The time in milliseconds since 1970. A text without a time zone is UTC. Refusal for other
+    texts."""
     try:
         if re.fullmatch(r"\d{1,15}", text):
             return int(text)
@@ -214,7 +216,8 @@ async def ranges_of(admin: Admin, choice: Choice, query: Query, bounds: Bounds) 
 
 @dataclass
 class Step:
-    """The results of one step of a scan. `read`: the offsets that were read of each partition."""
+    """The results of one step of a scan. `read`: the ranges of offsets that were read, by
+    partition."""
 
     rows: list[Json] = field(default_factory=list)
     read: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
@@ -267,7 +270,7 @@ class Reader:
         self._empty_rounds = 0
 
     async def pieces(self, step: Step) -> list[tuple[TopicPartition, Piece]]:
-        """The next pieces; none after an incident, which is noted in `step`."""
+        """The next pieces; an empty list after an incident, which is noted in `step`."""
         some = list(self._scan.wanted().items())[:_PARTITIONS_OF_FETCH]
         wanted = {TopicPartition(self._topic, part): span for part, span in some}
         fetched = await fetch(
@@ -362,7 +365,8 @@ async def take_step(admin: Admin, choice: Choice, formats: Formats, scan: Scan, 
 
 
 def _take(step: Step, choice: Choice, formats: Formats, piece: Piece, count: int) -> None:
-    """Add the rows of a piece; the piece is cut behind the last row if there are too many."""
+    """Add the rows of a piece. If there are more than `count` in total, the piece is cut after the
+    last row that fits."""
     found: list[LogRecord | Marker] = [record for record in piece.records if choice.matches(record)]
     step.hits += len(found)
     if choice.markers:

@@ -79,8 +79,8 @@ async def records(asked: Asked) -> Json:
 
 
 async def _scan_of(admin: Admin, choice: Choice, query: Query, count: int) -> tuple[Scan, Json]:
-    """The scan, and fields of the first answer. `before`: the cursor for the records before those
-    of the scope; `held`: the offsets that open transactions hold back."""
+    """The scan, and fields that only its first answer has. `before`: the cursor of a scan of the
+    records before the requested ones. `held`: the offsets that open transactions hold back."""
     window = -(-count // max(len(choice.partitions), 1))
     text = query.text("cursor", "")
     try:
@@ -88,7 +88,7 @@ async def _scan_of(admin: Admin, choice: Choice, query: Query, count: int) -> tu
             return Scan.resume(text), {}
         bounds = await bounds_of(admin, choice)
         if text:
-            # The records before a scope are read by a separate scan.
+            # A scan of its own reads the records before the requested ones.
             earlier = Scan.resume(text).spans
             ranges = {part: (span.at, span.high) for part, span in earlier.items()}
             last = last_records(ranges, count)
@@ -124,8 +124,9 @@ async def record(asked: Asked) -> Json:
 
 
 async def _find(admin: Admin, query: Query) -> tuple[LogRecord | Marker, str | None]:
-    """The record at the partition and offset in the parameters, and the state of its transaction:
-    "committed", "aborted", "open", or None without a transaction. Refusal without a record."""
+    """The record or marker at the offset in the parameters, and the state of its transaction:
+    "committed", "aborted", "open", or None if it is not transactional. Refusal if there is no
+    record."""
     tp = TopicPartition(query.text("topic"), query.whole("partition", least=0, most=(1 << 31) - 1))
     offset = query.whole("offset", least=0, most=OFFSET_MAX)
     data = await _batch_at(admin, tp, offset, read_committed=True)

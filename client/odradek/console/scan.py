@@ -41,7 +41,8 @@ class Span:
 
 
 class Scan:
-    """The spans of a scan by partition. `window`: the offsets of a window, if newest first."""
+    """The remaining offsets of a scan by partition. `window`: the number of offsets in a window; 0
+    if the oldest records come first."""
 
     def __init__(self, spans: dict[int, Span], window: int) -> None:
         self.spans = spans
@@ -51,14 +52,15 @@ class Scan:
 
     @classmethod
     def forward(cls, ranges: Mapping[int, tuple[int, int]]) -> Scan:
-        """Oldest first: each partition from its first offset up to its last, exclusive."""
+        """A scan with the oldest records first. `ranges`: the first offset of each partition, and
+        the last one plus 1."""
         return cls(
             {part: Span(first, first, first, end) for part, (first, end) in ranges.items()}, 0
         )
 
     @classmethod
     def backward(cls, ranges: Mapping[int, tuple[int, int]], window: int) -> Scan:
-        """Newest first."""
+        """A scan with the newest records first."""
         return cls(
             {part: Span(first, end, end, end) for part, (first, end) in ranges.items()},
             max(1, min(window, _WINDOW_MAX)),
@@ -80,8 +82,8 @@ class Scan:
         }
 
     def took(self, partition: int, next_offset: int) -> None:
-        """Note that a partition was read up to an offset, exclusive. The next window begins with
-        the other partitions."""
+        """Note that a partition was read up to `next_offset`, exclusive. The partition becomes the
+        last in the order, so that the next fetch begins with the others."""
         span = self.spans.pop(partition)
         self.spans[partition] = span
         span.at = max(span.at, next_offset)

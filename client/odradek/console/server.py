@@ -125,8 +125,8 @@ class ConsoleOptions:
 
 
 class _Guard:
-    """The middleware that sets the headers of every answer, and refuses requests that other sites
-    made a browser send.
+    """The middleware that sets the headers of every answer, and refuses requests that a browser
+    sends on behalf of another site.
 
     Requests with an unknown host name are refused, because otherwise any site could point its own
     name at this machine and read the console's data (DNS rebinding). IP addresses are accepted.
@@ -199,7 +199,8 @@ def _is_address(name: str) -> bool:
 
 
 def _json(body: Json, status: int = 200) -> Response:
-    # json.dumps escapes non-ASCII characters: names may have lone surrogates, which are no UTF-8.
+    # json.dumps escapes non-ASCII characters, because names may have lone surrogates, which cannot
+    # be encoded in UTF-8.
     return Response(
         json.dumps(body),
         status,
@@ -290,7 +291,7 @@ class Console:
                 Mount(
                     "/static", GZipMiddleware(StaticFiles(directory=_STATIC), _COMPRESSED_BYTES_MIN)
                 ),
-                # All other addresses are those of the router in the page.
+                # The page's own router handles all other addresses.
                 Route("/{rest:path}", _index),
             ],
             middleware=[
@@ -350,7 +351,8 @@ class Console:
 
 
 async def _sent(request: Request) -> Json:
-    """The JSON object of a request. Refusal for other values and for long ones."""
+    """The JSON object in the body of a request. Refusal if the body is too long or no JSON
+    object."""
     body = b""
     async for piece in request.stream():
         body += piece
@@ -366,7 +368,7 @@ async def _sent(request: Request) -> Json:
 
 
 def _asking(request: Request) -> str:
-    """The address of the client. A proxy may pass on any text instead."""
+    """The address of the client, or "unknown" if a proxy passes on another text."""
     host = "" if request.client is None else request.client.host.partition("%")[0]
     return host if _is_address(host) else "unknown"
 
@@ -376,7 +378,7 @@ def _cookie(request: Request) -> str:
 
 
 class _Pieces(StreamingResponse):
-    """An answer in pieces, whose generator is closed at the end, also when the browser has left."""
+    """An answer in pieces. Its generator is closed at the end, even if the browser disconnects."""
 
     def __init__(self, stream: Stream, session: Session) -> None:
         headers = {"Cache-Control": "no-store"}

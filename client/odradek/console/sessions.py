@@ -22,7 +22,7 @@ _KEPT_TIMES = 19
 #: was unreachable.
 _KEPT_S_MAX = 30.0
 
-#: By kind of client ("admin", "consumer", "producer"): its settings.
+#: The settings by kind of client: "admin", "consumer" or "producer".
 ClientSettings = Mapping[str, Mapping[str, Any]]
 
 
@@ -44,10 +44,11 @@ class _Kept:
 
 @dataclass(eq=False)
 class Session:
-    """A principal's clients and their recent answers. `user`: None if the listener asks for none.
+    """A principal's clients and their recent answers. `user`: None if nobody has to sign in.
 
-    `settings` are those of the clients, for views that need a separate client. `streams`: answers
-    in pieces that are in progress; those with a separate client end when `closed` is true.
+    `settings` are those of the clients, for views that need a separate client. `streams`: the
+    number of answers in pieces that are in progress. Those with a separate client end when `closed`
+    is true.
     """
 
     settings: ClientSettings
@@ -83,10 +84,10 @@ class Session:
             raise Refusal(401, "You are signed out", "", "Sign in again.")
 
     async def cached(self, key: Hashable, keep_ms: int, ask: Callable[[Admin], Awaitable[T]]) -> T:
-        """The answer to an equal request of less than `keep_ms` ago, or else a new answer.
+        """The kept answer with the same key if it is less than `keep_ms` old, or else a new answer.
 
-        Callers with equal requests at the same time share an answer. Errors are not kept. An answer
-        that took long is kept for longer.
+        Callers that ask for the same key at the same time share an answer. Errors are not kept. An
+        answer that took long is kept for longer.
         """
         kept = self._kept.get(key)
         if kept is None or not kept.serves(time.monotonic(), keep_ms):

@@ -17,16 +17,17 @@ from odradek_protocol.records.batch import BatchHeader
 LIST_CHARACTERS = 4_096
 _HEADER_CHARACTERS = 256
 _HEADERS_IN_LIST = 16
-#: The longest key or value that lists decode; of longer ones the beginning is shown.
+#: The longest key or value that lists decode. Of longer ones, they show the beginning undecoded.
 _LIST_BYTES_MAX = 64 * 1024
 _HEX_BYTES = 256
-#: The bytes of a key or value that the panel of one record shows at first, and at most.
+#: The most characters of a key or value that the panel of one record shows, at first and on
+#: request.
 PANEL_CHARACTERS = 64 * 1024
 PANEL_CHARACTERS_MAX = 1024 * 1024
 _HEADERS_IN_PANEL = 500
 _ATTEMPTS_MAX = 32
 
-#: By number, as the command line names them.
+#: The names of the timestamp types 0 and 1, as on the command line.
 TIMESTAMP_TYPES = ("create", "logappend")
 
 
@@ -59,7 +60,7 @@ def _choice(known: tuple[str, ...]) -> str:
 
 
 def row_of(record: LogRecord, formats: Formats) -> Json:
-    """A record in a list. May block, because decoders of other packages may."""
+    """A record in a list. May block, because decoders of other packages may block."""
     return {
         "kind": "record",
         "partition": record.partition,
@@ -137,7 +138,7 @@ def _header(value: bytes | None, characters: int) -> Json:
 
 
 def panel_of(record: LogRecord, formats: Formats, characters: int) -> Json:
-    """A single record with all details. May block, because decoders of other packages may."""
+    """A single record with all details. May block, because decoders of other packages may block."""
     return {
         "topic": record.topic,
         "partition": record.partition,

@@ -29,7 +29,7 @@ _audit = structlog.get_logger("odradek.console.audit")
 
 MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER")
 SESSIONS_MAX = 200
-#: A session without any request or open page for this long has ended.
+#: A session ends after this time without any request or open page.
 IDLE_S = 1_800.0
 #: The longest time of a session, even if it is used.
 LIFETIME_S = 43_200.0
@@ -41,7 +41,7 @@ FAILURES_OF_ALL = 50
 _TRIES_S = 60.0
 _AT_ONCE = 8
 _NAMES_MAX = 1_000
-#: The longest accepted texts.
+#: The longest accepted texts, in characters.
 _CHARACTERS_MAX = {"user": 256, "password": 4_096, "token": 65_536}
 #: The longest time for closing a session, and the most characters of a name in the audit log.
 _CLOSE_S = 30.0
@@ -86,15 +86,13 @@ class Visit:
 
 
 class _Tries:
-    """The times of failed attempts to sign in: of each address, for each user's name, and in
-    total.
-    """
+    """The times of failed sign-ins: by address, by user name, and in total."""
 
     def __init__(self) -> None:
         self._times: dict[tuple[str, str], deque[float]] = {}
 
     def check(self, host: str, user: str | None, now_s: float) -> None:
-        """Raise Refusal if there were too many."""
+        """Raise Refusal if there were too many failed attempts."""
         for key, most in self._limits(host, user):
             times = self._times.get(key, deque())
             while times and now_s - times[0] > _TRIES_S:
@@ -165,7 +163,8 @@ class Visits:
         return len(self._by_token)
 
     def of(self, token: str | None) -> Visit:
-        """The session of a request. Refusal without a session, or after its end."""
+        """The session of the browser that sends `token`. Refusal if there is none or it has
+        ended."""
         if self._everybody is not None:
             return self._everybody
         self.drop_ended()

@@ -246,7 +246,7 @@ async def tail(asked: Asked) -> Stream:
 
 
 async def _refused(refusal: Refusal) -> AsyncGenerator[bytes, None]:
-    """A refusal as an event, because a page cannot read the answer to a stream that was refused."""
+    """The refusal as an event, because a page cannot read an error response to an event stream."""
     yield _event(refusal.as_json())
 
 

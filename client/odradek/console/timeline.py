@@ -38,8 +38,9 @@ _EVENTS_MAX = 1_000
 #: Subjects that are offered for choice, of each type.
 _OFFERED_MAX = 200
 _RECENT_EVENTS = 1_000
-#: The longest age of a shown state without new events: of the subject, of its clients, and of both
-#: if the console cannot request new events.
+#: The longest time without new events for which a history is kept: that of the subject itself, and
+#: that of one of its clients. The third time applies to both if the console cannot request new
+#: events.
 _STATES_S = 5.0
 _CLIENTS_S = 60.0
 _UNFOLLOWED_S = 3.0
@@ -79,7 +80,7 @@ class _Told:
 
 
 def _subject(text: str) -> tuple[Subject, str]:
-    """The subject of a text such as `group:orders`."""
+    """The type and name of a subject, from a text such as `group:orders`."""
     kind, _, name = text.partition(":")
     if kind not in _TYPES or not name:
         raise Refusal(

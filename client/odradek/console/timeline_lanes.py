@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from odradek_client.admin.history import HistoryEvent, Subject
 
-#: The most lanes of members of one subject, and the most bands of a lane; the newest stay.
+#: The most member lanes of one subject, and the most bands of a lane, of which the newest are kept.
 LANES_MAX = 100
 BANDS_MAX = 500
 
@@ -134,7 +134,7 @@ class Lanes:
         return len(self._beyond)
 
     def lane(self, key: str, label: str, kind: str) -> Lane:
-        """The lane of this key; beyond the limit a lane that is not shown."""
+        """The lane with this key. Once there are `LANES_MAX` lanes, a new one is not shown."""
         found = self.lanes.get(key)
         if found is None:
             found = Lane(key, label, kind)
@@ -153,7 +153,7 @@ def event_tone(event: HistoryEvent) -> str:
 
 
 def lane_key(event: HistoryEvent) -> str:
-    """The key of the lane on which an event is drawn, if there is such a lane."""
+    """The key of the lane on which an event is drawn; None if it is drawn on no lane."""
     if event.name.startswith("client_"):
         return "connections"
     member = event.details.get("member")

@@ -22,7 +22,7 @@ from odradek_client.structs import TopicPartition
 from odradek_protocol.errors import ErrorCode
 
 _KEEP_MS = 1_500
-#: The most open transactions that are described, and so sorted by age; further ones are unsorted.
+#: The most open transactions that are described, which sorting by age needs.
 _OPEN_MAX = 2_000
 #: The most partitions of one transaction whose ends are looked up.
 PARTITIONS_MAX = 500
@@ -36,7 +36,7 @@ class Transactions:
     described: dict[str, TransactionDescription] = field(default_factory=dict)
 
     def open_since(self, name: str) -> int | None:
-        """The start of the open transaction of an id; None without one."""
+        """The time at which the open transaction of an id began; None if none is open."""
         found = self.described.get(name)
         return None if found is None or not found.is_open else found.start_ms
 
@@ -55,8 +55,8 @@ async def all_transactions(session: Session) -> Transactions:
 
 
 def is_open_on(table: Transactions, owner: TransactionListing | None, tp: TopicPartition) -> bool:
-    """True if a transactional id has an open transaction with this partition. If no id has, an open
-    transaction in the partition hangs, because no coordinator will end it."""
+    """True if `owner` may have an open transaction with this partition. If no transactional id has
+    one, an open transaction in the partition hangs, because no coordinator will end it."""
     if owner is None:
         return False
     described = table.described.get(owner.transactional_id)
@@ -236,8 +236,8 @@ async def _show(asked: Asked) -> Json:
 
 
 async def _open(session: Session, _name: str) -> Json:
-    """The numbers of open transactions and of all transactional ids, whose changes make lists
-    reload."""
+    """The open transactions and the number of all transactional ids. Pages reload their lists when
+    these change."""
     table = await all_transactions(session)
     return {
         "total": len(table.listed),

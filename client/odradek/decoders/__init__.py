@@ -5,9 +5,9 @@ dumps.
     shown = decode(record.value, topic=record.topic, is_key=False, registry=decoders)
     shown.format, shown.text, shown.value, shown.attempts
 
-`odradek consume` and the console show records with it. If `decoders.may_block(data)`, `decode` may
-block for seconds, because of a request to a schema registry; a program with an event loop then
-calls it in a thread.
+`odradek consume` and the console use this package to show records. If `decoders.may_block(data)` is
+true, `decode` may block for seconds, because it sends a request to a schema registry; a program
+with an event loop then calls it in a thread.
 """
 
 from odradek.decoders.decoding import GUESS, Decoders, decode

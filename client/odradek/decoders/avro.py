@@ -66,7 +66,7 @@ class _Input:
             raise CannotDecode(f"nested more than {self.limits.depth_max} deep")
 
 
-#: Reads a value at a depth.
+#: A function that reads a value at a depth of nesting.
 _Read = Callable[[_Input, int], Any]
 
 
@@ -127,7 +127,8 @@ def _map(value: _Read, source: _Input, depth: int) -> dict[str, Any]:
 
 
 def _block(source: _Input) -> int:
-    """The number of items in the next block; a negative one is followed by a size in bytes."""
+    """The number of items in the next block. A negative number in the data means that the size of
+    the block in bytes follows."""
     count = source.long()
     if count < 0:
         source.long()
@@ -188,7 +189,7 @@ def _duration(data: bytes) -> dict[str, int]:
     return {"months": months, "days": days, "milliseconds": milliseconds}
 
 
-#: (logical type, its underlying type): the value to show.
+#: The function that makes the shown value, by (logical type, underlying type).
 _LOGICAL: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("date", "int"): _date,
     ("time-millis", "int"): partial(_time_of_day, 1_000),
@@ -213,7 +214,7 @@ class Schema:
     named: dict[str, _Read]
 
     def decode(self, data: bytes, limits: Limits) -> Any:
-        """The value of one record. CannotDecode for other bytes, and for bytes behind it."""
+        """The value of one record. CannotDecode for other bytes, and if bytes follow the value."""
         source = _Input(data, limits)
         value = self.read(source, 0)
         if source.at != len(data):
@@ -325,7 +326,7 @@ def _record(fields: list[tuple[str, _Read]], source: _Input, depth: int) -> dict
 
 
 def _of_bytes(schema: dict[str, Any]) -> Callable[[bytes], Any]:
-    """The form in which values of bytes are shown."""
+    """The function that makes the shown form of bytes."""
     logical, scale, size = schema.get("logicalType"), schema.get("scale", 0), schema.get("size")
     if logical == "decimal" and isinstance(scale, int) and 0 <= scale <= 10_000:
         return partial(_decimal, scale=scale)

@@ -143,7 +143,7 @@ class Decoders:
 
 
 def _unframed(data: bytes) -> bytes:
-    """The message behind the id of a schema, and the indexes that follow it."""
+    """The message without the schema id and the message indexes in front of it."""
     frame = framed(data)
     return data if frame is None else protobuf.read_indexes(frame[1])[1]
 

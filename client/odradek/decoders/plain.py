@@ -40,7 +40,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The result of a format that fitted. `text` None: the value as indented JSON."""
+    """The result of a format that fitted. `text` None: show the value as indented JSON."""
 
     value: Any
     text: str | None = None
@@ -90,7 +90,8 @@ _INDENT = "  "
 
 
 def as_json(data: bytes, limits: Limits) -> Found:
-    """The value, and its text indented, with the digits and the order of the original."""
+    """The value, and the original JSON indented, with its digits and its order of names
+    unchanged."""
     try:
         text = data.decode()
         value = json.loads(text, parse_constant=_refuse_constant)
@@ -117,7 +118,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _indented(text: str, limits: Limits) -> str:
-    """Valid JSON, indented; unchanged if the indented text would be too long."""
+    """The given JSON with indentation; unchanged if the indented text would be too long."""
     out: list[str] = []
     depth = size = 0
     previous = ""
@@ -147,7 +148,7 @@ def safe_json(text: str) -> str:
 
 
 def indented_json(value: Any) -> str:
-    """The text for people of a value. CannotDecode for a value that JSON does not have."""
+    """The value as indented JSON for people. CannotDecode if JSON cannot represent it."""
     try:
         text = json.dumps(value, indent=len(_INDENT), ensure_ascii=False, allow_nan=False)
         text.encode()

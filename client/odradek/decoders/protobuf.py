@@ -16,8 +16,8 @@ _U64 = (1 << 64) - 1
 _FIELD_NUMBER_MAX = (1 << 29) - 1
 #: Larger field numbers are rare in messages, and common in bytes that are no message.
 _LIKELY_FIELD_NUMBER_MAX = 10_000
-#: The first bytes of messages, which are keys of the first field, and with which texts seldom
-#: begin.
+#: Characters with which texts seldom begin. As bytes, they are keys of field 1, so messages often
+#: begin with them.
 _BEGINS_A_MESSAGE = ("\t", "\n", "\r")
 
 
@@ -46,7 +46,7 @@ class _Reader:
     def _fields(
         self, at: int, end: int, depth: int, group: int | None
     ) -> tuple[dict[str, Any], int]:
-        """The fields up to `end`, or of a group up to its end tag, and the position behind them."""
+        """The fields up to `end`, or in a group up to its end tag, and the position after them."""
         if depth > self._limits.depth_max:
             raise CannotDecode(f"nested more than {self._limits.depth_max} deep")
         found: dict[str, list[Any]] = {}
@@ -122,7 +122,8 @@ class _Reader:
         try:
             return self.message(at, end, depth + 1)
         except CannotDecode:
-            # The fields of a failed attempt count as well, because they took time too.
+            # The fields of a failed attempt count against the limit, because reading them took
+            # time.
             if self._left < 0:
                 raise
         return text if text is not None else {"base64": base64.b64encode(data).decode()}
@@ -151,7 +152,7 @@ class Schema:
     """Descriptors of messages, and the message in the records.
 
     `files`: serialized FileDescriptorProtos. `message`: the full name of the message; None: each
-    record has the index of its message in the last file. SchemaError.
+    record contains the indexes of its message in the last file. SchemaError.
     """
 
     def __init__(self, files: list[bytes], message: str | None) -> None:
@@ -199,7 +200,8 @@ class Schema:
         return Found(value)
 
     def _at(self, indexes: tuple[int, ...]) -> Any:
-        """The message at an index in the file; further indexes are those of messages inside."""
+        """The message with this index in the file. Each further index selects a message nested in
+        it."""
         messages = list(self._last.message_types_by_name.values())
         kind = None
         for index in indexes or (0,):
@@ -211,7 +213,7 @@ class Schema:
 
 
 def read_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
-    """The indexes of a message behind the id of its schema, and the message itself.
+    """The message indexes that follow a schema id, and the message after them.
 
     In Confluent's format, the number of indexes and each index are zigzag encoded; a single 0
     stands for [0].
@@ -230,7 +232,8 @@ def read_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
 
 
 def renamed(file: bytes, name: str | None) -> bytes:
-    """A serialized descriptor with the name by which others import it; None if no other does."""
+    """A serialized descriptor under the name by which other files import it. None: no file imports
+    it."""
     proto = _import_descriptors().FileDescriptorProto.FromString(file)
     proto.name = name or _NOBODY_IMPORTS
     serialized: bytes = proto.SerializeToString()
@@ -277,7 +280,7 @@ def _pool_of(files: list[bytes]) -> tuple[Any, Any]:
 
 
 def _add(pool: Any, protos: dict[str, Any], name: str, added: set[str], depth: int) -> None:
-    """Add a file behind those that it imports."""
+    """Add a file after those that it imports."""
     if name in added:
         return
     if depth > _IMPORTS_DEPTH_MAX:

@@ -24,9 +24,9 @@ from odradek.decoders.plain import CannotDecode
 _TIMEOUT_S = 3.0
 _ANSWER_BYTES_MAX = 4 * 1024 * 1024
 _KEPT_MAX = 1_000
-#: The time for which a failure is not retried, because each record would wait for it.
+#: The time after a failure without another request, because each record would wait for it.
 _FAILURE_S = 30.0
-#: Schemas that one schema may refer to, directly or not.
+#: The most schemas to which one schema may refer, directly or indirectly.
 _REFERENCES_MAX = 64
 _SAID_MAX = 200
 _PORTS = {"https": 443, "http": 80}
@@ -82,7 +82,7 @@ class SchemaRegistry:
         self._timeout_s = timeout_s
         self._now_s = now_s
         self._lock = threading.Lock()
-        #: Id -> schema, or failure and the time until which it counts.
+        #: The schema by id, or a failure with the time until which it is not retried.
         self._kept: OrderedDict[int, RegisteredSchema | tuple[str, float]] = OrderedDict()
 
     @property
@@ -91,7 +91,7 @@ class SchemaRegistry:
         return f"{'https' if self._tls else 'http'}://{self._host}:{self._port}{self._path}"
 
     def is_known(self, schema_id: int) -> bool:
-        """True if `by_id` would answer at once."""
+        """True if `by_id` would answer without a request."""
         with self._lock:
             return self._recent(schema_id) is not None
 
@@ -165,7 +165,8 @@ class SchemaRegistry:
             if self._tls
             else http.client.HTTPConnection(self._host, self._port, timeout=left_s)
         )
-        # The socket's timeout begins again with every byte that arrives; this one does not.
+        # The socket's timeout starts again with every byte that arrives; this timer limits the
+        # total time.
         watch = threading.Timer(left_s, _hang_up, [connection])
         watch.daemon = True
         watch.start()

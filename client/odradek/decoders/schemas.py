@@ -39,9 +39,8 @@ class DecoderError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The topics and the part of a record to which a choice applies. None: all topics, both
-    parts.
-    """
+    """A rule. `topic`: a name or pattern, None for all topics. `is_key`: None for key and value.
+    `rest`: the format or file of the rule."""
 
     topic: str | None
     is_key: bool | None
@@ -108,9 +107,9 @@ _FRAME_BYTES = 5
 
 
 def framed(data: bytes) -> tuple[int, bytes] | None:
-    """The id of the schema in a registry, and the bytes behind it; None for records without an id.
+    """The schema id with which a record begins, and the bytes after it; None if there is no id.
 
-    Such records begin with a zero byte and the id as four bytes.
+    A zero byte and the id in four bytes are the beginning of such a record.
     """
     if len(data) < _FRAME_BYTES or data[0] != 0:
         return None
@@ -135,7 +134,7 @@ class Schemas:
         self._compiled: OrderedDict[int, avro.Schema | protobuf.Schema] = OrderedDict()
 
     def is_for(self, kind: str, data: bytes, topic: str, is_key: bool) -> bool:
-        """True if a guess may try AVRO or PROTOBUF, because of the bytes or a rule."""
+        """True if a guess is to try AVRO or PROTOBUF, because of the bytes or a rule."""
         if kind == AVRO and data.startswith(avro.CONTAINER):
             return True
         if isinstance(self._of_topic(topic, is_key), _TYPES[kind]):
@@ -236,6 +235,6 @@ def _compiled(registered: RegisteredSchema) -> avro.Schema | protobuf.Schema:
 
 
 def _named(files: list[bytes], registered: RegisteredSchema) -> list[bytes]:
-    """The descriptors under the names by which they import each other."""
+    """The descriptors, each under the name by which the others import it."""
     names = [*(name for name, _ in registered.others), None]
     return [protobuf.renamed(file, name) for file, name in zip(files, names, strict=True)]

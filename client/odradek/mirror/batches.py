@@ -47,10 +47,10 @@ class CopiedBatch(NamedTuple):
 
 @dataclass(slots=True)
 class Copied:
-    """The content of a fetched piece: its batches, and the offset behind it.
+    """The content of a fetched piece: its batches, and the offset after its last one.
 
     `untouched`: the number of batches whose body is unchanged. `timestamp_ms`: the newest
-    timestamp, -1 without records.
+    timestamp, -1 if there are no records.
     """
 
     next_offset: int
@@ -62,7 +62,7 @@ class Copied:
 
 @dataclass(slots=True)
 class _Together:
-    """Batches that are combined into one, in order: (position, header)."""
+    """Batches that will be combined into one, in order: (position, header)."""
 
     found: list[tuple[int, BatchHeader]] = field(default_factory=list)
     size_bytes: int = 0
@@ -87,9 +87,9 @@ def copy_batches(
     *,
     offset_header: str | None = None,
 ) -> Copied:
-    """The batches to send for a fetched piece: without records before `fetch_offset`, markers and
-    aborted transactions. `offset_header`: the name of a header with the source offset, which each
-    record gets. Raises BatchError, ControlMarkerError."""
+    """The batches to send for a fetched piece. Records before `fetch_offset`, transaction markers,
+    and records of aborted transactions are left out. `offset_header`: the name of a header that is
+    added to each record, with its source offset. Raises BatchError, ControlMarkerError."""
     copied = Copied(fetch_offset)
     hidden = AbortedBatches(aborted)
     together = _Together()
@@ -117,8 +117,8 @@ def copy_batches(
 
 
 def _is_as_sent(header: BatchHeader, fetch_offset: int) -> bool:
-    """True if a producer could have sent this batch: offsets without gaps, timestamps of the
-    producer, and nothing to leave out."""
+    """True if a producer could have sent this batch: its offsets have no gaps, its timestamps are
+    the producer's, and none of its records is left out."""
     return (
         header.record_count == header.last_offset_delta + 1
         and header.base_offset >= fetch_offset
@@ -193,7 +193,7 @@ def _encoded(
 
 
 def spans_of(offsets: Iterable[int]) -> Iterator[Span]:
-    """The spans of rising offsets."""
+    """The spans of consecutive offsets in a list of rising offsets."""
     first = following = -1
     for offset in offsets:
         if offset != following:

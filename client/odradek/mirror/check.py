@@ -2,7 +2,7 @@
 
 The ends of the target are read first, then the run map, then the ends of the source. So the only
 effect of a mirror that runs meanwhile is records that are not copied yet. One partition is read at
-a time, on both sides at once, so few whole batches are in memory.
+a time, on both sides in parallel, so few whole batches are in memory.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.aborted import AbortedBatches
 from odradek_protocol.records.batch import BatchError, iter_batches
 
-#: The limits keep the wait short, because a prefetch at the end of a partition delays the next
-#: partition.
+#: The wait of a fetch is short, because a prefetch that waits at the end of a partition delays the
+#: next partition.
 _LIMITS = FetchLimits(max_bytes=16 * 1024 * 1024, partition_bytes=4 * 1024 * 1024, wait_ms=50)
-#: The wait of one read; after many reads in a row without progress the reading ends.
+#: The wait of one poll. After `_POLLS_WITHOUT_PROGRESS_MAX` polls in a row without progress, the
+#: comparison of the partition fails.
 _POLL_MS = 500
 _POLLS_WITHOUT_PROGRESS_MAX = 120
 _SETTINGS = ("cleanup.policy", "retention.ms", "retention.bytes")
 
 
 class CannotCompare(Refused):
-    """The error of a check that could not be made."""
+    """The error if a comparison is impossible, with the reason."""
 
 
 @dataclass(slots=True)
@@ -272,7 +273,8 @@ class Checker:
             )
 
     def _mapped(self, tp: TopicPartition) -> MappedOffsets:
-        """The places of a partition. Raises CannotCompare if its topic was created again."""
+        """The offsets of a partition's records in both logs. Raises CannotCompare if its topic was
+        created again."""
         copied = self._maps.get(tp)
         if copied is None:
             return MappedOffsets([])
@@ -332,7 +334,8 @@ class Checker:
     # --- groups -----------------------------------------------------------------------------------
 
     async def check_groups(self) -> tuple[list[GroupResult], list[str]]:
-        """Compare the committed offsets of the compared topics; returns notes as well."""
+        """Compare the committed offsets of the compared topics. Returns the results, and notes for
+        the user."""
         source, target = self._admins
         results, notes = [], []
         for listed in await source.list_groups():
@@ -405,7 +408,8 @@ class Checker:
             return offset
         copied = self._maps[tp]
         if tp in self._complete:
-            # Only markers and aborted records can be behind the copied part.
+            # All records are copied, so a later offset can only be after markers and aborted
+            # records.
             offset = min(offset, copied.position.next)
         try:
             return copied.translate(offset)
@@ -432,13 +436,13 @@ class _Log:
             reader.assign(tp, within.start, topic_id=topic_id)
 
     async def read(self) -> list[StoredBatch] | None:
-        """The next batches; None at the end. Raises CannotCompare."""
+        """The next batches; None after the last one. Raises CannotCompare."""
         silent = 0
         while (before := self._reader.positions.get(self._tp, self._end)) < self._end:
             try:
                 fetched = await self._reader.poll(_POLL_MS)
             except SourceError as error:
-                # The reader's texts say "of the source" for either cluster.
+                # The error text of the reader calls either cluster "the source".
                 text = str(error).removeprefix(f"{self._tp.topic}-{self._tp.partition} of the ")
                 raise CannotCompare(
                     f"the {self._side.name.lower()}: {text.removeprefix('source: ')}"

@@ -1,9 +1,9 @@
 """The translation of a Spark query's checkpoint: a copy with the offsets of another cluster.
 
-Spark keeps the progress of a query in files: `offsets/N` has the end of batch N in each source,
-written before the batch runs, and `commits/N` says that the batch has ended. For a source of Kafka,
-whether it is read by `format("odradek")` or by `format("kafka")`, an end is a line of JSON like
-{"flights": {"0": 120}}: the next offset to read. All other files in the folder are copied
+Spark keeps the progress of a query in files. `offsets/N` has the end of batch N in each source, and
+is written before the batch runs; `commits/N` exists when the batch is completed. For a source of
+Kafka, whether it is read by `format("odradek")` or by `format("kafka")`, an end is a line of JSON
+like {"flights": {"0": 120}}: the next offset to read. All other files in the folder are copied
 unchanged.
 """
 
@@ -37,8 +37,9 @@ class NotTranslatable(ValueError):
 
 @dataclass(slots=True)
 class Translated:
-    """The result: the number of the last batch, and its ends, (topic, partition) to (offset before,
-    offset after). `kept`: topics of the checkpoint whose offsets were left as they are."""
+    """The result. `batch`: the number of the last batch. `ends`: for each (topic, partition), the
+    offset at the end of that batch before and after the translation. `kept`: topics whose offsets
+    were left as they are."""
 
     batch: int
     ends: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
@@ -56,9 +57,9 @@ def translate_checkpoint(
 ) -> Translated:
     """Make `target`, a copy of the checkpoint `source` with translated offsets of these topics.
 
-    `keep_others`: offsets of other topics are unchanged, because these belong to another cluster;
-    otherwise other topics are an error. `unfinished`: accept a checkpoint whose last batch has not
-    ended. `target` appears as a whole, or not at all. CheckpointError; OSError.
+    `keep_others`: leave offsets of other topics unchanged, because these topics belong to another
+    cluster; otherwise other topics are an error. `unfinished`: accept a checkpoint whose last batch
+    is not completed. `target` appears as a whole, or not at all. CheckpointError; OSError.
     """
     batch = _last_batch(source, unfinished=unfinished)
     if target.exists():
@@ -83,7 +84,8 @@ def translate_checkpoint(
 
 
 def _last_batch(source: Path, *, unfinished: bool) -> int:
-    """The number of the last batch. CheckpointError if it has not ended, or if there is none."""
+    """The number of the last batch. CheckpointError if there is none, or if it is not completed and
+    `unfinished` is false."""
     if not (source / "offsets").is_dir() or not (source / "metadata").is_file():
         raise CheckpointError(
             f"{source} is no checkpoint of a streaming query: it needs a file `metadata` and a"
@@ -134,7 +136,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 class _Lines:
-    """Translates the lines of a checkpoint's files. `newest`: the file is that of the last batch,
+    """Translates the lines of a checkpoint's files. `newest`: true for the file of the last batch,
     whose ends go into the result."""
 
     def __init__(

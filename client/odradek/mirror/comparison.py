@@ -29,7 +29,7 @@ class Side(IntEnum):
 
 
 class StoredBatch(NamedTuple):
-    """A batch as it is stored; `octets` has all of it."""
+    """A batch as it is stored. `octets`: all its bytes, including the header."""
 
     header: BatchHeader
     octets: memoryview
@@ -66,7 +66,7 @@ class Difference(NamedTuple):
 
 
 class Places(Protocol):
-    """The offsets of records in both logs."""
+    """The mapping between the offsets of a record in both logs."""
 
     def target_of(self, offset: int) -> int | None:
         """The target's offset of a record of the source; None if it has not been copied."""
@@ -78,22 +78,22 @@ class Places(Protocol):
 
 
 class SameOffsets:
-    """The places of a copy with the same offsets, with the ends of both logs."""
+    """The mapping of a copy with the same offsets, which knows the ends of both logs."""
 
     def __init__(self, source_end: int, target_end: int) -> None:
         self._source_end, self._target_end = source_end, target_end
 
     def target_of(self, offset: int) -> int | None:
-        """The same offset, before the end of the target."""
+        """The same offset if it is before the end of the target, else None."""
         return offset if offset < self._target_end else None
 
     def source_of(self, offset: int) -> int | None:
-        """The same offset, before the end of the source."""
+        """The same offset if it is before the end of the source, else None."""
         return offset if offset < self._source_end else None
 
 
 class MappedOffsets:
-    """The places of a copy with a run map."""
+    """The mapping of a copy with a run map."""
 
     def __init__(self, runs: Iterable[Run]) -> None:
         self._runs = list(runs)
@@ -101,11 +101,13 @@ class MappedOffsets:
         self._targets = [run.target for run in self._runs]
 
     def target_of(self, offset: int) -> int | None:
-        """The target's offset in the run that has an offset of the source."""
+        """The target's offset, from the run that contains the source's offset; None if no run
+        does."""
         return _moved(offset, self._sources, self._targets, self._runs)
 
     def source_of(self, offset: int) -> int | None:
-        """The source's offset in the run that has an offset of the target."""
+        """The source's offset, from the run that contains the target's offset; None if no run
+        does."""
         return _moved(offset, self._targets, self._sources, self._runs)
 
 
@@ -143,11 +145,11 @@ class PartitionComparison:
         self._ended = [False, False]
         self._found: dict[str, Difference] = {}
         self._other_batch: Difference | None = None
-        #: The records of each side in its range, without markers of transactions.
+        #: The number of records of each side in its range, without markers of transactions.
         self.records = [0, 0]
-        #: Records of the source whose copies were deleted from the start of the target's log.
+        #: The number of source records whose copies were deleted at the start of the target's log.
         self.deleted_at_target = 0
-        #: Records of one side only, in a compacted topic.
+        #: The number of records that only one side has, in a compacted topic.
         self.compacted_records = 0
 
     def wants(self, side: Side) -> bool:
@@ -178,7 +180,8 @@ class PartitionComparison:
         self._advance()
 
     def end(self, side: Side) -> None:
-        """Note the end of a side, and compare as far as possible. Raises BatchError."""
+        """Note that a side has no more batches, and compare as far as possible. Raises
+        BatchError."""
         self._ended[side] = True
         self._advance()
 
@@ -225,7 +228,8 @@ class PartitionComparison:
     # --- batches ----------------------------------------------------------------------------------
 
     def _pass_over(self) -> bool:
-        """Skip the next batches if both have the same records at their places."""
+        """Skip the next batch of each side if their records have matching offsets and equal bytes.
+        False if not."""
         ours, theirs = self._batches[0][0], self._batches[1][0]
         if not self._same_places(ours.header, theirs.header):
             return False
@@ -251,7 +255,8 @@ class PartitionComparison:
         )
 
     def _note_batches(self, ours: StoredBatch, theirs: StoredBatch) -> None:
-        """Note the first batch of the target that differs, although it should be the same."""
+        """Note the first batch of the target that differs from its source batch, if it must be the
+        same."""
         if not self._same_offsets or self._compacted or self._other_batch is not None:
             return
         if ours.octets.tobytes() == theirs.octets.tobytes():
@@ -271,7 +276,8 @@ class PartitionComparison:
     # --- records ----------------------------------------------------------------------------------
 
     def _match(self, ours: Row, theirs: Row) -> None:
-        """Compare the next records of both sides, or skip a record without a counterpart."""
+        """Compare the next records of both sides if they belong together, or skip the one that has
+        no counterpart."""
         source, target = self._rows
         place = self._places.target_of(ours.offset)
         if place is None or place < theirs.offset or place not in self._ranges[Side.TARGET]:
@@ -292,7 +298,7 @@ class PartitionComparison:
             "value": ours.value == theirs.value,
             "headers": ours.headers == theirs.headers,
             "timestamp": ours.timestamp_ms == theirs.timestamp_ms,
-            # A copy with new offsets has the broker's timestamps of the source as record
+            # In a copy with new offsets, append times of the source's broker become record
             # timestamps.
             "timestamp type": ours.append_time == theirs.append_time or not self._same_offsets,
         }
@@ -305,7 +311,7 @@ class PartitionComparison:
         if place is not None and place < within.start:
             self.deleted_at_target += 1
         elif place is not None and place >= within.stop:
-            # The record was copied after the end of the target was read.
+            # The record was copied after the end of the target was determined.
             self.records[Side.SOURCE] -= 1
         elif place is not None and self._compacted:
             self.compacted_records += 1
@@ -331,7 +337,8 @@ class PartitionComparison:
 
 
 def _same_records(ours: StoredBatch, theirs: StoredBatch) -> bool:
-    """True if the bodies are the same bytes, and the headers give their records the same times."""
+    """True if the two bodies have the same bytes, and both headers give their records the same
+    times."""
     one, other = ours.header, theirs.header
     return (
         one.record_count == other.record_count

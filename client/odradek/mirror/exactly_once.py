@@ -3,10 +3,10 @@ transactions.
 
     source --batches--> | transaction: batches to the topics, positions and runs to the map topic |
 
-A transaction covers all partitions for some bytes or some time, and includes the positions: a start
-ends the last transaction, reads the map topic, and continues behind the committed records. So an
-instance may be killed at any point. After a failure the mirror repeats the same start; there is no
-other way of recovery.
+A transaction covers all partitions, and is committed after some bytes or some time. It includes the
+positions. A start ends the last transaction, reads the map topic, and continues after the committed
+records. So an instance may be killed at any point. After a failure the mirror repeats the same
+start; there is no other way of recovery.
 
 A second instance with the same name fences the first one, which finds the new owner in the map
 topic and ends. Readers at the target that use read_committed see no record twice.
@@ -57,7 +57,7 @@ from odradek_protocol.stored.control_marker import ControlMarkerError
 
 log = logging.getLogger("odradek.mirror")
 
-#: The pauses between failures: the first, and the longest.
+#: The pause after a failure: after the first one, and the longest.
 _PAUSE_MS = 200.0
 _PAUSE_MAX_MS = 10_000.0
 #: The pause between checks of partitions without a leader.
@@ -73,7 +73,7 @@ _FINAL = (
     UnsupportedByBroker,
 )
 _CAUSES_MAX = 10
-#: The most unanswered starts whose identities are remembered.
+#: The most identities that are remembered from starts whose commit was not answered.
 _TRIED_MAX = 1_000
 
 
@@ -83,12 +83,12 @@ class Step(Enum):
     OWNED = auto()  # other instances are fenced, and the map topic names this one
     BEGUN = auto()  # a batch of a transaction is handed to the producer
     WRITTEN = auto()  # the target has all batches of a transaction
-    MAPPED = auto()  # and the positions in the map topic
-    COMMITTED = auto()  # the coordinator has decided
+    MAPPED = auto()  # the positions are in the map topic, too
+    COMMITTED = auto()  # the coordinator has answered the commit
 
 
 class MirrorFenced(Refused):
-    """The error of an instance after another one with the same name has taken over."""
+    """The error of an instance that another instance with the same name has fenced."""
 
 
 class Progress(Protocol):
@@ -142,10 +142,10 @@ class OutSettings:
     """The settings of the mode exactly-once.
 
     A transaction ends after `transaction_bytes` or `transaction_ms`, whichever is first.
-    `offset_header`: the name of a header with the source offset, which each record gets.
+    `offset_header`: the name of a header that is added to each record, with its source offset.
     `skip_deleted`: continue if the source has deleted records before they were copied. `prefix`:
-    the prefix of the names of topics at the target. `patience_ms`: the duration of failures in a
-    row after which the last error is raised; None: never.
+    the prefix of the names of topics at the target. `patience_ms`: raise the last error when
+    failures without a success in between have lasted this long; None: never.
     """
 
     name: str
@@ -205,16 +205,16 @@ class ExactlyOnceCopier:
         self._progress, self._tell, self._reached = progress, tell, reached
         self._reader = SourceReader(source, read_committed=True, limits=limits, rate=rate)
         self._writer: TransactionalWriter | None = None
-        #: The last owner record of this instance whose write to the map topic is certain.
+        #: The last owner record of this instance whose commit was answered.
         self._owner: Owner | None = None
-        #: The identities in later owner records, whose commits were not answered.
+        #: The producer identities in later owner records, whose commits were not answered.
         self._tried_identities: deque[tuple[int, int]] = deque(maxlen=_TRIED_MAX)
         self._names: set[str] = set()
         self._given_up: set[TopicPartition] = set()
-        #: The partitions that are checked again, because they had no leader.
+        #: The partitions that had no leader, and are looked up again.
         self._leaderless: set[TopicPartition] = set()
         self._look_again_s = 0.0
-        #: The reasons shown to the user for partitions that were given up.
+        #: The reason that the user was told for each partition that was given up.
         self._told: dict[TopicPartition, str] = {}
         self._transaction: _Transaction | None = None
         self._log_starts: dict[TopicPartition, int] = {}
@@ -238,7 +238,7 @@ class ExactlyOnceCopier:
 
     @property
     def waits_for(self) -> str:
-        """The operation for which a long step waits."""
+        """The text that tells the user for which operation a long step waits."""
         return "the target's answers to a transaction"
 
     # --- start and failure ------------------------------------------------------------------------
@@ -252,8 +252,8 @@ class ExactlyOnceCopier:
                 await asyncio.sleep(max(self._retry_at_s - self._now_s(), 0.0))
 
     async def add(self, topics: Sequence[Topic]) -> None:
-        """Add topics, which exist at the target with all partitions, and retry partitions that were
-        given up. MirrorRefused for topics that must not be copied."""
+        """Add topics, which exist at the target with all partitions. Retry their partitions that
+        were given up. MirrorRefused for topics that must not be copied."""
         changed = {
             topic.name
             for topic in topics
@@ -263,7 +263,7 @@ class ExactlyOnceCopier:
             )
         }
         if changed and self._writer is not None:
-            # Known partitions continue at the positions of the maps, so these must include all
+            # Known partitions continue at the positions in the maps, so the maps must include all
             # records that were read.
             await self.flush()
         self._given_up -= {tp for tp in self._given_up if tp.topic in changed}
@@ -278,9 +278,8 @@ class ExactlyOnceCopier:
             state.refuse()
 
     async def close(self) -> None:
-        """End the instance; an open transaction is aborted, and its records are copied again by the
-        next run.
-        """
+        """End the instance. An open transaction is aborted, and the next run copies its records
+        again."""
         self._transaction = None
         await self._close_writer()
         await self._reader.close()
@@ -305,8 +304,8 @@ class ExactlyOnceCopier:
         self.maps = (await read_map(target, settings.name)).partitions
         state = await self._find_state(sorted(self._names))
         self._reached(Step.OWNED)
-        # Topics with a problem that were copied until the last failure are given up, and the others
-        # continue.
+        # A topic that was copied before a failure may have a problem now: it is given up, and the
+        # other topics continue.
         for topic, problems in state.problems.items():
             self._names.discard(topic)
             for tp in [tp for tp in self._reader.positions if tp.topic == topic]:
@@ -329,7 +328,7 @@ class ExactlyOnceCopier:
         return state
 
     def _read(self, state: OutState) -> None:
-        """Read the partitions of a state from their positions on."""
+        """Read each partition of a state from its position on."""
         self.maps = state.maps
         self._leaderless = {
             tp for tp in self._leaderless if tp not in state.to_read and tp.topic in self._names
@@ -355,8 +354,8 @@ class ExactlyOnceCopier:
         )
 
     async def _try(self, work: Callable[[], object]) -> None:
-        """Await some work. After a transient error, close the writer, so that the next step begins
-        with a start; raise all others. A partition that the target refuses is given up."""
+        """Await `work`. After a transient error, close the writer, so that the next step begins
+        with a start; raise other errors. A partition that the target refuses is given up."""
         try:
             await work()  # type: ignore[misc]
         except OdradekError as error:
@@ -364,7 +363,8 @@ class ExactlyOnceCopier:
             self._transaction = None
             await self._close_writer()
             if refused is not None:
-                # The next start aborts the transaction, and the others are copied again.
+                # The next start aborts the transaction, and copies the records of other partitions
+                # again.
                 self._target_refused(refused)
                 return
             now_s = self._now_s()
@@ -406,7 +406,7 @@ class ExactlyOnceCopier:
         await self._try(lambda: self._copy_some(wait_ms))
 
     async def flush(self) -> None:
-        """End the open transaction."""
+        """End the open transaction, if there is one."""
         if self._transaction is not None:
             await self._try(self._finish)
 
@@ -445,8 +445,8 @@ class ExactlyOnceCopier:
             } | {f"{tp.topic}-{tp.partition}": "it has no leader" for tp in self._leaderless}
 
     def _source_failed(self, error: SourceError) -> None:
-        """Skip records that the source has deleted, if that is allowed; else give the partition
-        up."""
+        """Skip records that the source has deleted, if that is allowed; otherwise give up the
+        partition."""
         tp = error.tp
         if isinstance(error, SourceRecordsDeleted):
             news = None if self._transaction is None else self._transaction.news.get(tp)
@@ -463,7 +463,7 @@ class ExactlyOnceCopier:
         self._give_up(tp, str(error))
 
     def _target_refused(self, refused: RefusedBatch) -> None:
-        """Give up a partition, or all partitions of its topic."""
+        """Give up the partition of a refused batch, or all partitions of its topic."""
         given_up = {refused.tp}
         if refused.concerns_topic:
             given_up |= {tp for tp in self._reader.positions if tp.topic == refused.tp.topic}
@@ -479,7 +479,8 @@ class ExactlyOnceCopier:
         self._progress.failed(tp, why)
 
     def _news_of(self, tp: TopicPartition, next_offset: int) -> _News:
-        """The copied records of a partition in the open transaction, up to this offset."""
+        """The counts of a partition in the open transaction, with its position moved to
+        `next_offset`."""
         if self._transaction is None:
             self._transaction = _Transaction(self._now_s())
         news = self._transaction.news.setdefault(tp, _News(next_offset))

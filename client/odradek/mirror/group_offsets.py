@@ -24,7 +24,7 @@ from odradek_client.admin.groups import GroupDescription
 from odradek_client.errors import InvalidGroup, OdradekError
 from odradek_client.structs import OffsetAndMetadata, TopicPartition
 
-#: Returns the offset at the target for a position of the source, None if it is not copied yet.
+#: Returns the target's offset for a position at the source; None if it is not copied yet.
 Translate = Callable[[TopicPartition, int], int | None]
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 Committed = Mapping[TopicPartition, OffsetAndMetadata | None]
@@ -37,7 +37,7 @@ _WRITTEN_AT_ONCE = 8
 
 
 class _Plan(Protocol):
-    """The groups to copy, and the topics whose offsets count."""
+    """The groups to copy, and the topics whose committed offsets are copied."""
 
     @property
     def groups(self) -> tuple[str, ...]: ...
@@ -48,20 +48,20 @@ class _Plan(Protocol):
 def verdict(
     wanted: OffsetAndMetadata, there: OffsetAndMetadata | None, ours: frozenset[int]
 ) -> Literal["write", "equal", "theirs"]:
-    """The decision about one offset: `there` is the group's offset at the target, `ours` are the
-    offsets that the mirror has written last."""
+    """The decision about one offset: `wanted` is the source's, `there` the group's at the target;
+    `ours` are the offsets that the mirror may have written last."""
     if there is None:
         return "write"
     if there == wanted:
         return "equal"
     if there.offset in ours:
         return "write"
-    # Another client has committed the same position with other metadata.
+    # Another client may have committed the same offset with other metadata.
     return "equal" if there.offset == wanted.offset else "theirs"
 
 
 def marks(noted: Committed) -> dict[TopicPartition, frozenset[int]]:
-    """The offsets that the mirror has written last, read from the second group."""
+    """The offsets that the mirror may have written last, read from the second group."""
     return {
         tp: frozenset(
             {found.offset, *([int(found.metadata)] if found.metadata.isdecimal() else [])}
@@ -73,8 +73,8 @@ def marks(noted: Committed) -> dict[TopicPartition, frozenset[int]]:
 
 @dataclass(slots=True)
 class _Group:
-    """The work on one group: `wanted` are all its offsets for the target, `news` the changed ones;
-    `left` is the reason why the group is not complete."""
+    """The work on one group. `wanted`: all its offsets for the target; `news`: those that have
+    changed; `left`: the reason why the group is not complete."""
 
     name: str
     wanted: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class GroupCopier:
         self._translate, self._tell = translate, tell
         self._prefix = prefix
         self._keep_epochs = keep_epochs
-        #: The offsets that were copied last, so that unchanged ones are skipped.
+        #: The offsets that were copied last; unchanged ones are not copied again.
         self._copied: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
         self._told: dict[tuple[str, str], str] = {}
 

@@ -26,8 +26,8 @@ from odradek_protocol.records.record import read_columns
 
 #: The settings of a new map topic. Segments are small, because the newest one is not compacted.
 _CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024 * 1024)}
-#: The wait of one read of the map topic; after many reads in a row without records the reading
-#: ends.
+#: The wait of one poll of the map topic. After `_POLLS_WITHOUT_NEWS_MAX` polls in a row without
+#: records, the read fails.
 _POLL_MS = 500
 _POLLS_WITHOUT_NEWS_MAX = 120
 _OWNER_KEY = b'{"owner":"mirror"}'
@@ -38,8 +38,8 @@ class MapTopicUnfit(Refused):
 
 
 class Owner(NamedTuple):
-    """The instance that writes the map topic: its first producer id and epoch, its host, and its
-    start."""
+    """The instance that writes the map topic: its first producer id and epoch, its host and process
+    id, and its start time."""
 
     producer_id: int
     epoch: int
@@ -179,7 +179,7 @@ def encode_owner(owner: Owner) -> tuple[bytes, bytes]:
 
 
 def decode_owner(value: bytes) -> Owner:
-    """The owner in a record. MapDamaged for any other value."""
+    """The owner in a record. MapDamaged for a value of another form."""
     try:
         owner = Owner(**json.loads(value))
     except (ValueError, TypeError, RecursionError):

@@ -25,7 +25,7 @@ from odradek_client.structs import TopicPartition
 #: The most problems in the text of an error.
 _PROBLEMS_MAX = 10
 _POLL_MS = 500.0
-#: The number of reads of the target in a row without records after which it counts as unreadable.
+#: After this number of polls of the target in a row without records, it cannot be read.
 _POLLS_WITHOUT_NEWS_MAX = 60
 _NO_ID = UUID(int=0)
 
@@ -72,10 +72,11 @@ async def find_state(
     planned: bool = False,
     seen: Mapping[TopicPartition, int] | None = None,
 ) -> OutState:
-    """Compare the maps with both clusters. `topics`: the topics to copy, which exist at the source;
+    """Compare the maps with both clusters. `topics`: the topics to copy, which exist at the source.
     `given_up`: partitions that are skipped. `planned`: topics and partitions that the target lacks
-    will be created, and open transactions there do not count. `seen`: the ends of the target's
-    partitions before the maps were read, if another instance may be copying.
+    are no problem, because they will be created, and records of open transactions there are
+    ignored. `seen`: if another instance may be copying, the ends of the target's partitions before
+    the maps were read.
 
     Raises transient errors of either cluster.
     """
@@ -120,7 +121,7 @@ async def planned_problems(
     """The problems that a start of the mirror would find. Changes nothing."""
     names = sorted(set(topics))
     here = await target.describe_topics(names, raise_errors=False)
-    # Another instance may be copying: its records behind these ends do not count.
+    # Another instance may be copying. Records that it writes after these ends are ignored.
     seen = await _offsets(target, leaders_of(here.values()), "latest", read_committed=True)
     try:
         there = await check_map_topic(target, name)
@@ -145,7 +146,8 @@ def _pairs(
     *,
     planned: bool,
 ) -> dict[TopicPartition, TopicPartition]:
-    """The partitions of a topic on both sides; partitions without a map get a new one."""
+    """The partition of the target for each partition of a topic. Adds an empty map to `state` for
+    partitions that have none."""
     count = len(there.partitions)
     if len(here.partitions) < count and not planned:
         state.add_problem(
@@ -185,7 +187,7 @@ def _pairs(
                 return {}
     for tp in pairs:
         if tp not in state.maps:
-            # The first offset is set when it is known.
+            # `_compare_offsets` sets the first offset.
             state.maps[tp] = PartitionMap(0, source_id, target_id)
     return pairs
 
@@ -237,7 +239,7 @@ async def _compare_offsets(
                 f" {position.target_end}: the target has lost records",
             )
         elif seen.get(copy, 0) > position.target_end:
-            # The records behind the map's position; mostly the marker of the mirror's last
+            # The records after the map's position, which are mostly the marker of the mirror's last
             # transaction.
             first = max(position.target_end, copy_starts[copy])
             by_others[copy] = first, seen[copy]
@@ -273,8 +275,8 @@ async def _offsets(
 async def _with_records(
     target: Admin, bounds: Mapping[TopicPartition, tuple[int, int]]
 ) -> list[TopicPartition]:
-    """The partitions with a committed record. Records of aborted transactions do not count, because
-    an instance of the mirror that was killed before its first commit leaves such records."""
+    """The partitions with a committed record in these bounds. Records of aborted transactions are
+    ignored, because an instance that was killed before its first commit leaves such records."""
     found = []
     reader = SourceReader(target, read_committed=True)
     for tp, (start, _) in bounds.items():

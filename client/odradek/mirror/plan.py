@@ -52,7 +52,7 @@ class Selection:
         return _reason_to_stay(name) is None and self._names_topic(name)
 
     def left_out(self, name: str) -> str | None:
-        """The reason why a topic that --topics names is not copied; None if there is none."""
+        """The reason why a topic that --topics names can never be copied; None if it can."""
         return (
             _reason_to_stay(name) if self.topics is not None and self._names_topic(name) else None
         )
@@ -99,10 +99,10 @@ class MirrorOptions:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The facts about one cluster. `ends`: the first offset of each partition, and the offset
-    behind the last. `refused`: topics that could not be described, with reasons; `left_out`: topics
-    that are named by --topics and never copied, with reasons. `group_settings`: the settings of
-    groups; `groups_unread`: the reason why some of these are missing, "" if none is."""
+    """The facts about one cluster. `ends`: the first offset and the end offset of each partition.
+    `refused`: topics that could not be described, with reasons. `left_out`: topics that --topics
+    names although they can never be copied, with reasons. `group_settings`: the settings of groups.
+    `groups_unread`: the reason why some of these settings are missing, "" if none is."""
 
     cluster_id: str | None
     brokers: int
@@ -127,10 +127,10 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """A topic to copy. `settings`: the settings for its creation; `left_out`: settings of the
+    """A topic to copy. `settings`: the settings for its creation. `left_out`: settings of the
     source that are not copied, with reasons. `records`: the number of offsets between log start and
-    end at the source; `missing`: the number of those that the target does not have yet (same
-    offsets)."""
+    end at the source. `missing`: the number of those offsets that the target does not have yet
+    (same offsets)."""
 
     name: str
     action: Action
@@ -143,14 +143,14 @@ class TopicPlan:
 
     @property
     def resource(self) -> ConfigResource:
-        """The topic."""
+        """The topic, as the key of its settings."""
         return ConfigResource.topic(self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The plan: `problems` prevent the mirror, `notes` are information for the user.
-    `has_all_group_settings`: no group has settings that could not be read."""
+    """The plan. `problems` prevent the mirror; `notes` are information for the user.
+    `has_all_group_settings`: false if the settings of a group could not be read."""
 
     mode: Mode
     source_cluster: str
@@ -204,8 +204,8 @@ async def gather(admin: Admin, selection: Selection, *, source: bool) -> Side:
 async def read_group_settings(
     admin: Admin, selection: Selection, groups: Iterable[GroupListing]
 ) -> tuple[dict[str, Mapping[str, ConfigEntry]], str]:
-    """The settings of groups by name, including groups that have only settings, and the reason why
-    some are missing, "" if none is."""
+    """The settings of groups by name, including groups that have settings and neither members nor
+    offsets; and the reason why some are missing, "" if none is."""
     unread = ""
     try:
         listed = await admin.list_config_resources(ResourceType.GROUP)
@@ -213,7 +213,8 @@ async def read_group_settings(
     except OdradekError as error:
         if error.retriable:
             raise
-        # The list of groups stands in, before Kafka 4.1 or without the right to list all settings.
+        # Before Kafka 4.1, or without the right to list all settings, the listed groups are used
+        # instead.
         names = [each.group_id for each in groups]
         unread = f"groups without offsets or members are not listed: {error}"
     found: dict[str, Mapping[str, ConfigEntry]] = {}
@@ -227,13 +228,13 @@ async def read_group_settings(
 
 async def gather_both(source: Admin, target: Admin, selection: Selection) -> tuple[Side, Side]:
     """The facts about source and target. The target is read first: if another instance is copying,
-    ends of the target that were read later could lie beyond those of the source."""
+    ends of the target that were read later could exceed those of the source."""
     there = await gather(target, selection, source=False)
     return await gather(source, selection, source=True), there
 
 
 def leaders_of(topics: Iterable[TopicDescription]) -> dict[TopicPartition, int]:
-    """The partitions that have a leader, with its node id."""
+    """The node id of the leader of each partition that has a leader."""
     return {
         TopicPartition(topic.name, part.partition): part.leader
         for topic in topics
@@ -245,8 +246,8 @@ def leaders_of(topics: Iterable[TopicDescription]) -> dict[TopicPartition, int]:
 async def ends_of(
     admin: Admin, tps: Collection[TopicPartition]
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """The first offset of partitions, and the offset behind the last, as far as their leaders
-    answer; the call waits for leaders of partitions without one."""
+    """The first offset and the end offset of partitions whose leaders answer. Waits for partitions
+    without a leader."""
     if not tps:
         return {}
     first = await admin.list_offsets(dict.fromkeys(tps, "earliest"), raise_errors=False)
@@ -382,7 +383,8 @@ def _trouble_with(
     wanted_source: str,
     settings: Mapping[str, ConfigEntry],
 ) -> str | None:
-    """The reason why an existing topic of the target cannot be the copy."""
+    """The reason why an existing topic of the target cannot become or stay the copy; None if it
+    can."""
     entry = settings.get(MIRROR_SOURCE)
     found = (entry.value or "") if entry is not None else ""
     if mode is Mode.SAME_OFFSETS and not found:
@@ -407,7 +409,7 @@ def _trouble_with(
 
 
 def _is_append_time(planned: TopicPlan, target: Side) -> bool:
-    """True if the target gives its own timestamps to the records of a topic."""
+    """True if the target sets append times as the timestamps of records in a topic."""
     value = planned.settings.get(_TIMESTAMPS)
     if planned.action is not Action.CREATE:
         entry = target.settings.get(planned.name, {}).get(_TIMESTAMPS)

@@ -35,7 +35,7 @@ class RateLimit:
         self._budget -= size_bytes
 
     def wait_s(self, now_s: float) -> float:
-        """The time until more may be read."""
+        """The time in seconds until more may be read."""
         self._fill(now_s)
         return max(-self._budget / self._per_s, 0.0)
 
@@ -48,7 +48,7 @@ class RateLimit:
 
 @dataclass(slots=True)
 class PartitionProgress:
-    """The state of one partition: offsets of the source.
+    """The state of one partition. All offsets are those of the source.
 
     `copied`: all records before this offset are durable at the target. `timestamp_ms`: the newest
     timestamp of the last copied batch, -1 before the first.
@@ -68,11 +68,11 @@ class PartitionProgress:
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The progress at one time. `lag_s`: the age of the newest copied record in the partition with
-    the oldest such record; 0 without lag, None before a record was copied. `eta_s`: the expected
-    time to the end, None without progress. `groups` have all their offsets at the target,
-    `groups_left` lack some, with reasons. `troubles` are transient problems, `failed` partitions
-    are not copied. `waiting_for`: the operation for which the whole mirror has waited for
-    `waiting_s`."""
+    the oldest such record; 0 if there is no lag, None if no record was copied yet. `eta_s`: the
+    expected time to the end, None without progress. `groups`: the number of groups with all offsets
+    at the target. `groups_left`: the other groups, with reasons. `troubles`: transient problems.
+    `failed`: partitions that are not copied. `waiting_for`: the operation for which the whole
+    mirror has waited for `waiting_s`."""
 
     seconds: float
     records: int
@@ -132,12 +132,12 @@ class Progress:
         self._samples.append((now_s, 0, 0))
 
     def begin(self, tp: TopicPartition, copied: int, high_watermark: int) -> None:
-        """Note a partition that is copied from this offset on. A failed partition counts as failed
-        until it was `seen`."""
+        """Note a partition that is copied from `copied` on. If it had failed, it stays failed until
+        `seen` is called."""
         self.partitions[tp] = PartitionProgress(copied, high_watermark)
 
     def seen(self, tp: TopicPartition, high_watermark: int, last_stable_offset: int) -> None:
-        """Note the ends of a partition at the source."""
+        """Note the ends of a partition at the source. The partition no longer counts as failed."""
         state = self.partitions[tp]
         self.failures.pop(tp, None)
         state.high_watermark, state.last_stable_offset = high_watermark, last_stable_offset

@@ -36,7 +36,7 @@ from odradek_client.admin.transactions import OPEN_STATES
 from odradek_client.errors import Fatal, OdradekError, Refused, TopicAlreadyExists
 from odradek_client.structs import TopicPartition
 
-#: The longest wait of one step, after which progress is shown.
+#: The longest wait of one step. Between steps, the run checks for other work.
 _STEP_MS = 500
 _PROGRESS_EVERY_S = 2.0
 _GROUPS_EVERY_S = 5.0
@@ -45,7 +45,8 @@ _NAMED_MAX = 5
 
 
 class MirrorFailed(Refused):
-    """The error of a mirror that has ended before all was copied; the text says what is missing."""
+    """The error of a mirror that has ended before everything was copied; the text says what is
+    missing."""
 
 
 @dataclass(slots=True)
@@ -64,7 +65,7 @@ class Job:
 
     @property
     def rate(self) -> RateLimit | None:
-        """The limit of the rate; None without one."""
+        """The limit of the rate; None if the user set none."""
         limit = self.options.max_bytes_per_s
         return None if limit is None else RateLimit(limit)
 
@@ -77,18 +78,18 @@ class Copier(Protocol):
     """
 
     async def start(self) -> None:
-        """Take over the state of the last run."""
+        """Find the positions at which the last run ended."""
         ...
 
     @property
     def waits_for(self) -> str:
-        """The operation for which a long step waits."""
+        """The text that tells the user for which operation a long step waits."""
         ...
 
     async def add(self, topics: Sequence[TopicPlan]) -> None:
-        """Add topics, which exist at the target with all partitions. Partitions that are copied
-        already are not affected, and failed ones are retried. Raises MirrorRefused for topics that
-        must not be copied, after adding the others."""
+        """Add topics, which exist at the target with all partitions. Partitions that are being
+        copied are not affected, and failed ones are retried. If some topics must not be copied, the
+        others are added and MirrorRefused is raised."""
         ...
 
     async def step(self, wait_ms: float) -> None:
@@ -111,7 +112,8 @@ class Copier(Protocol):
 
 
 async def run(job: Job, copier: Copier) -> Snapshot:
-    """Copy until the barrier, or for ever with `follow`. MirrorFailed names what was not copied."""
+    """Copy until the barrier, or without an end with `follow`. MirrorFailed names what was not
+    copied."""
     mirror = _Run(job, copier)
     ticker = asyncio.create_task(mirror.show_progress())
     try:
@@ -147,8 +149,8 @@ class _Run:
         self._groups_at_s = now_s
         self._refresh_at_s = now_s + job.options.refresh_s
         self._open_until_s: float | None = None
-        #: The operation for which the run waits between steps of the copier, and the start of the
-        #: wait.
+        #: The operation for which the run waits between steps of the copier, and the time at which
+        #: the wait began.
         self._waiting: tuple[str, float] | None = None
         self._step_since_s: float | None = None
 
@@ -216,7 +218,7 @@ class _Run:
         return replace(shown, waiting_for=waiting[0], waiting_s=round(now_s - waiting[1], 1))
 
     async def show_progress(self) -> None:
-        """Show the progress at intervals, also while the run waits."""
+        """Show the progress at intervals, even while the run waits."""
         while True:
             await asyncio.sleep(_PROGRESS_EVERY_S)
             self._job.show(self.snapshot())
@@ -261,7 +263,7 @@ class _Run:
         raise MirrorFailed(await self._still_open(is_open))
 
     async def _still_open(self, tps: list[TopicPartition]) -> str:
-        """The error for transactions that have not ended in time."""
+        """The text about transactions that were still open after the time limit."""
         source, ids = self._job.source, []
         for each in await source.list_transactions(states=OPEN_STATES):
             described = await source.describe_transactions(
@@ -354,7 +356,7 @@ class _Run:
         await self._settings.copy_groups(plan.group_settings, is_whole=plan.has_all_group_settings)
 
     def _once(self, line: str) -> None:
-        """Show a line, unless it was shown before."""
+        """Show a line to the user, unless it was shown before."""
         if line not in self._told and len(self._told) < 10_000:
             self._told.add(line)
             self._job.tell(line)
@@ -405,7 +407,7 @@ async def refused_settings(target: Admin, topic: TopicPlan) -> dict[str, str]:
     if whole is None or isinstance(whole, TopicAlreadyExists):
         return {}
     if await error_of({}) is not None:
-        # The target refuses the topic without any settings too.
+        # The target refuses the topic even without settings.
         raise whole
     refused = {}
     for name, value in topic.settings.items():

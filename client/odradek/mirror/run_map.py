@@ -26,8 +26,8 @@ from odradek_client.errors import OdradekError, Refused
 from odradek_client.structs import TopicPartition
 from odradek_protocol.lazy_tuple import NamedTuple
 
-#: The most runs of one record of the map topic: a record with fewer runs is written again with
-#: those of the next transaction added, so that the map topic has few records after its compaction.
+#: The most runs in one record of the map topic. A record with fewer runs is replaced: it is written
+#: again with the runs of the next transaction added, so that few records remain after compaction.
 RUNS_PER_RECORD = 100
 _OFFSET_END = 2**63 - 1
 
@@ -50,8 +50,8 @@ class Run(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The state of a copied partition: the next offset to copy, and the offset of the target behind
-    the last copied record (-1: no record was copied)."""
+    """The state of a copied partition: the next offset to copy, and the target's offset after the
+    last copied record (-1: no record was copied)."""
 
     next: int
     target_end: int
@@ -60,9 +60,7 @@ class Position(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A record of the map topic: the runs that were copied from offset `start` of a partition
-    on.
-    """
+    """A record of the map topic: the runs of a partition from the source offset `start` on."""
 
     tp: TopicPartition
     start: int
@@ -72,7 +70,8 @@ class Entry(NamedTuple):
 
 def runs_of(spans: Iterable[Span], parts: Sequence[tuple[int, int]]) -> list[Run]:
     """The runs of a batch that was written. `parts`: for each batch that the target has appended
-    (several if the batch was split), the index of its first record and its base offset there."""
+    (several if the batch was split), the index of its first record and its base offset at the
+    target."""
     runs: list[Run] = []
     index = 0
     at = 0
@@ -109,7 +108,7 @@ def _follows(before: Run, run: Run) -> bool:
 
 
 class PartitionMap:
-    """The runs of one partition in memory, as three numbers each."""
+    """The runs of one partition in memory. Each takes three numbers."""
 
     def __init__(self, start: int, source_topic_id: UUID, target_topic_id: UUID) -> None:
         self.start = start
@@ -117,7 +116,8 @@ class PartitionMap:
         self._sources = array("q")
         self._targets = array("q")
         self._lengths = array("q")
-        #: For each record of the map topic: its source offset, and the index of its first run.
+        #: For each record of the map topic: its source offset `start`, and the index of its first
+        #: run.
         self._entries: list[tuple[int, int]] = []
 
     @property
@@ -138,8 +138,9 @@ class PartitionMap:
     def entries_after(
         self, tp: TopicPartition, runs: Sequence[Run], next_offset: int
     ) -> list[Entry]:
-        """The records of the map topic for a transaction with these runs, up to `next_offset`. The
-        map does not change before `add`."""
+        """The records of the map topic for a transaction that copies these runs, up to
+        `next_offset`. Call `add` with each of them after the commit; until then the map is
+        unchanged."""
         old = self.position
         if next_offset < old.next:
             raise ValueError(f"the position would go back from {old.next} to {next_offset}")
@@ -162,8 +163,8 @@ class PartitionMap:
         return entries
 
     def add(self, entry: Entry) -> None:
-        """Take over a record of the map topic, in the order of the records. MapDamaged if it does
-        not continue, or repeat and extend, the last one."""
+        """Add the content of a record of the map topic, in the order of the records. MapDamaged
+        unless the record continues after the last one, or replaces it."""
         if self._entries and entry.start == self._entries[-1][0]:
             first = self._entries[-1][1]
             del self._sources[first:], self._targets[first:], self._lengths[first:]
@@ -181,8 +182,8 @@ class PartitionMap:
             self._lengths.append(run.length)
 
     def starts_below(self, source_offset: int) -> list[int]:
-        """The starts of the records of the map topic whose source offsets are all below an offset,
-        without the last record."""
+        """The starts of the records of the map topic whose source offsets are all smaller than
+        `source_offset`. The last record is never included."""
         starts = [start for start, _ in self._entries]
         keep = min(bisect_right(starts, source_offset), len(starts)) - 1
         return starts[: max(keep, 0)]
@@ -197,11 +198,11 @@ class PartitionMap:
         self.start = self._entries[0][0]
 
     def translate(self, source_offset: int) -> int:
-        """The target's offset of the first record at or behind an offset of the source.
+        """The target's offset of the first record that is at `source_offset` or after it.
 
-        An offset behind the last copied record becomes the offset behind that record in the target,
-        so that a group that has read all records has read all there too. NotCopied beyond the
-        copied part.
+        An offset after the last copied record becomes the offset after that record in the target.
+        So a group that has read all records has read all of them at the target, too. NotCopied for
+        an offset that the copy has not reached.
         """
         if source_offset > self.position.next:
             raise NotCopied(

@@ -1,8 +1,8 @@
 """The mode same-offsets, which appends batches of the source to mirror topics of an Odradek broker.
 
-Batches are copied unchanged, compressed and with markers of transactions. The ends of the target's
-logs are the positions, so no others are kept: any run, also a second mirror or a run after a kill,
-continues at the end of the target's log.
+Batches are copied unchanged, including their compression and the markers of transactions. The ends
+of the target's logs are the positions, and no other positions are kept. So any run can continue at
+the end of the target's log, even a second mirror or a run after a kill.
 """
 
 from __future__ import annotations
@@ -48,16 +48,15 @@ from odradek_protocol.schemas.promote_mirror_topics import (
     PromoteMirrorTopicsResponse,
 )
 
-#: The most appends of a batch that the target finds damaged; the batch is fetched again for each.
+#: The most times that the target may find a batch damaged. The batch is fetched again each time.
 _CORRUPT_MAX = 3
 #: The most bytes of a request, unless one batch has more.
 _REQUEST_BYTES_MAX = 4 * 1024 * 1024
-#: The most bytes of a partition in a request without its batches, and of a request without its
-#: partitions.
+#: The most bytes in a request besides batches: for one partition, and for the request itself.
 _AROUND_BYTES = 512
 #: The interval at which the ends of the source are sent to the target, for its metrics.
 _TELL_EVERY_S = 10.0
-#: The setting of brokers beyond which a request closes its connection.
+#: The broker's setting for the largest request. A larger one closes its connection.
 _FRAME_LIMIT = "socket.request.max.bytes"
 
 
@@ -65,7 +64,7 @@ def parts_of(piece: FetchedPartition, bytes_max: int) -> Iterator[FetchedPartiti
     """The piece, divided into parts of whole batches. A part exceeds the limit only if its single
     batch does.
 
-    The fetch offset of each part is the end of the part before.
+    The fetch offset of each part is the end of the previous part.
     """
     begin = end = 0
     fetch_offset = next_offset = piece.fetch_offset
@@ -83,7 +82,7 @@ def parts_of(piece: FetchedPartition, bytes_max: int) -> Iterator[FetchedPartiti
 
 
 def behind(piece: FetchedPartition, offset: int) -> FetchedPartition:
-    """The batches of a piece, from the first that begins at or behind an offset."""
+    """The batches of a piece, from the first one that begins at `offset` or after it."""
     for at, header in iter_batches(piece.records):
         if header.base_offset >= offset:
             return replace(piece, records=piece.records[at:], fetch_offset=offset)
@@ -96,9 +95,8 @@ _DELETED = "the topic was deleted at the source; the copy stays as it is"
 
 
 class SameOffsetsCopier:
-    """The copier of this mode. While one request is being appended, the next batches are
-    fetched.
-    """
+    """The copier of the mode same-offsets. While one request is being appended, the next batches
+    are fetched."""
 
     def __init__(self, job: Job, limits: FetchLimits = MIRROR_LIMITS) -> None:
         self._job = job
@@ -113,8 +111,8 @@ class SameOffsetsCopier:
         #: The size of the largest request that the target accepts; None if unknown.
         self._frame_bytes_max: int | None = None
         self._failed: set[TopicPartition] = set()
-        #: The partitions that are being looked up, and the reasons why the ends of others are still
-        #: unknown.
+        #: The partitions that are being looked up now. For the other partitions of `_unknown`, the
+        #: reasons why their ends are still unknown.
         self._asked: set[TopicPartition] = set()
         self._unknown_for: dict[TopicPartition, str] = {}
         self._looking_up: list[asyncio.Task[None]] = []
@@ -123,13 +121,13 @@ class SameOffsetsCopier:
         self._tell_at_s = 0.0
 
     async def start(self) -> None:
-        """Read the largest size of a request from the target. No state is taken over, because the
-        ends of the target's logs are the positions."""
+        """Read the limit of the request size from the target. There are no positions to read,
+        because the ends of the target's logs are the positions."""
         self._frame_bytes_max = await self._ask_frame_bytes_max()
 
     @property
     def waits_for(self) -> str:
-        """The operation for which a long step waits."""
+        """The text that tells the user for which operation a long step waits."""
         return "the target's answer to an append"
 
     async def add(self, topics: Sequence[TopicPlan]) -> None:
@@ -145,7 +143,8 @@ class SameOffsetsCopier:
         self._look_up()
 
     async def step(self, wait_ms: float) -> None:
-        """Fetch batches, and append those that were fetched before."""
+        """Fetch batches, and append them in the background, once the previous append is
+        answered."""
         self._look_up()
         if self._looking_up and not self._reader.positions:
             await asyncio.wait(
@@ -249,9 +248,8 @@ class SameOffsetsCopier:
         ends: Mapping[TopicPartition, tuple[int, int]],
         answers: Results[TopicPartition, MirroredPartitionResult],
     ) -> None:
-        """Read partitions from the end of the target's log on, and give up partitions that it
-        refuses.
-        """
+        """Read partitions from the end of the target's log on. Partitions that the target refuses
+        are given up."""
         for tp, answer in answers.items():
             if tp not in self._unknown:
                 continue
@@ -352,8 +350,8 @@ class SameOffsetsCopier:
                 left.extendleft(await self._append_together(together, failed))
 
     async def _tell_ends(self, now_s: float) -> None:
-        """Send the ends of the source to the target at intervals, also for partitions without new
-        records, because the target takes silence for the end of the mirror."""
+        """Send the ends of the source to the target at intervals, for partitions without new
+        records as well: a target that hears nothing assumes that the mirror has ended."""
         if now_s < self._tell_at_s:
             return
         self._tell_at_s = now_s + _TELL_EVERY_S
@@ -366,10 +364,11 @@ class SameOffsetsCopier:
             if tp in self._ends and tp not in troubles
         }
         if wanted:
-            await self._send(wanted)  # Errors come again with the next append.
+            await self._send(wanted)  # The next append reports errors.
 
     def _is_too_large(self, part: FetchedPartition) -> bool:
-        """Give the partition up if the batch exceeds the largest request of the target."""
+        """True if the batch exceeds the largest request of the target. Gives up its partition
+        then."""
         size_bytes, bytes_max = len(part.records), self._frame_bytes_max
         if bytes_max is None or size_bytes + 2 * _AROUND_BYTES <= bytes_max:
             return False
@@ -384,8 +383,9 @@ class SameOffsetsCopier:
     async def _append_together(
         self, parts: dict[TopicPartition, FetchedPartition], failed: set[TopicPartition]
     ) -> list[FetchedPartition]:
-        """Append parts with one request, and note the ends of the target. Returns the parts that
-        were refused because the request was too large; `failed` gets the partitions with errors."""
+        """Append parts with one request, and note the ends of the target. Returns the parts, or
+        rests of parts, that the target did not append although there was no error. `failed` gets
+        the partitions with errors."""
         wanted = {
             each.tp: MirroredPartition(
                 partition_index=each.tp.partition,
@@ -434,7 +434,7 @@ class SameOffsetsCopier:
         progress.seen(tp, fetched.high_watermark, fetched.last_stable_offset)
         copied = max(answer.log_end_offset, progress.partitions[tp].copied)
         if not answer.error_code and not fetched.records:
-            # The log start of the source may be behind the last batch, when all were deleted.
+            # If the source has deleted all records, its log start is after the last copied batch.
             copied = max(copied, fetched.next_offset)
         progress.copied(
             tp, copied, records=records, size_bytes=size_bytes, timestamp_ms=timestamp_ms
@@ -443,7 +443,7 @@ class SameOffsetsCopier:
     # --- errors -----------------------------------------------------------------------------------
 
     def _on_target_error(self, tp: TopicPartition, error: OdradekError) -> None:
-        """Look up the end of the target's log and continue there, or give the partition up."""
+        """Look up the end of the target's log and continue there, or give up the partition."""
         if isinstance(error, CorruptMessage):
             self._corrupt[tp] = self._corrupt.get(tp, 0) + 1
             if self._corrupt[tp] > _CORRUPT_MAX:

@@ -82,8 +82,8 @@ def _reason_against(name: str, value: str, target_brokers: int) -> str | None:
 def changed_settings(
     before: Mapping[str, str], after: Mapping[str, str], target: Mapping[str, ConfigEntry]
 ) -> tuple[dict[str, str | None], list[tuple[str, str]]]:
-    """The changed settings of a topic or group of the source to copy (None: deleted), and those
-    that are not copied, with the reason, because they were changed at the target."""
+    """The changes of a topic or group at the source that can be copied (None: setting deleted), and
+    those that are not copied because the target's value was changed, with the reason."""
     followed: dict[str, str | None] = {}
     kept: list[tuple[str, str]] = []
     own = own_values(target)
@@ -114,7 +114,7 @@ class GroupSettings:
 
     @property
     def resource(self) -> ConfigResource:
-        """The group."""
+        """The group, as the key of its settings."""
         return ConfigResource.group(self.name)
 
 
@@ -138,9 +138,8 @@ class SettingsCopier:
         self._refused: dict[ConfigResource, str] = {}
 
     async def begin(self, topics: Sequence[_Configured]) -> None:
-        """Note the settings of topics that exist at the target; show differences between the
-        two.
-        """
+        """Note the settings of topics that exist at the target. Show the differences between source
+        and target."""
         for topic in topics:
             there = await self._there(topic.resource)
             self._tell_differences(topic, {name: each.value for name, each in there.items()})
@@ -152,8 +151,8 @@ class SettingsCopier:
             await self._follow(topic.resource, topic.settings)
 
     async def copy_groups(self, groups: Iterable[GroupSettings], *, is_whole: bool) -> None:
-        """Copy the settings of groups that the target does not have, and changes since the last
-        call. `is_whole`: groups that are not named have no settings."""
+        """Copy settings of groups that the target lacks, and changes since the last call.
+        `is_whole`: groups that `groups` does not name have no settings any more."""
         named = {each.resource: each for each in groups}
         if is_whole:
             known = [each for each in self._known if each.type is ResourceType.GROUP]
@@ -165,7 +164,8 @@ class SettingsCopier:
                 else:
                     await self._copy_group(group)
             except OdradekError as error:
-                # The refusal of one group does not affect the others; the next call tries it again.
+                # The refusal of one group does not affect the others. The next call retries the
+                # group.
                 if error.retriable or isinstance(error, AuthenticationFailed):
                     raise
                 if self._refused.get(resource) != (why := str(error)):
@@ -201,7 +201,7 @@ class SettingsCopier:
                 self._tell_not_copied(resource, f"the change of {name} is", errors[name])
             else:
                 self._tell(f"{_named(resource)}: {name} is {value or 'the default'} as well")
-        # The settings are noted only now, so that the changes are tried again after an error.
+        # The settings are noted last, so that the changes are retried after an error.
         self._known[resource] = settings
 
     def _tell_not_copied(self, resource: ConfigResource, what: str, why: object) -> None:
@@ -210,8 +210,8 @@ class SettingsCopier:
     async def _alter(
         self, resource: ConfigResource, changes: Mapping[str, str | None]
     ) -> dict[str, OdradekError]:
-        """Change settings at the target: together, since some are limits of others, or else one by
-        one; returns the errors of the settings that the target refuses."""
+        """Change settings at the target: all in one request, because some limit others, or if that
+        is refused, one by one. Returns the errors of the settings that the target refuses."""
         errors: dict[str, OdradekError] = {}
         if not changes or await self._error_of(resource, changes) is None:
             return errors
@@ -235,7 +235,7 @@ def _named(resource: ConfigResource) -> str:
 
 
 class _Names(Protocol):
-    """The topics and groups that are copied."""
+    """The names of the topics and groups that are copied."""
 
     def has_topic(self, name: str) -> bool: ...
 

@@ -4,8 +4,8 @@ There is one Fetch in flight for each node, and the next one is sent before the 
 data of the last one. So at most two answers of a node are in memory: one at the caller, and one
 that has arrived meanwhile. Only the headers of batches are read.
 
-Transient errors are retried for ever, with a growing pause; `troubles` has these errors and the
-time of the first. All others end the reading of their partition, and are raised by `poll` once.
+Transient errors are retried without an end, with a growing pause; `troubles` returns them with the
+time of the first one. Any other error ends the reading of its partition, and `poll` raises it once.
 """
 
 from __future__ import annotations
@@ -115,11 +115,11 @@ class SourceRefused(SourceError):
 
 @dataclass(frozen=True, slots=True)
 class FetchedPartition:
-    """News of one partition.
+    """New data or offsets of one partition.
 
     `records` has whole batches, the first of which may begin before `fetch_offset`; it is empty if
-    only the other offsets have changed. The caller may write to this memory. `next_offset` is the
-    offset behind the last batch. `leader_epoch` is the present epoch of the leader, `batch_epoch`
+    only the log's offsets have changed. The caller may write to this memory. `next_offset` is the
+    offset after the last batch. `leader_epoch` is the present epoch of the leader, `batch_epoch`
     that of the last batch; both are -1 if unknown. `aborted` is empty unless read_committed.
     """
 
@@ -137,7 +137,8 @@ class FetchedPartition:
 
 
 class Trouble(NamedTuple):
-    """The error because of which a partition is retried, since this time of the loop's clock."""
+    """The last error of a partition that is being retried, and the time of its first failure (clock
+    of the event loop)."""
 
     since_s: float
     error: str
@@ -151,7 +152,7 @@ class Rate(Protocol):
         ...
 
     def wait_s(self, now_s: float) -> float:
-        """The time until more may be read."""
+        """The time in seconds until more may be read."""
         ...
 
 
@@ -183,8 +184,8 @@ class _Position:
         self.retry_at_s = 0.0
         self.missing_since_ms: float | None = None
         self.trouble: Trouble | None = None
-        #: The offsets in the last result for the caller, by which answers without changes are left
-        #: out.
+        #: The log's offsets in the last result for the caller. An answer with no records and the
+        #: same offsets is not reported.
         self.sent_offsets: tuple[int, int, int] | None = None
 
 
@@ -270,10 +271,10 @@ class SourceReader:
     # --- reading ----------------------------------------------------------------------------------
 
     async def poll(self, wait_ms: float) -> list[FetchedPartition]:
-        """The next results of partitions, at most one of each; empty if there is none in time.
+        """The next results, at most one for each partition; an empty list if none arrives in time.
 
-        Raises SourceError for one partition after the other, after the data before the error was
-        returned, and errors of the whole source, such as AuthenticationFailed.
+        Raises the SourceError of one partition in each call, after the data before the error was
+        returned. Raises errors of the whole source, such as AuthenticationFailed.
         """
         loop = self._network.loop
         until_s = loop.time() + wait_ms / 1000
@@ -371,7 +372,7 @@ class SourceReader:
             else:
                 self._end(tp, SourceRefused(tp, error))
             return False
-        # Metadata from before the assignment may be old.
+        # The metadata may be older than the assignment.
         if (told_ms := cluster.updated_ms or 0.0) < position.assigned_ms:
             told_ms = position.assigned_ms
         elif position.missing_since_ms is None:
@@ -416,7 +417,7 @@ class SourceReader:
             self._news.set()
 
     async def _ends(self, tps: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """The first offsets of partitions, and the offsets behind the last."""
+        """The first offset and the end offset of partitions."""
         first = await self._admin.list_offsets(dict.fromkeys(tps, "earliest"), raise_errors=False)
         last = await self._admin.list_offsets(dict.fromkeys(tps, "latest"), raise_errors=False)
         return {
@@ -428,14 +429,14 @@ class SourceReader:
     # --- answers ----------------------------------------------------------------------------------
 
     def _take(self) -> list[FetchedPartition]:
-        """The data of all answers that have arrived; positions move behind it."""
+        """The data of all answers that have arrived. The positions move to the end of the data."""
         fetched: list[FetchedPartition] = []
         while self._answers:
             wanted, answer = self._answers.popleft()
             for tp, data in answer.data.items():
                 position, want = self._positions.get(tp), wanted.get(tp)
                 if position is None or want is None or position.offset != want.offset:
-                    continue  # assigned anew meanwhile
+                    continue  # the partition was assigned again meanwhile
                 if data.error_code:
                     self._on_error(tp, position, data.error_code, answer.ends.get(tp))
                 elif data.diverging_epoch.end_offset >= 0:
@@ -491,9 +492,8 @@ class SourceReader:
         )
 
     def _make_room(self, tp: TopicPartition, position: _Position, view: memoryview) -> None:
-        """Raise the limit of a partition so that a whole batch fits, after an answer with a part of
-        one.
-        """
+        """Raise the limit of a partition so that a whole batch fits, after an answer that contains
+        only the beginning of one."""
         length = int.from_bytes(view[LENGTH_AT : LENGTH_AT + 4], "big", signed=True)
         size_bytes = length + LOG_OVERHEAD_BYTES
         if size_bytes < HEADER_BYTES or size_bytes > _BATCH_BYTES_MAX:
@@ -513,7 +513,8 @@ class SourceReader:
                 self._end(tp, SourceTruncated(tp, position.offset, ends[1]))
                 return
             if ends is not None and position.epoch >= 0:
-                # All records of that epoch were truncated, and others have their offsets.
+                # The source has lost all records of that epoch, and has other records at their
+                # offsets.
                 self._end(tp, SourceTruncated(tp, position.offset, None))
                 return
         elif code not in RETRY_WITH_NEW_METADATA | RETRY and not error.retriable:

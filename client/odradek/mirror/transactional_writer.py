@@ -32,7 +32,7 @@ from odradek_protocol.lazy_tuple import NamedTuple
 
 log = logging.getLogger("odradek.mirror")
 
-#: The batches in flight and waiting, at most; their memory is that of the fetched batches.
+#: The most bytes of batches that are in flight or waiting. They use the memory of fetched batches.
 BUFFER_BYTES = 64 * 1024 * 1024
 #: The size of the parts into which a batch that is too large for the target is split.
 _SPLIT_BYTES = 256 * 1024
@@ -45,7 +45,7 @@ _COMMIT_WAITS_MAX = 5
 
 
 class OffsetsUnknown(OdradekError):
-    """The error for a batch that the target has already at an unknown offset."""
+    """The error for a batch that the target has already appended, at an unknown offset."""
 
 
 class RefusedBatch(NamedTuple):
@@ -90,7 +90,8 @@ class TransactionalWriter:
         return transactions.identity
 
     async def close(self) -> None:
-        """Close the producer; an open transaction is aborted if that is possible at once."""
+        """Close the producer. An open transaction is aborted if the coordinator can be reached
+        immediately."""
         self._sent.clear()
         await self._producer.close(timeout_ms=0)
 
@@ -100,15 +101,15 @@ class TransactionalWriter:
         await self._producer.begin_transaction()
 
     async def write(self, tp: TopicPartition, target: TopicPartition, batch: CopiedBatch) -> None:
-        """Send a batch of the source's partition `tp` to a partition of the target; waits for
-        memory."""
+        """Send a batch of the source's partition `tp` to the partition `target` of the target.
+        Waits if the buffer is full."""
         self._source_of[target] = tp
         made = await self._producer.produce_batch(*target, batch.records)
         self._sent.setdefault(tp, []).append((made, batch.spans))
 
     async def written(self) -> dict[TopicPartition, list[Run]]:
-        """Wait for the answers to all batches; the runs of each partition. Raises the error of the
-        first batch that was not written."""
+        """Wait for the answers to all batches, and return the runs of each partition. Raises the
+        error of the first batch that was not written."""
         found: dict[TopicPartition, list[Run]] = {}
         for tp, batches in self._sent.items():
             runs: list[Run] = []
@@ -137,7 +138,8 @@ class TransactionalWriter:
         return parts
 
     def refused(self) -> RefusedBatch | None:
-        """A batch of the open transaction that the target refuses for its partition or topic."""
+        """The first batch of the open transaction that the target refuses, if the reason applies to
+        its partition or topic."""
         if (unsent := self._refused_before_it_was_sent()) is not None:
             return unsent
         for tp, batches in self._sent.items():
@@ -151,9 +153,8 @@ class TransactionalWriter:
         return None
 
     def _refused_before_it_was_sent(self) -> RefusedBatch | None:
-        """The refusal of a partition by the coordinator, which in version 1 of transactions comes
-        before a batch is sent.
-        """
+        """The refusal of a partition by the coordinator. In version 1 of transactions the
+        coordinator answers before a batch is sent."""
         transactions = self._producer._transactions
         if transactions is None or transactions.refused_partition is None:
             return None
@@ -164,8 +165,8 @@ class TransactionalWriter:
     async def write_map(
         self, entries: Iterable[Entry], forgotten: Iterable[tuple[TopicPartition, int]] = ()
     ) -> None:
-        """Write records of the map topic, and tombstones of forgotten ones; waits for their
-        answers."""
+        """Write records of the map topic, and tombstones of forgotten records. Waits until all are
+        acknowledged."""
         deliveries = [
             await self._producer.send(
                 self._map_topic, encode_value(entry), encode_key(entry.tp, entry.start), partition=0
@@ -205,7 +206,8 @@ class TransactionalWriter:
 def _error_of(
     tp: TopicPartition, part: ProducerBatch, spans: Sequence[Span], index: int
 ) -> OdradekError | None:
-    """The error of a part of a batch, whose first record is at an index of the batch."""
+    """The error of a part of a batch, if it failed. `index`: the index of the part's first record
+    in the batch."""
     error = part.error_of(0)
     if not isinstance(error, MessageTooLarge):
         return error

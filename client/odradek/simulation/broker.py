@@ -77,8 +77,8 @@ class _Listener:
 
 
 class _DelayedCalls:
-    """The part of an event loop that group commit uses: a sync takes its delay, and the data is
-    durable at the end of the delay."""
+    """A proxy of the event loop for group commit: the result of a sync arrives after the disk's
+    delay, and only then is the data durable."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, delay_s: Callable[[], float]) -> None:
         self._loop = loop
@@ -86,7 +86,8 @@ class _DelayedCalls:
 
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> asyncio.Handle:
         if not args:
-            # The start of a flush is not delayed; the sync itself takes the disk's time.
+            # A callback without arguments starts a flush, which is not delayed; only the result of
+            # a sync is.
             return self._loop.call_soon(callback)
         return self._loop.call_later(self._delay_s(), callback, *args)
 
@@ -95,7 +96,7 @@ class _DelayedCalls:
 
 
 class _DelayedWork:
-    """`Background` without a thread: the work is done a little later."""
+    """`Background` without a thread: the work runs on the loop after a delay of the disk."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, delay_s: Callable[[], float]) -> None:
         self._loop = loop
@@ -160,7 +161,7 @@ class SimulatedHost:
         return ProcessUsage(0, 0)
 
     def open_files(self) -> FileBudget:
-        """A constant."""
+        """The budget of open files, which is a constant here."""
         return _OPEN_FILES
 
     def bind(self, host: str, port: int) -> Listener:
@@ -172,7 +173,7 @@ class SimulatedHost:
         return _Listener(self._network, (host, port))
 
     def background(self, loop: asyncio.AbstractEventLoop) -> Background:
-        """Work on the loop, a little later."""
+        """The object that runs background work on the loop, after a delay of the disk."""
         return _DelayedWork(loop, self._disk_delay_s)
 
     def group_commit(
@@ -181,27 +182,27 @@ class SimulatedHost:
         on_synced: Callable[[float], None],
         on_written: Callable[[float], None],
     ) -> GroupCommit:
-        """Flushes without threads, which take virtual time."""
+        """The group commit, which flushes without threads and takes virtual time."""
         delayed: Any = _DelayedCalls(loop, self._disk_delay_s)
         return GroupCommit(
             delayed, workers=0, on_synced=on_synced, on_written=on_written, timer=loop.time
         )
 
     def cleaner(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Compaction in the background, which is this loop."""
+        """No separate loop: the cleaner uses the broker's loop."""
 
     def in_parallel(self, works: Sequence[Callable[[], None]]) -> list[OSError | None]:
         """Run the works one after the other."""
         return one_by_one(works)
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """Call on the loop, a little later."""
+        """Call `work` on the loop, after a delay of the disk."""
         await asyncio.sleep(self._disk_delay_s())
         return work()
 
 
 class SimulatedBroker:
-    """A broker and its disk. `server` is the running server, or the last one.
+    """A broker and its disk. `server` is the running server, or the last one that ran.
 
     `address`: the address of its listener, unless `settings` has `listeners` with PLAINTEXT and
     SASL_PLAINTEXT, each with a port.
@@ -251,7 +252,7 @@ class SimulatedBroker:
         return next(iter(self.listeners.values()))
 
     def configure(self, settings: Mapping[str, object]) -> None:
-        """Add settings, which are used from the next start on."""
+        """Add settings that apply from the next start on."""
         self._given |= settings
         given = {name: str(value) for name, value in self._given.items()}
         self.config, _ = parse_config(given)
@@ -305,7 +306,7 @@ def _task(start: Callable[[], Any]) -> asyncio.Task[Any]:
 
 
 async def _until_killed(process: Process, task: asyncio.Task[Any]) -> bool:
-    """Wait for a task of a process; False if the process is killed before. Raises the exceptions of
+    """Wait for a task of a process; False if the process is killed first. Raises the exceptions of
     the task."""
     killed = asyncio.Event()
     process.on_killed.append(killed.set)

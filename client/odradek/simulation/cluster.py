@@ -66,7 +66,7 @@ class SimulatedCluster:
     def start_client(
         self, name: str, main: Callable[[], Coroutine[Any, Any, Any]]
     ) -> asyncio.Task[Any]:
-        """Run something as a process of its own, which `kill_client` can end; returns the task of
+        """Run `main` as a process of its own, which `kill_client` can end; returns the task of
         `main`."""
         return self._world.start_client(name, main)
 

@@ -1,10 +1,10 @@
 """`Files` in memory, which keep track of synced data, fail on demand, and crash.
 
-In the model of a disk, a file's bytes are durable if its last `sync` covered them; the name of a
+In the model of a disk, a file's bytes are durable if its last `sync` covered them. The name of a
 file or directory is durable once the parent directory was synced after the name was created (or
 removed). `crash` restores the durable state, and lets a random part of the rest survive, because
-kernels write back at any time and in any order. Some crashes lose all unsynced names, or all
-unsynced bytes, at once: files without content, content without its file.
+kernels write back at any time and in any order. Some crashes lose all unsynced names (content
+without its file), or all unsynced bytes (files without content).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ VOLUME_BYTES = 1 << 30
 SECTOR_BYTES = 512
 
 
-#: The probabilities with which, after a power cut, each unsynced name, or the unsynced bytes of
-#: each file, survive.
+#: The values from which a power cut draws two probabilities: that an unsynced name survives, and
+#: that a file's unsynced bytes do (0 or 1; a value between stands for a random number of bytes).
 _SURVIVING = (0.0, 0.5, 0.5, 0.5, 1.0)
 
 
@@ -43,11 +43,11 @@ class _Inode:
 
 
 class Failure:
-    """A failure of the `nth` (from 1) operation of a kind, once or from then on.
+    """A failure of the `nth` (from 1) operation of a kind; with `for_ever`, also of all later ones.
 
     `kind`: append, write_at, sync, sync_dir, truncate, open, make_dirs, rename, read, remove,
-    volume.
-    `path_part` narrows it to paths that contain it. `torn_bytes` of a failing append are written.
+    volume. `path_part`: only operations on paths that contain this text count. `torn_bytes`: the
+    number of bytes that a failing append writes.
     """
 
     def __init__(
@@ -188,12 +188,12 @@ class MemoryFiles:
         self._durable_names: dict[str, _Inode] = {}
         self._directories: set[str] = {"", "."}
         self._durable_directories: set[str] = {"", "."}
-        #: The unsynced renames of directories, (source, target), oldest first.
+        #: The unsynced renames of directories, as (source, target), the oldest one first.
         self._unsynced_renames: list[tuple[str, str]] = []
         self._locks: set[str] = set()
         self._failures: list[Failure] = []
-        #: The rule by which operations find no room; None while there is room for all. A crash does
-        #: not remove it.
+        #: The rule by which operations fail for lack of space; None while there is enough. A crash
+        #: does not remove the rule.
         self.shortage: Shortage | None = None
         #: The write of a block file that a crash interrupts: file, position, content.
         self.writing: tuple[_Inode, int, bytes] | None = None
@@ -212,7 +212,8 @@ class MemoryFiles:
         self.shortage = None
 
     def trip(self, kind: str, path: str) -> Failure | None:
-        """The failure of this operation, if any."""
+        """The failure that was ordered for this operation, or None. Counts the operation, and
+        crashes at `crash_at`."""
         if kind != "read":
             if self.crash_at is not None and self.operations >= self.crash_at:
                 self.on_crash()
@@ -229,8 +230,8 @@ class MemoryFiles:
         return None
 
     def refuse(self, kind: str, path: str, size_bytes: int = 0) -> Failure | None:
-        """The failure of this operation, which writes `size_bytes`, if any, also because of a lack
-        of room."""
+        """The failure of this operation, or None: an ordered one, or one for lack of space. The
+        operation writes `size_bytes`."""
         failure = self.trip(kind, path)
         if failure is not None or self.shortage is None:
             return failure
@@ -247,9 +248,9 @@ class MemoryFiles:
     def crash(self, rng: random.Random | None = None, *, keep_page_cache: bool = False) -> None:
         """Crash the machine: open handles and locks are lost.
 
-        `keep_page_cache`: only the process ended, so all written bytes exist, and no more of them
-        are durable than before. Otherwise unsynced bytes survive up to a random point (none without
-        `rng`), sometimes as zeros, and unsynced names survive or not.
+        `keep_page_cache`: only the process ended, so all written bytes exist, and what was unsynced
+        is still unsynced. Otherwise each file keeps its unsynced bytes up to a random point (none
+        without `rng`), sometimes as zeros, and each unsynced name survives or is lost.
         """
         self._locks.clear()
         self.open_handles = 0
@@ -273,7 +274,7 @@ class MemoryFiles:
         self._durable_directories = set(self._directories)
 
     def _tear(self, rng: random.Random | None) -> None:
-        """Write some sectors of the interrupted write of a block file."""
+        """Write a random choice of sectors of the interrupted write of a block file."""
         writing, self.writing = self.writing, None
         if writing is None or rng is None:
             return
@@ -295,7 +296,7 @@ class MemoryFiles:
             if _parent(path) not in directories:
                 continue
             named = path in self._durable_directories
-            # A removed directory comes back if its removal is not durable and is lost.
+            # If the removal of a directory is not durable and is lost, the directory exists again.
             if survives(named) if path in self._directories else not survives(False):
                 directories.add(path)
         names: dict[str, _Inode] = {}
@@ -308,7 +309,7 @@ class MemoryFiles:
         self._names, self._directories = names, directories
 
     def _undo_lost_renames(self, names: dict[str, _Inode], directories: set[str]) -> None:
-        """Give renamed files whose rename is lost their old name: a file always has one of its
+        """Give a file back its old name if its rename is lost: a file always has one of the two
         names."""
         found = {id(inode) for inode in names.values()}
         known = {id(inode) for inode in self._names.values()}
@@ -322,7 +323,7 @@ class MemoryFiles:
         return [path for path, inode in found if inode.content != inode.durable]
 
     def unsynced_content(self, path: str) -> bytes:
-        """The bytes behind those that were synced."""
+        """The bytes that follow the synced ones."""
         inode = self._names[_clean(path)]
         return bytes(inode.content[len(inode.durable) :])
 
@@ -407,8 +408,8 @@ class MemoryFiles:
         self._unsynced_renames.append((source, target))
 
     def _move_directory(self, source: str, target: str) -> None:
-        """Move a directory: only the entries of both parents change; the content moves along and
-        keeps its durability."""
+        """Move a directory: only the entries of both parents change. The files in it move along and
+        stay durable, or not, as they were."""
         prefix = source + "/"
         for names in (self._names, self._durable_names):
             for path in [path for path in names if path.startswith(prefix)]:
@@ -538,12 +539,13 @@ def _nothing() -> None:
 
 
 class Crashed(BaseException):
-    """The crash of the simulated machine in the middle of an operation. It is not an Exception, so
-    that no error handling survives it."""
+    """The crash of the simulated machine in the middle of an operation. The class is no subclass of
+    Exception, so that no error handling catches it."""
 
 
 def _lose_bytes(inode: _Inode, rng: random.Random | None, surviving: float) -> None:
-    """Lose unsynced bytes. `surviving`: 0 for none, 1 for all, else up to a random point."""
+    """Lose unsynced bytes. `surviving`: 0 loses all, 1 none; other values keep bytes up to a random
+    point."""
     content, durable = inode.content, inode.durable
     if rng is None or surviving == 0.0:
         inode.content = bytearray(durable)
@@ -551,8 +553,9 @@ def _lose_bytes(inode: _Inode, rng: random.Random | None, surviving: float) -> N
     if surviving == 1.0:
         return
     if bytes(content[: len(durable)]) != durable:
-        # If the file was truncated or rewritten since the sync, both states are possible, and if it
-        # was truncated and then written again, also the state after the truncation.
+        # If the file was truncated or rewritten since the sync, the old and the new content are
+        # possible. If it was truncated and then written again, the state after the truncation is
+        # possible, too.
         cut_to_bytes = inode.cut_to_bytes
         found = rng.random()
         if found < 0.4:
@@ -564,11 +567,11 @@ def _lose_bytes(inode: _Inode, rng: random.Random | None, surviving: float) -> N
 
 
 def _torn(content: bytearray, sure_bytes: int, rng: random.Random) -> bytearray:
-    """The bytes that certainly survive, and more up to a random point."""
+    """The first `sure_bytes` bytes, and a random number of the bytes after them."""
     kept = rng.randint(sure_bytes, len(content))
     torn = bytearray(content[:kept])
     if kept > sure_bytes and rng.random() < 0.3:
-        # The length has reached the disk, the blocks have not.
+        # The length of the file has reached the disk, but not these blocks.
         hole = rng.randint(sure_bytes, kept)
         torn[hole:] = bytes(kept - hole)
     return torn

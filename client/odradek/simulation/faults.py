@@ -29,27 +29,27 @@ from odradek_broker.share.events import (
 from odradek_broker.share.in_flight import FINISHED
 from odradek_protocol.records import iter_batches
 
-#: The differences of a wrong wall clock: less than a day apart, because a broker drops its state of
-#: an idle producer a day after its last record; at most an hour slow, because the broker refuses
-#: records that are further ahead of its clock.
+#: The errors of the wall clock. They are less than a day apart, because a broker drops its state of
+#: an idle producer a day after its last record. The clock is at most an hour slow, because the
+#: broker refuses records that are further ahead of its clock.
 CLOCK_ERRORS_MS = (-3_600_000, -60_000, 60_000, 43_200_000)
-#: The durations of an fsync, and the longest time until an answer or a dead letter, if the power is
-#: cut after one.
+#: The shortest and the longest fsync, and the longest wait for an event, for faults that follow an
+#: answer or a dead letter.
 _BEHIND_AN_ANSWER_SYNC_MS = (20.0, 60.0)
 _NEXT_ANSWER_MS = 3_000
-#: The durations of an fsync, if the power is cut when two segments are not synced.
+#: The shortest and the longest fsync while a power cut waits for two unsynced segments.
 _BEHIND_A_ROLL_SYNC_MS = (50.0, 200.0)
-#: The shortest time for which no state is written.
+#: The shortest time for which no state of a share partition can be written.
 _STATE_REFUSED_MS = 20
-#: The shortest time for which there is no room.
+#: The shortest time for which the disk has no room.
 _SHORTAGE_MS_MIN = 50
 #: The shares of changes that a disk with scarce room refuses.
 _REFUSED_SHARES = (0.05, 0.3, 0.9)
-#: The time between the end of the process and a start with faults.
+#: The time between the end of the process and the start on a failing disk.
 _DOWN_MS = 20
 #: The time in which a cleaner that runs all the time writes recovery points.
 _UNTIL_CHECKPOINT_MS = 500
-#: The longest time between a start and a crash that comes soon.
+#: The longest time between a start and a crash that follows soon.
 _SOON_MS = 60
 AT_START = ("open", "read", "append", "sync", "rename")
 ANSWERS_LOST = (
@@ -123,7 +123,7 @@ class Fault:
 
 
 async def kill_broker(world: World, fault: Fault) -> None:
-    """The process is killed, and started again at the end of the fault."""
+    """The process is killed, and is started again at the end of the fault."""
     await world.kill_broker(power_lost=False, down_ms=fault.lasts_ms)
 
 
@@ -133,7 +133,7 @@ async def cut_power(world: World, fault: Fault) -> None:
 
 
 async def cut_power_behind_an_answer(world: World, fault: Fault) -> None:
-    """The disk is slow, and the machine loses its power when one of the next answers has just
+    """The disk is slow, and the machine loses its power just after one of the next answers has
     arrived."""
     left = 1 + fault.size % 20
     arrived = asyncio.Event()
@@ -152,9 +152,10 @@ async def cut_power_behind_an_answer(world: World, fault: Fault) -> None:
 
 
 async def cut_power_behind_a_roll(world: World, fault: Fault) -> None:
-    """The disk is slow, and the machine loses its power when neither the end of a segment nor the
-    segment behind it is synced: that end is lost, and the kernel has written the segment behind it.
-    In half of the cases the process is killed before, and its next start cannot sync the two."""
+    """The disk is slow, and the machine loses its power when two successive segments are unsynced.
+    The end of the first one is lost, but the kernel has written the second one to the disk. In half
+    of the cases the process is killed and started before, and that start cannot sync the two
+    segments."""
     disk = world.broker.disk
     with world.slow_disk(*_BEHIND_A_ROLL_SYNC_MS):
         rolled = await _unsynced_roll(world)
@@ -176,8 +177,8 @@ async def cut_power_behind_a_roll(world: World, fault: Fault) -> None:
 
 
 async def _unsynced_roll(world: World) -> tuple[str, str] | None:
-    """Wait for two neighbouring segments of a user's topic of which neither is synced, with batches
-    of one producer in both; returns their paths, None without such."""
+    """Wait for two successive unsynced segments of a user's topic, both with batches of the same
+    producer. Returns their paths, or None if there are none in time."""
     disk = world.broker.disk
     until_ms = world.now_ms + _NEXT_ANSWER_MS
     while world.now_ms < until_ms:
@@ -199,10 +200,10 @@ def _producers(batches: bytes) -> set[int]:
 
 
 async def crash_behind_a_dead_letter(world: World, fault: Fault) -> None:
-    """The disk is slow, and the process is killed, or the machine loses its power, when the next
-    dead letter of a share group is durable and the state of its share partition is not."""
+    """The disk is slow. When the next dead letter of a share group is durable and the state of its
+    share partition is not, the process is killed, or the machine loses its power."""
     process = world.broker.process
-    # The crash comes at that moment, or while the state is being written.
+    # The crash happens at that moment, or a little later, while the state is being written.
     at_once = fault.size % 3 > 0
     with world.slow_disk(*_BEHIND_AN_ANSWER_SYNC_MS):
         if await _share_event(world, _is_dead_letter, process.kill if at_once else _nothing):
@@ -213,9 +214,9 @@ async def crash_behind_a_dead_letter(world: World, fault: Fault) -> None:
 
 
 async def refused_state_behind_a_dead_letter(world: World, fault: Fault) -> None:
-    """No state of a share partition can be written for some time after the next dead letter. In
-    half of the cases an earlier record is not finished yet, and the process is killed when another
-    dead letter of the share partition is followed by its state, which shows both letters."""
+    """After the next dead letter, no state of a share partition can be written for some time. In
+    half of the cases an earlier record is still unfinished. Then the process is killed after the
+    next state that covers a later dead letter of the share partition."""
     disk = world.broker.disk
     failure = Failure(
         "append",
@@ -253,8 +254,8 @@ def _is_letter_behind_an_open_record(world: World, event: ShareEvent) -> bool:
 
 
 class _StateBehindALetter:
-    """True for the event of a state that shows a dead letter written since, of the same share
-    partition as an earlier letter."""
+    """True for the event that stores the state of a later dead letter, of the same share partition
+    as `earlier`."""
 
     def __init__(self, earlier: DeadLettered) -> None:
         self._key = earlier.key
@@ -273,8 +274,8 @@ class _StateBehindALetter:
 async def _share_event(
     world: World, wanted: Callable[[ShareEvent], bool], happens: Callable[[], object]
 ) -> Any:
-    """Wait for the next wanted event of the share partitions, and call `happens` when it is told;
-    None without one."""
+    """Wait for the next wanted event of the share partitions, and call `happens` at that moment.
+    Returns the event, or None if there is none in time."""
     if not world.broker.running or not hasattr(world.broker.server, "node"):
         return None
     partitions = world.broker.server.node.share_partitions
@@ -309,13 +310,13 @@ async def crash_in_operation(world: World, fault: Fault) -> None:
 
 
 async def stop_broker(world: World, fault: Fault) -> None:
-    """A clean stop, and a start."""
+    """The broker is stopped cleanly, and started again."""
     await world.restart_broker(fault.lasts_ms)
 
 
 async def crash_behind_a_stop(world: World, fault: Fault) -> None:
-    """A clean stop and a start, and soon the process is killed, or the machine loses its power:
-    what the stop has written stays the newest that the next start finds."""
+    """The broker is stopped cleanly and started again. Soon after the start the process is killed,
+    or the machine loses its power, so the next start finds what the clean stop has written."""
     await world.restart_broker()
     await world.sleep(fault.size % _SOON_MS)
     await world.kill_broker(power_lost=bool(fault.size % 2), down_ms=fault.lasts_ms)
@@ -356,7 +357,7 @@ async def slow_disk(world: World, fault: Fault) -> None:
 
 
 async def full_disk(world: World, fault: Fault) -> None:
-    """Nothing can be written, for some time."""
+    """Nothing can be written for some time."""
     failures = [
         Failure(kind, code=errno.ENOSPC, for_ever=True, torn_bytes=fault.size % 100)
         for kind in ("append", "open")
@@ -368,21 +369,21 @@ async def full_disk(world: World, fault: Fault) -> None:
 
 
 async def last_bytes(world: World, fault: Fault) -> None:
-    """There is room for a few more bytes, for some time: whatever does not fit is refused, behind
-    the part of it that does."""
+    """For some time there is room for only a few more bytes. If a write does not fit, its first
+    part is written and the rest is refused."""
     left_bytes = fault.size**2 // 20
     await _short_of_room(world, fault, LastBytes(world.broker.disk.used_bytes, left_bytes))
 
 
 async def scarce_room(world: World, fault: Fault) -> None:
-    """Some of all changes of the disk find no room, for some time, as on a file system that copies
-    blocks: writes, names, truncations, removals."""
+    """For some time the disk refuses some of its changes (writes, names, truncations, removals) for
+    lack of room, as a file system that copies blocks may do."""
     share = _REFUSED_SHARES[fault.size % len(_REFUSED_SHARES)]
     await _short_of_room(world, fault, ScarceRoom(Random(fault.size), share))
 
 
 async def _short_of_room(world: World, fault: Fault, shortage: Shortage) -> None:
-    """Make the disk short of room while the fault lasts, also over a crash of the machine."""
+    """Keep the disk short of room while the fault lasts, even if the machine crashes meanwhile."""
     disk = world.broker.disk
     disk.shortage = shortage
     await world.sleep(max(fault.lasts_ms, _SHORTAGE_MS_MIN))
@@ -391,12 +392,12 @@ async def _short_of_room(world: World, fault: Fault, shortage: Shortage) -> None
 
 
 async def failed_write(world: World, fault: Fault) -> None:
-    """An append fails, with a part of its bytes on the disk."""
+    """An append fails after a part of its bytes was written."""
     world.broker.disk.fail(Failure("append", nth=1 + fault.size % 5, torn_bytes=fault.size % 200))
 
 
 async def failed_sync(world: World, fault: Fault) -> None:
-    """A sync fails: its partition is offline until the broker is started again."""
+    """A sync fails: the partition is offline until the broker is started again."""
     kind = "write_at" if fault.size % 3 == 0 else "sync"
     world.broker.disk.fail(Failure(kind, nth=1 + fault.size % 5))
 
@@ -467,7 +468,7 @@ async def refused_group_requests(world: World, fault: Fault) -> None:
 
 
 async def refused_commits(world: World, fault: Fault) -> None:
-    """Commits of offsets are refused for some time, in which groups may rebalance."""
+    """Commits of offsets are refused for some time, during which groups may rebalance."""
     for_ms = 500 + 2 * fault.size
     world.order(fault="fail", api="OffsetCommit", code=_LOADING, times=None, for_ms=for_ms)
 
@@ -493,7 +494,7 @@ async def switch_durability(world: World, fault: Fault) -> None:
 
 
 async def cut_power_at_start(world: World, fault: Fault) -> None:
-    """The broker is started with either durability, and the machine loses its power at once."""
+    """The broker is started with either durability, and the machine loses its power soon."""
     durability = "page-cache" if fault.size % 3 else "fsync"
     await world.cut_power_at_start(durability=durability, stop=fault.size % 4 == 0)
 
@@ -537,7 +538,7 @@ FAULTS: dict[str, Callable[[World, Fault], Awaitable[None]]] = {
 
 
 async def play(world: World, faults: Iterable[Fault], duration_ms: int) -> None:
-    """Cause the faults at their times; when the last one is over, end all of them."""
+    """Cause the faults at their times. After the last one, end all of them."""
     running = [asyncio.ensure_future(_play_one(world, fault)) for fault in faults]
     await asyncio.gather(world.sleep(duration_ms), *running)
     await world.heal()

@@ -21,9 +21,9 @@ ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 Address = tuple[str, int]
 _Bytes = bytes | bytearray | memoryview
 
-#: The undelivered bytes at which the writer is paused, and those at which it is resumed.
+#: The number of undelivered bytes at which the writer is paused, and (below) resumed.
 HIGH_WATER_BYTES = 64 * 1024
-#: The ports for port 0, and for connecting clients.
+#: The first port to choose for port 0, and for connecting clients.
 _FIRST_PORT = 20_000
 
 
@@ -59,7 +59,7 @@ class SimulatedServer:
         self._network.resume(self.address)
 
     async def wait_closed(self) -> None:
-        """Return at once."""
+        """Return immediately."""
 
     def is_serving(self) -> bool:
         """True if connections are accepted."""
@@ -142,7 +142,7 @@ class SimulatedTransport(asyncio.Transport):
             self._network.soon(self._tell_lost)
 
     def abort(self) -> None:
-        """Close at once: undelivered data is lost, and the peer sees a reset."""
+        """Close immediately: undelivered data is lost, and the peer sees a reset."""
         if not self._lost:
             self._closing = True
             peer = self._peer
@@ -175,7 +175,7 @@ class SimulatedTransport(asyncio.Transport):
     # --- called by the network ---
 
     def join(self, peer: SimulatedTransport) -> None:
-        """Connect two ends."""
+        """Connect this end with its peer."""
         self._peer = peer
 
     def begin(self) -> None:
@@ -183,7 +183,7 @@ class SimulatedTransport(asyncio.Transport):
         self._tell(self._protocol.connection_made, self)
 
     def _tell(self, method: Callable[..., Any], *args: Any) -> Any:
-        """Call the protocol in its process, unless that was killed."""
+        """Call the protocol in its process, unless the process was killed."""
         if self.process is None or process_of() is self.process:
             return method(*args)
         return self._context.run(method, *args) if self.process.alive else None
@@ -256,7 +256,7 @@ class SimulatedTransport(asyncio.Transport):
             self._tell(self._protocol.resume_writing)
 
     def cut(self, problem: Exception | None) -> None:
-        """End this end of the connection; undelivered data is lost."""
+        """Close this end of the connection; undelivered data is lost."""
         self._closing = True
         self._tell_lost(problem)
 
@@ -334,8 +334,8 @@ class SimulatedNetwork:
     async def connect(
         self, factory: ProtocolFactory, host: str, port: int
     ) -> tuple[SimulatedTransport, asyncio.BaseProtocol]:
-        """Connect. ConnectionRefusedError without a server; TimeoutError, like the kernel's but at
-        once, if the address cannot be reached."""
+        """Connect. ConnectionRefusedError if no server listens. TimeoutError if the address cannot
+        be reached, without the kernel's wait."""
         there, here = (host, port), ("client", self._free_port())
         await asyncio.sleep(self.arrival_s() - self._loop.time())
         while there in self._paused:
@@ -366,8 +366,8 @@ class SimulatedNetwork:
         self.transports.pop(transport, None)
 
     def cut_all(self, address: Address | None = None) -> int:
-        """Cut every connection (`address`: those of its server), both ends at once; returns the
-        number of ends."""
+        """Cut every connection, or those of the server at `address`. Both ends of a connection see
+        the cut at the same time. Returns the number of ends."""
         ends = [
             end
             for end in self.transports
@@ -393,17 +393,16 @@ class SimulatedNetwork:
         return pieces
 
     def arrival_s(self) -> float:
-        """The arrival of a piece that is sent at the present time."""
+        """The time, in seconds, at which a piece that is sent now arrives."""
         least, most = self.weather.delay_ms
         delay_ms = self.random.uniform(least, most) if most else 0.0
         return self._loop.time() + delay_ms / 1000
 
     def at(self, when_s: float, callback: Callable[[], Any]) -> None:
-        """Call at that time, even if processes are killed before."""
+        """Call `callback` at the time `when_s`, even if processes are killed before."""
         self._loop.call_at(when_s, callback, context=self._context)
 
     def soon(self, callback: Callable[[], Any]) -> None:
-        """Call after all callbacks that are ready at present, even if processes are killed
-        before.
-        """
+        """Call `callback` after all callbacks that are ready at present, even if processes are
+        killed before."""
         self._loop.call_soon(callback, context=self._context)

@@ -16,7 +16,8 @@ _CURRENT: ContextVar[Process | None] = ContextVar("odradek_simulated_process", d
 
 
 class Process:
-    """A broker or a client. `on_killed` is called once, outside of its context."""
+    """A process, such as a broker or a client. The kill calls each callback in `on_killed` once,
+    outside of the process's context."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -26,9 +27,8 @@ class Process:
         self._context.run(_CURRENT.set, self)
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Call a function in this process, to which all tasks and callbacks of the function then
-        belong.
-        """
+        """Call a function in this process. Tasks and callbacks that the function creates belong to
+        the process."""
         return self._context.copy().run(function, *args)
 
     @property
@@ -45,7 +45,8 @@ class Process:
 
 
 def process_of(context: Context | None = None) -> Process | None:
-    """The process of a context (None: the current one); None for the simulation's own context."""
+    """The process that a context (None: the current one) belongs to; None for the simulation's own
+    context."""
     return _CURRENT.get() if context is None else context.get(_CURRENT)
 
 

@@ -21,20 +21,21 @@ class Shortage(Protocol):
     """The rule by which a disk refuses operations (ENOSPC)."""
 
     def written_before_refusal(self, kind: str, size_bytes: int) -> int | None:
-        """The bytes that an operation of `size_bytes` writes before it is refused; None if it has
-        room. `kind`: see `Failure`."""
+        """The number of bytes that an operation of `size_bytes` writes before it is refused; None
+        if it has room. `kind`: see `Failure`."""
         ...
 
 
 class LastBytes:
-    """A disk that writes in place and has room for some more bytes: the part of a write that fits
-    is written. Every removal makes room."""
+    """A disk that writes in place and has room for a few more bytes. If a write does not fit, the
+    part that fits is written. Every removal makes room."""
 
     #: The bytes that a new name takes.
     NAME_BYTES = 64
 
     def __init__(self, used_bytes: Callable[[], int], left_bytes: int) -> None:
-        """`used_bytes`: the bytes in use at any time; `left_bytes`: those that are free now."""
+        """`used_bytes`: returns the number of bytes in use. `left_bytes`: the number of bytes that
+        are free now."""
         self._used_bytes = used_bytes
         self._capacity_bytes = used_bytes() + left_bytes
 
@@ -49,10 +50,10 @@ class LastBytes:
 
 
 class ScarceRoom:
-    """A disk that copies blocks, and finds room for a change by chance."""
+    """A disk that copies blocks; chance decides whether there is room for a change."""
 
     def __init__(self, random: Random, refused_share: float) -> None:
-        """`refused_share`: that of the changes which are refused, 0 to 1."""
+        """`refused_share`: the share of changes that are refused, 0 to 1."""
         self._random = random
         self._refused_share = refused_share
 

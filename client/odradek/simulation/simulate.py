@@ -38,7 +38,7 @@ class DeadlockError(Exception):
 
 
 class _NoWaiting(selectors.DefaultSelector):
-    """A selector that never waits: the time until the next timer passes at once."""
+    """A selector that never waits. Instead, virtual time jumps to the next timer."""
 
     def __init__(self, alone: bool) -> None:
         super().__init__()
@@ -99,15 +99,15 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         return super().call_at(when, run_unless_killed, process, callback, *args, context=context)
 
     async def create_server(self, protocol_factory: Any, *args: Any, **kwargs: Any) -> Any:
-        """Create a server like asyncio's loop. On a simulated network only `host` and `port`
-        count."""
+        """Create a server like asyncio's loop. A simulated network ignores all options except
+        `host` and `port`."""
         if self.network is None:
             return await super().create_server(protocol_factory, *args, **kwargs)
         return self.network.listen(protocol_factory, *_address(args, kwargs))
 
     async def create_connection(self, protocol_factory: Any, *args: Any, **kwargs: Any) -> Any:
-        """Create a connection like asyncio's loop. On a simulated network only `host` and `port`
-        count."""
+        """Create a connection like asyncio's loop. A simulated network ignores all options except
+        `host` and `port`."""
         if self.network is None:
             return await super().create_connection(protocol_factory, *args, **kwargs)
         return await self.network.connect(protocol_factory, *_address(args, kwargs))
@@ -131,8 +131,8 @@ _Random = random_module.Random
 def simulated_machine(
     now_s: Callable[[], float], random: random_module.Random, wall_start_ms: int = WALL_START_MS
 ) -> Iterator[None]:
-    """Replace the machine's clocks and random generators. `now_s`: virtual time. Generators that
-    are created without a seed get one from `random`."""
+    """Replace the machine's clocks and random generators. `now_s` returns the virtual time.
+    Generators that are created without a seed get a seed from `random`."""
 
     def wall_s() -> float:
         return wall_start_ms / 1000 + now_s()
@@ -213,9 +213,7 @@ def simulate(
 
 
 def _unhandled(world: World, context: dict[str, Any]) -> None:
-    """Handle an uncaught exception, which is a bug unless the machine crashed while it was
-    raised.
-    """
+    """Handle an uncaught exception: it is a bug, unless it is the crash of the machine."""
     problem = context.get("exception")
     if isinstance(problem, Crashed):
         return
@@ -230,7 +228,7 @@ def _drop_event(*_: object) -> Any:
 
 
 def _discard(loop: asyncio.AbstractEventLoop) -> None:
-    """Close the coroutines of killed processes at once, not when they are garbage-collected."""
+    """Close the coroutines of killed processes now, not when they are garbage-collected."""
     for task in asyncio.all_tasks(loop):
         forgotten: Any = task
         forgotten._log_destroy_pending = False
@@ -247,7 +245,7 @@ def _discard(loop: asyncio.AbstractEventLoop) -> None:
 
 @contextlib.contextmanager
 def _listed(worlds: list[World]) -> Iterator[None]:
-    """Add every client that is started to the world."""
+    """Tell the world about every client that is started inside."""
     start, start_consumer = NetworkClient.start, Consumer.start
 
     async def starts(self: NetworkClient, timeout_ms: float | None = None) -> None:
@@ -268,7 +266,7 @@ def _listed(worlds: list[World]) -> Iterator[None]:
 
 
 def _explained(kind: EventKind, fields: Mapping[str, Any]) -> str:
-    """The sentence of an event."""
+    """The sentence that `odradek explain` shows for an event."""
     details = {name: value for name, value in fields.items() if value is not None}
     partitions = details.pop("partitions", ())
     if partitions:
@@ -281,8 +279,8 @@ def _explained(kind: EventKind, fields: Mapping[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _overheard(worlds: list[World], explain: bool) -> Iterator[None]:
-    """Report members that the broker removes to the workload; with `explain`, also add the broker's
-    decisions to the trace, with the sentences of `odradek explain`."""
+    """Tell the world about members that the broker removes. With `explain`, add the broker's
+    decisions to the trace, in the sentences of `odradek explain`."""
     record = History.record
 
     def note(self: History, subject: str, kind: EventKind, **fields: Any) -> None:

@@ -21,11 +21,12 @@ from odradek_client.network.client import NetworkClient
 
 #: The time after the end of the faults within which clients and broker must have finished.
 LIVENESS_MS = 900_000
-#: The durations of an fsync without a fault: on a fast disk, or on a slow one.
+#: The shortest and the longest fsync without a fault: on a fast disk (twice as likely), or on a
+#: slow one.
 _SYNC_MS = ((0.0, 2.0), (0.0, 2.0), (5.0, 50.0))
 #: The longest duration of an fsync, on the slowest disk.
 _SYNC_MS_MAX = 1_000
-#: The time after which a broker that gave up is started again.
+#: The time after which a broker that has stopped with an error is started again.
 _RESTART_MS = 100
 #: The most starts in a row that may fail.
 _STARTS_MAX = 20
@@ -41,10 +42,10 @@ class Violation(Exception):
 
 
 class World:
-    """The common state of workloads, faults and checkers. Created inside of its own loop.
+    """The common state of workloads, faults and checkers. Create it inside of its own loop.
 
-    `chance(name)` returns a separate generator for each of them, so that the others draw the same
-    numbers without one of the faults.
+    `chance(name)` returns a separate random generator for each purpose. So if a fault is left out,
+    everything else draws the same numbers as before.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class World:
     # --- Clients ---
 
     def started(self, client: NetworkClient | Consumer) -> None:
-        """Add a network client, for checkers."""
+        """Note a started client, for checkers."""
         known: dict[Any, Process | None] = (
             self._networks if isinstance(client, NetworkClient) else self._consumers
         )
@@ -133,8 +134,8 @@ class World:
     # --- The broker ---
 
     def order(self, **order: object) -> None:
-        """Order a fault of the running broker, like `odradek.faults`, until `heal` or the broker's
-        end."""
+        """Order a fault of the running broker, as with `odradek.faults`. It lasts until `heal` or
+        the end of the broker's process."""
         if self.broker.running and self.broker.server.faults is not None:
             self.broker.server.faults.order(order)
 
@@ -143,7 +144,8 @@ class World:
         why = "it was killed each time"
         left = _STARTS_MAX
         while left:
-            # After a power cut a start may need room, so starts without room do not count.
+            # After a power cut a start may need room, so failures are not counted while room is
+            # short.
             left -= self.broker.disk.shortage is None
             try:
                 if await self.broker.start():
@@ -180,13 +182,13 @@ class World:
             await self.start_broker()
 
     async def cut_power_at_start(self, *, durability: str, stop: bool) -> None:
-        """Stop the broker cleanly or kill it, and start it with this durability; the power is cut
-        soon after the broker is ready, and until then no client can reach it, so no new record is
-        acknowledged. Nothing is done if the durability before does not cover power cuts.
+        """Stop the broker cleanly or kill it, start it with this durability, and cut the power soon
+        after it is ready. No client can reach the broker before that, so no new record is
+        acknowledged. Does nothing if the present durability does not cover power cuts.
 
-        If a start with page-cache durability has continued transactions by itself, the power stays
-        on: that durability does not promise that their markers are on disk before their Complete
-        records.
+        If a start with page-cache durability has completed transactions, the process is killed
+        instead: that durability does not promise that the markers of transactions are on disk
+        before their Complete records.
         """
         async with self._restarting:
             if not self.broker.survives_power_cuts:
@@ -207,7 +209,7 @@ class World:
             await self.start_broker()
 
     def _has_ended_transactions(self) -> bool:
-        """True if the running broker has written records of transactions since its start."""
+        """True if the running broker has appended to the transaction log since its start."""
         return any(
             log.log_end_offset > log.report.log_end_offset
             for log in self.broker.server.node.logs
@@ -235,7 +237,8 @@ class World:
         await self.start_broker()
 
     async def _supervise(self, server: Server) -> None:
-        """Start the broker again when it has given up, as after an error of its metadata log."""
+        """Start the broker again after it has stopped with an error, such as one of its metadata
+        log."""
         await server.ended.wait()
         async with self._restarting:
             if server is self.broker.server and self.broker.running:
@@ -282,7 +285,7 @@ class World:
         return broker.running and any(log.offline for log in broker.server.node.logs)
 
     async def heal(self) -> None:
-        """End all faults; partitions that a failed fsync took offline come back by a restart."""
+        """End all faults. A restart brings back partitions that a failed fsync took offline."""
         self.network.unreachable.clear()
         self.network.weather = Weather((0.1, 2.0))
         self.network.cut_all()
@@ -293,7 +296,7 @@ class World:
         self.broker.clock.set_wrong(0)
         self.sync_delay_ms = self._sync_ms
         if self.broker.disk.failed_syncs and not self._offline():
-            # The broker may not have noticed the failure yet.
+            # The broker may not have noticed the failed fsync yet.
             await self.sleep(_SYNC_MS_MAX)
         async with self._restarting:
             if not self.broker.running:

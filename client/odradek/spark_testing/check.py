@@ -165,7 +165,8 @@ class _Runs:
     def feed(
         self, rows: Sequence[tuple[bytes | None, ...]], partitions: int, chance: random.Random
     ) -> None:
-        """Write input: records with a key go to its partition, others to any."""
+        """Write input. The key chooses the partition of a record; a record without a key goes to a
+        random one."""
         with sync.Producer(bootstrap_servers=self.broker.bootstrap) as producer:
             sent = []
             for row in rows:
@@ -213,7 +214,7 @@ class _Runs:
         finally:
             gate.go.touch()
         self._await(query)
-        # The absence of a broker may end a query, which is then restarted.
+        # While the broker is down, the query may fail; then it is restarted.
         if not (reached and gate.what.kind == "broker"):
             self._raise_for(query)
         return reached
@@ -286,7 +287,7 @@ class _Runs:
     _stateful = False
 
     def next_batch(self) -> int:
-        """The id of the first batch of a restart."""
+        """The id of the first batch that a restart runs."""
         return max(self._commits(), default=-1) + 1
 
     def _commits(self) -> list[int]:
@@ -306,7 +307,7 @@ class _Runs:
     # --- Output -----------------------------------------------------------------------------------
 
     def as_batch(self) -> tuple[tuple[str, ...], verdict.Rows]:
-        """(columns, rows) of the same query as a batch over the whole input."""
+        """(columns, rows) that the same query writes as a batch query over the whole input."""
         if self._stateful:
             raise ValueError(
                 "this query keeps state between batches, so its rows need not be those of a batch "

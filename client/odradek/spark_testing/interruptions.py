@@ -38,8 +38,8 @@ class InjectedFailure(RuntimeError):
 
 @dataclass(frozen=True)
 class Interruption:
-    """A failure to cause. `batch`: the batch of its run, counted from 0; `after_others`: cause it
-    when rows of the same batch are in the output topic already."""
+    """A failure to cause. `batch`: the batch in its run, counted from 0. `after_others`: wait until
+    the output topic contains rows that other tasks of the batch have written."""
 
     kind: str
     batch: int
@@ -62,7 +62,7 @@ def plan(seed: int, kinds: Sequence[str]) -> list[Interruption]:
     planned = []
     for kind in chance.sample(list(kinds), len(kinds)):
         after_others = kind == "batch" or chance.random() < 0.5
-        # The rows that were written before the run are known only for its first batch.
+        # The number of rows that were written earlier is known only for the first batch of a run.
         batch = 0 if after_others else chance.randrange(BATCHES_PER_RUN)
         if kind == "commit":
             after_others, batch = False, BATCHES_PER_RUN - 1
@@ -72,10 +72,10 @@ def plan(seed: int, kinds: Sequence[str]) -> list[Interruption]:
 
 @dataclass
 class Gate:
-    """A task's part in an interruption; pickled into the tasks of one run.
+    """The part of an interruption that runs in tasks; pickled into the tasks of one run.
 
-    `folder`: that of this run only. `first_batch`: the id of the run's first batch. `written`: the
-    number of records in the output topic before the run.
+    `folder`: a folder for this run alone. `first_batch`: the id of the run's first batch.
+    `written`: the number of records in the output topic before the run.
     """
 
     what: Interruption
@@ -87,7 +87,7 @@ class Gate:
     _seen_attempt: int | None = field(default=None, repr=False)
 
     def __call__(self, value: Any) -> Any:
-        """Return the value, unless the task is to fail. Raises InjectedFailure."""
+        """Return the value; InjectedFailure if the task is chosen to fail."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -99,12 +99,12 @@ class Gate:
 
     @property
     def claim(self) -> Path:
-        """A file that the first task creates, with its batch and number."""
+        """A file that the first task creates, with its batch and partition."""
         return self.folder / "claim"
 
     @property
     def reached(self) -> Path:
-        """A file that exists once the task is at its interruption."""
+        """A file that exists once the chosen task is at its interruption."""
         return self.folder / "reached"
 
     @property
@@ -129,7 +129,8 @@ class Gate:
             self._fail(name)
 
     def _claim(self, name: str) -> bool:
-        """True if this task is to be interrupted: the first task that calls, once in a run."""
+        """True if this task is chosen for the interruption, as the first one in the run that
+        calls."""
         if self.claim.exists():
             return False
         own = self.folder / f"claim-{os.getpid()}"
@@ -145,8 +146,8 @@ class Gate:
         raise InjectedFailure(f"task {name.split()[1]} of batch {name.split()[0]} fails on purpose")
 
     def _wait_for_others(self) -> None:
-        """Wait until the topic has more records than before the run; with a limit, because this may
-        be the only task."""
+        """Wait until the topic has more records than before the run. The wait is limited, because
+        this may be the only task."""
         _wait(lambda: end_of(self.bootstrap, self.topic) > self.written, _OTHERS_S_MAX)
 
 

@@ -19,7 +19,7 @@ from odradek.testcontainers.environment import read_env_file, settings_of
 from odradek_client.errors import OdradekError
 
 _HOST = "127.0.0.1"
-#: The port of the listener that a container has for other brokers.
+#: The port that the container offers to other brokers, besides the one for clients.
 _BROKER_PORT = 9092
 _SECURITY = ("users", "tls", "superusers", "acls")
 #: The settings of a container of Kafka, unless the environment has others. Like Kafka, the broker
@@ -73,7 +73,7 @@ class _BrokerContainer:
 
     @property
     def broker(self) -> SubprocessBroker:
-        """The broker, which takes orders for faults, and may be killed and restarted.
+        """The broker, whose `faults` can be ordered, and which can be killed and restarted.
         ContainerRefused before the start."""
         if self._broker is None:
             raise ContainerRefused("the container is not started; use `with` or call start()")
@@ -206,7 +206,7 @@ class _BrokerContainer:
         return settings
 
     def _address(self) -> str:
-        """The address on this machine; port 0 is a free port."""
+        """The address on this machine at which the broker listens; port 0 chooses a free port."""
         bound = [self.ports.get(str(port)) for port in self._inside]
         return f"{_HOST}:{next((each for each in bound if each is not None), 0)}"
 

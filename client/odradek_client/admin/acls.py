@@ -190,8 +190,8 @@ def _order(acl: AclBinding) -> tuple[object, ...]:
 
 
 def _known(kind: type[Code], code: int) -> Code:
-    """The member of the enum with this number; UNKNOWN, which is 0, for a number of a later
-    version."""
+    """The member of the enum with this number. UNKNOWN (0) for a number that only a later version
+    of Kafka knows."""
     try:
         return kind(code)
     except ValueError:

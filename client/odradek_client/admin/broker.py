@@ -30,8 +30,8 @@ class Section(Enum):
 class RequestCounts:
     """The requests of an API since the broker's start.
 
-    `counts`: their number by duration, for each bound of `BrokerDescription.bounds_us` and above
-    the last one.
+    `counts`: the number of requests in each bucket of durations. A bucket ends at each bound of
+    `BrokerDescription.bounds_us`; the last bucket is above all bounds.
     """
 
     name: str
@@ -59,8 +59,8 @@ class ClientConnection:
 
 @dataclass(frozen=True)
 class Problem:
-    """A present problem: `text` is a sentence, and the history of `subject` explains it; None if
-    there is no such history."""
+    """A present problem. `text` is a sentence. The history of `subject` explains the problem;
+    `subject_type` is None if there is no such history."""
 
     name: str
     text: str
@@ -82,11 +82,11 @@ class SubjectEvent:
 class BrokerDescription:
     """The description that a broker gives of itself. Only the requested sections are filled.
 
-    Times in milliseconds since 1970, by the broker's clock. `counters`: numbers by name; those
+    Times are milliseconds since 1970, by the broker's clock. `counters`: numbers by name; those
     whose names end in _total only grow. `connections_total`: the number of connections that match
-    the filter. `next_after`: the `after` for the events that follow. Events are oldest first.
-    `samples`: the time and some of the counters, every few seconds of the last quarter of an hour,
-    oldest first.
+    the filter. `next_after`: the value of `after` that requests the events after these. Events are
+    oldest first. `samples`: the time and some of the counters, every few seconds of the last
+    quarter of an hour, oldest first.
     """
 
     node_id: int
@@ -120,10 +120,9 @@ class BrokerAdmin(AdminPart):
         """The description of a broker, by default of any broker.
 
         `limit`: the most connections, and the most events. Connections: those whose client id, host
-        or user contains `filter`, from number `offset` on. Events: those with numbers above
-        `after`, or the newest ones; -1 for the newest ones. Raises UnsupportedByBroker if the
-        broker is not Odradek's, ClusterAuthorizationFailed without the right to
-        DESCRIBE the cluster.
+        or user contains `filter`, without the first `offset` ones. Events: those with numbers above
+        `after`; -1 requests the newest ones. Raises UnsupportedByBroker if the broker is not
+        Odradek's, ClusterAuthorizationFailed without the right to DESCRIBE the cluster.
         """
         request = DescribeBrokerRequest(
             sections=sorted(each.value for each in set(sections)),
@@ -192,7 +191,7 @@ def _connection(wired: wire.Connection) -> ClientConnection:
 
 
 def _event(wired: wire.NumberedEvent) -> SubjectEvent | None:
-    """The event; None for a type of subject that this client does not know."""
+    """The decoded event; None if this client does not know its type of subject."""
     subject_type = subject_of_type(wired.subject_type)
     if subject_type is None:
         return None

@@ -190,9 +190,9 @@ class ConfigAdmin(AdminPart):
     async def list_config_resources(
         self, types: ResourceType | Iterable[ResourceType] = ()
     ) -> list[ConfigResource]:
-        """The resources that have settings (KIP-1142), of these types, or of all: all topics and
-        brokers, and groups and subscriptions with settings of their own. In the order of types and
-        names.
+        """The resources of these types that have settings, by default of all types (KIP-1142). All
+        topics and brokers are among them; groups and subscriptions only if they have settings of
+        their own. The result is sorted by type and name.
 
         Raises ClusterAuthorizationFailed, and UnsupportedByBroker before Kafka 4.1, unless only
         subscriptions are requested.
@@ -238,8 +238,9 @@ class ConfigAdmin(AdminPart):
     ) -> Results[ConfigResource, None]:
         """Change single settings and leave the others (KIP-339); returns results by resource.
 
-        Changes are a mapping of name to value, None for the default, or `ConfigChange`s. Raises
-        InvalidConfig, UnknownTopicOrPartition, TopicAuthorizationFailed, PolicyViolation.
+        Changes are `ConfigChange`s, or a mapping of names to new values, in which None restores the
+        default. Raises InvalidConfig, UnknownTopicOrPartition, TopicAuthorizationFailed,
+        PolicyViolation.
         """
         each_of(changes, ConfigResource, "changes", 'ConfigResource.topic("name")')
         wanted = {resource: _changes(resource, given) for resource, given in changes.items()}
@@ -271,9 +272,8 @@ class ConfigAdmin(AdminPart):
     async def _by_node(
         self, resources: Iterable[ConfigResource]
     ) -> dict[int, list[ConfigResource]]:
-        """The resources by the node that gets the request: for a broker the broker itself, for
-        others any broker.
-        """
+        """The resources by the node to which their request is sent. A broker's settings are
+        requested from that broker, other settings from any broker."""
         by_node: dict[int, list[ConfigResource]] = {}
         for resource in resources:
             if resource.type in _OF_ONE_BROKER and resource.name:

@@ -33,8 +33,8 @@ from odradek_protocol.schemas.renew_delegation_token import (
 
 _ABOUT = "delegation token"
 _USER = "User"
-#: The period that means the broker's default in creations and renewals, and an immediate end in
-#: expiries.
+#: The period in a request if the caller gives none. The broker takes it as its default when it
+#: creates or renews a token; in an expiry it means immediately.
 _UNSET_MS = -1
 
 
@@ -106,8 +106,8 @@ class DelegationTokenAdmin(AdminPart):
         )
 
     async def renew_delegation_token(self, hmac: bytes, *, period_ms: int | None = None) -> int:
-        """Let a token last for `period_ms` from now on, by default as long as the broker lets
-        tokens last, and not beyond its end. Returns the new expiry, in ms since the epoch."""
+        """Let a token expire in `period_ms` from now, by default in the broker's usual period, but
+        never after its maximum lifetime. Returns the new expiry, in ms since the epoch."""
         request = RenewDelegationTokenRequest(
             hmac=hmac, renew_period_ms=_period(period_ms, "period_ms")
         )
@@ -120,7 +120,8 @@ class DelegationTokenAdmin(AdminPart):
         return await self._requests.retrying(ask)
 
     async def expire_delegation_token(self, hmac: bytes, *, period_ms: int | None = None) -> int:
-        """End a token: at once, or in `period_ms`. Returns the time, in ms since the epoch."""
+        """Let a token expire immediately, or in `period_ms`. Returns the expiry, in ms since the
+        epoch."""
         request = ExpireDelegationTokenRequest(
             hmac=hmac, expiry_time_period_ms=_period(period_ms, "period_ms", least_ms=0)
         )
@@ -131,7 +132,7 @@ class DelegationTokenAdmin(AdminPart):
     async def describe_delegation_token(
         self, owners: str | Iterable[str] | None = None
     ) -> list[DelegationToken]:
-        """The tokens that concern these users, or all that this client may see."""
+        """The tokens that these users own, or all tokens that this client may see."""
         wanted = None
         if owners is not None:
             names = each_of(owners, str, "owners", "the names of users")

@@ -38,7 +38,7 @@ from odradek_protocol.schemas.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
-#: The committed offsets of a group, None for a partition without one.
+#: The committed offset of each partition in a group, None for a partition without one.
 CommittedOffsets = dict[TopicPartition, OffsetAndMetadata | None]
 
 
@@ -52,8 +52,8 @@ class GroupOffsetAdmin(AdminPart):
         *,
         require_stable: bool = False,
     ) -> CommittedOffsets:
-        """The committed offsets of a group: all, or for these partitions, None for a partition
-        without one.
+        """The committed offsets of a group: all of them, or those of `partitions`, where a
+        partition without a committed offset has None.
 
         A group that does not exist has no offsets. With `require_stable` the call waits for the end
         of open transactions with offsets. Raises GroupAuthorizationFailed,
@@ -86,11 +86,11 @@ class GroupOffsetAdmin(AdminPart):
         *,
         raise_errors: bool = True,
     ) -> Results[str, CommittedOffsets]:
-        """The committed offsets of several groups, each with the requested partitions, or None for
-        all; returns results by group.
+        """The committed offsets of several groups, of the requested partitions in each (None: all).
+        Returns results by group.
 
-        A coordinator gets one request for all its groups, and one for each if it is older than
-        Kafka 3.0. Raises GroupAuthorizationFailed, TopicAuthorizationFailed.
+        A coordinator gets one request for all its groups; if it is older than Kafka 3.0, one
+        request for each group. Raises GroupAuthorizationFailed, TopicAuthorizationFailed.
         """
         wanted = {
             group: None if partitions is None else [TopicPartition(*each) for each in partitions]
@@ -239,7 +239,7 @@ class GroupOffsetAdmin(AdminPart):
 
 
 def _fetched(group_id: str, partitions: list[TopicPartition] | None) -> OffsetFetchRequestGroup:
-    """The part of an OffsetFetch for one of several groups."""
+    """The part about one group in an OffsetFetch for several groups."""
     topics = None
     if partitions is not None:
         topics = [

@@ -47,7 +47,7 @@ from odradek_protocol.schemas.share_group_describe import (
 from odradek_protocol.stored.assignment import decode_assignment
 from odradek_protocol.stored.subscription import PROTOCOL_TYPE, decode_subscription
 
-#: All states of groups of either protocol.
+#: All states of groups, in the classic and in the consumer protocol.
 GROUP_STATES = (
     "PreparingRebalance",
     "CompletingRebalance",
@@ -79,10 +79,10 @@ class GroupListing:
 @dataclass(frozen=True)
 class GroupMember:
     """A member of a group. `host`: in the broker's form. `topics` and `assignment` are decoded only
-    for consumers, and empty until the group is stable. `epoch`: the member epoch in a consumer
-    group (KIP-848), None in a classic group; the member owns `assignment`, and with a lower epoch
-    than the group's it has not yet reached the group's target. `target`: the partitions of its
-    target assignment, None if the group has no targets."""
+    for consumers, and are empty until the group is stable. `epoch`: the member epoch in a consumer
+    group (KIP-848), None in a classic group. The member owns `assignment`; if its epoch is lower
+    than the group's, it has not reached its target yet. `target`: the partitions of its target
+    assignment, None if the group has no targets."""
 
     member_id: str
     instance_id: str | None
@@ -222,7 +222,7 @@ class GroupAdmin(AdminPart):
 
 
 class GroupAnswer(Protocol):
-    """The answer about one group."""
+    """A coordinator's answer about one group."""
 
     group_id: str
     error_code: int
@@ -235,7 +235,7 @@ T = TypeVar("T")
 def group_outcomes(
     requests: AdminRequests, answers: Iterable[A], result: Callable[[A], T]
 ) -> Outcomes[str, T]:
-    """The results of the answers about groups, or their errors, by group."""
+    """The results or errors by group, from the answers about the groups."""
     return {
         answer.group_id: group_error(requests, answer.group_id, answer.error_code)
         if answer.error_code
@@ -258,9 +258,8 @@ def group_error(
 
 
 def _known(name: str, names: Iterable[str], what: str) -> str:
-    """The name in Kafka's upper and lower case, because older brokers accept no other. Refused for
-    an unknown name.
-    """
+    """The name in Kafka's upper and lower case, because older brokers accept no other spelling.
+    Refused for an unknown name."""
     found = next((each for each in names if each.lower() == name.lower()), None)
     if found is None:
         raise Refused(f"there is no {what} {name!r}; there are {', '.join(names)}")
@@ -285,8 +284,8 @@ def _classic_description(node_id: int, answer: DescribedGroup) -> GroupDescripti
 
 
 def _member(answer: DescribedGroupMember, is_consumer: bool) -> GroupMember:
-    """The member. The data of other members than consumers, such as Connect's workers, is not
-    decoded."""
+    """The description of a member. Only consumers' data is decoded, not that of other members such
+    as Connect's workers."""
     topics: list[str] = []
     assignment: list[TopicPartition] = []
     if is_consumer and answer.member_metadata:
@@ -312,7 +311,8 @@ def _member(answer: DescribedGroupMember, is_consumer: bool) -> GroupMember:
 def modern_description(
     node_id: int, answer: DescribedConsumerGroup | DescribedShareGroup, group_type: str
 ) -> GroupDescription:
-    """The description of a consumer or share group, whose protocol type is its type."""
+    """The description of a consumer or share group, in which the protocol type is the same as the
+    type."""
     return GroupDescription(
         group_id=answer.group_id,
         coordinator=node_id,

@@ -63,7 +63,7 @@ _UNKNOWN = {
 
 
 def subject_of_type(number: int) -> Subject | None:
-    """The subject of a number in the protocol; None for an unknown one."""
+    """The subject that a number stands for in the protocol; None for an unknown number."""
     return next((subject for subject, each in _TYPES.items() if each == number), None)
 
 
@@ -124,12 +124,13 @@ class HistoryAdmin(AdminPart):
     async def describe_history(
         self, subject: Subject, name: str, *, limit: int = -1
     ) -> list[HistoryDescription]:
-        """The history of a subject: the events at its coordinator; for a producer id, a partition
-        ("TOPIC-NUMBER"), a record of a share group ("TOPIC-NUMBER:OFFSET:GROUP"), a client id or a
-        mirror topic ("" for all of them), those at every broker that has it.
+        """The history of a subject on one or several brokers. For a group or a transactional id,
+        its coordinator is asked. For a producer id, a partition ("TOPIC-NUMBER"), a record of a
+        share group ("TOPIC-NUMBER:OFFSET:GROUP"), a client id or a mirror topic ("" for all of
+        them), every broker is asked.
 
-        `limit`: the most events, the newest ones. Raises NothingKnown, UnsupportedByBroker if the
-        broker is not Odradek's, AuthorizationFailed.
+        `limit`: the most events; the newest ones are returned. Raises NothingKnown,
+        UnsupportedByBroker if the broker is not Odradek's, AuthorizationFailed.
         """
         request = DescribeHistoryRequest(subject_type=_TYPES[subject], subject=name, limit=limit)
 

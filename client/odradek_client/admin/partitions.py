@@ -89,9 +89,9 @@ class PartitionAdmin(AdminPart):
 
         `before`: for each partition the offset of the first record that stays; or a datetime, which
         stands for the first record at that time or later; or LATEST for all records. Raises
-        OffsetOutOfRange (behind the end), UnknownTopicOrPartition, PolicyViolation (the topic is
-        compacted only), StorageFailed (the broker cannot store the change, as on a full disk),
-        TopicAuthorizationFailed.
+        OffsetOutOfRange (the offset is after the end), UnknownTopicOrPartition, PolicyViolation
+        (the topic is compacted only), StorageFailed (the broker cannot store the change, as on a
+        full disk), TopicAuthorizationFailed.
         """
         offsets = await self._first_offsets(before)
 
@@ -128,7 +128,8 @@ class PartitionAdmin(AdminPart):
     async def _first_offsets(
         self, before: Mapping[tuple[str, int], Time]
     ) -> dict[TopicPartition, int]:
-        """The first offsets that stay; times are looked up."""
+        """The offset of the first record that stays in each partition. Times are translated to
+        offsets."""
         times: dict[tuple[str, int], Time] = {}
         offsets: dict[TopicPartition, int] = {}
         for (topic, partition), at in before.items():
@@ -144,7 +145,7 @@ class PartitionAdmin(AdminPart):
 
 
 def _timestamp(at: Time | str, what: str) -> int:
-    """The timestamp for ListOffsets. TypeError with `what`."""
+    """The timestamp for ListOffsets. TypeError that names `what` for a value of a wrong type."""
     if not isinstance(at, str):
         return as_ms(at, what)
     if at not in _PLACES:

@@ -77,8 +77,8 @@ class ProducerAdmin(AdminPart):
         `start_offset`.
 
         The call is for transactions that no coordinator knows any more, and that block
-        read_committed consumers for ever. A transaction that its coordinator still knows would lose
-        its records in this partition. Raises Refused if no transaction began at that offset and is
+        read_committed consumers for ever. If a coordinator still knows the transaction, its records
+        in this partition are lost. Raises Refused unless a transaction began at that offset and is
         still open.
         """
         tp = TopicPartition(*partition)

@@ -26,10 +26,10 @@ from odradek_protocol.schemas.describe_client_quotas import EntityData as Descri
 
 
 class QuotaName(IntEnum):
-    """Special names, numbered like the match types of a filter.
+    """Special names of entities. The numbers are those of the match types in a filter.
 
-    DEFAULT: all names of the type without their own quota. ANY: every name and the default, for
-    filters only.
+    DEFAULT: all names that have no quota of their own. ANY: every name and the default, in filters
+    only.
     """
 
     DEFAULT = 1
@@ -38,9 +38,10 @@ class QuotaName(IntEnum):
 
 @dataclass(frozen=True)
 class QuotaEntity:
-    """The owner of a quota: a user, a client id, both together, or an IP address.
+    """The entity that has a quota: a user, a client id, both together, or an IP address.
 
-    DEFAULT stands for all names without their own quota; None: the entity has no such part.
+    A part that is None does not belong to the entity. DEFAULT stands for all names that have no
+    quota of their own.
     """
 
     user: str | QuotaName | None = None
@@ -60,10 +61,10 @@ class QuotaAdmin(AdminPart):
     async def describe_client_quotas(
         self, entity: QuotaEntity | None = None, *, strict: bool = False
     ) -> dict[QuotaEntity, dict[str, float]]:
-        """The quotas, by entity and key; all of them, or those of matching entities.
+        """The quotas, by entity and key: all of them, or those of the entities that match `entity`.
 
-        A given name must be equal, ANY matches every name. `strict`: entities with further parts
-        are left out. Raises ClusterAuthorizationFailed.
+        A name in `entity` must be equal, ANY matches every name. `strict`: leave out entities with
+        further parts. Raises ClusterAuthorizationFailed.
         """
         components = [] if entity is None else [_component(*part) for part in _parts(entity)]
         request = DescribeClientQuotasRequest(components=components, strict=strict)
@@ -88,10 +89,10 @@ class QuotaAdmin(AdminPart):
         validate_only: bool = False,
         raise_errors: bool = True,
     ) -> Results[QuotaEntity, None]:
-        """Set quotas by key, None to remove one, and leave the others; returns results by entity.
+        """Set quotas by key (None removes one), and leave the others; returns results by entity.
 
         Keys are Kafka's: producer_byte_rate, consumer_byte_rate, request_percentage,
-        controller_mutation_rate, and of addresses connection_creation_rate. Raises
+        controller_mutation_rate, and for IP addresses connection_creation_rate. Raises
         ClusterAuthorizationFailed, and Refused for an invalid entity, key or value.
         """
         wanted = each_of(changes, QuotaEntity, "changes", 'QuotaEntity(user="name")')

@@ -38,11 +38,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 R = TypeVar("R", bound=Message)
 
-#: The time for which an unknown topic is retried, because nodes may not have it yet, if this admin
-#: client has not created it.
+#: The time for which UNKNOWN_TOPIC_OR_PARTITION is retried for a topic that this admin client has
+#: not created. Another client may have, and some nodes may not know the topic yet.
 UNKNOWN_TOPIC_PATIENCE_MS = 2_000
-#: The same time for a topic that this admin client has created, counted from its creation. Later
-#: the topic may have been deleted.
+#: The time after its creation by this admin client for which a topic is assumed to exist, so that
+#: the same error is retried. Later the topic may have been deleted.
 CREATED_PATIENCE_MS = 30_000
 #: The most created topics that an admin remembers.
 _CREATED_MAX = 1000
@@ -59,8 +59,8 @@ class AdminRequests:
         self._network = network
         self._backoff = backoff
         #: The topics that this client has created, the newest last: the number of their partitions
-        #: if known, and the time. Nodes other than the controller get them later (KRaft), and until
-        #: then answer that they do not exist.
+        #: if known, and the time of the creation. In KRaft, nodes other than the controller learn
+        #: of the topics later, and until then answer that these do not exist.
         self._created: OrderedDict[str, tuple[int | None, float]] = OrderedDict()
 
     # --- one request ------------------------------------------------------------------------------
@@ -68,10 +68,10 @@ class AdminRequests:
     async def to_controller(
         self, request: R, *, adapt: Callable[[R, int], None] | None = None
     ) -> Any:
-        """Send to the controller; `adapt(request, version)` fits it to the version first.
+        """Send a request to the controller. `adapt(request, version)` first fits it to the version.
 
         A broker that is not the controller answers NOT_CONTROLLER, which `for_each` retries with
-        new metadata; in KRaft any broker forwards.
+        new metadata. In KRaft any broker forwards the request.
         """
         controller = self._network.cluster.controller_id
         if controller is None or controller not in self._network.cluster.brokers:
@@ -95,15 +95,16 @@ class AdminRequests:
             raise
 
     def coordinator_error(self, code: int, name: str, kind: int, about: str) -> OdradekError:
-        """The error for a coordinator's code; a coordinator that has moved is looked up again."""
+        """The error for a coordinator's code. If the code means that the coordinator has moved, it
+        is looked up again before the next request."""
         error = error_for(code, about=about)
         if isinstance(error, NotCoordinator | CoordinatorUnavailable):
             self._network.forget_coordinator(name, kind)
         return error
 
     async def metadata(self, topics: list[str] | None) -> MetadataResponse:
-        """The metadata of some topics, or of all; the topics that the network keeps fresh do not
-        change."""
+        """The metadata of some topics, or of all. The topics whose metadata the network layer keeps
+        fresh stay the same."""
 
         async def ask() -> MetadataResponse:
             node_id = await self._network.least_loaded_node()
@@ -111,7 +112,7 @@ class AdminRequests:
             asked = None if topics is None else [MetadataRequestTopic(name=t) for t in topics]
             if asked is None and version == 0:
                 asked = []
-            # Versions without the field cannot disable the creation of topics.
+            # In versions without this field, a client cannot prevent the creation of topics.
             unswitched = version < AUTO_CREATION_SWITCH_SINCE
             request = MetadataRequest(topics=asked, allow_auto_topic_creation=unswitched)
             response: MetadataResponse = await self._network.send(
@@ -180,7 +181,7 @@ class AdminRequests:
     ) -> Outcomes[K, V]:
         """Call `ask(node_id, items)` for one node after the other, up to the first lost connection.
 
-        The answers of the nodes before it are kept, because a second request for a deletion would
+        The answers of the earlier nodes are kept, because a second request for a deletion would
         fail.
         """
         outcomes: Outcomes[K, V] = {}
@@ -192,11 +193,12 @@ class AdminRequests:
         return outcomes
 
     async def of_every_broker(self, ask: Callable[[int], Awaitable[list[V]]]) -> list[V]:
-        """The results of `ask(node_id)` for every broker of the cluster, together."""
+        """Call `ask(node_id)` for every broker of the cluster, and return all results in one
+        list."""
 
         async def ask_brokers() -> list[V]:
-            # The metadata is read for each attempt, so that no requests go to a removed node for
-            # ever.
+            # Metadata is requested in each attempt; otherwise a removed node would be asked again
+            # and again.
             await self._network.refresh_metadata(self._config.default_api_timeout_ms)
             found: list[V] = []
             for node_id in list(self._network.cluster.brokers):
@@ -208,7 +210,8 @@ class AdminRequests:
     async def _by_leader(
         self, partitions: list[TopicPartition]
     ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, OdradekError]]:
-        """The partitions by leader, and those without a leader."""
+        """The partitions by leader, and an error for each partition that has no leader or does not
+        exist."""
         response = await self.metadata(sorted({tp.topic for tp in partitions}))
         leaders: dict[TopicPartition, int] = {}
         errors: dict[TopicPartition, OdradekError] = {}
@@ -351,7 +354,7 @@ class AdminPart:
 
 
 def require_version(version: int, since: int, what: str) -> None:
-    """Raise UnsupportedByBroker if a broker's version of a request has no field for `what`."""
+    """Raise UnsupportedByBroker if the broker's version of a request is too low for `what`."""
     if version < since:
         raise UnsupportedByBroker(f"the broker is too old to be asked for {what}")
 

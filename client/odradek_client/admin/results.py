@@ -9,13 +9,12 @@ from odradek_client.errors import OdradekError
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: Item -> its result or its error.
+#: The result or the error of each item.
 Outcomes = dict[K, V | OdradekError]
 
 
 class Results(dict[K, V]):
-    """The results, one for each item; `errors` has the failed items, if their errors were not
-    raised."""
+    """The results by item. `errors`: the errors by item, if they were not raised."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +24,8 @@ class Results(dict[K, V]):
 def settle(
     results: Results[K, V], errors: dict[K, OdradekError], raise_errors: bool
 ) -> Results[K, V]:
-    """Results and errors together, or the first error with the others in its notes."""
+    """The results with the errors. With `raise_errors`, the first error is raised, with the others
+    in its notes."""
     if raise_errors and errors:
         first, *others = errors.values()
         for other in others:

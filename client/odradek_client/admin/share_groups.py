@@ -85,8 +85,8 @@ class ShareGroupAdmin(AdminPart):
     async def list_share_group_offsets(
         self, group_id: str, partitions: Iterable[tuple[str, int]] | None = None
     ) -> dict[TopicPartition, ShareGroupOffset | None]:
-        """The start offsets of a share group: all, or for these partitions, None for a partition
-        that the group has not begun.
+        """The start offsets of a share group: all of them, or those of `partitions`, where a
+        partition that the group does not read yet has None.
 
         Raises InvalidGroup if the group does not exist, GroupAuthorizationFailed,
         TopicAuthorizationFailed, UnsupportedByBroker.
@@ -131,7 +131,8 @@ class ShareGroupAdmin(AdminPart):
         return found
 
     def _refusal(self, group_id: str, code: int, message: str | None) -> OdradekError:
-        """The error of a group; the coordinator is looked up again if it has moved."""
+        """The error for a group. If it means that the coordinator has moved, the coordinator is
+        looked up again before the next request."""
         group_error(self._requests, group_id, code)
         return error_for(code, message, about=f"group {group_id!r}")
 

@@ -30,9 +30,9 @@ _PAGES_MAX = 10_000
 class PushingClient:
     """A client that has pushed metrics, or has requested its subscription.
 
-    `subscribed`: prefixes of the wanted metrics. `last_push_age_ms`: None before the first push.
-    `left_out`: the data points of the last push that the broker did not keep. `gone`: the client
-    has ended.
+    `subscribed`: the prefixes of the metrics that it is asked for. `last_push_age_ms`: None before
+    the first push. `left_out`: the number of data points of the last push that the broker did not
+    keep. `gone`: true if the client has ended.
     """
 
     client_instance_id: str

@@ -201,8 +201,8 @@ class TopicAdmin(AdminPart):
     ) -> Results[str, None]:
         """Raise the number of partitions of topics to the given counts; returns results by name.
 
-        Records with keys then go to other partitions. Raises InvalidPartitions,
-        UnknownTopicOrPartition, TopicAuthorizationFailed.
+        Records with a key may then be sent to another partition than before. Raises
+        InvalidPartitions, UnknownTopicOrPartition, TopicAuthorizationFailed.
         """
 
         async def ask(names: list[str]) -> Outcomes[str, None]:
@@ -258,7 +258,8 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
 
 
 def _name_topics(request: DeleteTopicsRequest, version: int) -> None:
-    """The request with names in the field that version 6 and later have."""
+    """Leave the names in the one field that this version has: from version 6 on it is another
+    one."""
     if version >= TOPIC_STATES_SINCE:
         request.topic_names = []
     else:

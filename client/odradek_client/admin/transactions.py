@@ -129,7 +129,7 @@ class TransactionAdmin(AdminPart):
         )
 
     async def abort_transaction(self, transactional_id: str) -> TransactionDescription:
-        """Abort the open transaction of an id, also a prepared one; returns its state before.
+        """Abort the open transaction of an id, even if it is prepared; returns its state before.
 
         The producer of the id is fenced. A transaction that is being committed is not stopped; the
         call waits for its end. Raises Refused if the id does not exist or has no transaction open.
@@ -165,9 +165,9 @@ class TransactionAdmin(AdminPart):
     async def end_transaction(self, prepared: PreparedTransaction, *, commit: bool) -> None:
         """Commit or abort a prepared transaction, without a producer (T-77).
 
-        May be called again for the same end (T-65). Raises ProducerFenced, TransactionAborted or
-        InvalidProducerIdMapping if the transaction was ended otherwise, or another producer uses
-        its id.
+        A second call with the same `commit` does nothing (T-65). Raises ProducerFenced,
+        TransactionAborted or InvalidProducerIdMapping if the transaction was ended in another way,
+        or if another producer uses its id.
         """
         prepared = PreparedTransaction(*prepared)
         name, v2 = prepared.transactional_id, prepared.transaction_version >= V2_LEVEL
@@ -187,7 +187,7 @@ class TransactionAdmin(AdminPart):
             )
             code = ErrorCode.of(response.error_code)
             if code is ErrorCode.INVALID_PRODUCER_EPOCH:
-                # The older name of the same error (T-15).
+                # INVALID_PRODUCER_EPOCH is the older name of the same error (T-15).
                 code = ErrorCode.PRODUCER_FENCED
             if code is not ErrorCode.NONE:
                 raise self._error(name, code)

@@ -70,9 +70,9 @@ class UserAdmin(AdminPart):
     async def describe_user_scram_credentials(
         self, users: str | Iterable[str] | None = None, *, raise_errors: bool = True
     ) -> Results[str, list[ScramCredentialInfo]]:
-        """The credentials by user: of these users, or of all users with credentials.
+        """The credentials by user, for these users or for all users with credentials.
 
-        Raises ClusterAuthorizationFailed, and Refused for a user without one.
+        Raises ClusterAuthorizationFailed, and Refused for a requested user without credentials.
         """
         if users is None:
             described = _described(await self._requests.retrying(lambda: self._describe(None)))

@@ -1,7 +1,7 @@
 """The settings that every client has.
 
-Names, defaults and meanings are Kafka's if Kafka has the setting, here and in the modules of the
-single clients.
+Names, defaults and meanings are Kafka's if Kafka has the setting. The modules of the other clients'
+settings follow the same rule.
 """
 
 from __future__ import annotations

@@ -108,7 +108,8 @@ class ConsumerConfig(ClientConfig):
 
     @classmethod
     def _resolve(cls, values: dict[str, Any], given: frozenset[str]) -> None:
-        """Check the rules K-35 and K-54; an empty group id means no group."""
+        """Check the rules K-35 and K-54. ConfigError if a rule is broken, or if a group id is
+        empty."""
         resolve_protection(values, given, cls.rows())
         for name in ("group_id", "group_instance_id"):
             if values[name] == "":
@@ -139,7 +140,7 @@ _BROKERS_SAY = (
 
 
 def _resolve_group_protocol(values: dict[str, Any], given: frozenset[str]) -> None:
-    """Refuse settings that cannot go with the chosen group protocol (KIP-848)."""
+    """Refuse settings that contradict the chosen group protocol (KIP-848)."""
     if values["group_protocol"] != "consumer":
         if values["group_remote_assignor"] is not None:
             raise ConfigError('group_remote_assignor needs group_protocol="consumer"')

@@ -38,7 +38,7 @@ class Row(BaseRow[str, Any]):
 
     @property
     def about(self) -> str:
-        """The sentence of `doc`, and the values that may be chosen."""
+        """The sentence of `doc`, followed by the allowed values if the setting is a choice."""
         choices = ", ".join(each or "empty" for each in self.check.choices)
         return f"{self.doc} One of {choices}." if choices else self.doc
 
@@ -51,11 +51,11 @@ def setting(
     secret: bool = False,
     doc: str,
 ) -> Any:
-    """Declare a setting. `default=None` makes None a value it may have.
+    """Declare a setting. With `default=None`, None is one of the values that it may have.
 
     `kind` follows from the default unless that is None: "int", "float", "bool", "str"; "addresses"
     is a list of "host:port", "names" a list of words, "object" is accepted unchanged. The value of
-    a `secret` is shown nowhere.
+    a `secret` is never shown.
     """
     kind = kind or type(default).__name__
     return Row("", kind, default, doc, check, secret=secret).as_field()
@@ -83,7 +83,8 @@ class Settings:
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        """Parse, check and complete. ConfigError names the setting and says what to do."""
+        """Make the settings from names and values: parse, check and complete them. ConfigError
+        names the wrong setting and says what to do."""
         rows = cls.rows()
         given: dict[str, Any] = {}
         for name, value in settings.items():
@@ -110,7 +111,7 @@ class Settings:
         names that the user has set."""
 
 
-#: Other clients' names for settings of TLS and SASL, with the names here.
+#: Names of TLS and SASL settings in other clients, with the names in this client.
 _CALLED_HERE = {
     "ssl_ca_location": "ssl_truststore_location",
     "ssl_cafile": "ssl_truststore_location",
@@ -135,7 +136,7 @@ _CALLED_HERE = {
 }
 
 
-#: Settings of an authentication that this client does not have.
+#: Prefixes of settings for an authentication mechanism that this client does not have.
 _KERBEROS = ("sasl_kerberos_",)
 
 

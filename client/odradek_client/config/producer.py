@@ -11,7 +11,7 @@ from odradek_client.config.protection import resolve_protection
 from odradek_client.errors import ConfigError
 from odradek_protocol.settings import INT32_MAX, INT64_MAX, between, one_of
 
-#: The most requests in flight with which a broker recognizes duplicates (P-05).
+#: The most requests in flight for which a broker can recognize duplicates (P-05).
 IDEMPOTENT_IN_FLIGHT_MAX = 5
 
 

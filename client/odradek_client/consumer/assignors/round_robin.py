@@ -10,8 +10,8 @@ from odradek_client.structs import TopicPartition
 
 
 class RoundRobinAssignor(Assignor):
-    """Assigns the sorted partitions in turn to the sorted members, without those that do not
-    subscribe to the topic."""
+    """Assigns the sorted partitions to the sorted members in turn. Members that do not subscribe to
+    a partition's topic are skipped."""
 
     name = "roundrobin"
 

@@ -55,8 +55,8 @@ def divide(
 def _divide_equal_subscriptions(
     everything: list[TopicPartition], assigned: MemberAssignment
 ) -> None:
-    """Divide partitions among members with the same subscription: each gets its quota, and the
-    members that had the most partitions get the larger quota."""
+    """Divide partitions among members with the same subscription. Each gets its quota; the larger
+    quota goes to the members that had the most partitions."""
     least, more = divmod(len(everything), len(assigned))
     by_size = sorted(assigned, key=lambda member: -len(assigned[member]))
     quotas = {member: least + (index < more) for index, member in enumerate(by_size)}
@@ -76,8 +76,8 @@ def _divide_equal_subscriptions(
 def _divide_unequal_subscriptions(
     everything: list[TopicPartition], member_topics: MemberTopics, assigned: MemberAssignment
 ) -> None:
-    """Divide partitions among members with different subscriptions: free partitions go to the
-    members with the fewest, then the loads are balanced."""
+    """Divide partitions among members with different subscriptions. Free partitions are assigned to
+    the members with the fewest partitions; then the numbers of partitions are balanced."""
     subscribers: dict[str, list[str]] = {}
     for member, topics in member_topics.items():
         for topic in topics:
@@ -85,8 +85,8 @@ def _divide_unequal_subscriptions(
     previously = {member: frozenset(partitions) for member, partitions in assigned.items()}
     kept = {each for partitions in assigned.values() for each in partitions}
     free = [each for each in everything if each not in kept]
-    # The partitions with the fewest subscribers are assigned first, because others leave more
-    # choice.
+    # The partitions with the fewest possible owners are assigned first, while these owners still
+    # have room.
     for partition in sorted(free, key=lambda each: len(subscribers[each.topic])):
         receiver = min(subscribers[partition.topic], key=lambda member: len(assigned[member]))
         assigned[receiver].append(partition)
@@ -108,7 +108,8 @@ def _move_one_from(
     previously: Mapping[str, frozenset[TopicPartition]],
 ) -> bool:
     """Move one partition away from `member`, if a chain of moves reaches a member with at least two
-    partitions fewer. The search is breadth-first, so that the fewest partitions move."""
+    partitions fewer. False if none does. The search is breadth-first, so that the fewest partitions
+    move."""
     light = len(assigned[member]) - 2
     if light < 0:
         return False
@@ -135,9 +136,8 @@ def _move_one_from(
 def _candidates(
     partitions: list[TopicPartition], previously: frozenset[TopicPartition]
 ) -> dict[str, TopicPartition]:
-    """A partition of each topic of a member; if possible, one that the member did not have
-    before.
-    """
+    """A partition for each topic in `partitions`, if possible one that the member did not own
+    before."""
     chosen: dict[str, TopicPartition] = {}
     for each in partitions:
         if each.topic not in chosen or chosen[each.topic] in previously:
@@ -152,7 +152,7 @@ def _move_along(
     came_from: Mapping[str, tuple[str, TopicPartition]],
     assigned: MemberAssignment,
 ) -> None:
-    """Move a partition from each member of the chain to the next."""
+    """Move a partition along the chain, from each member to the next."""
     while receiver != first:
         giver, partition = came_from[receiver]
         assigned[giver].remove(partition)
@@ -191,7 +191,7 @@ class StickyAssignor(Assignor):
         return _settle({member.member_id: self._claim(member) for member in members})
 
     def _claim(self, member: GroupMember) -> tuple[int, Sequence[TopicPartition]]:
-        """(generation, partitions) that a member's user data claims."""
+        """(generation, partitions) from the user data of a member."""
         said = decode_sticky(member.user_data)
         return said.generation, [
             TopicPartition(each.topic, number)
