@@ -1,5 +1,4 @@
-"""An authorizer for tests: a list of rules; DENY precedes ALLOW, and nothing is allowed without a
-rule."""
+"""An authorizer for tests: a list of rules. DENY overrides ALLOW; what no rule allows is denied."""
 
 from __future__ import annotations
 
@@ -16,10 +15,11 @@ _IMPLIED_BY = {
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule. `name` is literal, `*`, or a prefix when it ends with `*`. `client_id` None:
-    everyone.
+    """A rule for a kind of resource.
 
-    Real authorizers check the principal; tests choose the client id more easily.
+    `name` is literal; or `*`; or a prefix, if it ends with `*`. `client_id`: None if the rule is
+    for every client. Real authorizers check the principal, but a test can choose a client id more
+    easily.
     """
 
     operation: Operation
@@ -37,8 +37,10 @@ class Rule:
 
 
 class RuleList:
-    """The rules, with implied rights and DENY before ALLOW (A-20). `asked` records all questions in
-    order."""
+    """An authorizer with rules: some operations imply others, and DENY overrides ALLOW (A-20).
+
+    `asked`: all questions in order.
+    """
 
     def __init__(self, *rules: Rule) -> None:
         self.rules = list(rules)

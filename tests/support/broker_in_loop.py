@@ -11,7 +11,8 @@ from raw_client import RawClient
 
 
 class RunningBroker:
-    """A broker in this loop. `server` is the real one; a test may inspect its node."""
+    """A broker in this event loop. `server` is the product's server; a test may inspect its
+    node."""
 
     def __init__(self, server: Server, host: str, port: int) -> None:
         self.server, self.host, self.port = server, host, port

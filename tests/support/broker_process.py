@@ -36,8 +36,10 @@ class BrokerProcess:
         environment: Mapping[str, str] | None = None,
         meanwhile: Callable[[], object] = lambda: None,
     ) -> None:
-        """Start the broker and return when it is ready. `environment` is added to this
-        process's."""
+        """Start the broker and return when it is ready.
+
+        `environment`: variables in addition to those of this process.
+        """
         command = [sys.executable, "-m", "odradek", "serve", "--listen", self.address]
         command += ["--data-dir", str(self.data_dir), *self._settings]
         with self._out.open("wb") as out, self._err.open("wb") as err:
@@ -72,32 +74,32 @@ class BrokerProcess:
             pytest.fail(f"the broker ended with {code}:\n{self.log}")
 
     def memory_bytes(self) -> int:
-        """Resident memory. Linux only."""
+        """The resident memory in bytes. Linux only."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()
         found = re.search(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE)
         assert found is not None
         return int(found[1]) * 1024
 
     def memory_peak_bytes(self) -> int:
-        """The highest resident memory so far. Linux only."""
+        """The highest resident memory so far, in bytes. Linux only."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()
         found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
         assert found is not None
         return int(found[1]) * 1024
 
     def kill(self) -> None:
-        """SIGKILL; fails if the broker is not running."""
+        """Send SIGKILL; fails if the broker is not running."""
         self._process.kill()
         assert self._process.wait(DEADLINE_S) == -signal.SIGKILL, self.log
 
     def clean_up(self) -> None:
-        """SIGKILL if the broker is running or starting: for the end of a test that failed."""
+        """Send SIGKILL if the broker is running or starting: for the end of a failed test."""
         if hasattr(self, "_process") and self._process.poll() is None:
             self._process.kill()
             self._process.wait(DEADLINE_S)
 
     def stop(self) -> None:
-        """SIGTERM; fails unless the broker exits with 0."""
+        """Send SIGTERM; fails unless the broker exits with 0."""
         if self._process.poll() is None:
             self._process.terminate()
         try:

@@ -1,5 +1,5 @@
-"""A broker behind a proxy that parses frames: it cuts connections, and changes answers, at chosen
-requests."""
+"""A proxy in front of a broker that parses frames: it can cut connections, and change responses, at
+chosen requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Cut(Exception):
 
 @dataclass
 class Exchange:
-    """One request, and its answer once the broker has sent it."""
+    """One request, and its response once the broker has sent it."""
 
     connection: _Connection
     key: ApiKey
@@ -49,21 +49,21 @@ class Exchange:
 
 
 def pass_on(_: Exchange) -> Message | None:
-    """The `asked` hook that does nothing."""
+    """The default `asked` hook: forward the request."""
     return None
 
 
 def deliver(_: Exchange) -> bool:
-    """The `answered` hook that does nothing."""
+    """The default `answered` hook: give the response to the client."""
     return True
 
 
 class BrokerProxy:
     """Listens at `address`, which the broker has to advertise, and forwards to `port` on 127.0.0.1.
 
-    `asked` is called with each request and returns the answer to give in the broker's place, or
-    None; `answered` is called with each answer and returns true if the client gets it. Both may
-    raise `Cut`, and both run on the proxy's threads.
+    `asked` is called with each request; it returns a response to give without asking the broker, or
+    None. `answered` is called with each response, and returns True if the client gets it. Both may
+    raise `Cut`. Both run on threads of the proxy.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class BrokerProxy:
         return [each for each in list(self.exchanges) if each.key is key]
 
     def unanswered(self, keys: Collection[ApiKey]) -> list[Exchange]:
-        """The requests without an answer from the broker, on connections that the proxy has not
+        """The forwarded requests without a response, on connections that the proxy has not
         closed."""
         return [
             each
@@ -99,13 +99,13 @@ class BrokerProxy:
         ]
 
     def refuse(self) -> None:
-        """Cut all connections, and new ones at once, until `resume`."""
+        """Cut all connections, and cut new ones immediately, until `resume`."""
         self._refusing = True
         for connection in list(self._connections):
             connection.end("proxy")
 
     def cut(self, key: ApiKey) -> None:
-        """Cut the connections by which requests of an API have come."""
+        """Cut the connections that have sent requests of this API."""
         for connection in {each.connection for each in self.of(key)}:
             connection.end("proxy")
 
@@ -141,7 +141,8 @@ class BrokerProxy:
 
 
 class _Connection:
-    """A client's connection, and the proxy's own connection to the broker for it."""
+    """A client's connection to the proxy, and the proxy's connection to the broker that belongs to
+    it."""
 
     def __init__(self, proxy: BrokerProxy, client: socket.socket, broker: socket.socket) -> None:
         self._proxy, self._client, self._broker = proxy, client, broker
@@ -198,7 +199,7 @@ class _Connection:
 
 
 def _receive(source: socket.socket) -> bytes | None:
-    """The next frame without its length; None at the end."""
+    """Return the next frame without its length, or None at the end of the stream."""
     size = _exactly(source, 4)
     return None if size is None else _exactly(source, int.from_bytes(size, "big"))
 

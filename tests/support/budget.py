@@ -1,8 +1,9 @@
-"""The choice of tests for a run: the short run, all tests, or the rest that the short run leaves.
+"""The tests of a run: the short run, the full run, or the rest that the short run leaves out.
 
 `pytest` alone is the short run, the README's test command. It leaves out the tests marked `full`,
-and tests marked `budgeted` try fewer examples. A run with a path, or with `--kafka`, tries
-everything that it names. `--budget` overrides that; CI does the short run, then `--budget=rest`.
+and runs the tests marked `budgeted` with fewer examples. A run with a path, or with `--kafka`, is a
+full run of the tests that it names. `--budget` overrides this choice. CI does the short run, and
+then `--budget=rest`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pytest
 
 SHORT, FULL, REST = "short", "full", "rest"
 
-#: The share of a property's examples that the short run tries.
+#: The short run tries one in so many of a property's examples.
 _EXAMPLES_DIVISOR = 5
 _EXAMPLES_MIN = 3
 
@@ -35,19 +36,19 @@ def is_short() -> bool:
 
 
 def is_rest() -> bool:
-    """True in the run of what the short run leaves."""
+    """True in the run of the rest that the short run leaves out."""
     return _chosen == REST
 
 
 def examples(count: int) -> int:
-    """The examples of a property for which the full run tries `count`."""
+    """The number of examples of a property in this run, if the full run tries `count`."""
     return min(count, max(_EXAMPLES_MIN, count // _EXAMPLES_DIVISOR)) if is_short() else count
 
 
 def of_which(cases: Iterable[Any], short: Iterable[Any]) -> list[Any]:
-    """The `cases` for `pytest.mark.parametrize`; the short run tries only those in `short`.
+    """The `cases` for `pytest.mark.parametrize`; those that are not in `short` are marked `full`.
 
-    A tuple is the values of several parameters.
+    A case that is a tuple has a value for each of several parameters.
     """
     kept = list(short)
     found = list(cases)
@@ -69,8 +70,8 @@ def is_wanted(item: pytest.Item) -> bool:
 
 
 def _is_budgeted(item: pytest.Item) -> bool:
-    """True if the short run tries fewer examples than the full one, as it does for all
-    properties."""
+    """True if the short run tries fewer examples of the test: this holds for all properties,
+    too."""
     return item.get_closest_marker("budgeted") is not None or bool(
         getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
     )

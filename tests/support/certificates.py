@@ -1,5 +1,7 @@
-"""Certificates for tests: an authority, and certificates signed by it. Keys are elliptic-curve
-keys, which are fast to make."""
+"""Certificates for tests: an authority, and certificates signed by it.
+
+The keys are elliptic-curve keys, because they are generated quickly.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ _DAY = datetime.timedelta(days=1)
 
 
 def subject(name: str, **more: str) -> x509.Name:
-    """A name with CN=`name` and further attributes, by the names of `NameOID`."""
+    """An X.509 name with CN=`name` and further attributes, by their names in `NameOID`."""
     attributes = [x509.NameAttribute(getattr(NameOID, key), more[key]) for key in more]
     return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
@@ -56,13 +58,13 @@ class Certificate:
         )
 
     def write(self, path: Path, password: str = "") -> Path:
-        """Write a PEM file with certificate and key."""
+        """Write certificate and key to a PEM file."""
         path.write_text(self.pem + self.key(password), "utf-8")
         return path
 
 
 class Authority:
-    """An authority that signs certificates. `pem` is the certificate for those who trust it."""
+    """An authority that signs certificates. `pem`: its own certificate, for a truststore."""
 
     def __init__(self, name: str = "Test CA") -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -76,7 +78,7 @@ class Authority:
         hosts: Sequence[str] = ("localhost", "127.0.0.1", "::1"),
         days: tuple[float, float] = (-1, 30),
     ) -> Certificate:
-        """A certificate for a broker or a client, valid for so many days from now."""
+        """Issue a certificate for a broker or a client, valid for `days` from now."""
         key = ec.generate_private_key(ec.SECP256R1())
         whose = subject(name) if isinstance(name, str) else name
         return Certificate(self._sign(whose, key, hosts, ca=False, days=days), key)
@@ -89,7 +91,7 @@ class Authority:
         )
 
     def write(self, path: Path) -> Path:
-        """A PEM truststore."""
+        """Write the authority's certificate as a PEM truststore."""
         path.write_text(self.pem, "utf-8")
         return path
 

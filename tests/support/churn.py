@@ -1,4 +1,4 @@
-"""A group of members of several libraries that join, leave and are killed at random."""
+"""A group whose members, of several client libraries, join, leave and are killed at random."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ DEADLINE_S = 60.0
 
 
 class Ownership(NamedTuple):
-    """The time of one member with one partition; `lost`: the group had removed the member before
-    its end."""
+    """A period in which a member owned a partition. `lost`: the group had removed the member before
+    the period ended."""
 
     member: str
     partition: int
@@ -70,7 +70,7 @@ class Member:
 
 
 class Churn:
-    """Runs the group; `check` returns the violations."""
+    """Runs the group; `violations` returns the partitions that had two owners at a time."""
 
     def __init__(
         self, address: str, topic: str, strategy: str, kinds: Sequence[str], seed: int
@@ -88,8 +88,10 @@ class Churn:
     # --- events -----------------------------------------------------------------------------------
 
     def run(self, operations: int, pause_max_s: float = 0.4) -> None:
-        """Run so many joins, leaves and kills, with records and a random pause in between; at the
-        end one member with our client reads until everything is processed."""
+        """Run a number of joins, leaves and kills, with records and a random pause between them.
+
+        At the end one member with our client reads until every record is processed.
+        """
         for _ in range(operations):
             self._produce(20)
             self._operate()
@@ -148,7 +150,7 @@ class Churn:
         self._producer.poll(0)
 
     def processed(self) -> set[str]:
-        """Values that any member has reported."""
+        """The values that members have reported as processed."""
         return set().union(*(each.values.copy() for each in [*self.members, *self.gone]))
 
     def _wait(self, condition: Callable[[], bool], rest: Callable[[], object]) -> None:
@@ -171,9 +173,11 @@ class Churn:
     # --- checks -----------------------------------------------------------------------------------
 
     def violations(self) -> list[tuple[Ownership, Ownership]]:
-        """Partitions with two owners at a time. A member removed from the group may learn it late:
-        its library reports the partition as lost, or, without such a report, continues in an older
-        generation."""
+        """Pairs of periods in which two members owned the same partition at the same time.
+
+        A member may learn late that the group has removed it. Its library then reports the
+        partition as lost, or continues in an older generation; neither is a violation.
+        """
         everything = sorted(
             (each for member in self.gone for each in member.past),
             key=lambda each: (each.partition, each.start),

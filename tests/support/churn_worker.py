@@ -1,10 +1,11 @@
-"""One member of a group, of any library, as a process that can be killed.
+"""One member of a group, with any client library, as a process that can be killed.
 
     python -m churn_worker CLIENT ADDRESS GROUP TOPIC STRATEGY
 
-STRATEGY is range, cooperative-sticky or consumer (KIP-848). Writes a line for each event: A
-(assigned), R (revoked), L (lost), each with the time, the generation (-1 if unknown) and
-partitions; V and the values of processed records, before they are committed. SIGTERM: leave.
+STRATEGY is range, cooperative-sticky or consumer (KIP-848). The process writes a line for each
+event. A (assigned), R (revoked) and L (lost) are followed by the time, the generation (-1 if
+unknown) and the partitions; V by the values of processed records, written before they are
+committed. At SIGTERM the member leaves.
 """
 
 from __future__ import annotations
@@ -109,7 +110,8 @@ def confluent(address: str, group: str, topic: str, strategy: str) -> None:
     def generation() -> int:
         if strategy == "consumer":
             return -1
-        # librdkafka's own form of the metadata: a magic of eight bytes, then the generation.
+        # librdkafka pickles the metadata in its own format: a magic of eight bytes, then the
+        # generation.
         data = pickle.dumps(consumer.consumer_group_metadata())
         at = data.find(b"CGMDv2:")
         return -1 if at < 0 else int(struct.unpack_from("<i", data, at + 7)[0])

@@ -1,4 +1,4 @@
-"""A client of the classic protocol for a `GroupWorld`, in groups that change their protocol."""
+"""A client of the classic protocol in a `GroupWorld`, for groups that change their protocol."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ALL = frozenset(range(10))
 
 @dataclass
 class ClassicMember:
-    """A client of the classic protocol. `eager`: it revokes everything before it joins."""
+    """A client of the classic protocol. `eager`: it revokes all partitions before it joins."""
 
     world: GroupWorld
     instance: str | None = None
@@ -59,7 +59,7 @@ class ClassicMember:
         }
 
     def enter(self) -> JoinGroupResponse:
-        """Join as a new member, of a classic group or a consumer group."""
+        """Join as a new member of a classic group or of a consumer group."""
         if self.instance is None:
             self.member_id = self.world.new_id(**self.how())
         return self.join()
@@ -88,7 +88,7 @@ class ClassicMember:
         return self.world.heartbeat(self.member_id, self.generation, instance=self.instance)
 
     def go_on(self) -> None:
-        """Send a heartbeat, and do what its answer asks for."""
+        """Send a heartbeat, and do what its response requires."""
         before = self.owned
         if self.beat() is E.REBALANCE_IN_PROGRESS:
             assert self.join().error_code == E.NONE
@@ -109,7 +109,7 @@ def assignment(indexes: frozenset[int]) -> bytes:
 
 
 def classic_group(world: GroupWorld, **how: Any) -> ClassicMember:
-    """A stable classic group of one member that owns everything."""
+    """A stable classic group of one member that owns all partitions."""
     member = ClassicMember(world, **how)
     assert member.enter().error_code == E.NONE
     assert member.sync(ALL) is E.NONE
@@ -118,7 +118,8 @@ def classic_group(world: GroupWorld, **how: Any) -> ClassicMember:
 
 
 def rest(*members: ClassicMember | FakeMember) -> None:
-    """Send heartbeats until nothing changes any more; no partition may ever have two owners."""
+    """Send heartbeats of all members until nothing changes; no partition may ever have two
+    owners."""
     for _ in range(12):
         for member in members:
             if isinstance(member, ClassicMember):

@@ -1,8 +1,8 @@
-"""A process that has imported the whole command line, and forks itself for each command.
+"""A process that has imported the whole command line, and forks for each command.
 
-A fork starts in milliseconds, while an interpreter takes half a second to import the modules of a
-command. The fork has arguments, environment, streams, signals and an exit code of its own, as any
-process. `Shell` of `command_line` requests forks; a request is a line of JSON with three
+A fork starts in milliseconds; a new interpreter would import the modules of a command for half a
+second. Like any process, the fork has its own arguments, environment, streams, signals and exit
+code. `Shell` of `command_line` requests forks: a request is a line of JSON, with three file
 descriptors.
 """
 
@@ -30,7 +30,7 @@ _REQUEST_BYTES_MAX = 1 << 20
 
 
 class CommandTemplate:
-    """The template of this process, which has only this client, and runs one command at a time."""
+    """The template process of this test process, which alone uses it, for one command at a time."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -52,9 +52,9 @@ class CommandTemplate:
         stdin: bytes,
         timeout_s: float,
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run `odradek` with the arguments, and with `given` as its whole environment.
+        """Run `odradek` with these arguments, and with `given` as its whole environment.
 
-        Raises TimeoutError, with the command killed.
+        Raises TimeoutError after the command was killed.
         """
         pipes = [os.pipe() for _ in range(3)]
         (stdin_there, stdin_here), (stdout_here, stdout_there), (stderr_here, stderr_there) = pipes
@@ -92,7 +92,7 @@ class CommandTemplate:
 
 @cache
 def command_template() -> CommandTemplate:
-    """The template of this process, started at the first call."""
+    """The template process of this test process, started at the first call."""
     return CommandTemplate()
 
 
@@ -110,7 +110,8 @@ def _read(descriptor: int, printed: list[bytes], number: int) -> None:
 
 
 def _serve(requests: socket.socket) -> None:
-    """Fork for each request; returns in the fork, with its argument list and environment set."""
+    """Fork for each request; returns only in a fork, after its arguments and environment are
+    set."""
     while True:
         data, descriptors, _, _ = socket.recv_fds(requests, _REQUEST_BYTES_MAX, 3)
         if not data:
@@ -152,7 +153,7 @@ def _import_everything() -> None:
 
 
 def _run() -> None:
-    """Run the command and end the process, without tearing down all its modules."""
+    """Run the command, and end the process without unloading its modules."""
     code: object = 0
     try:
         runpy.run_module("odradek", run_name="__main__", alter_sys=True)

@@ -1,4 +1,4 @@
-"""The second codec of Fetch, compared with the generated one."""
+"""The special codec for the common form of Fetch, compared with the generated codec."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _API = APIS[ApiKey.FETCH]
 
 
 def check_one_fetch(frame: memoryview) -> OneFetch | None:
-    """The common request in a frame, or None; the generated codec must read the same."""
+    """Decode a request of the common form, and check that the generated codec reads the same.
+
+    Returns None if the request does not have that form.
+    """
     read = read_one_fetch(frame)
     if read is None:
         return None
@@ -59,7 +62,8 @@ def check_one_fetch(frame: memoryview) -> OneFetch | None:
 def check_fetch_response(
     request: OneFetch, session_id: int, answers: list[tuple[str | bytes, PartitionData]]
 ) -> None:
-    """Check that both codecs encode the same bytes, and that the second one encodes no error."""
+    """Check that both codecs encode the same bytes, and that the special one refuses to encode
+    errors."""
     response = FetchResponse(session_id=session_id)
     last: str | bytes | None = None
     for topic, answer in answers:

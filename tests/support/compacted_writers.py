@@ -1,4 +1,5 @@
-"""Clients that rewrite keys in a compacted topic while its broker is killed, and what they know.
+"""Clients that write the same keys again and again to a compacted topic while its broker is killed,
+and their knowledge of the writes.
 
 Each key has one writer, which numbers its writes in a header: see `tests.sim.checkers.latest`.
 """
@@ -29,19 +30,20 @@ TOPIC = "state"
 PARTITIONS = 2
 NUMBER = "number"
 _KEYS = 30
-#: The size of a value: a MiB is a few hundred writes.
+#: The size of a value: large, so that a few hundred writes are a MiB.
 _VALUE_BYTES = 5_000
 _IN_FLIGHT_MAX = 200
-#: The pause between writes, so that even a slow cleaner keeps up.
+#: The pause after each write, so that even a slow cleaner keeps up.
 _PAUSE_S = 0.03
-#: Metadata of an offset, about as long as a broker accepts: its own topic fills up as well.
+#: Metadata of an offset, nearly as long as a broker accepts, so that the offsets topic is filled as
+#: well.
 _METADATA = "m" * 4_000
 _GROUP_PLACE = TopicPartition("source", 0)
 
 
 class Writer:
-    """Writes in its own thread until it is told to pause, and then knows the fate of every
-    write."""
+    """Writes in its own thread until a test lets it pause; then the fate of every write is
+    known."""
 
     name: ClassVar[str]
 
@@ -60,25 +62,26 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
 
     def start(self) -> None:
-        """Begin or continue."""
+        """Start the thread, or let it continue."""
         self._idle.clear()
         self._go_on.set()
         if not self._thread.is_alive():
             self._thread.start()
 
     def pause(self) -> None:
-        """Return when nothing is in flight. Raises the thread's exception."""
+        """Let the thread pause. Returns when no write is in flight; raises the thread's
+        exception."""
         self._go_on.clear()
         wait_until(self._idle.is_set, f"{self.name} has no write on its way")
         self.look()
 
     def look(self) -> None:
-        """Raise the thread's exception, if there is one."""
+        """Raise the thread's exception, if there is any."""
         if self._failure is not None:
             raise self._failure
 
     def end(self) -> None:
-        """Stop for good."""
+        """Stop the thread."""
         self._ended = True
         self._go_on.set()
         self._thread.join(DEADLINE_S)
@@ -101,7 +104,7 @@ class Writer:
         raise NotImplementedError
 
     def settle(self) -> None:
-        """Wait for the records in flight."""
+        """Wait until no record is in flight."""
 
     def next_write(self) -> tuple[str, Write, bytes | None]:
         key = self.random.choice(self.keys)
@@ -169,7 +172,7 @@ class IdempotentWriter(Writer):
 
 
 class TransactionalWriter(Writer):
-    """Our transactional producer; each transaction also commits its own number as the offset of a
+    """Our transactional producer; each transaction also commits its number as the offset of a
     group."""
 
     name = "transactional"
@@ -208,8 +211,7 @@ class TransactionalWriter(Writer):
                 for write, delivery in deliveries:
                     write.offset = delivery.result().offset
         except OdradekError:
-            # The outcome is unknown here; the next producer with this id ends the transaction in
-            # any case.
+            # The outcome of the transaction is unknown; the next producer with this id ends it.
             self._close()
         time.sleep(_PAUSE_S)
 
@@ -248,7 +250,8 @@ class TransactionalWriter(Writer):
 
 
 class GroupOffset:
-    """One committed offset of a group: the broker may have anything from `committed` to `tried`."""
+    """A group that commits one offset after the other. The broker's offset must be at least
+    `committed` and at most `tried`."""
 
     def __init__(self, address: str, group: str) -> None:
         self._consumer = Consumer(
@@ -265,7 +268,7 @@ class GroupOffset:
         self.committed = self.tried = 0
 
     def commit_next(self) -> None:
-        """Commit the next offset. A commit that fails may have been accepted."""
+        """Commit the next offset. If the commit fails, the broker may have accepted it even so."""
         self.tried += 1
         place = TopicPartition(_GROUP_PLACE.topic, 0, self.tried, _METADATA)
         try:
@@ -275,7 +278,7 @@ class GroupOffset:
         self.committed = self.tried
 
     def check(self) -> Iterator[str]:
-        """The differences from the broker's offset."""
+        """Yield a violation unless the broker's offset is from `committed` to `tried`."""
         (found,) = self._consumer.committed([TopicPartition(_GROUP_PLACE.topic, 0)], DEADLINE_S)
         offset = max(0, found.offset)
         if not self.committed <= offset <= self.tried:
@@ -314,7 +317,7 @@ class CompactedWorld:
         self.writers: tuple[Writer, ...] = (self.plain, self.transactional, self.offsets)
 
     def write_until(self, condition: Callable[[], bool], what: str) -> None:
-        """Start all writers and wait. They go on afterwards."""
+        """Start all writers, and wait for the condition. The writers continue afterwards."""
         for writer in self.writers:
             writer.start()
 
@@ -330,7 +333,7 @@ class CompactedWorld:
         return self.plain.acknowledged + self.transactional.acknowledged
 
     def problems(self) -> list[str]:
-        """Have all writers pause. Returns the violations."""
+        """Let all writers pause, and return the violations."""
         for writer in self.writers:
             writer.pause()
         written = {**self.plain.written, **self.transactional.written}
@@ -342,7 +345,7 @@ class CompactedWorld:
         ]
 
     def close(self) -> None:
-        """Stop all writers. The broker must be running, unless nothing was written."""
+        """Stop all writers. If anything was written, the broker must be running."""
         for writer in self.writers:
             writer.end()
         self.transactional.group.close()
@@ -350,7 +353,7 @@ class CompactedWorld:
 
 
 def read_committed(address: str) -> dict[str, Found]:
-    """By partition (offset, key, number) of every record that librdkafka returns."""
+    """(offset, key, number) of every record that librdkafka returns, by partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": address,

@@ -1,4 +1,4 @@
-"""Compaction of a whole log, in the broker's steps."""
+"""Compaction of a whole log in a test, by the same steps as in the broker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEDUPE_BUFFER_BYTES = 1024 * 1024
 
 
 def job_for(found: LogToClean, now_ms: int, **changes: Any) -> CleaningJob:
-    """The cleaner's job for a log."""
+    """The job that the cleaner would do for a log."""
     log = found.log
     bases = [segment.base_offset for segment in log.segments]
     job = CleaningJob(
@@ -43,7 +43,7 @@ def job_for(found: LogToClean, now_ms: int, **changes: Any) -> CleaningJob:
 
 
 def swap(log: PartitionLog, group: GroupCleaned, now_ms: int) -> None:
-    """Every step of a swap."""
+    """Do every step of a swap of segments."""
     assert log.trimming.begin_swap(group)
     log.trimming.sync_directory()
     log.trimming.swap_in(group.size_bytes, now_ms)
@@ -61,7 +61,8 @@ def compact(
     cleaned_to: int | None = None,
     **changes: Any,
 ) -> int:
-    """Clean everything that may be cleaned, whatever the ratio. Returns the new clean offset."""
+    """Clean everything that may be cleaned, whatever the dirty ratio. Returns the new clean
+    offset."""
     found = log_to_clean(log, cleaned_to, now_ms)
     if not found.cleanable_bytes:
         return found.first_dirty_offset

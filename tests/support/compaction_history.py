@@ -1,5 +1,5 @@
-"""Random histories of a compacted log and its model side by side: keys, tombstones, transactions,
-codecs."""
+"""Random histories of a compacted log, and of a model of it that gets the same batches: keys,
+tombstones, transactions, codecs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KEYS = [b"k%d" % number for number in range(6)] + [
 
 
 def batches_of(log: PartitionLog) -> list[ModelBatch]:
-    """The batches of a log as the model's batches."""
+    """The batches of a log in the form of the model."""
     data = read_all(log)
     found = []
     for position, header in iter_batches(data):
@@ -54,14 +54,15 @@ def batches_of(log: PartitionLog) -> list[ModelBatch]:
 
 
 def as_read(batch: ModelBatch) -> ModelBatch:
-    """The model's batch as it is read: an emptied marker has lost its type."""
+    """A batch of the model as the log would return it: a marker without records has lost its
+    type."""
     if batch.control and not batch.records:
         return ModelBatch(**{**batch.__dict__, "control": "emptied"})
     return batch
 
 
 class CompactedHistory:
-    """A log on a disk in memory, and the model of it."""
+    """A log on a disk in memory, and its model."""
 
     def __init__(
         self,
@@ -90,7 +91,7 @@ class CompactedHistory:
     # ---- appending
 
     def step(self) -> None:
-        """Append one batch, or one marker."""
+        """Append a random batch or marker to log and model."""
         draw = self.random.random()
         self.now_ms += self.random.choice((0, 1, 50))
         if draw < 0.35:
@@ -133,7 +134,7 @@ class CompactedHistory:
         )
 
     def end_transaction(self, producer_id: int) -> None:
-        """Commit or abort."""
+        """Commit or abort a transaction at random."""
         committed = self.random.random() < 0.5
         marker = make_marker(committed, producer_id)
         result = append(self.log, marker, origin=AppendOrigin.COORDINATOR, now_ms=self.now_ms)
@@ -160,14 +161,14 @@ class CompactedHistory:
     # ---- cleaning
 
     def clean(self, **changes: Any) -> None:
-        """Clean log and model, and compare them."""
+        """Clean the log and the model, and compare them."""
         self.flush()
         self.clean_model()
         self.cleaned_to = compact(self.log, self.files, self.now_ms, self.cleaned_to, **changes)
         self.check()
 
     def clean_model(self) -> None:
-        """Clean the model alone."""
+        """Clean only the model."""
         found = log_to_clean(self.log, self.cleaned_to, self.now_ms)
         last = {
             entry.producer_id: (entry.last_offset, entry.epoch)
@@ -187,7 +188,7 @@ class CompactedHistory:
         self.log.durability.flush()
 
     def reopen(self) -> None:
-        """Reopen the log after a crash of the machine with nothing left unsynced."""
+        """Reopen the log after a crash of the machine that loses nothing."""
         start = LogStart(
             self.log.log_start_offset,
             0,

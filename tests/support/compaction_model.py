@@ -1,8 +1,8 @@
-"""Kafka's rules of compaction, applied to a whole log afterwards: a model for tests, independent of
+"""Kafka's rules of compaction, applied to a whole log at a time: a model for tests, independent of
 the cleaner.
 
-The model knows the end of each transaction from the history that a test made, and not from markers
-or indexes.
+The model knows the end of each transaction from the test that made the history, and not from
+markers or indexes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ Record = tuple[int, bytes | None, bytes | None]
 
 @dataclass(frozen=True)
 class ModelBatch:
-    """`control`: "commit", "abort" or "". `horizon_ms`: None until a cleaning has set it."""
+    """A batch. `control`: "commit", "abort", or "" for a batch of data. `horizon_ms`: None until a
+    cleaning has set it."""
 
     base: int
     last: int
@@ -30,8 +31,10 @@ class ModelBatch:
 
 @dataclass
 class Transaction:
-    """A transaction of one producer on the partition; `marker` is its last offset, None while it is
-    open."""
+    """A transaction of a producer in the partition.
+
+    `marker`: the offset of its marker, None while the transaction is open.
+    """
 
     producer_id: int
     first: int
@@ -41,13 +44,13 @@ class Transaction:
 
 @dataclass
 class LogModel:
-    """A log's batches, and all transactions that it ever had."""
+    """The batches of a log, and all transactions that it ever had."""
 
     batches: list[ModelBatch] = field(default_factory=list)
     transactions: list[Transaction] = field(default_factory=list)
 
     def append(self, batch: ModelBatch) -> None:
-        """Append a batch that the log accepted."""
+        """Append a batch that the log has accepted."""
         self.batches.append(batch)
         if not batch.transactional:
             return
@@ -78,8 +81,11 @@ class LogModel:
         retention_ms: int,
         last_of_producers: dict[int, tuple[int, int]],
     ) -> None:
-        """Clean everything below `upper`, where a segment begins. `last_of_producers`: the offset
-        of an active producer's last data, or -1, and its epoch."""
+        """Clean all batches below `upper`, which must be the start of a segment.
+
+        `last_of_producers`: for each active producer, the offset of its last data (-1 if there is
+        none) and its epoch.
+        """
         before = [batch for batch in self.batches if batch.last < upper]
         newest: dict[bytes, int] = {}
         for batch in before:

@@ -1,6 +1,6 @@
-"""Compiles the sources of product and tests before the processes of a run import them.
+"""Compiles the sources of product and tests before the processes of a test run import them.
 
-In a fresh checkout every process would compile all of them, each at the same time as the others.
+Otherwise, in a fresh checkout, every process would compile all of them at the same time.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _PYC_HEADER_BYTES = 16
 
 
 def compile_all() -> None:
-    """Compile what has changed since the last run, in processes of their own.
+    """Compile the sources that have changed since the last run, in worker processes.
 
-    What they cannot compile, the tests compile themselves.
+    The tests compile what the workers cannot compile.
     """
     command = [sys.executable, __file__, str(_COMPILERS)]
     compilers = [
@@ -51,7 +51,7 @@ def _compile_part(parts: int, part: int) -> None:
 
 
 def _rewrite_assertions(path: Path) -> None:
-    """Write the file in which pytest looks for a test module with rewritten assertions."""
+    """Write the cached file in which pytest looks for a test module with rewritten assertions."""
     pyc = rewrite.get_cache_dir(path) / f"{path.stem}{rewrite.PYC_TAIL}"
     source_hash = importlib.util.source_hash(path.read_bytes())
     if pyc.exists():

@@ -1,5 +1,5 @@
-"""A distributed worker of Kafka Connect, with a file that it copies into a topic and from there
-into another file."""
+"""A distributed worker of Kafka Connect, which copies a file into a topic, and the topic into
+another file."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _REQUEST_S = 30.0
 
 
 class Worker:
-    """A process with a worker, which keeps its state in the topics connect-configs, -offsets and
-    -status of the cluster."""
+    """A worker process. It keeps its state in the cluster's topics connect-configs, connect-offsets
+    and connect-status."""
 
     def __init__(self, address: str, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
@@ -100,7 +100,7 @@ class Worker:
 
 
 class CopiedFile:
-    """A file that Connect copies, through the topic `connect-lines`, into another file."""
+    """A file that Connect copies into another file, through the topic `connect-lines`."""
 
     def __init__(self, folder: Path) -> None:
         self.given, self.copied = folder / "given", folder / "copied"
@@ -108,7 +108,7 @@ class CopiedFile:
         self._lines = 0
 
     def add_connectors(self, worker: Worker) -> None:
-        """Create the two connectors, once and for all."""
+        """Create the two connectors."""
         prefix = "org.apache.kafka.connect.file.FileStream"
         source = {"connector.class": f"{prefix}SourceConnector", "file": str(self.given)}
         sink = {"connector.class": f"{prefix}SinkConnector", "file": str(self.copied)}
@@ -116,14 +116,14 @@ class CopiedFile:
         worker.add("file-sink", sink | {"topics": "connect-lines"})
 
     def write(self, count: int) -> None:
-        """Write so many more lines."""
+        """Append `count` more lines to the file."""
         with self.given.open("a") as file:
             for number in range(self._lines, self._lines + count):
                 file.write(f"line {number}\n")
         self._lines += count
 
     def check(self, worker: Worker) -> None:
-        """Wait until all lines are copied: each must be there once, and in order."""
+        """Wait until all lines are copied; each must be in the copy once and in order."""
         wait_until(
             lambda: (
                 self.copied.is_file()

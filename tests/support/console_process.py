@@ -23,17 +23,17 @@ def options_for(bootstrap: str) -> ConsoleOptions:
 
 @contextmanager
 def console_process(bootstrap: str, *arguments: str) -> Iterator[str]:
-    """A console for a broker; gives its address, which ends with a slash."""
+    """A console for a broker. Yields its address, which ends with a slash."""
     with running_console(bootstrap, *arguments) as (address, _):
         yield address
 
 
 @contextmanager
 def running_console(bootstrap: str, *arguments: str) -> Iterator[tuple[str, int]]:
-    """A console for a broker; gives its address and the id of its process."""
+    """A console for a broker. Yields its address and its process id."""
     command = [sys.executable, "-m", "odradek", "console", "--no-open"]
     command += ["--bootstrap", bootstrap, "--listen", "127.0.0.1:0", *arguments]
-    # The process writes a line when it answers, or ends.
+    # The process writes a line to standard error when it is ready, or when it ends.
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
@@ -47,6 +47,7 @@ def running_console(bootstrap: str, *arguments: str) -> Iterator[tuple[str, int]
 
 
 def browser_program() -> str | None:
-    """The Chromium of this machine: ODRADEK_CHROMIUM, or the first one on the PATH."""
+    """The Chromium to use: the program that ODRADEK_CHROMIUM names, or the first one on the
+    PATH."""
     named = os.environ.get("ODRADEK_CHROMIUM")
     return named or next(filter(None, map(shutil.which, _BROWSERS)), None)

@@ -1,4 +1,4 @@
-"""Members of a consumer group (KIP-848) for a `GroupWorld`: their state and their heartbeats."""
+"""Members of a consumer group (KIP-848) in a `GroupWorld`: their state and their heartbeats."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROUNDS_MAX = 30
 
 
 def topic_id_partitions(*indexes: int, topic: bytes = b"T" * 16) -> TopicIdPartitions:
-    """Partitions of "topic", or of another one."""
+    """Partitions of a topic, by default of "topic"."""
     return frozenset((topic, index) for index in indexes)
 
 
@@ -48,7 +48,7 @@ def assigned(answer: ConsumerGroupHeartbeatResponse) -> TopicIdPartitions | None
 
 
 def send(world: GroupWorld, **fields: Any) -> Deferred[ConsumerGroupHeartbeatResponse]:
-    """Send a heartbeat with exactly these fields, in `version`."""
+    """Send a heartbeat of this version with exactly these fields."""
     version = fields.pop("version", 1)
     request = ConsumerGroupHeartbeatRequest(**{"group_id": GROUP, **fields})
     return world.groups.consumer_heartbeat(request, version, "client", "/127.0.0.1")
@@ -84,8 +84,8 @@ class FakeMember:
     told: bool = False
 
     def request(self, full: bool = False, **changes: Any) -> dict[str, Any]:
-        """A heartbeat with all fields when joining or with `full`, otherwise with the changed
-        fields."""
+        """Make a heartbeat: with all fields if the member joins or `full` is set, else with the
+        changed fields."""
         fields: dict[str, Any] = {"member_id": self.member_id, "member_epoch": self.epoch}
         if self.epoch == 0 or full:
             fields |= {
@@ -101,7 +101,7 @@ class FakeMember:
         return fields | changes
 
     def beat(self, **changes: Any) -> ConsumerGroupHeartbeatResponse:
-        """Send a heartbeat, and apply the answer."""
+        """Send a heartbeat, and act on its response."""
         answer = send(self.world, **self.request(**changes)).result()
         self.take(answer)
         return answer
@@ -124,7 +124,7 @@ class FakeMember:
 
 
 def settle(*members: FakeMember) -> None:
-    """Send heartbeats of all members until nothing changes any more."""
+    """Send heartbeats of all members until nothing changes."""
     for _ in range(ROUNDS_MAX):
         before = [(member.epoch, member.owned, member.told) for member in members]
         for member in members:
@@ -135,7 +135,7 @@ def settle(*members: FakeMember) -> None:
 
 
 def joined(world: GroupWorld, *names: str, **how: Any) -> list[FakeMember]:
-    """Members that have joined, with their final assignment."""
+    """Let members join until they have their final assignment."""
     members = [FakeMember(world, name, **how) for name in names]
     for member in members:
         assert member.beat().error_code == E.NONE

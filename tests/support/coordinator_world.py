@@ -1,5 +1,5 @@
-"""A test's replacement for the node around one coordinator: virtual time, metadata, internal
-partitions in memory."""
+"""A node for tests of one coordinator: virtual time, metadata, and internal partitions in
+memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from odradek_protocol.stored.control_marker import ControlType, encode_key, enco
 
 
 class ListPartition:
-    """An internal partition that is a list. With `hold`, appends become durable only at `flush`."""
+    """An internal partition that is a list. With `hold`, appends become durable only when `flush`
+    is called."""
 
     def __init__(self) -> None:
         self.records: list[tuple[bytes | None, bytes | None]] = []
@@ -88,7 +89,7 @@ class ListPartition:
             yield StoredRecord(offset, key, value, *self.producers.get(offset, (-1, False)))
 
     def flush(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        """Make everything durable that was appended."""
+        """Make all appended records durable."""
         waiting, self._waiting = self._waiting, []
         if error is ErrorCode.NONE:
             self.durable = len(self.records)
@@ -96,7 +97,7 @@ class ListPartition:
             deferred.resolve(error)
 
     def crash(self) -> None:
-        """Lose everything that is not durable, and its callbacks."""
+        """Lose all records that are not durable, and the callbacks that wait for them."""
         del self.records[self.durable :]
         self.producers = {at: who for at, who in self.producers.items() if at < self.durable}
         self._waiting = []
@@ -104,7 +105,7 @@ class ListPartition:
 
 @dataclass
 class Topics:
-    """The part of the cluster metadata that coordinators read."""
+    """The part of the cluster metadata that coordinators use."""
 
     counts: dict[str, int] = field(default_factory=dict)
     ids: dict[str, bytes] = field(default_factory=dict)
@@ -165,7 +166,7 @@ class CoordinatorWorld(ABC):
 
     @abstractmethod
     def _new_coordinator(self) -> Shards[Any]:
-        """Replace the coordinator. Returns the new one's shards."""
+        """Replace the coordinator by a new one. Returns its shards."""
 
     def start(self) -> None:
         """Start a new coordinator, which loads the partitions."""
@@ -198,12 +199,12 @@ class CoordinatorWorld(ABC):
 
     @property
     def log(self) -> ListPartition:
-        """The only partition."""
+        """The internal partition; fails if there are several."""
         assert len(self.topic_partitions) == 1
         return self.topic_partitions[0]
 
     def wait(self, duration_ms: int) -> None:
-        """Let time pass; every deadline fires at its time."""
+        """Let time pass; every deadline fires when its time has come."""
         end_ms = self.clock.now_ms + duration_ms
         while (next_ms := self._shards.next_deadline_ms()) is not None and next_ms <= end_ms:
             self.clock.now_ms = max(self.clock.now_ms, next_ms)
@@ -211,7 +212,7 @@ class CoordinatorWorld(ABC):
         self.clock.now_ms = end_ms
 
     def restart(self) -> None:
-        """Kill and start again: only durable records are left."""
+        """Kill the coordinator and start another one: only durable records are left."""
         for partition in self.topic_partitions:
             partition.crash()
         self.start()

@@ -1,4 +1,4 @@
-"""Randomness (`odradek_broker.platform.seams.Randomness`) whose ids are counted."""
+"""Randomness (`odradek_broker.platform.seams.Randomness`) whose ids are consecutive numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker that kills itself at a fault point and is restarted."""
+"""A broker that kills itself at a fault point, and is then restarted."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from waiting import DEADLINE_S
 
 
 class CrashingBroker(BrokerProcess):
-    """A broker that dies when it reaches the point for the `nth` time, and is then restarted on its
-    port: its clients notice only a delay."""
+    """A broker that dies when it reaches a fault point for the `nth` time, and is restarted on the
+    same port.
+
+    Its clients notice only a delay.
+    """
 
     def __init__(
         self, folder: Path, point: FaultPoint, settings: Sequence[str] = (), *, nth: int = 1
@@ -43,14 +46,14 @@ class CrashingBroker(BrokerProcess):
             self._failure = error
 
     def has_come_back(self) -> bool:
-        """Wait until the broker has died and is ready again; False if it did not die."""
+        """Wait until the broker has died and is ready again. Returns False if it did not die."""
         self._reviver.join(DEADLINE_S)
         if self._failure is not None:
             raise self._failure
         return self.deaths == 1 and not self._reviver.is_alive()
 
     def stop(self) -> None:
-        """Stop the broker, even during its restart, so that a failed test leaves nothing
+        """Stop the broker, even while it restarts, so that a failed test leaves no process
         running."""
         if self._process.poll() == -signal.SIGKILL:
             self._reviver.join(DEADLINE_S)

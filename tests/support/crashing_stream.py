@@ -1,10 +1,10 @@
-"""A Spark application for tests that kill it: text files to a topic, a batch for each file.
+"""A Spark application that tests kill: it writes text files to a topic, in a batch for each file.
 
     python -m crashing_stream FOLDER BROKER TOPIC SEMANTICS
 
-The checkpoint, `in/` and `faults/` are in FOLDER; the JVM's pid goes to `jvm.pid`. The application
-writes the files that are there in two queries: the first file, then, with the fault points armed,
-the others. The exit code is 0 if both queries succeeded.
+FOLDER has the checkpoint, `in/`, `later/` and `faults/`; the application writes the JVM's pid to
+`jvm.pid` there. It runs two queries: the first writes the first file; the second, with the fault
+points armed, writes the others. The exit code is 0 if both queries succeeded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main(folder: Path, broker: str, topic: str, semantics: str) -> None:
     """Write all files of `in/` and `later/`."""
     from odradek.spark import SHORT_JOB_OPTIONS, session
 
-    # A task may fail twice; a batch may not.
+    # A task may fail twice before its batch fails; a batch must not fail.
     spark = session(
         "crashing",
         f"local[{TASKS},3]",

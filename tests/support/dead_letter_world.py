@@ -1,5 +1,7 @@
-"""A node with share groups that have one dead letter topic: every step towards the disk is one of
-the test, which may cut the power in between."""
+"""A node with share groups that have a dead letter topic.
+
+The test decides about every step towards the disk, and may cut the power between two steps.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ ACCEPT, RELEASE, REJECT = 1, 2, 3
 
 
 class _Timer(StoppedTimer):
-    """A timer of the world."""
+    """A timer of `DeadLetterWorld`."""
 
     def __init__(self, at_ms: float, callback: Callable[[], None]) -> None:
         self.at_ms, self.callback, self.cancelled = at_ms, callback, False
@@ -41,7 +43,7 @@ class _Timer(StoppedTimer):
 
 
 class DeadLetterWorld(NodeWorld):
-    """A source partition and a dead letter partition, unless `partitions` says otherwise."""
+    """A source topic and a dead letter topic, with one partition each by default."""
 
     def __init__(
         self,
@@ -121,8 +123,8 @@ class DeadLetterWorld(NodeWorld):
         return timer
 
     def step(self) -> bool:
-        """Do one thing: run what is due, or begin, or end, the flush of one log. False if there is
-        nothing to do."""
+        """Do one step: run a due timer, or begin or end the flush of one log. Returns False if
+        there is no step to do."""
         for timer in self.timers:
             if timer.at_ms <= self.clock.monotonic_ms() or timer.cancelled:
                 self.timers.remove(timer)
@@ -149,12 +151,12 @@ class DeadLetterWorld(NodeWorld):
         return False
 
     def settle(self) -> None:
-        """Do everything that is to be done now."""
+        """Do all steps that can be done at the present time."""
         while self.step():
             pass
 
     def pass_time(self, ms: int) -> None:
-        """Let time pass, one timer after the other."""
+        """Let time pass, from one timer to the next."""
         end_ms = self.clock.now_ms + ms
         self.settle()
         while True:
@@ -173,7 +175,7 @@ class DeadLetterWorld(NodeWorld):
     # --- The group ---
 
     def jobs(self, count: int, value: bytes = b"job") -> None:
-        """Produce records, durably."""
+        """Produce records, and make them durable."""
         found = self.node.partition(SOURCE, 0)
         assert found is not None
         append(found.log, make_batch(count, value=value))

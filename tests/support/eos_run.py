@@ -1,7 +1,8 @@
-"""Consume, transform, produce in transactions, while workers and the broker are killed: the parts.
+"""A run of workers that consume, transform and produce in transactions, while workers and the
+broker are killed.
 
-`run` does all of it: a broker, an input that is written meanwhile, workers (`eos_worker`), kills by
-a seed. The tests judge its result.
+`run` starts a broker, writes the input, starts the workers (`eos_worker`), and kills processes as a
+seed says. The tests check its result.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from foreign_topics import create_topic
 from waiting import wait_until
 
 PARTITIONS = 4
-#: The limit for the time after the last kill.
+#: The time limit after the last kill, in s.
 REST_S = 120.0
-#: librdkafka 2.16 sometimes hangs for ever in `send_offsets_to_transaction`
-#: (confluentinc/librdkafka#5456; against Apache Kafka as well) or while it is destroyed, whatever
-#: its timeouts say. A librdkafka worker that makes no progress for so long after the last kill is
-#: killed once more, like all workers before.
+#: librdkafka 2.16 sometimes hangs forever in `send_offsets_to_transaction`
+#: (confluentinc/librdkafka#5456; also with Apache Kafka) or while it is destroyed, whatever
+#: timeouts are set. A librdkafka worker that makes no progress for this time, in s, after the last
+#: kill is killed once more.
 FOREIGN_PATIENCE_S = 30.0
 NAMES = ("worker-0", "worker-1", "worker-2")
 KEYS = 25
@@ -40,10 +41,10 @@ KEYS = 25
 class Plan:
     """The parameters of a run.
 
-    `killing_s`: the time in which the input is written evenly and things are killed, one after the
-    other with pauses between `pauses_s`. One in `broker_one_in` kills is the broker's. One in
-    `frozen_one_in` of the workers' kills is a pause: the worker is stopped for `frozen_s` and then
-    continues with the records that it had read.
+    `killing_s`: the time in which the input is written evenly and processes are killed one at a
+    time. `pauses_s`: the least and the greatest pause between two kills. One in `broker_one_in`
+    kills hits the broker. One in `frozen_one_in` kills of workers is only a pause: the worker is
+    stopped for `frozen_s`, and then continues with the records that it had read.
     """
 
     library: str
@@ -51,7 +52,7 @@ class Plan:
     killing_s: float
     pauses_s: tuple[float, float]
     broker_one_in: int
-    #: worker -> its arguments behind the count: partitions to assign, or none to subscribe.
+    #: Worker -> its arguments after COUNT: partitions to assign, or none to subscribe.
     arguments: dict[str, list[str]]
     frozen_one_in: int = 0
     frozen_s: float = 0.0
@@ -69,7 +70,8 @@ class Deaths:
 
 @dataclass
 class Result:
-    """The result of a run: records as (key, number), per partition of the target, in order."""
+    """The result of a run: (key, number) of the records, for each partition of the target, in
+    order."""
 
     deaths: Deaths
     starts: dict[str, int]
@@ -79,7 +81,7 @@ class Result:
 
 
 class Worker:
-    """One of the workers, restarted until it has no work left."""
+    """A worker that is restarted until it has no work left."""
 
     def __init__(self, plan: Plan, address: str, name: str, folder: Path) -> None:
         self.name = name
@@ -92,7 +94,7 @@ class Worker:
         self.done = False
 
     def look(self) -> None:
-        """Start the worker if it is not running; it must survive any death."""
+        """Start the worker if it is not running."""
         if self.done:
             return
         if self._thaw_at_s is not None and time.monotonic() >= self._thaw_at_s:
@@ -159,7 +161,7 @@ class Feeder:
         )
 
     def feed(self) -> None:
-        """Write the records that are due."""
+        """Write the records whose time has come."""
         share = min(1.0, (time.monotonic() - self._begun) / self._killing_s)
         while self._sent < self._records_each * share:
             for partition in range(PARTITIONS):
@@ -182,7 +184,8 @@ class Feeder:
 
 
 def read_target(address: str, isolation: str) -> list[list[tuple[bytes, int]]]:
-    """(key, number) of each partition of the target, in order, up to the last stable offset."""
+    """(key, number) of the records up to the last stable offset, for each partition of the target,
+    in order."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": address,
@@ -252,7 +255,7 @@ def _kill_at_random(
 
 
 def run(plan: Plan, folder: Path) -> Result:
-    """Do a whole run. ODRADEK_SEED chooses the kills."""
+    """Do a whole run. ODRADEK_SEED decides about the kills."""
     seed = int(os.environ.get("ODRADEK_SEED", "1"))
     print(f"ODRADEK_SEED={seed}")
     broker = BrokerProcess(

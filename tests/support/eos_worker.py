@@ -2,11 +2,12 @@
 
     python -m eos_worker LIBRARY ADDRESS NAME COUNT [static] [cooperative | next] | PARTITION...
 
-Reads `source` as group `workers`: the named partitions by assignment; or the partitions that the
-group assigns (`static`: as a static member; `cooperative`: in cooperative rebalances; `next`: by
-KIP-848; else eager). Writes each value to the same partition of `target`. Ends with 0 when every
-partition's position is COUNT, in a group those of all members. The worker ends at any error, and
-the caller restarts it; sometimes it aborts on purpose.
+The worker reads `source` in the group `workers`. With PARTITION it assigns these partitions itself;
+otherwise the group assigns them (`static`: to a static member; `cooperative`: by cooperative
+rebalances; `next`: by KIP-848; else by eager rebalances). It writes each value to the same
+partition of `target`. It exits with 0 when the position of each partition is COUNT; in a group,
+this concerns the partitions of all members. The worker ends at any error, and the caller restarts
+it. Sometimes it aborts a transaction on purpose.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def _confluent_pair(address: str, name: str, how: set[str]) -> tuple[Any, Any]:
         "fetch.wait.max.ms": 50,
         "log_level": 0,
     }
-    if "next" in how:  # session timeouts are the broker's to set
+    if "next" in how:  # In this protocol the broker sets the session timeout.
         settings["group.protocol"] = "consumer"
     else:
         strategy = "cooperative-sticky" if "cooperative" in how else "range"
@@ -64,7 +65,8 @@ def _confluent_pair(address: str, name: str, how: set[str]) -> tuple[Any, Any]:
 
 
 def _confluent_transaction(producer: Any, consumer: Any, messages: list[Any]) -> bool:
-    """One transaction of these records and their offsets. True if it committed."""
+    """Run one transaction with these records and their offsets. Returns True if it was
+    committed."""
     import confluent_kafka as ck
 
     at: dict[int, int] = {}
@@ -75,7 +77,7 @@ def _confluent_transaction(producer: Any, consumer: Any, messages: list[Any]) ->
         partition: Any = message.partition()
         producer.produce("target", message.value(), message.key(), partition=partition)
         at[partition] = message.offset() + 1
-    producer.flush(_WAIT_S)  # otherwise an abort would have nothing to undo
+    producer.flush(_WAIT_S)  # Without a flush, an abort would have nothing to undo.
     moved = [ck.TopicPartition("source", index, position) for index, position in at.items()]
     producer.send_offsets_to_transaction(moved, consumer.consumer_group_metadata(), _WAIT_S)
     if random.randrange(ABORTS_ONE_IN):
@@ -86,7 +88,7 @@ def _confluent_transaction(producer: Any, consumer: Any, messages: list[Any]) ->
 
 
 def _with_confluent(address: str, name: str, count: int, partitions: list[int]) -> None:
-    """Transactions v1, partitions assigned by the caller."""
+    """Work with librdkafka: transactions of version 1, partitions assigned by the caller."""
     import confluent_kafka as ck
 
     producer, consumer = _confluent_pair(address, name, set())
@@ -120,7 +122,7 @@ def _with_confluent(address: str, name: str, count: int, partitions: list[int]) 
 
 
 def _subscribed_with_confluent(address: str, name: str, count: int, how: set[str]) -> None:
-    """Transactions v1, partitions assigned by the group."""
+    """Work with librdkafka: transactions of version 1, partitions assigned by the group."""
     import confluent_kafka as ck
 
     producer, consumer = _confluent_pair(address, name, how)
@@ -159,7 +161,7 @@ def _odradek_pair(address: str, name: str, how: set[str]) -> tuple[Any, Any]:
         bootstrap_servers=address, transactional_id=name, transaction_timeout_ms=TIMEOUT_MS
     )
     settings: dict[str, Any] = {"group_instance_id": name} if "static" in how else {}
-    if "next" in how:  # session timeouts are the broker's to set
+    if "next" in how:  # In this protocol the broker sets the session timeout.
         settings["group_protocol"] = "consumer"
     else:
         strategy = "cooperative-sticky" if "cooperative" in how else "range"
@@ -181,12 +183,13 @@ def _odradek_pair(address: str, name: str, how: set[str]) -> tuple[Any, Any]:
 async def _odradek_transaction(
     producer: Any, consumer: Any, batches: dict[Any, list[Any]], group: Any
 ) -> bool:
-    """One transaction of these records and their offsets. True if it committed."""
+    """Run one transaction with these records and their offsets. Returns True if it was
+    committed."""
     await producer.begin_transaction()
     for records in batches.values():
         for record in records:
             await producer.send("target", record.value, key=record.key, partition=record.partition)
-    await producer.flush()  # otherwise an abort would have nothing to undo
+    await producer.flush()  # Without a flush, an abort would have nothing to undo.
     at = {place: records[-1].offset + 1 for place, records in batches.items() if records}
     await producer.send_offsets_to_transaction(at, group())
     if random.randrange(ABORTS_ONE_IN):
@@ -197,7 +200,7 @@ async def _odradek_transaction(
 
 
 async def _with_odradek(address: str, name: str, count: int, partitions: list[int]) -> None:
-    """Transactions v2, partitions assigned by the caller."""
+    """Work with our client: transactions of version 2, partitions assigned by the caller."""
     producer, consumer = _odradek_pair(address, name, set())
     places = [("source", index) for index in partitions]
     async with asyncio.timeout(600), producer:
@@ -226,7 +229,7 @@ async def _with_odradek(address: str, name: str, count: int, partitions: list[in
 
 
 async def _subscribed_with_odradek(address: str, name: str, count: int, how: set[str]) -> None:
-    """Transactions v2, partitions assigned by the group."""
+    """Work with our client: transactions of version 2, partitions assigned by the group."""
     producer, consumer = _odradek_pair(address, name, how)
 
     async def committed(place: tuple[str, int]) -> int:
@@ -258,7 +261,7 @@ async def _subscribed_with_odradek(address: str, name: str, count: int, how: set
 
 
 def main(library: str, address: str, name: str, count: int, how: list[str]) -> None:
-    """Work until everything is done, or raise."""
+    """Work until all is done. Raises any error."""
     subscribed = not how or not how[0].isdigit()
     if library == "confluent-kafka" and subscribed:
         _subscribed_with_confluent(address, name, count, set(how))

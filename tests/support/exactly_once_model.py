@@ -1,23 +1,25 @@
-"""A world for the protocol of the exactly-once sink: brokers, Spark, crashes, zombies, lost
-answers.
+"""A model of all that surrounds the exactly-once sink's protocol: brokers, Spark, crashes, zombies,
+lost responses.
 
-The procedures are the connector's own (`exactly_once.protocol`, `ledger`). This module models
-everything around them, small enough to be explored completely. A `World` is a value; `moves`
-returns all worlds that may come next:
+The procedures are the connector's own (`exactly_once.protocol`, `ledger`). All else is modelled
+here, small enough to be explored completely. A `World` is a value; `moves` returns all worlds that
+may come next:
 
-- a process makes its next step (every action of a procedure is one step, every single end of a
-  transaction too), or is never heard of again: no process has to move;
-- an append is answered, or not and is in the log all the same, or comes into it later, or never;
-- an end of a transaction is carried out and not answered, so that it is requested again;
-- Spark takes a task for lost and runs it again, or runs it twice at once, while the first goes on;
-- the driver hears nothing of its commit process and aborts, while that goes on;
-- the driver is killed, or is thought dead: another run starts from the checkpoint, with other
-  tasks;
+- a process makes its next step: each action of a procedure is one step, and so is each single end
+  of a transaction. Any process may also never make a step again;
+- an append is answered; or it is not answered, and is appended even so, now, later, or never;
+- an end of a transaction is carried out but not answered, so that it is requested again;
+- Spark thinks a task lost and runs it again, or runs it twice at the same time, while the first
+  attempt continues;
+- the driver gets no response from its commit process and aborts, while the commit process
+  continues;
+- the driver is killed, or is wrongly thought dead: another run starts from the checkpoint, with
+  other tasks;
 - a broker without KIP-939 aborts an open transaction because of its age;
-- the log is compacted as soon as that is allowed.
+- the log is compacted as soon as the protocol allows it.
 
-`violation` says what is wrong with a world; `recover` starts one more run, undisturbed, and says
-what is wrong with its end.
+`violation` names the violation in a world. `recover` starts one more run without faults, and names
+the violation at its end.
 """
 
 from __future__ import annotations
@@ -49,38 +51,38 @@ QUERY = "q"
 
 
 class Bounds(NamedTuple):
-    """The limits of a world. `slots`: tasks per run, by number of the run."""
+    """The limits of a world. `slots`: the number of tasks of each run."""
 
     batches: int = 1
     slots: tuple[int, ...] = (1, 1)
-    executions: int = 1  # of one task
+    executions: int = 1  # The attempts of one task.
     lost_answers: int = 0
     delays: int = 0
     timeouts: int = 0
     abandoned_commits: int = 1
-    empty_slots: tuple[int, ...] = ()  # tasks that have no rows
-    ROWS: int = 2  # of a batch
+    empty_slots: tuple[int, ...] = ()  # The slots of tasks that have no rows.
+    ROWS: int = 2  # The rows of a batch.
 
 
 # --- actions of tasks beside the protocol's -------------------------------------------------------
 
 
 class Name(NamedTuple):
-    """-> a name for a transaction, one of the worker process's."""
+    """The action of choosing a transactional id of the worker process. The answer: the id."""
 
     batch: int
     over: int
 
 
 class Init(NamedTuple):
-    """-> epoch. InitProducerId."""
+    """The action InitProducerId. The answer: the epoch."""
 
     run: str
     name: str
 
 
 class Write(NamedTuple):
-    """-> true if the brokers appended it."""
+    """The action of writing rows. The answer: True if the brokers have appended them."""
 
     run: str
     name: str
@@ -93,7 +95,7 @@ class Write(NamedTuple):
 
 
 class Txn(NamedTuple):
-    """A transactional id, by (run, name)."""
+    """The state of a transactional id, which is identified by (run, name)."""
 
     epoch: int = -1
     status: str = "empty"  # open, committed, aborted
@@ -101,7 +103,10 @@ class Txn(NamedTuple):
 
 
 class Process(NamedTuple):
-    """A running procedure, as the answers that it has had. `ends`: for an End in parts."""
+    """A running procedure, given by the answers that it has got so far.
+
+    `ends`: the answers to the single ends of an End action that is not complete yet.
+    """
 
     kind: str  # task, commit, abort
     run: int
@@ -112,11 +117,11 @@ class Process(NamedTuple):
     outcomes: tuple[Outcome, ...] = ()
     history: tuple[Any, ...] = ()
     ends: tuple[bool, ...] = ()
-    heard: bool = True  # true if its driver waits for it
+    heard: bool = True  # False if its driver does not wait for it any more.
 
 
 class Run(NamedTuple):
-    """A driver. `phase`: tasks, commit, abort, log, over."""
+    """A run of the query, with its driver. `phase`: tasks, commit, abort, log, over."""
 
     batch: int
     phase: str = "tasks"
@@ -125,7 +130,7 @@ class Run(NamedTuple):
 
 
 class World(NamedTuple):
-    """The state of everything."""
+    """The state of brokers, Spark and all processes."""
 
     log: tuple[Entry, ...] = ()
     log_end: int = 0
@@ -135,20 +140,22 @@ class World(NamedTuple):
     spark_log: int = -1
     runs: tuple[Run, ...] = ()
     processes: tuple[Process, ...] = ()
-    # The worker processes' state of their names: ((run, worker), ((name, last batch), ...)).
+    # The transactional ids of each worker process: ((run, worker), ((name, last batch), ...)).
     names: tuple[tuple[tuple[int, int], tuple[tuple[str, int], ...]], ...] = ()
-    # The rest of the bounds.
+    # The remaining numbers of the faults that `Bounds` limits.
     lost_answers: int = 0
     delays: int = 0
     timeouts: int = 0
     abandoned_commits: int = 0
-    # Notes for `violation`, which no procedure sees.
+    # Notes for `violation`; no procedure sees them.
     counted: int = -1
     claimer: str = ""
     claimed: tuple[str, ...] = ()
     wrong: str = ""
-    checked: tuple[str, ...] = ()  # runs that have seen their participants open
-    too_late: bool = False  # whether one was aborted after that: no protocol can help
+    checked: tuple[str, ...] = ()  # The runs that have seen their participants open.
+    # True if a participant of such a run was aborted by its timeout after that: no protocol can
+    # help.
+    too_late: bool = False
 
     def txn(self, run: str, name: str) -> Txn:
         return dict(self.txns).get((run, name), Txn())
@@ -160,7 +167,7 @@ class World(NamedTuple):
 
 
 def first_world(bounds: Bounds) -> World:
-    """The world at the beginning."""
+    """The world in which nothing has happened."""
     return World(
         lost_answers=bounds.lost_answers,
         delays=bounds.delays,
@@ -173,7 +180,7 @@ def first_world(bounds: Bounds) -> World:
 
 
 def rows_of(bounds: Bounds, slot: int, slots: int) -> tuple[int, ...]:
-    """The rows of a task: the batch's rows, distributed; a task may have none."""
+    """The rows of the task in a slot: the rows of a batch are distributed; a task may get none."""
     if slot in bounds.empty_slots:
         return ()
     takers = [each for each in range(slots) if each not in bounds.empty_slots]
@@ -185,8 +192,10 @@ def run_name(run: int) -> str:
 
 
 def take_name(world: World, process: Process, action: Name) -> tuple[str, World]:
-    """Choose a name by the connector's own rule. Looked up at the call, so that a mutant can
-    replace the rule."""
+    """Choose a transactional id by the connector's own rule.
+
+    The rule is looked up at each call, so that a mutant can replace it.
+    """
     owner = (process.run, process.worker)
     memory = dict(world.names)
     names = Names(f"w{process.worker}", dict(memory.get(owner, ())))
@@ -196,7 +205,7 @@ def take_name(world: World, process: Process, action: Name) -> tuple[str, World]
 
 
 def task(process: Process, bounds: Bounds, slots: int) -> Generator[Any, Any, Outcome | None]:
-    """A task's procedure with a cluster."""
+    """The procedure of a task."""
     terms = _terms(process)
     rows = rows_of(bounds, process.slot, slots)
     begun = yield from protocol.begin_task(terms)
@@ -209,7 +218,7 @@ def task(process: Process, bounds: Bounds, slots: int) -> Generator[Any, Any, Ou
     epoch = yield Init(run, name)
     taken = yield Write(run, name, epoch, process.batch, rows)
     if not taken:
-        return None  # fenced: the attempt fails
+        return None  # The producer is fenced, so this attempt fails.
     return Outcome(len(rows), Participant(name, 0, epoch, 2, process.slot, len(rows)))
 
 
@@ -230,7 +239,7 @@ def procedure(process: Process, bounds: Bounds) -> Generator[Any, Any, Any]:
 
 
 class Step(NamedTuple):
-    """The next step of a procedure: an action, a result, or an exception."""
+    """The next step of a procedure: an action, a result or an exception."""
 
     action: Any = None
     result: Any = None
@@ -238,7 +247,7 @@ class Step(NamedTuple):
 
 
 class Explorer:
-    """Bounds, and cached steps of procedures."""
+    """Explores worlds within bounds; caches the steps of procedures."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
@@ -267,7 +276,7 @@ class Explorer:
     # --- moves ------------------------------------------------------------------------------------
 
     def moves(self, world: World) -> Iterator[tuple[Any, World]]:
-        """Every world that may come next, with the process that moves."""
+        """Yield every world that may come next, with the process that makes the step."""
         for at, process in enumerate(world.processes):
             for later in self._moves_of(world, at, process):
                 yield process[:5], later
@@ -292,7 +301,7 @@ class Explorer:
                     )
 
     def start_run(self, world: World) -> World:
-        """Start a run from the checkpoint, whether the last one has ended or not."""
+        """Start a run from the checkpoint, even if the last run has not ended."""
         slots = self.bounds.slots[len(world.runs)]
         batch = world.spark_log + 1
         if batch >= self.bounds.batches:
@@ -310,7 +319,8 @@ class Explorer:
     def _moves_of_run(self, world: World, at: int, run: Run) -> Iterator[World]:
         if run.phase == "tasks":
             for slot, used in enumerate(run.executions):
-                # One slot after the other, as workers become free; a second attempt at any time.
+                # The first attempts start in the order of the slots, as workers become free; a
+                # second attempt may start at any time.
                 if used == 0 and slot and not run.executions[slot - 1]:
                     continue
                 if run.outcomes[slot] is None and used < self.bounds.executions:
@@ -324,7 +334,7 @@ class Explorer:
                     processes=(*world.processes, process)
                 )
         elif run.phase == "commit" and world.abandoned_commits:
-            # The connection to the commit process is lost.
+            # The driver loses the connection to the commit process.
             processes = tuple(
                 each._replace(heard=False) if each.kind == "commit" and each.run == at else each
                 for each in world.processes
@@ -372,7 +382,7 @@ class Explorer:
         yield answered(changed, at, process, answer)
 
     def _append(self, world: World, at: int, process: Process, action: Append) -> Iterator[World]:
-        # Distinct for every append that is ever attempted.
+        # The key is different for every attempt of an append.
         key = (
             f"{process.kind}{process.run}.{process.batch}.{process.slot}.{process.execution}."
             + str(len(process.history))
@@ -396,7 +406,7 @@ class Explorer:
             yield changed._replace(lost_answers=world.lost_answers - 1)
 
     def _over(self, world: World, at: int, process: Process, step: Step) -> World:
-        """End a procedure; its driver is told, if it still waits."""
+        """End a procedure, and give the result to its driver if the driver still waits for it."""
         gone = world._replace(processes=(*world.processes[:at], *world.processes[at + 1 :]))
         run = world.runs[process.run]
         if isinstance(step.error, ValueError):
@@ -432,8 +442,8 @@ class Explorer:
     def everything(self, worlds_max: int, recover_every: int = 1, *, complete: bool = True) -> str:
         """Explore all worlds, breadth first. Returns the first violation, "" if there is none.
 
-        AssertionError if there are more than `worlds_max`; without `complete` only so many are
-        explored.
+        If there are more than `worlds_max` worlds, raises AssertionError; without `complete`,
+        returns "" after that many.
         """
         first = first_world(self.bounds)
         seen = {first}
@@ -457,11 +467,11 @@ class Explorer:
         return ""
 
     def at_random(self, seed: int, walks: int, steps: int = 150) -> str:
-        """Random walks; the result is that of `everything`.
+        """Explore random walks. Returns the first violation, "" if there is none.
 
-        The process with the highest priority moves; a few times in a walk, the next one goes to the
-        end of the order. So a process may stop at any point while others go far, which uniformly
-        chosen steps would rarely do (Burckhardt et al., ASPLOS 2010).
+        The process with the highest priority moves; a few times in a walk, the next process moves
+        to the end of the order. So a process may stop at any point while others proceed far, which
+        uniformly chosen steps would rarely do (Burckhardt et al., ASPLOS 2010).
         """
         rng = random.Random(seed)
         for _ in range(walks):
@@ -495,7 +505,8 @@ class Explorer:
     # --- recovery ---------------------------------------------------------------------------------
 
     def recover(self, world: World) -> str:
-        """One more run, with nothing else moving and no faults, must repair everything."""
+        """Check that one more run repairs everything if no other process moves and no faults
+        happen."""
         error: BaseException | None = None
         for _ in range(3):
             number = len(world.runs)
@@ -530,7 +541,7 @@ class Explorer:
             if not (isinstance(error, TransactionsLost) and world.too_late):
                 return f"recovery failed: {error!r}"
             if "lost in part" in str(error):
-                return ""  # an error is all that can be done
+                return ""  # The protocol can only raise an error.
         return f"recovery goes on failing: {error!r}"
 
     def _to_the_end(self, world: World, number: int) -> tuple[World, BaseException | None]:
@@ -579,7 +590,7 @@ def answered(world: World, at: int, process: Process, answer: Any) -> World:
 
 
 def carry_out(world: World, action: Any) -> tuple[Any, World]:
-    """(answer, the world afterwards) of an action of one step."""
+    """Carry out an action that is a single step. Returns (answer, the world afterwards)."""
     if isinstance(action, Read):
         return ledger.newest(world.log), world
     if isinstance(action, Describe):
@@ -612,7 +623,7 @@ def init(world: World, run: str, name: str) -> tuple[int, World]:
 
 
 def write(world: World, action: Write) -> tuple[bool, World]:
-    """Append a producer's records, in the open transaction or in one that begins with them."""
+    """Append a producer's records to its open transaction, or begin a transaction with them."""
     txn = world.txn(action.run, action.name)
     if txn.epoch != action.epoch:
         return False, world
@@ -622,8 +633,8 @@ def write(world: World, action: Write) -> tuple[bool, World]:
 
 
 def end(world: World, run: str, part: Participant, commit: bool) -> tuple[bool, World]:
-    """EndTxn 5: the next epoch with every end, the same answer to the same question (T-65,
-    T-66)."""
+    """EndTxn version 5: each end increases the epoch, and a repeated request gets the same response
+    (T-65, T-66)."""
     txn = world.txn(run, part.name)
     target = "committed" if commit else "aborted"
     if txn.status == "open" and txn.epoch == part.epoch:
@@ -645,7 +656,7 @@ def fate(world: World, run: str, part: Participant) -> Fate:
 
 
 def appended(world: World, key: str, record: ledger.Record) -> World:
-    """Append the record to the log. Notes what `violation` needs, by the definition (S-04)."""
+    """Append the record to the log, and note what `violation` needs, as S-04 defines it."""
     entry = Entry(world.log_end, key, record)
     world = world._replace(log=(*world.log, entry), log_end=world.log_end + 1)
     if record.after != world.counted:

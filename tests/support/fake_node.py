@@ -1,4 +1,5 @@
-"""A node without logs: metadata that is replayed at append, and durable when the test says so."""
+"""A node without logs: metadata changes are applied when they are appended, and become durable when
+the test says so."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ from odradek_broker.telemetry.manager import ClientTelemetry
 
 
 def done_at_once(work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-    """Do background work at once."""
+    """Do background work immediately."""
     problem = None
     try:
         work()
@@ -51,7 +52,7 @@ class FakeLog:
     partition = 0
 
     def unread_batch(self, offset: int) -> None:
-        """None: there are no batches."""
+        """Return None: the log has no batches."""
 
 
 class FakePartition:
@@ -125,7 +126,7 @@ class FakeShareState:
 
 
 class FakeMetadataLog:
-    """See `FakeNode`."""
+    """The metadata log of a `FakeNode`."""
 
     def __init__(self, node: FakeNode) -> None:
         self._node = node
@@ -149,15 +150,17 @@ class FakeMetadataLog:
 
 
 class FakeGroups:
-    """A group coordinator without groups, which nobody may ask about one."""
+    """A group coordinator without groups; fails if it is asked about a group."""
 
     def describe_consumer_group(self, group_id: str) -> None:
         raise AssertionError(f"asked for {group_id}")
 
 
 class FakeNode:
-    """The part of a node that handlers of the control plane use. `durable` False keeps every answer
-    back."""
+    """The part of a node that handlers of the control plane use.
+
+    `durable`: with False every response waits for `flush`.
+    """
 
     def __init__(self, **settings: str) -> None:
         given = {key.replace("_", "."): value for key, value in settings.items()}
@@ -208,7 +211,7 @@ class FakeNode:
         return FinalizedFeatures(len(self.recorded), dict(self.metadata.feature_levels))
 
     def flush(self) -> None:
-        """Make everything durable."""
+        """Make all metadata changes durable."""
         waiting, self.waiting = self.waiting, []
         for deferred in waiting:
             deferred.resolve(None)

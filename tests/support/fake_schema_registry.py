@@ -1,4 +1,4 @@
-"""A schema registry over HTTP, in a thread: it answers what a test gives it."""
+"""A schema registry over HTTP, in a thread, which gives the responses that a test has set."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-#: The time until a stopped server notices that.
+#: The time in s after which the server notices that it is to stop.
 _POLL_S = 0.01
 
 
 class FakeRegistry:
-    """A registry on a port of its own.
+    """A registry on a free port.
 
-    `answers`: by path with its query; a dict is answered as JSON, bytes as they are, an int is a
-    status with an error message. `asked`: the paths so far. `headers`: those of the last question.
+    `answers`: the response to each path with its query: a dict is sent as JSON, bytes are sent as
+    they are, an int is a status that gets an error message. `asked`: the requested paths so far.
+    `headers`: the headers of the last request.
     """
 
     def __init__(self) -> None:
@@ -45,7 +46,7 @@ class FakeRegistry:
                 self.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())
 
             def log_message(self, *_: Any) -> None:
-                """Stay silent."""
+                """Log nothing."""
 
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -56,7 +57,7 @@ class FakeRegistry:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -64,7 +65,7 @@ class FakeRegistry:
 
 @contextmanager
 def fake_registry() -> Iterator[FakeRegistry]:
-    """A registry that is closed at the end."""
+    """A registry that is closed at the end of the block."""
     fake = FakeRegistry()
     try:
         yield fake

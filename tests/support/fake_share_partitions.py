@@ -1,4 +1,4 @@
-"""A leader of share partitions that leads none, for worlds without logs."""
+"""A `SharePartitions` without share partitions, for test worlds without logs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek_broker.share.statistics import ShareStatistics
 
 class FakeSharePartitions:
     """The part of `SharePartitions` that metrics, explanations and administration use. `told`: the
-    events that it was told."""
+    events that were reported."""
 
     def __init__(self) -> None:
         self.statistics = ShareStatistics()

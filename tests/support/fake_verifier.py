@@ -1,5 +1,5 @@
-"""A transaction coordinator for partitions, which answers with the test's errors when the test says
-so."""
+"""A transaction coordinator for the verification of transactions; a test sets the error and the
+time of its responses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Question:
 
 @dataclass
 class FakeVerifier:
-    """Answers with `error` for every partition; while `holding`, answers wait for `release`."""
+    """Responds with `error` for every partition. While `holding`, responses wait for `release`."""
 
     error: ErrorCode = ErrorCode.NONE
     holding: bool = False
@@ -58,10 +58,10 @@ class FakeVerifier:
         return len(self._held)
 
     def release(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        """Answer the oldest request."""
+        """Send the oldest waiting response."""
         question, answer = self._held.pop(0)
         answer.resolve(dict.fromkeys(question.partitions, error))
 
     def install(self, node: Any) -> None:
-        """Make this the coordinator that the node's partitions ask."""
+        """Let the node's partitions ask this coordinator."""
         node.verification = TransactionVerification(node.clock, node.scheduler, self)

@@ -1,5 +1,5 @@
-"""Two brokers over files in memory that get the same Fetch requests, one without the optimised
-path; their answers are compared."""
+"""Two brokers on disks in memory that get the same Fetch requests, one of them without the
+optimised path. Their responses are compared."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from odradek_broker.storage.errors import StorageError
 from odradek_protocol import frames
 from odradek_protocol.message import Message
 
-#: The fields of a session's partition that must be equal in both worlds.
+#: The attributes of a partition in a fetch session that must be equal in both worlds.
 _KEPT = [
     field.name
     for field in fields(RequestedPartition)
@@ -32,7 +32,7 @@ _KEPT = [
 
 
 class _Numbers(CountingRandomness):
-    """Session ids that are distinct, and the same in both worlds."""
+    """Randomness for session ids: distinct numbers, the same in both worlds."""
 
     def below(self, bound: int) -> int:
         self.calls += 1
@@ -73,16 +73,17 @@ class Timers(SoonScheduler):
 
 
 class FetchWorld(NodeWorld):
-    """A broker and its answers, as bytes, by the number of the request."""
+    """A broker, and its responses as bytes, by the number of the request."""
 
     def __init__(self, *, short_cuts: bool, **settings: str) -> None:
         self.scheduler = self.timers = Timers()
         self.randomness = _Numbers()
         super().__init__(**settings)
         if not short_cuts:
-            # An authorizer that is asked for every partition.
+            # This authorizer has to be asked for every partition.
             self.node.authorizer = AllowEverything()
-        # A request takes as long as its response has bytes, so that request quotas count something.
+        # Measured time grows with the bytes of the responses, so that request quotas have an
+        # effect.
         metrics = self.node.metrics
         metrics.now_us = lambda: 100 * metrics.fetched_total
         make_dispatcher = Dispatcher if short_cuts else dispatcher_without_common_shapes
@@ -93,13 +94,14 @@ class FetchWorld(NodeWorld):
         self._numbers = itertools.count()
 
     def send(self, frame: bytes, connection: int = 1) -> int:
-        """Send a request. Returns its number, under which `answers` has the answer later."""
+        """Send a request. Returns its number; `answers` has the response under it, perhaps
+        later."""
         number = next(self._numbers)
         peer = self.peers.setdefault(connection, Peer("/127.0.0.1", connection))
         try:
             reply = self.dispatcher.answer(peer, memoryview(bytearray(frame)))
         except CloseConnection as problem:
-            # The connection is closed.
+            # The broker closes the connection.
             self.answers[number] = str(problem)
             return number
         if isinstance(reply, Deferred):
@@ -151,7 +153,8 @@ class FetchWorld(NodeWorld):
             found.log.trimming.delete_records(min(offset, found.log.high_watermark))
 
     def fail_reads(self, name: str, partition: int) -> None:
-        """Let reads fail until the disk is repaired: the two worlds do not read equally often."""
+        """Let reads of a partition fail until the disk is repaired: the two worlds read the disk
+        differently often."""
         self.files.fail(Failure("read", path_part=f"data/{name}-{partition}/", for_ever=True))
 
     def take_offline(self, name: str, partition: int) -> None:
@@ -180,8 +183,8 @@ class FetchWorld(NodeWorld):
     # --- Comparison
 
     def state(self) -> dict[str, Any]:
-        """The compared state: answers, sessions, parked fetches, counters, disk errors, and
-        waiters."""
+        """The state that must be equal: responses, sessions, parked fetches, counters, disk errors
+        and waiters."""
         sessions = self.node.fetch_sessions
         metrics = self.node.metrics
         return {
@@ -213,8 +216,8 @@ class FetchWorld(NodeWorld):
         }
 
     def check_up_to_date(self) -> None:
-        """Check that partitions watch exactly the sessions that are up to date at them, and that
-        those sessions still exist."""
+        """Check that each partition watches exactly the sessions that are up to date with it, and
+        that these sessions still exist."""
         kept = {
             requested
             for session in self.node.fetch_sessions._sessions.values()

@@ -7,13 +7,15 @@ from odradek.simulation.disk import MemoryFiles
 
 #: A file system that copies blocks needs room for a truncation too.
 NEED_ROOM = {"append", "open", "rename", "truncate"}
-#: The bytes that a refused write stores.
+#: The number of bytes that a refused write stores.
 _WRITTEN_BYTES = 7
 
 
 class FillingFiles(MemoryFiles):
-    """A disk that is full from one operation to another, by their numbers; a refused write may
-    store some bytes."""
+    """A disk that is full during some of its operations.
+
+    `full`: the numbers of these operations. A refused write may store some bytes.
+    """
 
     def __init__(self, now_ms: int = NOW_MS) -> None:
         super().__init__(now_ms)
@@ -23,7 +25,7 @@ class FillingFiles(MemoryFiles):
 
     def written_before_refusal(self, kind: str, size_bytes: int) -> int | None:
         """See `odradek.simulation.shortage.Shortage`."""
-        # The operation is counted already.
+        # This operation is already counted.
         if self.operations - 1 not in self.full or kind not in NEED_ROOM:
             return None
         self.refused.append(kind)

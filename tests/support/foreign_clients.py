@@ -1,7 +1,7 @@
-"""Clients of other projects, unmodified, behind one small interface.
+"""Clients of other projects, unmodified, with one small interface.
 
 Each adapter drives one library: confluent-kafka (librdkafka), aiokafka or kafka-python. All waits
-are bounded by DEADLINE_S. `Member` is a group member of any of them, on a thread of its own.
+end after DEADLINE_S. `Member` is a group member of any of them, in a thread.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from waiting import deadline_in
 
 DEADLINE_S = 20.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-#: Room for one record of 900 KB and what surrounds it.
+#: Enough bytes for a request with one record of 900 KB.
 REQUEST_BYTES_MAX = 2_000_000
 SESSION_TIMEOUT_MS = 10_000
 HEARTBEAT_MS = 200
-#: kafka-python 3.0 loses its assignment if a poll times out between SyncGroup and its answer, so
-#: polls during a rebalance must be long. They end early when there are records.
+#: kafka-python 3.0 loses its assignment if a poll times out between SyncGroup and its response, so
+#: polls during a rebalance must be long. They return early if there are records.
 _POLL_MS = 1000
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -35,7 +35,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 @dataclass(frozen=True)
 class Record:
-    """A record to produce, or a consumed one."""
+    """A record to produce, or a record that was consumed."""
 
     key: bytes | None
     value: bytes | None
@@ -64,18 +64,20 @@ class Client(Protocol):
     def produce(
         self, address: str, topic: str, records: Sequence[Record], settings: Settings
     ) -> list[int]:
-        """Offsets of the records, in the order given. Raises if one cannot be delivered."""
+        """Produce records. Returns their offsets in the given order; raises if a record cannot be
+        delivered."""
 
     def consume(self, address: str, topic: str, count: int) -> list[Record]:
-        """The first `count` records of a topic, from all partitions, in the order of arrival."""
+        """Consume the first `count` records of a topic from all partitions, in the order of
+        arrival."""
 
     def consume_and_commit(self, address: str, topic: str, group: str, count: int) -> list[Record]:
-        """Join a group, read `count` records, commit exactly those, and leave."""
+        """Join a group, read `count` records, commit exactly these, and leave."""
 
     def offsets_for_time(
         self, address: str, topic: str, partition: int, timestamp_ms: int
     ) -> int | None:
-        """The first offset at or after a time; None behind the last one."""
+        """The first offset with at least this timestamp; None if there is none."""
 
     def run_member(self, member: Member) -> None:
         """Run a group member until `member.leaving` is set."""
@@ -166,7 +168,8 @@ class Confluent:
                 for message in consumer.consume(500, timeout=0.02):
                     member.take(self._record(message))
                 member.holds({part.partition for part in consumer.assignment()})
-            with contextlib.suppress(confluent_kafka.KafkaException):  # nothing to commit
+            # The group may have nothing to commit.
+            with contextlib.suppress(confluent_kafka.KafkaException):
                 consumer.commit(asynchronous=False)
 
     def _consumer(self, address: str, group: str) -> confluent_kafka.Consumer:
@@ -245,7 +248,7 @@ class AioKafka:
 
     def consume(self, address: str, topic: str, count: int) -> list[Record]:
         async def run() -> list[Record]:
-            # Without a group, aiokafka assigns all partitions of what it subscribes to.
+            # Without a group, aiokafka assigns all partitions of the subscribed topics.
             async with (
                 asyncio.timeout(DEADLINE_S),
                 self._consumer(address, None, topic) as consumer,

@@ -1,4 +1,4 @@
-"""Programs in Go, Node, Rust, Java and Python that are built and run in a folder of their own."""
+"""Programs in Go, Node, Rust, Java and Python, built and run in a given folder."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 DEADLINE_S = 300
-#: A program that prints this wants the test to do something, and waits for a line from it.
+#: A program prints this before a request to the test, and then waits for a line on its standard
+#: input.
 WANTED = "wanted: "
-#: The code of a command that was killed at its deadline.
+#: The exit code of a command that was killed at its deadline.
 LATE = -9
 
 
@@ -35,8 +36,10 @@ def run(*command: str, folder: Path) -> str:
 def converse(
     *command: str, folder: Path, do: Callable[[str], None], deadline_s: float = DEADLINE_S
 ) -> list[str]:
-    """Run a command, and do what it wants meanwhile. Returns the other lines that it prints; fails
-    the test if it ends with an error."""
+    """Run a command, and carry out the requests that it prints.
+
+    Returns the other lines that it prints; fails the test if it ends with an error.
+    """
     done = answered(command, folder, do, deadline_s=deadline_s)
     printed = done.stdout.splitlines()
     assert done.returncode == 0, f"ended with {done.returncode}: {printed[-20:]}\n{done.stderr}"
@@ -50,10 +53,11 @@ def answered(
     environment: Mapping[str, str] | None = None,
     deadline_s: float = DEADLINE_S,
 ) -> subprocess.CompletedProcess[str]:
-    """The ended command, whose wishes are done meanwhile; its processes are gone.
+    """Run a command, and carry out the requests that it prints.
 
-    `do` gets the text behind `wanted: ` in a line; then the program gets an empty line. The output
-    has the other lines. A command that exceeds the deadline is killed and has the code LATE.
+    `do` is called with the text after `wanted: ` in a line; then the program gets an empty line.
+    The result has the other lines as output. At the end all processes of the command are killed. A
+    command that exceeds the deadline has the exit code LATE.
     """
     printed: list[str] = []
     late = threading.Event()
@@ -81,7 +85,8 @@ def answered(
             for line in program.stdout:
                 if line.startswith(WANTED):
                     do(line.removeprefix(WANTED).strip())
-                    with contextlib.suppress(BrokenPipeError):  # the program has ended meanwhile
+                    # The program may have ended meanwhile.
+                    with contextlib.suppress(BrokenPipeError):
                         program.stdin.write("\n")
                         program.stdin.flush()
                 else:
@@ -99,6 +104,6 @@ def answered(
 
 
 def _kill_all(program: subprocess.Popen[str]) -> None:
-    """Kill a program that leads a session, with the processes that it started."""
+    """Kill a program that leads a session, and the processes that it has started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(program.pid, signal.SIGKILL)

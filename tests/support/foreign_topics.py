@@ -1,4 +1,4 @@
-"""Topics, records and settings of groups, made by librdkafka."""
+"""Topics, records and settings of groups, created by librdkafka."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _TRANSACTIONS = count()
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, **configs: str) -> None:
-    """Create a topic and wait until it exists. Configs with underscores for Kafka's dots."""
+    """Create a topic and wait until it exists. `configs`: settings with underscores for Kafka's
+    dots."""
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     settings = {key.replace("_", "."): value for key, value in configs.items()}
     topic = confluent_kafka.admin.NewTopic(  # type: ignore[attr-defined]
@@ -25,7 +26,7 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, **configs: str)
 
 
 def configure_group(bootstrap: str, group: str, settings: Mapping[str, str]) -> None:
-    """Change settings of a group, and wait until that is done."""
+    """Change settings of a group, and wait until the broker has done it."""
     kafka_admin: Any = confluent_kafka.admin
     client = kafka_admin.AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     operation = kafka_admin.AlterConfigOpType.SET
@@ -40,7 +41,7 @@ def configure_group(bootstrap: str, group: str, settings: Mapping[str, str]) -> 
 
 
 def topic_maker(bootstrap: str) -> Callable[..., str]:
-    """Creates a topic with so many partitions, under a name that is not used yet."""
+    """Return a function that creates a topic with a number of partitions, under an unused name."""
     numbers = count(1)
 
     def create(partitions: int = 1, prefix: str = "topic", **configs: str) -> str:
@@ -54,10 +55,10 @@ def topic_maker(bootstrap: str) -> Callable[..., str]:
 def send_records(
     bootstrap: str, topic: str, records: Sequence[tuple[Any, ...]], **settings: object
 ) -> None:
-    """Produce records (partition, key, value, timestamp_ms, headers), and wait until all are
-    acknowledged.
+    """Produce records (partition, key, value, timestamp_ms, headers), and wait for all
+    acknowledgements.
 
-    Settings of librdkafka with underscores for dots.
+    `settings`: librdkafka's settings with underscores for dots.
     """
     dotted = {name.replace("_", "."): value for name, value in settings.items()}
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "log_level": 0} | dotted)
@@ -71,7 +72,7 @@ def send_records(
 def read_committed(
     bootstrap: str, topic: str, partitions: int, wanted: int, deadline_s: float
 ) -> list[tuple[str, str]]:
-    """The committed keys and values, when so many records are there, or more."""
+    """Wait for at least `wanted` committed records. Returns the keys and values of all."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -87,7 +88,7 @@ def read_committed(
     end = time.monotonic() + deadline_s
     try:
         while True:
-            # Records that were written twice come behind the wanted ones.
+            # Records that were written twice would come after the wanted ones.
             message = consumer.poll(1.0)
             if message is not None and message.error() is None:
                 found.append(((message.key() or b"").decode(), (message.value() or b"").decode()))
@@ -105,7 +106,7 @@ def delete_topic(bootstrap: str, name: str) -> None:
 
 
 def add_partitions(bootstrap: str, name: str, total: int) -> None:
-    """Add partitions and wait until the topic has so many."""
+    """Add partitions, so that the topic has `total`, and wait until it has."""
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     grown = confluent_kafka.admin.NewPartitions(name, total)  # type: ignore[attr-defined]
     admin.create_partitions([grown])[name].result(_TIMEOUT_S)
@@ -132,14 +133,14 @@ def _transactional(bootstrap: str, name: str, timeout_ms: int) -> confluent_kafk
 
 
 def open_transaction(bootstrap: str, topic: str, count: int) -> confluent_kafka.Producer:
-    """A producer with an open transaction, which has so many records in partition 0 of a topic."""
+    """A producer with an open transaction, which has `count` records in partition 0 of a topic."""
     name = f"{topic}-{next(_TRANSACTIONS)}"
     try:
         producer = _transactional(bootstrap, name, 600_000)
     except confluent_kafka.KafkaException as error:
         if error.args[0].code() != confluent_kafka.KafkaError.INVALID_TRANSACTION_TIMEOUT:
             raise
-        # For a broker with a small transaction.max.timeout.ms.
+        # The broker has a small transaction.max.timeout.ms.
         producer = _transactional(bootstrap, name, 30_000)
     producer.begin_transaction()
     for number in range(count):

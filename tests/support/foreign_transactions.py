@@ -29,7 +29,8 @@ _POLL_MS = 200
 
 
 class FencedByBroker(Exception):
-    """The part of librdkafka's only exception class that means fenced."""
+    """Raised for those errors of librdkafka that mean fenced; librdkafka has only one exception
+    class."""
 
 
 _FENCED_CODES = {
@@ -44,7 +45,8 @@ def _told_apart() -> Iterator[None]:
     try:
         yield
     except (confluent_kafka.KafkaException, SystemError) as error:
-        # The binding raises a fatal error inside any running callback.
+        # The binding raises a fatal error inside of any running callback, as the cause of a
+        # SystemError.
         told = error.__cause__ if isinstance(error, SystemError) else error
         if (
             isinstance(told, confluent_kafka.KafkaException)
@@ -337,7 +339,7 @@ class KafkaPython:
             check = deadline_in(DEADLINE_S)
             while len(values) < count:
                 check(f"{len(values)} of {count}")
-                # Shorter polls lose the assignment beside a rebalance.
+                # Shorter polls lose the assignment during a rebalance.
                 for found in consumer.poll(1000, max_records=count - len(values)).values():
                     values += [one.value for one in found]
 
@@ -383,8 +385,10 @@ def end_of_committed(address: str, topic: str) -> int:
 
 
 def committed_position(address: str, group: str, topic: str) -> int | None:
-    """A group's committed offset for partition 0; retries while a transaction with it is undecided
-    (O-09)."""
+    """Read a group's committed offset for partition 0.
+
+    Retries while a transaction with an offset of this partition is undecided (O-09).
+    """
     consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": group})
     try:
         part = confluent_kafka.TopicPartition(topic, 0)

@@ -1,4 +1,4 @@
-"""Dispatchers that decode and encode every request by the generated codecs."""
+"""A dispatcher that decodes and encodes every request with the generated codecs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from odradek_protocol.keys import ApiKey
 
 
 def dispatcher_without_common_shapes(node: Node, control_bytes_max: int) -> Dispatcher:
-    """A dispatcher with handlers of its own for Produce and Fetch, like that of a broker under
-    test, which has no second codec for their common requests."""
+    """A dispatcher without the special codecs for common Produce and Fetch requests.
+
+    Those codecs are used only with the standard handlers; the handlers here are wrapped, as in a
+    broker with fault injection.
+    """
     handlers: dict[ApiKey, Handler] = {
         **HANDLERS,
         **{key: _same(HANDLERS[key]) for key in (ApiKey.PRODUCE, ApiKey.FETCH)},

@@ -1,4 +1,4 @@
-"""The golden bytes of tests/golden, and our messages in the form of those files."""
+"""The golden bytes in tests/golden, and our messages in the form of those files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def bodies() -> Iterator[tuple[Api, dict[str, Any]]]:
 
 
 def plain(value: Any, type_: Any, version: int) -> Any:
-    """A decoded value in the form of the files. Tagged fields at their default are left out."""
+    """A decoded value in the form of the files. Tagged fields with their default value are left
+    out."""
     if value is None:
         return None
     if isinstance(type_, ArrayOf):

@@ -41,7 +41,8 @@ GROUP = "group"
 
 @dataclass(frozen=True)
 class Settings:
-    """The broker's settings without the initial rebalance delay, so that sequences are exact."""
+    """The broker's settings, but without an initial rebalance delay, so that tests need not
+    wait."""
 
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
@@ -66,7 +67,7 @@ class Settings:
 
 
 class GroupWorld(CoordinatorWorld):
-    """The node of a group coordinator. `states`: every state a group entered, in order."""
+    """The node of a group coordinator. `states`: every state that a group has entered, in order."""
 
     def __init__(self, *, partitions: int = 1, topic: bool = True, **settings: Any) -> None:
         metadata = Topics({"topic": 10, "other": 10}, {"topic": b"T" * 16, "other": b"O" * 16})
@@ -78,7 +79,7 @@ class GroupWorld(CoordinatorWorld):
         self.start()
 
     def partition(self, topic: str, index: int) -> None:
-        """No partition has a log here."""
+        """Return None: no partition has a log."""
 
     def _new_coordinator(self) -> Shards[Any]:
         self.group_history = History(self.clock.wall_ms)
@@ -145,7 +146,7 @@ class GroupWorld(CoordinatorWorld):
         return answer.member_id
 
     def enter(self, **how: Any) -> tuple[str, Deferred[JoinGroupResponse]]:
-        """Join a new dynamic member, with both requests (KIP-394)."""
+        """Let a new dynamic member join; this takes two requests (KIP-394)."""
         member_id = self.new_id(**how)
         return member_id, self.join(member_id, **how)
 
@@ -239,7 +240,7 @@ class GroupWorld(CoordinatorWorld):
     # --- Ready-made groups ---
 
     def stable(self, size: int = 2, **how: Any) -> list[str]:
-        """A stable group of dynamic members, the first one leading."""
+        """A stable group of dynamic members; the first member is the leader."""
         members: list[str] = []
         for _ in range(size):
             members.append(self.enter(**how)[0])
@@ -250,7 +251,7 @@ class GroupWorld(CoordinatorWorld):
         return members
 
     def complete(self, members: list[str], group: str = GROUP) -> None:
-        """Send SyncGroup for all members; each is assigned its own name."""
+        """Send SyncGroup for all members; each member's assignment is its own name."""
         held = self.group(group)
         assert self.state(group) is GroupState.COMPLETING_REBALANCE
         assert held.leader_id is not None
@@ -275,7 +276,7 @@ def part(
 
 
 def static_group(world: GroupWorld, version: int = 9) -> tuple[str, str]:
-    """A stable group of two static members. Returns the ids of leader and follower."""
+    """A stable group of two static members. Returns the ids of the leader and the other member."""
     leader = world.join(instance="one", version=version).result().member_id
     second = world.join(instance="two", version=version)
     world.join(leader, instance="one", version=version)

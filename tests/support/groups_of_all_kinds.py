@@ -1,4 +1,4 @@
-"""Groups of all four kinds at a running broker, with a member each for as long as a block lasts."""
+"""Groups of all four kinds in a running broker, each with one member, during a block."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ PARTITIONS = 3
 @asynccontextmanager
 async def groups_of_all_kinds(bootstrap: str, topic: str) -> AsyncIterator[None]:
     """A group of each kind that reads a new topic: `TOPIC-classic`, `-consumer`, `-share` and
-    `-streams`, each with one member that has all that it is to have."""
+    `-streams`.
+
+    Each group has one member; the block begins when each member has all partitions or tasks.
+    """
     async with AsyncExitStack() as stack:
         admin = await stack.enter_async_context(Admin(bootstrap_servers=bootstrap))
         await admin.create_topics(NewTopic(topic, partitions=PARTITIONS))
@@ -73,7 +76,7 @@ def _shares(admin: Admin, share: ShareConsumer, group: str) -> Callable[[], Awai
             (history,) = await admin.describe_history(Subject.GROUP, group, limit=0)
         except NothingKnown:
             return False  # The member has not joined yet.
-        # The member has them, and fetches from them.
+        # The member has the partitions, and fetches from them.
         fetched = [state for state in history.states if state.name == "now_share_partition"]
         return len(fetched) == PARTITIONS
 
@@ -82,7 +85,7 @@ def _shares(admin: Admin, share: ShareConsumer, group: str) -> Callable[[], Awai
 
 @asynccontextmanager
 async def _streams_group(admin: Admin, bootstrap: str, topic: str) -> AsyncIterator[None]:
-    """A member of a streams group that runs the tasks of one subtopology, "words"."""
+    """A member of a streams group that runs the tasks of its only subtopology, "words"."""
     group = f"{topic}-streams"
     await admin.alter_configs(
         {ConfigResource.group(group): {"streams.initial.rebalance.delay.ms": "0"}}

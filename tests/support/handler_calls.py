@@ -1,4 +1,4 @@
-"""Handlers of the broker, called without a socket on encoded requests."""
+"""Calls of the broker's handlers with encoded requests, without a socket."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from odradek_protocol.message import Message
 
 
 def context(version: int) -> RequestContext:
-    """The context of a request in this version."""
+    """The context of a request of this version."""
     return RequestContext(version, "client", "/127.0.0.1", 1)
 
 
@@ -25,7 +25,7 @@ def send(node: Any, request: Message, version: int) -> Any:
 
 
 def received(request: Message, version: int, answer: Any) -> Any:
-    """A handler's answer, decoded as by a client; fails if there is none yet."""
+    """The response of a handler, decoded as by a client; fails if there is no response yet."""
     response = api_of(request).response
     if isinstance(answer, Deferred):
         answer = answer.result()
@@ -34,5 +34,5 @@ def received(request: Message, version: int, answer: Any) -> Any:
 
 
 def ask(node: Any, request: Message, version: int) -> Any:
-    """Encode a request, call the handler, and decode its answer."""
+    """Encode a request, call the handler, and decode its response."""
     return received(request, version, send(node, request, version))

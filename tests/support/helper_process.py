@@ -1,4 +1,4 @@
-"""Programs of tests/support in processes of their own: `python -m eos_worker ...`."""
+"""Programs of tests/support in separate processes: `python -m eos_worker ...`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import sys
 
 
 def command(program: str, *arguments: object) -> list[str]:
-    """The command line that runs a module of tests/support."""
+    """The command line that runs a module of tests/support as a program."""
     return [sys.executable, "-m", program, *map(str, arguments)]
 
 
 def environment() -> dict[str, str]:
-    """This process's environment, with a path to everything that this process can import."""
+    """This process's environment, with a PYTHONPATH for everything that this process can import."""
     return os.environ | {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}

@@ -15,14 +15,14 @@ E = ErrorCode
 
 
 def ask(world: Any, kind: int, subject: str, limit: int = -1) -> wire.DescribeHistoryResponse:
-    """The answer of DescribeHistory for a subject of this kind; `world` stands for the node."""
+    """Answer a DescribeHistory request for a subject of this kind; `world` serves as the node."""
     request = wire.DescribeHistoryRequest(subject_type=kind, subject=subject, limit=limit)
     answer: wire.DescribeHistoryResponse = handler_calls.ask(world, request, 0)
     return answer
 
 
 def sentences(world: Any, subject: str = "") -> list[str]:
-    """The sentences of the events, oldest first."""
+    """The texts of the events, oldest first."""
     kind = wire.TRANSACTIONAL_ID if isinstance(world, TransactionWorld) else wire.GROUP
     answer = ask(world, kind, subject or (ID if kind == wire.TRANSACTIONAL_ID else GROUP))
     assert answer.error_code == E.NONE
@@ -30,7 +30,7 @@ def sentences(world: Any, subject: str = "") -> list[str]:
 
 
 def now(world: Any, subject: str = "") -> list[str]:
-    """The present states."""
+    """The present states of the subject."""
     kind = wire.TRANSACTIONAL_ID if isinstance(world, TransactionWorld) else wire.GROUP
     answer = ask(world, kind, subject or (ID if kind == wire.TRANSACTIONAL_ID else GROUP))
     return [state.text for state in answer.states]

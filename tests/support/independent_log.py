@@ -1,9 +1,9 @@
-"""A reader for every file of a data directory, written from the descriptions of the formats alone.
+"""A reader of every file of a data directory, written only from the descriptions of the formats.
 
-The reader shares no code with the product, so that it can disagree: docs/rules/log.md,
-docs/rules/protocol.md, docs/rules/producer.md, and Kafka's documentation of record batches. It
-reads whole files into memory, and fails (AssertionError, ValueError, struct.error) on anything that
-is not as described.
+The reader shares no code with the product, so that it can disagree with it. The descriptions are
+docs/rules/log.md, docs/rules/protocol.md, docs/rules/producer.md, and Kafka's documentation of
+record batches. The reader reads whole files into memory, and fails (AssertionError, ValueError,
+struct.error) on anything that does not match the descriptions.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _crc_table() -> list[int]:
 
 
 def crc32c(data: bytes) -> int:
-    """Castagnoli, bit by bit from its polynomial."""
+    """CRC-32C (Castagnoli), computed bit by bit from its polynomial."""
     table, value = _crc_table(), 0xFFFFFFFF
     for byte in data:
         value = table[(value ^ byte) & 0xFF] ^ (value >> 8)
@@ -103,7 +103,7 @@ class Batch:
         return (self.base_sequence + self.last_offset_delta) % 2**31
 
     def marker(self) -> tuple[int, int]:
-        """(type, coordinator epoch) of a control batch."""
+        """(type, coordinator epoch) of the marker in a control batch."""
         (record,) = self.records
         assert record.key is not None and record.value is not None
         version, kind = struct.unpack(">hh", record.key)
@@ -113,7 +113,7 @@ class Batch:
 
 
 def read_segment(path: Path) -> list[Batch]:
-    """All batches of a segment, with their records; fails on a wrong checksum or a falling
+    """All batches of a segment, with their records; fails on a wrong checksum or a decreasing
     offset."""
     data, position, found = path.read_bytes(), 0, []
     expected = int(path.name.partition(".")[0].partition("-")[0])
@@ -152,7 +152,7 @@ def _decompressed(codec: str, body: bytes) -> bytes:
 
 
 def _snappy_blocks(body: bytes) -> Iterator[bytes]:
-    """Java's framing: a header of 16 bytes, then blocks with their lengths."""
+    """Decompress Java's framing of Snappy: a header of 16 bytes, then blocks with their lengths."""
     assert body.startswith(_XERIAL)
     position = 16
     while position < len(body):
@@ -193,19 +193,20 @@ def _entries(path: Path, form: str) -> list[tuple[int, ...]]:
 
 
 def read_offset_index(path: Path) -> list[tuple[int, int]]:
-    """(offset, position)."""
+    """The entries (offset, position) of an offset index."""
     base = int(path.stem)
     return [(base + relative, position) for relative, position in _entries(path, ">ii")]
 
 
 def read_time_index(path: Path) -> list[tuple[int, int]]:
-    """(timestamp, offset)."""
+    """The entries (timestamp, offset) of a time index."""
     base = int(path.stem)
     return [(timestamp, base + relative) for timestamp, relative in _entries(path, ">qi")]
 
 
 def read_transaction_index(path: Path) -> list[tuple[int, int, int, int]]:
-    """(producer id, first offset, last offset, last stable offset)."""
+    """The entries (producer id, first offset, last offset, last stable offset) of a transaction
+    index."""
     found = _entries(path, ">hqqqq")
     assert all(entry[0] == 0 for entry in found)
     return [(entry[1], entry[2], entry[3], entry[4]) for entry in found]
@@ -223,7 +224,8 @@ class StoredBatch(NamedTuple):
 
 @dataclass
 class Snapshot:
-    """`producers` as Kafka defines them; `batches` from the trailer, by producer id."""
+    """A producer snapshot. `producers`: the entries of Kafka's format; `batches`: those of the
+    trailer, by producer id."""
 
     producers: list[dict[str, Any]]
     batches: dict[int, list[StoredBatch]]
@@ -246,7 +248,8 @@ def read_snapshot(path: Path) -> Snapshot:
                 StoredBatch._make(struct.unpack(">iqiq", trailer.take(24))) for _ in range(number)
             ]
         rest = trailer.data[trailer.at :]
-        # The state of the segment that contains the offset, as of that time.
+        # The state of the segment that contains the snapshot's offset, when the snapshot was
+        # written.
         assert not rest or (rest[:6] == _SEGMENT_STATE and len(rest) == 54)
     return Snapshot(kafka["ProducerEntries"], batches)
 
@@ -255,20 +258,22 @@ def read_snapshot(path: Path) -> Snapshot:
 
 
 def read_offsets(path: Path) -> dict[str, int]:
-    """`topic-partition` to its offset."""
+    """The entries of a checkpoint file: `topic-partition` -> offset."""
     fields = (entry.split(" ") for entry in _read_entries(path))
     return {f"{topic}-{partition}": int(offset) for topic, partition, offset in fields}
 
 
 def read_epochs(path: Path) -> list[tuple[int, int]]:
-    """(leader epoch, start offset)."""
+    """The entries (leader epoch, start offset) of a leader epoch checkpoint."""
     fields = (entry.split(" ") for entry in _read_entries(path))
     return [(int(epoch), int(offset)) for epoch, offset in fields]
 
 
 def _read_entries(path: Path) -> list[str]:
-    """Kafka's lines, each followed, if this broker has written it, by its CRC-32C encoded in
-    blanks."""
+    """The lines of a checkpoint file in Kafka's format.
+
+    This broker appends to each line its CRC-32C, encoded in blanks; Kafka appends nothing.
+    """
     version, count, *lines = path.read_text().splitlines()
     assert (version, int(count)) == ("0", len(lines))
     entries = [line.rstrip() for line in lines]
@@ -307,7 +312,7 @@ def read_clean_shutdown(path: Path) -> dict[str, Any]:
 
 @dataclass
 class Producer:
-    """A producer's state as of its last replayed batch."""
+    """A producer's state after its last replayed batch."""
 
     epoch: int = -1
     last_sequence: int = -1
@@ -320,8 +325,10 @@ class Producer:
 
 @dataclass
 class Replay:
-    """The state of producers after some batches, and the aborted transactions so far:
-    (producer id, first offset, marker's offset, last stable offset)."""
+    """The state of producers after some batches, and the aborted transactions so far.
+
+    `aborted`: (producer id, first offset, offset of the marker, last stable offset).
+    """
 
     producers: dict[int, Producer] = field(default_factory=dict)
     aborted: list[tuple[int, int, int, int]] = field(default_factory=list)

@@ -1,7 +1,8 @@
 """A node whose cleaner runs step by step while its log is written, with crashes of the machine.
 
-The log is that of a real node, with its cleaner, retention of producers, checkpoints and recovery.
-Background work is queued, so that appends, flushes and crashes happen between any two steps.
+The log belongs to a real node, with the node's cleaner, expiry of producers, checkpoints and
+recovery. Background work is queued, so that appends, flushes and crashes happen between any two
+steps.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class _Node(NodeWorld):
 
 
 class InterleavedHistory(CompactedHistory):
-    """`model` has every batch that the log ever accepted, and is never cleaned."""
+    """A log that is cleaned step by step. `model` has every batch that the log ever accepted, and
+    is never cleaned."""
 
     def __init__(self, seed: int, **configs: str) -> None:
         super().__init__(seed)
@@ -83,15 +85,18 @@ class InterleavedHistory(CompactedHistory):
         self._keep_recovery_points()
         self.files = self.world.files
         self.log = self._own_log()
-        # The name of the first segment is on disk.
+        # The flush makes the name of the first segment durable.
         self.log.durability.flush()
         self.model = LogModel()
         self.cleanings = self.crashes = 0
         self._watch()
 
     def _keep_recovery_points(self) -> None:
-        """Write the recovery points as the cleaner does. Before the first time, recovery takes
-        every gap for one of compaction, possibly by Apache Kafka."""
+        """Write the recovery points as the cleaner does.
+
+        Until they are written for the first time, recovery takes every gap in a log for one that
+        compaction has left, possibly that of Apache Kafka.
+        """
         directory = self.world.logs.directories[0]
         write, use = directory.recovery_points_for_cleaning()
         write()
@@ -112,8 +117,11 @@ class InterleavedHistory(CompactedHistory):
     # ---- events
 
     def run(self, steps: int, crash_within: int) -> None:
-        """Run so many events; the machine, or the process alone, crashes at one of the next disk
-        operations, and restarts."""
+        """Run random events until the machine, or only the process, crashes and restarts.
+
+        `steps`: the highest number of events. `crash_within`: the crash happens at one of so many
+        next disk operations.
+        """
         self.files.crash_at = self.files.operations + self.random.randrange(crash_within)
         try:
             for _ in range(steps):
@@ -152,7 +160,8 @@ class InterleavedHistory(CompactedHistory):
         durable = self.log.durability.durable_offset
         self.crashes += 1
         process_only = self.random.random() < 0.3
-        # Unsynced data is lost, partly kept or torn; all of it is kept if only the process died.
+        # A power failure loses, keeps or tears unsynced data; if only the process dies, all of it
+        # is kept.
         chance = random.Random(self.random.random()) if self.random.random() < 0.7 else None
         self.world.crash(keep_page_cache=process_only, rng=chance)
         self.log = self._own_log()
@@ -164,8 +173,8 @@ class InterleavedHistory(CompactedHistory):
         self.check_all()
 
     def _forget_what_is_lost(self, end: int) -> None:
-        """Remove batches behind the end from the model; the batch that was written during the crash
-        is kept if the log has it."""
+        """Remove the batches after the end of the log from the model. Keep the batch that was
+        written during the crash, if the log has it."""
         kept = [batch for batch in self.model.batches if batch.last < end]
         known = kept[-1].last + 1 if kept else 0
         kept += [batch for batch in batches_of(self.log) if batch.base >= known]
@@ -180,7 +189,8 @@ class InterleavedHistory(CompactedHistory):
     # ---- checks
 
     def check_all(self) -> None:
-        """Compare the log with the model as a consumer sees it, and as the next cleaning will."""
+        """Compare the log with the model, both as a consumer sees it and as the next cleaning
+        will."""
         log = self.log
         open_firsts = [each.first for each in self.model.transactions if each.marker is None]
         assert log.log_start_offset == 0
@@ -222,7 +232,8 @@ class InterleavedHistory(CompactedHistory):
 
 
 def committed_reader(log: PartitionLog) -> list[int]:
-    """Offsets of the records that a read_committed consumer returns, by its own rules."""
+    """The offsets of the records that a read_committed consumer would return, found by the
+    consumer's own rules."""
     stable = log.last_stable_offset
     aborted = sorted(log.aborted_transactions(0, stable), key=lambda entry: entry[1])
     dead: set[int] = set()

@@ -1,5 +1,5 @@
-"""Partition logs with a commit journal (L-50): a directory on a disk in memory, with a real group
-commit."""
+"""Partition logs with a commit journal (L-50): a directory on a disk in memory, with the broker's
+group commit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from odradek_broker.storage.startup import KnownTopics, StartReport
 from odradek_protocol.records import iter_batches, read_records
 
 PATH = f"data/{JOURNAL}"
-#: The smallest size: sixteen parts of four blocks.
+#: The smallest size of a journal in bytes: sixteen parts of four blocks each.
 SMALL = 16 * 4 * BLOCK_BYTES
 
 
@@ -46,20 +46,20 @@ class Steps:
             call, arguments = self.calls.pop(0)
             call(*arguments)
             if self.down:
-                # A group commit takes any exception of a sync for its failure.
+                # A group commit takes any exception of a sync as a failed sync.
                 raise Crashed("in a sync")
 
 
 class World:
-    """A directory, its logs and their group commit; `start` is called again after a crash."""
+    """A directory, its logs and their group commit. After a crash, call `start` again."""
 
     def __init__(self, files: MemoryFiles, bytes_max: int = SMALL, **config: Any) -> None:
         self.files = files
         self.bytes_max = bytes_max
         self.config = LogConfig(durability="fsync", index_interval_bytes=100, **config)
-        #: The settings of topics with settings of their own.
+        #: Topic -> its own settings.
         self.configs: dict[str, LogConfig] = {}
-        #: The topics in the metadata at a start.
+        #: The topics that the metadata have at a start.
         self.topics: KnownTopics | None = None
 
     def start(self) -> StartReport:
@@ -91,7 +91,7 @@ class World:
     def create(self, topic: str, topic_id: bytes, partition: int = 0) -> PartitionLog:
         log = self.logs.create(topic, partition, topic_id, self.configs.get(topic))
         log.on_flush_wanted = self.commit.request
-        # Files and names are created with the first batch, and synced then.
+        # Files and their names are created with the first batch, and synced with it.
         append(log, make_batch(1, value=b"first"))
         self.flush(log)
         self.directory.journal.prepare()
@@ -103,7 +103,7 @@ class World:
         self.steps.run()
 
     def checkpoint(self) -> None:
-        """Write checkpoints, as the broker does once a minute."""
+        """Write checkpoints; the broker does this once a minute."""
         write = self.directory.recovery_points_writer()
         if write is not None:
             write()
@@ -122,7 +122,7 @@ class World:
 
 
 def values(log: PartitionLog) -> dict[int, bytes | None]:
-    """The values by offset, without the first."""
+    """The values by offset, except for the first record."""
     data = read_all(log)
     return {
         record.offset: record.value

@@ -1,8 +1,8 @@
-"""Apache Kafka from its published jars, as reference: one node or several, in KRaft mode.
+"""Apache Kafka from its published jars, for comparison: one node or several, in KRaft mode.
 
 Java 17 or newer is required; Maven fetches the jars once, into `~/.cache/odradek`.
-`ODRADEK_KAFKA_JARS` names another folder, which is used as it is if it has jars. The settings are
-those of the server.properties that Kafka ships, except for ports and directories.
+`ODRADEK_KAFKA_JARS` names another folder; if it is set, that folder must have the jars. The
+settings are those of the server.properties that Kafka ships, except for ports and directories.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MORE_ARTIFACTS = (
     ("org.apache.kafka", "kafka-streams", VERSION),
     ("org.apache.kafka", "connect-file", VERSION),
 )
-#: config/server.properties of the distribution, without paths and addresses.
+#: config/server.properties of Kafka's distribution, without paths and addresses.
 SHIPPED_SETTINGS: Mapping[str, str] = {
     "process.roles": "broker,controller",
     "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
@@ -55,16 +55,18 @@ SHIPPED_SETTINGS: Mapping[str, str] = {
     "log.retention.check.interval.ms": "300000",
     "group.initial.rebalance.delay.ms": "0",
 }
-#: The JVM options of the distribution's scripts (kafka-server-start.sh, kafka-run-class.sh).
+#: The JVM options for memory of the distribution's scripts (kafka-server-start.sh,
+#: kafka-run-class.sh).
 SHIPPED_HEAP = (
     *("-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
     *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
 )
 #: A heap that is large enough for tests.
 _SMALL_HEAP = ("-Xms256m", "-Xmx768m", "-XX:+UseG1GC")
-#: Options of programs that run for seconds: the second compiler would cost more than it saves.
+#: Options of programs that run only for seconds: the C2 compiler would cost more time than it
+#: saves.
 SHORT_LIVED = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-#: The newest published version; it works with the Spark of the tests.
+#: The newest published version of Spark's `kafka` format; it works with the Spark of the tests.
 SPARK_KAFKA_VERSION = "4.2.0"
 _SPARK_FORMAT = ("spark-*-kafka-*.jar", "kafka-clients-*.jar", "commons-pool2-*.jar")
 #: The settings of Log4j with which a node writes its log to standard output.
@@ -76,11 +78,11 @@ LOG_SETTINGS = """\
 
 
 class KafkaUnavailable(Exception):
-    """No Java, no Maven, or no jars; the message says which."""
+    """Java, Maven or the jars are missing; the message says which."""
 
 
 def java() -> str:
-    """The Java to use. Raises KafkaUnavailable."""
+    """The path of the Java program to use. Raises KafkaUnavailable."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home, "bin"))) if home else None
     found = found or shutil.which("java")
@@ -90,33 +92,33 @@ def java() -> str:
 
 
 def class_path(version: str = VERSION) -> str:
-    """The jars of a release of Kafka, fetched by Maven if they are missing. Raises
-    KafkaUnavailable."""
+    """The class path of a release of Kafka; Maven fetches missing jars. Raises KafkaUnavailable."""
     named = os.environ.get(JARS_VARIABLE) if version == VERSION else None
     folder = Path(named) if named else Path.home() / ".cache" / "odradek" / f"kafka-{version}"
     if not any(folder.glob(f"kafka_2.13-{version}.jar")):
         if named:
             raise KafkaUnavailable(f"{JARS_VARIABLE}={folder} holds no kafka_2.13-{version}.jar")
         fetch_jars(folder, _artifacts(version))
-        # Kafka 3 has another binding of SLF4J, which would write no log.
+        # The jars of Kafka 3 bring another binding of SLF4J, with which a node would write no log.
         for jar in folder.glob("slf4j-reload4j-*.jar"):
             jar.unlink()
     return str(folder / "*")
 
 
 def _artifacts(version: str) -> list[tuple[str, str, str]]:
-    """The jars of a broker, and of the release that is asked most also the tools."""
+    """The jars of a broker, and for the default release also those of the tools."""
     tools = [("org.apache.kafka", "kafka-tools", version)] if version == VERSION else []
     return [
         ("org.apache.kafka", "kafka_2.13", version),
         *tools,
-        # Kafka writes its own log with this, to be read after an unexpected answer.
+        # A node writes its log with this binding; a test reads the log after an unexpected
+        # response.
         ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
     ]
 
 
 def compiled(source: Path, folder: Path) -> Path:
-    """The folder, with the compiled classes of a Java file. Raises KafkaUnavailable."""
+    """Compile a Java file into a folder. Returns the folder; raises KafkaUnavailable."""
     compiler = shutil.which("javac", path=str(Path(java()).parent)) or shutil.which("javac")
     if compiler is None:
         raise KafkaUnavailable(f"{source.name} has to be compiled, and there is no `javac` here")
@@ -138,7 +140,7 @@ def compiled(source: Path, folder: Path) -> Path:
 
 
 def streams_class_path() -> str:
-    """Kafka Streams and the file connectors besides `class_path`, from Maven as well."""
+    """The class path with Kafka Streams and the file connectors; Maven fetches missing jars."""
     folder = Path.home() / ".cache" / "odradek" / f"kafka-streams-{VERSION}"
     if not any(folder.glob(f"kafka-streams-{VERSION}.jar")):
         fetch_jars(folder, _MORE_ARTIFACTS)
@@ -146,7 +148,7 @@ def streams_class_path() -> str:
 
 
 def mirror_class_path() -> str:
-    """MirrorMaker 2 besides `class_path`, from Maven as well. Raises KafkaUnavailable."""
+    """The class path with MirrorMaker 2; Maven fetches missing jars. Raises KafkaUnavailable."""
     folder = Path.home() / ".cache" / "odradek" / f"kafka-mirror-{VERSION}"
     if not any(folder.glob(f"connect-mirror-{VERSION}.jar")):
         fetch_jars(folder, [("org.apache.kafka", "connect-mirror", VERSION)])
@@ -154,7 +156,8 @@ def mirror_class_path() -> str:
 
 
 def spark_jars() -> Path:
-    """A folder with Spark's own `kafka` format, from Maven as well. Raises KafkaUnavailable."""
+    """The folder with the jars of Spark's `kafka` format; Maven fetches missing jars. Raises
+    KafkaUnavailable."""
     folder = Path.home() / ".cache" / "odradek" / f"spark-kafka-{SPARK_KAFKA_VERSION}"
     if not any(folder.glob("spark-sql-kafka-*.jar")):
         artifact = ("org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK_KAFKA_VERSION)
@@ -163,7 +166,7 @@ def spark_jars() -> Path:
 
 
 def spark_format_jars(folder: Path) -> list[Path]:
-    """The jars of a folder that the format needs; Spark has the others."""
+    """Those jars in a folder that Spark's `kafka` format needs; Spark has the others."""
     return [jar for name in _SPARK_FORMAT for jar in sorted(folder.glob(name))]
 
 
@@ -200,7 +203,7 @@ def fetch_jars(folder: Path, artifacts: Sequence[tuple[str, str, str]]) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """So many ports that are free now."""
+    """A number of ports that are free at present."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
@@ -212,7 +215,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class KafkaNode:
-    """A broker that is a controller as well; `kill`, `suspend` and `start` may be repeated."""
+    """A node that is both broker and controller; `kill`, `suspend` and `start` may be repeated."""
 
     def __init__(
         self,
@@ -241,13 +244,15 @@ class KafkaNode:
 
     @property
     def pid(self) -> int:
-        """The pid of the last started process."""
+        """The pid of the process that was started last."""
         assert self._process is not None
         return self._process.pid
 
     def add_listener(self, name: str, port: int, protocol: str = "") -> None:
-        """Add a listener on this machine, beside PLAINTEXT, before the start. Its name is its
-        protocol unless a name is given."""
+        """Add a listener on 127.0.0.1, before the node is started.
+
+        `protocol`: its security protocol; by default the listener's name is that of the protocol.
+        """
         properties = self._properties.read_text("utf-8")
         for key in ("listeners", "advertised.listeners"):
             before = re.search(rf"^{re.escape(key)}=.*$", properties, re.MULTILINE)
@@ -261,12 +266,12 @@ class KafkaNode:
 
     @property
     def data_dir(self) -> Path:
-        """The only log directory of the node."""
+        """The only log directory."""
         return self._folder / "data"
 
     @property
     def log(self) -> str:
-        """The node's log."""
+        """The text of the node's log file."""
         return self._log.read_text(errors="replace")
 
     def _java(self, main: str, *arguments: str) -> list[str]:
@@ -293,7 +298,7 @@ class KafkaNode:
             raise RuntimeError(f"kafka-storage format failed:\n{done.stdout}\n{done.stderr}")
 
     def start(self) -> None:
-        """Start the process and return at once; `wait_until_up` waits."""
+        """Start the process and return without waiting; `wait_until_up` waits."""
         self._log_at_start = len(self.log) if self._log.exists() else 0
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -304,8 +309,8 @@ class KafkaNode:
             )
 
     def wait_until_up(self) -> None:
-        """Wait until the log says that the node is up. Raises TimeoutError, or RuntimeError if the
-        node died."""
+        """Wait until the log says that the node has started. Raises TimeoutError, or RuntimeError
+        if the node has ended."""
         end = time.monotonic() + START_DEADLINE_S
         while "Kafka Server started" not in self.log[self._log_at_start :]:
             if self._process is None or self._process.poll() is not None:
@@ -315,13 +320,13 @@ class KafkaNode:
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(STOP_DEADLINE_S)
 
     def suspend(self) -> None:
-        """SIGSTOP: the process lives, and answers nothing."""
+        """Send SIGSTOP: the process stays alive, but does not respond."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
@@ -330,7 +335,7 @@ class KafkaNode:
         self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL after a timeout."""
+        """Send SIGTERM, and SIGKILL after a timeout."""
         if self._process is None or self._process.poll() is not None:
             return
         self._process.send_signal(signal.SIGCONT)
@@ -342,10 +347,10 @@ class KafkaNode:
 
 
 class KafkaCluster:
-    """`nodes` brokers below `folder`, up when `start` (or `with`) returns.
+    """A cluster of `nodes` brokers below `folder`; all are up when `start` (or `with`) returns.
 
-    `settings` override the shipped ones; with several nodes, topics have three replicas (as many as
-    there are nodes) unless a setting says otherwise. `heap`: options of the JVM for memory.
+    `settings` override the shipped settings. With several nodes, topics have three replicas (two in
+    a cluster of two nodes) unless a setting says otherwise. `heap`: options of the JVM for memory.
     `plugins`: a folder with compiled classes that settings name. `version`: the release of Kafka.
     """
 

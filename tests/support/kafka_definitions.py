@@ -28,7 +28,7 @@ Definition = dict[str, Any]
 
 @cache
 def definitions() -> tuple[Definition, ...]:
-    """Every message of that Kafka."""
+    """Every message in the definitions of that release of Kafka."""
     return tuple(json.loads(line) for line in _FILE.read_text().splitlines()[1:])
 
 
@@ -46,7 +46,7 @@ def _of_kind(kind: str, number: int, *prefixes: str) -> Definition | None:
         if each["type"] == kind
         and each.get("apiKey") == number
         and each["name"].startswith(prefixes or "")
-        # The record types of tiered storage are numbered separately.
+        # Record types of tiered storage have a separate numbering.
         and not each["name"].startswith("Remote")
     ]
     return found[0] if found else None
@@ -77,7 +77,7 @@ class Bytes:
             shift += 7
 
     def varint(self) -> int:
-        """Zigzag."""
+        """Read a zigzag-encoded integer."""
         value = self.unsigned_varint()
         return (value >> 1) ^ -(value & 1)
 
@@ -153,7 +153,8 @@ class _Decoder:
 
 
 def decode(name: str, version: int, data: Bytes) -> dict[str, Any]:
-    """Decode the message `name` of a version. AssertionError if bytes are left over; ValueError."""
+    """Decode the message `name` of a version. Raises ValueError, and AssertionError if bytes are
+    left over."""
     definition = _named(name)
     if not _within(version, definition["validVersions"]):
         raise ValueError(f"{name} has no version {version}")
@@ -187,7 +188,8 @@ _GROUPS = (
 
 
 def decode_record(topic: str, key: bytes | None, value: bytes | None) -> Any:
-    """((name, version, fields) of the key, the same of the value), None for a missing one."""
+    """Decode a record. Returns (name, version, fields) of the key and of the value, None if one is
+    missing."""
     if topic == "__consumer_offsets":
         return _coordinator_record(_GROUPS, key or b"", value)
     if topic == "__transaction_state":

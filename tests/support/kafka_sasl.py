@@ -11,17 +11,19 @@ from certificates import Authority
 from kafka_cluster import KafkaCluster
 
 _MODULES = "org.apache.kafka.common.security"
-#: The lifetime of sessions that authenticate by PLAIN.
+#: The lifetime in ms of sessions that authenticate with PLAIN.
 SESSION_MS = 2_000
-#: The password of alice, who uses PLAIN; tests store users of SCRAM themselves.
+#: The password of the user alice for PLAIN; tests store users for SCRAM themselves.
 PASSWORD = "alice=secret,word"
 _SCRAM = f"{_MODULES}.scram.ScramLoginModule required;"
 _PASSWORD_OF_STORE = "changeit"
 
 
 def _listener(name: str) -> dict[str, str]:
-    """The settings of a listener, and of delegation tokens. Tokens of OAUTHBEARER are not signed:
-    Kafka accepts those without a configured validator."""
+    """The settings of a SASL listener, and the key of delegation tokens.
+
+    Tokens of OAUTHBEARER are not signed: Kafka accepts such tokens if no validator is configured.
+    """
     own = f"listener.name.{name.lower()}"
     return {
         "delegation.token.secret.key": "of the tests",
@@ -40,8 +42,8 @@ def _listener(name: str) -> dict[str, str]:
 
 
 def login_of_alice(ca: Path | None = None) -> dict[str, str]:
-    """The settings of a client that logs in by PLAIN; with TLS if there is an authority to trust,
-    a PEM file."""
+    """The settings of a client that logs in as alice with PLAIN. `ca`: a PEM file to trust; then
+    the client uses TLS."""
     login = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
@@ -56,8 +58,11 @@ def login_of_alice(ca: Path | None = None) -> dict[str, str]:
 
 @contextmanager
 def kafka_of_sasl(folder: Path, ca: Authority | None = None) -> Iterator[tuple[str, str]]:
-    """The addresses of the listeners: PLAINTEXT, and SASL_PLAINTEXT; or SASL_SSL if there is an
-    authority for its certificate."""
+    """Run Kafka with a SASL listener. Yields the addresses of the PLAINTEXT listener and the SASL
+    listener.
+
+    `ca`: the authority for the listener's certificate; without it the listener is SASL_PLAINTEXT.
+    """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     name = "SASL_PLAINTEXT" if ca is None else "SASL_SSL"

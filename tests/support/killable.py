@@ -10,13 +10,14 @@ from typing import NamedTuple
 from broker_process import BrokerProcess
 from kafka_cluster import KafkaCluster
 
-#: Our settings beside those of a test: what was answered survives a kill, as do old records.
+#: Settings for our broker in addition to those of a test: acknowledged records survive a kill, and
+#: old records are kept.
 _OURS = {"log.durability": "fsync", "log.retention.ms": "-1"}
 
 
 class Killable(NamedTuple):
-    """A running broker. `restart` kills it (signal 9) and returns when it is up again, at the same
-    address."""
+    """A running broker. `restart` kills it with SIGKILL, and returns when it is up again at the
+    same address."""
 
     address: str
     restart: Callable[[], None]
@@ -24,7 +25,7 @@ class Killable(NamedTuple):
 
 @contextmanager
 def killable(kind: str, folder: Path, settings: Mapping[str, str]) -> Iterator[Killable]:
-    """Run a broker of a kind, "ours" or "kafka"; `settings` are names that both know."""
+    """Run a broker of a kind, "ours" or "kafka". `settings`: settings that both kinds know."""
     if kind == "kafka":
         with KafkaCluster(folder, 1, settings) as cluster:
             node = cluster.nodes[0]

@@ -29,8 +29,8 @@ def path_of(base: int, suffix: str) -> str:
 
 @dataclass
 class Kill:
-    """The state after a kill. `files`: the files left; `committed`: true if the cleaned segment
-    must be used."""
+    """The state after a kill. `files`: the remaining files. `committed`: True if a start must use
+    the cleaned segment."""
 
     what: str
     files: MemoryFiles
@@ -39,7 +39,7 @@ class Kill:
 
 @dataclass
 class CleanedByKafka:
-    """A log with the segment that a cleaner has written for the first of `sources`."""
+    """A log, and the cleaned segment that is to replace its segments `sources`."""
 
     files: MemoryFiles
     sources: list[int]
@@ -48,7 +48,8 @@ class CleanedByKafka:
 
     @classmethod
     def make(cls, *, first_source: int = 0) -> CleanedByKafka:
-        """Make a log of which three segments or more are replaced, behind `first_source` others."""
+        """Make a log whose cleaning replaces at least three segments. Before them it has
+        `first_source` others."""
         files = MemoryFiles()
         log = make_log(files, **SETTINGS)
         for at in range(60):
@@ -70,7 +71,7 @@ class CleanedByKafka:
 
     @property
     def expected_after(self) -> dict[str, bytes]:
-        """The expected `.log` files when the cleaned segment is in use."""
+        """The `.log` files that are expected once the cleaned segment is in use."""
         kept = {
             name: content
             for name, content in self.expected_before.items()
@@ -79,8 +80,11 @@ class CleanedByKafka:
         return {f"{self.sources[0]:020d}.log": self.cleaned, **kept}
 
     def kills(self) -> Iterator[Kill]:
-        """A kill before each of Kafka's renamings, and one after the last
-        (LogSegment.changeFileSuffixes, UnifiedLog.replaceSegments)."""
+        """Yield the state after a kill before each of Kafka's renamings, and after the last one.
+
+        The order of renamings is Kafka's (LogSegment.changeFileSuffixes,
+        UnifiedLog.replaceSegments).
+        """
         base = self.sources[0]
         committed = False
         for what, source, target in self._renamings(base):
@@ -128,7 +132,7 @@ def _clean(log: PartitionLog, files: MemoryFiles, first_source: int) -> GroupCle
 
 
 def logs_of(files: MemoryFiles) -> dict[str, bytes]:
-    """The `.log` files by name."""
+    """The contents of the `.log` files by file name."""
     return {
         path.rpartition("/")[2]: files.content(path)
         for path in files.paths()

@@ -1,5 +1,5 @@
-"""An Apache Kafka whose nodes are killed one after the other, another client that writes, and the
-records read."""
+"""An Apache Kafka whose nodes are killed one after the other, a foreign client that writes
+meanwhile, and a reader of its records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def make_topic(bootstrap: str) -> str:
 
 
 def committed(bootstrap: str, topic: str) -> list[int]:
-    """The sorted numbers of committed records, read by librdkafka."""
+    """The sorted numbers in the committed records of a topic, read by librdkafka."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -59,7 +59,8 @@ def committed(bootstrap: str, topic: str) -> list[int]:
 
 
 class Writer(threading.Thread):
-    """Another client that writes 0, 1, 2... to a topic until told to stop, and loses nothing."""
+    """A foreign client that writes 0, 1, 2... to a topic until it is told to stop; it loses no
+    record."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         super().__init__(daemon=True)
@@ -98,7 +99,7 @@ def wait_for(condition: Any, what: str) -> None:
 
 
 def is_whole(bootstrap: str) -> bool:
-    """True if every partition has all its replicas in sync: the next node may be killed."""
+    """True if all replicas of every partition are in sync, so that the next node may be killed."""
     with sync.Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=20_000) as admin:
         topics = admin.describe_topics(admin.list_topics(internal=True))
     return all(
@@ -109,7 +110,7 @@ def is_whole(bootstrap: str) -> bool:
 
 
 def killed_one_after_the_other(cluster: KafkaCluster) -> Iterator[KafkaNode]:
-    """Kill a node, yield it, start it again, wait until the cluster is whole; then the next."""
+    """For each node: kill it, yield it, start it again, and wait until all replicas are in sync."""
     for node in cluster.nodes:
         node.kill()
         yield node

@@ -1,5 +1,5 @@
-"""A broker for tests that only send requests: our own as a process, or the one that `--bootstrap`
-names."""
+"""A broker for tests that only send requests: our own broker as a process, or the broker that
+`--bootstrap` names."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ OPTION = "--bootstrap"
 
 
 class LiveBroker(Protocol):
-    """A running broker, which a test neither stops nor configures."""
+    """A running broker that a test must neither stop nor configure."""
 
     @property
     def bootstrap(self) -> str:
-        """ "HOST:PORT", or several with commas."""
+        """ "HOST:PORT", or several of them separated by commas."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Elsewhere:
 
 
 def elsewhere(config: pytest.Config) -> Elsewhere | None:
-    """The broker that `--bootstrap` names."""
+    """The broker that `--bootstrap` names; None without that option."""
     named: str | None = config.getoption(OPTION)
     return Elsewhere(named) if named else None
 
@@ -41,7 +41,8 @@ def elsewhere(config: pytest.Config) -> Elsewhere | None:
 def live_broker(
     config: pytest.Config, settings: Mapping[str, object], data_dir: Path | None = None
 ) -> Iterator[LiveBroker]:
-    """Our broker with these settings, unless `--bootstrap` names another, which keeps its own."""
+    """Our broker with these settings; or the broker that `--bootstrap` names, with its own
+    settings."""
     named = elsewhere(config)
     if named is not None:
         yield named

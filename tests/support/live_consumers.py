@@ -1,5 +1,5 @@
-"""Shared code for tests of the consumer against a running broker: topics, records, waiting, a
-diary."""
+"""Helpers for tests of the consumer with a running broker: topics, records, waiting, a rebalance
+listener."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def produce(broker: LiveBroker, topic: str, count: int, start: int = 0, **more: 
 
 
 async def read(consumer: Consumer, count: int, **options: Any) -> list[ConsumerRecord]:
-    """Poll until exactly `count` records have arrived."""
+    """Poll until `count` records have arrived, and fail if there are more."""
     found: list[ConsumerRecord] = []
     async with asyncio.timeout(DEADLINE_S):
         while len(found) < count:
@@ -52,7 +52,7 @@ def all_of(topic: str) -> list[TopicPartition]:
 
 
 async def until(condition: Callable[[], bool], *polled: Consumer) -> None:
-    """Poll until the condition holds."""
+    """Poll the consumers until the condition is true."""
     async with asyncio.timeout(DEADLINE_S):
         while not condition():
             await asyncio.gather(*(consumer.poll(50) for consumer in polled))

@@ -1,4 +1,4 @@
-"""Partition logs for tests: over files in memory, or over any other `Files`."""
+"""Partition logs for tests, over files in memory or any other `Files`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def make_batch(
     transactional: bool = False,
     **build: Any,
 ) -> memoryview:
-    """`count` records, one millisecond apart. Writable, like a batch of the network layer."""
+    """A batch of `count` records, one millisecond apart. The buffer is writable, as from the
+    network."""
     builder = BatchBuilder(codec)
     for index in range(count):
         builder.append(timestamp + index, key, value)
@@ -87,7 +88,7 @@ def make_log(
 
 
 def reopen(log: PartitionLog, files: Files, *, clean: bool, **config: Any) -> PartitionLog:
-    """Close the log as a process does that stops (`clean`) or dies, and open it again."""
+    """Close the log as a process does that stops (`clean`) or is killed, and open it again."""
     log.close(clean=clean)
     start = LogStart(
         log.log_start_offset,
@@ -121,7 +122,7 @@ def append_marker(log: PartitionLog, commit: bool, producer_id: int, **more: int
 
 
 def read_all(log: PartitionLog, *, upper_bound: int = EVERYTHING) -> bytes:
-    """All records from the log start, read in small steps."""
+    """The bytes of all batches from the log start on, read in small pieces."""
     offset, parts = log.log_start_offset, []
     while data := log.read(offset, 700, upper_bound=upper_bound, minimum_one=True):
         parts.append(data)
@@ -130,8 +131,8 @@ def read_all(log: PartitionLog, *, upper_bound: int = EVERYTHING) -> bytes:
 
 
 def small_file(content: bytes) -> str:
-    """A checkpoint or a partition.metadata without the checksums of its entries, as Kafka writes
-    it."""
+    """The text of a checkpoint or partition.metadata as Kafka writes it, without the checksums of
+    its entries."""
     text = re.sub(r"[ \t]+$", "", content.decode(), flags=re.MULTILINE)
     return re.sub(r"^(topic_id:)[ \t]+", r"\1 ", text, flags=re.MULTILINE)
 
@@ -162,7 +163,7 @@ class Workers:
         self.work()()
 
     def work(self) -> Callable[[], None]:
-        """Run the oldest job. Its result is delivered."""
+        """Run the oldest job. Returns a function that reports its end."""
         work, done = self.jobs.pop(0)
         problem: Exception | None = None
         try:

@@ -1,8 +1,7 @@
-"""Many small cases in one test, which tries them all and reports each one that fails.
+"""Many small cases in one test: it tries all of them, and reports each one that fails.
 
-`pytest.mark.parametrize` makes a test of each case; with thousands of cases, collecting and
-reporting takes longer than the cases. The fixtures of a looped test are made once for all its
-cases.
+`pytest.mark.parametrize` makes a test of each case. With thousands of cases, pytest would collect
+and report them for longer than they run. Here the fixtures are set up once for all cases.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from typing import Any, cast
 
 import pytest
 
-#: The number of failures with a traceback; further failing cases are only named.
+#: The number of failures that are shown with a traceback; further failing cases are only named.
 _SHOWN_FAILURES_MAX = 10
-#: The parameter of a test that has one group of cases for each value.
+#: The name of the parameter by which a test gets a group of cases.
 _GROUP = "group_of_cases"
 
 
@@ -56,11 +55,11 @@ def looped(
     ids: Callable[[Any], str] = str,
     by: Callable[..., str] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator: the test is called with each case in turn and fails once, with all failures.
+    """A decorator that calls the test with each case in turn, and fails once with all failures.
 
-    `names`, `cases` and `ids` are those of `pytest.mark.parametrize`: names separated by commas, a
-    tuple for each case if there are several names. `by` returns the group of a case, from the
-    case's values: there is one test for each group.
+    `names`, `cases` and `ids` are those of `pytest.mark.parametrize`: names separated by commas,
+    and a tuple for each case if there are several names. `by` returns the group of a case from the
+    case's values: each group becomes one test.
     """
     parameters = [name.strip() for name in names.split(",")]
     grouped: dict[str, list[tuple[str, dict[str, Any]]]] = {}
@@ -93,7 +92,7 @@ def looped(
             fixtures.append(inspect.Parameter(_GROUP, inspect.Parameter.POSITIONAL_OR_KEYWORD))
             loop = pytest.mark.parametrize(_GROUP, grouped)(loop)
         loop.__signature__ = signature.replace(parameters=fixtures)
-        # Hypothesis's plugin must not wrap the loop as one test: each case is a test.
+        # Hypothesis's plugin must wrap each call, and not the loop of all cases.
         if getattr(test, "is_hypothesis_test", False):
             for name in [name for name in vars(loop) if "hypothesis" in name]:
                 delattr(loop, name)

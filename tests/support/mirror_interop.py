@@ -1,4 +1,5 @@
-"""The mirror as a user runs it, and what librdkafka reads of the copies."""
+"""The mirror as a process that a user would start, and readers of its copies that use
+librdkafka."""
 
 from __future__ import annotations
 
@@ -16,19 +17,19 @@ DEADLINE_S = 120.0
 
 
 def command(*words: str) -> list[str]:
-    """The command line of the mirror."""
+    """The command that starts the mirror."""
     return [sys.executable, "-m", "odradek", "mirror", *words]
 
 
 def ended(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run the mirror to its end."""
+    """Run the mirror and wait for its end."""
     return subprocess.run(
         command(*words), capture_output=True, text=True, timeout=2 * DEADLINE_S, check=False
     )
 
 
 def options(option: str, settings: Mapping[str, str]) -> list[str]:
-    """Settings of a client as words of the command line."""
+    """Settings of a client as options for the command line."""
     return [word for key, value in settings.items() for word in (option, f"{key}={value}")]
 
 
@@ -69,7 +70,7 @@ def messages(
 
 
 def row(message: confluent_kafka.Message) -> Row:
-    """A message as a row of `mirrored`."""
+    """Convert a message of librdkafka to a `Row`."""
     headers: Any = tuple(tuple(each) for each in message.headers() or [])
     offset: Any = message.offset()
     key: Any = message.key()

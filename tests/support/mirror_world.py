@@ -1,4 +1,4 @@
-"""A node with mirror topics, and a log that stands for a partition of their source."""
+"""A node with mirror topics, and a log that plays a partition of their source."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ SOURCE = "kafka:AAAAAAAAAAAAAAAAAAAAAA"
 
 
 class SourceLog:
-    """A partition of the source. Its batches get their offsets and leader epochs as at a leader."""
+    """A partition of the source. As in a leader, batches get their offsets and leader epochs when
+    they are appended."""
 
     def __init__(self, first_offset: int = 0) -> None:
         self.log: PartitionLog = make_log(MemoryFiles(), directory="source/t-0")
@@ -38,7 +39,8 @@ class SourceLog:
         return self.log.log_end_offset
 
     def data(self, count: int = 1, codec: Codec = Codec.NONE, **build: object) -> int:
-        """Append a batch; its base offset. `producer_id`, `epoch`, `sequence`, `transactional`."""
+        """Append a batch. Returns its base offset. `build`: `producer_id`, `epoch`, `sequence`,
+        `transactional`."""
         batch = make_batch(count, codec=codec, **build)  # type: ignore[arg-type]
         return append(self.log, batch, leader_epoch=self.leader_epoch).base_offset
 
@@ -49,12 +51,13 @@ class SourceLog:
         return result.base_offset
 
     def skip(self, offsets: int) -> None:
-        """Leave a gap, as compaction does."""
+        """Leave a gap before the next batch, as compaction would."""
         batch = make_batch(1, base_offset=self.end + offsets, leader_epoch=self.leader_epoch)
         append(self.log, batch, origin=AppendOrigin.REPLAY)
 
     def read(self, offset: int = -1) -> bytes:
-        """Whole batches from the one that has the offset, the log start by default."""
+        """Read whole batches, from the batch with this offset on; by default from the log start
+        on."""
         return _read(self.log, self.log.log_start_offset if offset < 0 else offset, self.end)
 
 
@@ -67,7 +70,7 @@ def _read(log: PartitionLog, offset: int, end: int) -> bytes:
 
 
 class MirrorWorld(NodeWorld):
-    """A node, on whose disk nothing is durable before `flush`."""
+    """A node. Nothing is durable on its disk before `flush`."""
 
     def mirror_topic(self, name: str = "t", partitions: int = 1, **configs: str) -> None:
         given = {"mirror.source": SOURCE, **{k.replace("_", "."): v for k, v in configs.items()}}
@@ -83,7 +86,7 @@ class MirrorWorld(NodeWorld):
         return found.log
 
     def send(self, records: bytes | None, **more: Any) -> Deferred[list[MirroredPartitionResult]]:
-        """Send batches to one partition; `more`: see `wanted`."""
+        """Send batches of one partition. `more`: the arguments of `wanted`."""
         return self.node.mirrors.append([self.wanted(records, **more)])
 
     def wanted(
@@ -99,8 +102,11 @@ class MirrorWorld(NodeWorld):
         high_watermark: int = -1,
         fetch_offset: int | None = None,
     ) -> MirrorAppend:
-        """The part of a request for one partition. By default `end` is the present one, and the
-        batches were fetched there, or at the source's log start if that is behind it."""
+        """The part of a request for one partition.
+
+        `end`: the expected end offset, by default the present one. `fetch_offset`: where the
+        batches were fetched, by default at `end`, or at the source's log start if that is greater.
+        """
         if end is None:
             end = self.log_of(topic, index).log_end_offset
         if fetch_offset is None:
@@ -117,7 +123,7 @@ class MirrorWorld(NodeWorld):
         return MirrorAppend(topic, topic_id, part)
 
     def flush_all(self) -> None:
-        """Flush until nobody asks for it."""
+        """Flush until no log requests a flush any more."""
         for _ in range(20):
             if not self.asked:
                 return
@@ -125,14 +131,14 @@ class MirrorWorld(NodeWorld):
         raise AssertionError("a log asks for flushes without end")
 
     def append(self, records: bytes | None, **more: object) -> MirroredPartitionResult:
-        """Send batches and flush; the result."""
+        """Send batches and flush. Returns the result."""
         answer = self.send(records, **more)
         self.flush_all()
         (result,) = answer.result()
         return result
 
     def follow(self, source: SourceLog, topic: str = "t", index: int = 0) -> None:
-        """Append everything that the source has and the mirror has not."""
+        """Append all batches that the source has and the mirror topic does not have yet."""
         end = max(self.log_of(topic, index).log_end_offset, source.log.log_start_offset)
         data = source.read(end) if end < source.end else None
         result = self.append(
@@ -152,13 +158,13 @@ class MirrorWorld(NodeWorld):
         return outcome.result()
 
     def stored(self, name: str = "t", index: int = 0, start: int = -1) -> bytes:
-        """All batches of the mirror that consumers can read, from the log start by default."""
+        """Read all batches below the high watermark, by default from the log start on."""
         log = self.log_of(name, index)
         return _read(log, log.log_start_offset if start < 0 else start, log.high_watermark)
 
 
 def same_state(world: MirrorWorld, source: SourceLog) -> None:
-    """Assert that mirror and source have the same batches, and the same transactions."""
+    """Assert that the mirror topic has the same batches and aborted transactions as its source."""
     log = world.log_of()
     assert world.stored() == source.read()
     assert log.high_watermark == source.end

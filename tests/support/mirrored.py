@@ -1,4 +1,4 @@
-"""Topics to mirror, and the comparison of a copy with its source, offset by offset."""
+"""Topics to mirror, and a comparison of a copy with its source."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from odradek_client.structs import TopicPartition
 DEADLINE_S = 120.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
-#: Offset, timestamp, key, value, headers.
+#: (offset, timestamp, key, value, headers).
 Row = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 
 
@@ -32,7 +32,7 @@ async def make_topic(
     login: Mapping[str, Any] | None = None,
     **configs: str,
 ) -> None:
-    """Create a topic; names of settings with underscores instead of dots."""
+    """Create a topic. `configs`: settings with underscores for Kafka's dots."""
     named = {name.replace("_", "."): value for name, value in configs.items()}
     async with Admin(bootstrap_servers=bootstrap, **(login or {})) as admin:
         await admin.create_topics(NewTopic(topic, partitions, configs=named))
@@ -124,7 +124,7 @@ async def read_all(bootstrap: str, topic: str, partitions: int = 2) -> list[list
 
 
 def check_rows(source: Sequence[Sequence[Row]], copy: Sequence[Sequence[Row]]) -> None:
-    """The same records, in the same order, in each partition."""
+    """Check that each partition of the copy has the records of the source, in the same order."""
     for number, (before, after) in enumerate(zip(source, copy, strict=True)):
         assert [row[1:] for row in after] == [row[1:] for row in before], f"partition {number}"
 
@@ -135,7 +135,8 @@ def check_translation(
     maps: Mapping[TopicPartition, PartitionMap],
     topic: str,
 ) -> None:
-    """Every offset of the source is translated to that of its record, or of the next one."""
+    """Check that each offset of the source is translated to that of its record in the copy, or of
+    the next record."""
     for number, (before, after) in enumerate(zip(source, copy, strict=True)):
         found = maps[TopicPartition(topic, number)]
         end = after[-1][0] + 1 if after else 0
@@ -147,7 +148,7 @@ def check_translation(
 
 
 class Counts:
-    """The progress of a mirror, as numbers."""
+    """The progress that a mirror reports, as numbers."""
 
     def __init__(self) -> None:
         self.positions: dict[TopicPartition, int] = {}
@@ -188,7 +189,7 @@ class Planned:
 
 
 class Mirror:
-    """A mirror out of one topic, which is made at the target."""
+    """A mirror of one topic; it creates the copy in the target cluster."""
 
     def __init__(self, source: Admin, target: Admin, topic: str, **settings: Any) -> None:
         self.source, self.target, self.topic = source, target, topic
@@ -199,7 +200,7 @@ class Mirror:
         self.stop = asyncio.Event()
 
     def make(self, reached: Callable[[Step], None] = lambda _: None) -> ExactlyOnceCopier:
-        """Another instance."""
+        """Make another instance of the mirror."""
         self.counts = Counts()
         return ExactlyOnceCopier(
             self.source,
@@ -211,7 +212,7 @@ class Mirror:
         )
 
     async def planned(self) -> list[Planned]:
-        """The topic, made at the target if it is not there."""
+        """The topic to copy; its copy is created in the target cluster if necessary."""
         described = await self.source.describe_topics(self.topic)
         count = len(described[self.topic].partitions)
         copy = self.settings.target_topic(self.topic)
@@ -222,7 +223,7 @@ class Mirror:
         return [Planned(self.topic, count)]
 
     async def drain(self, reached: Callable[[Step], None] = lambda _: None) -> ExactlyOnceCopier:
-        """Copy up to the source's ends."""
+        """Copy until the ends of the source are reached."""
         copier = self.make(reached)
         async with asyncio.timeout(DEADLINE_S):
             try:
@@ -243,7 +244,7 @@ class Mirror:
         )
 
     async def check(self, partitions: int = 2) -> None:
-        """The copy has the same records, and the map translates every offset."""
+        """Check that the copy has the same records, and that the map translates every offset."""
         before = await read_all(_bootstrap(self.source), self.topic, partitions)
         copy = self.settings.target_topic(self.topic)
         after = await read_all(_bootstrap(self.target), copy, partitions)
@@ -258,7 +259,7 @@ def _bootstrap(admin: Admin) -> str:
 
 @asynccontextmanager
 async def mirror(source: str, target: str, topic: str, **settings: Any) -> AsyncIterator[Mirror]:
-    """A mirror between two addresses."""
+    """A mirror from the cluster at `source` to the cluster at `target`."""
     async with Admin(bootstrap_servers=source) as there, Admin(bootstrap_servers=target) as here:
         yield Mirror(there, here, topic, **settings)
 
@@ -279,7 +280,8 @@ async def _die_at(source: str, target: str, topic: str, step: Step, nth: int) ->
 
 
 def killed(source: str, target: str, topic: str, step: Step, nth: int = 1) -> bool:
-    """Run a mirror in a process that kills itself at a step; True if it came that far."""
+    """Run a mirror in a process that kills itself when it reaches a step for the nth time. Returns
+    False if it ends without that."""
     arguments = [source, target, topic, step.name, str(nth)]
     done = subprocess.run(
         [sys.executable, __file__, *arguments], check=False, timeout=DEADLINE_S, capture_output=True

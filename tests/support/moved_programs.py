@@ -1,5 +1,8 @@
-"""Programs that go on at another cluster: a producer with a consumer group, and a loop of
-consume, transform and produce. Every record must be read once, and every result be there once."""
+"""Programs that continue on another cluster: a producer with a consumer group, and a loop of
+consume, transform and produce.
+
+Every record must be read once, and every result must be there once.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ PARTITIONS = 3
 DEADLINE_S = 120.0
 _TIMEOUT_S = 60.0
 _BATCH = 10
-#: A record that is read twice would come in this time.
+#: The time in s in which a record that is read twice would arrive.
 _SILENCE_S = 3.0
 
 
@@ -46,7 +49,8 @@ def _polled(consumer: confluent_kafka.Consumer, most: int) -> list[confluent_kaf
 
 
 def numbers_in(address: str, topic: str, wanted: int) -> Counter[int]:
-    """The committed numbers in a topic, when so many are there, or more."""
+    """Read a topic until at least `wanted` committed numbers have arrived. Returns how often each
+    has arrived."""
     with _consumer(address, f"reader-{time.monotonic_ns()}") as consumer:
         consumer.assign(
             [confluent_kafka.TopicPartition(topic, number, 0) for number in range(PARTITIONS)]
@@ -62,7 +66,7 @@ def numbers_in(address: str, topic: str, wanted: int) -> Counter[int]:
 
 
 class Orders:
-    """The topic `orders` with numbers, and the group `billing`, which stops with records left."""
+    """The topic `orders` with numbers, and the group `billing`, which may stop before the end."""
 
     topic, group = "orders", "billing"
 
@@ -71,7 +75,7 @@ class Orders:
         self.billed: Counter[int] = Counter()
 
     def produce(self, address: str, count: int) -> None:
-        """Send so many more numbers, with an idempotent producer."""
+        """Send the next `count` numbers with an idempotent producer."""
         producer = confluent_kafka.Producer(
             {"bootstrap.servers": address, "enable.idempotence": True, "log_level": 0}
         )
@@ -81,7 +85,7 @@ class Orders:
         self.sent += count
 
     def bill(self, address: str, left: int = 0) -> None:
-        """Read in the group until only so many numbers are left, and commit."""
+        """Read in the group until only `left` numbers are unread, and commit."""
         end_s = time.monotonic() + DEADLINE_S
         with _consumer(address, self.group) as consumer:
             consumer.subscribe([self.topic])
@@ -96,13 +100,16 @@ class Orders:
                 self.billed.update(int(each.value() or b"") for each in _polled(consumer, _BATCH))
 
     def check(self) -> None:
-        """Each number was read once."""
+        """Check that each number was read once."""
         assert self.billed == Counter(range(self.sent))
 
 
 class Invoices:
-    """Consume, transform and produce: a number of `orders` becomes one of `invoices`, in
-    transactions with the position of the group `invoicing`; every third one is aborted."""
+    """Consume, transform and produce: each number of `orders` is written to `invoices`.
+
+    A transaction has the numbers and the positions of the group `invoicing`; every third
+    transaction is aborted.
+    """
 
     topic, group = "invoices", "invoicing"
 
@@ -110,7 +117,7 @@ class Invoices:
         self.done = 0
 
     def process(self, address: str, until: int) -> None:
-        """Go on until so many numbers are done."""
+        """Continue until `until` numbers are done."""
         producer = confluent_kafka.Producer(
             {"bootstrap.servers": address, "transactional.id": self.group, "log_level": 0}
         )
@@ -149,5 +156,5 @@ class Invoices:
             consumer.seek(confluent_kafka.TopicPartition(each.topic, each.partition, offset))
 
     def check(self, address: str) -> None:
-        """Each number is among the invoices once."""
+        """Check that each number is among the invoices once."""
         assert numbers_in(address, self.topic, self.done) == Counter(range(self.done))

@@ -1,4 +1,4 @@
-"""A node over files in memory, which crashes, and whose disk fails, when the test says so."""
+"""A node over files in memory; a test lets it crash, and lets its disk fail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from odradek_protocol.errors import ErrorCode
 
 
 class SoonScheduler:
-    """A scheduler that keeps timers that are due in the next turn of the loop for `run`."""
+    """A scheduler that keeps callbacks without a delay until `run`; timers with a delay never
+    fire."""
 
     def __init__(self) -> None:
         self._soon: deque[Callable[[], None]] = deque()
@@ -34,7 +35,7 @@ class SoonScheduler:
         return StoppedTimer()
 
     def turn(self) -> bool:
-        """Run one callback. False if there was none."""
+        """Run one callback. Returns False if there is none."""
         if self._soon:
             self._soon.popleft()()
             return True
@@ -47,9 +48,10 @@ class SoonScheduler:
 
 
 class NodeWorld:
-    """One data directory and the node on it. Flushes happen when `flush` is called.
+    """A data directory in memory, and a node that uses it. Flushes happen only when `flush` is
+    called.
 
-    `settings` are the broker's, with underscores.
+    `settings`: the broker's settings, with underscores for dots.
     """
 
     #: The scheduler of the node's timers; by default `soon`.
@@ -91,7 +93,7 @@ class NodeWorld:
     def crash(
         self, *, keep_page_cache: bool = True, rng: random.Random | None = None
     ) -> StartReport:
-        """Crash and restart the node; without `keep_page_cache` the power failed, see
+        """Crash the node and start it again. Without `keep_page_cache` the power fails: see
         `MemoryFiles.crash`."""
         self.files.heal()
         self.files.crash(rng, keep_page_cache=keep_page_cache)

@@ -22,7 +22,7 @@ def varint(value: int) -> bytes:
 
 
 def message(number: int, content: bytes) -> bytes:
-    """A field with a length: a message, a text or bytes."""
+    """A field with a length: an embedded message, a text or bytes."""
     return varint(number << 3 | 2) + varint(len(content)) + content
 
 

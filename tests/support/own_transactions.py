@@ -39,7 +39,7 @@ class _OwnProducer:
 
 
 class Own:
-    """odradek."""
+    """Our own client."""
 
     name = "odradek"
     fenced: tuple[type[BaseException], ...] = (Fatal,)

@@ -1,4 +1,4 @@
-"""Nodes that get the same Produce requests, with and without the second codec for common
+"""Nodes that get the same Produce requests, with and without the special codec for common
 requests."""
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TOPICS: dict[str, dict[str, str]] = {
     "rolling": {"segment.bytes": "1048576", "segment.ms": "1000"},
 }
 CONTROL_BYTES_MAX = 1_000_000
-#: The topic and the transactional id that the client may not write to.
+#: The prefix of the topics and transactional ids that the client may not write to.
 DENIED = "denied"
 
 
@@ -76,7 +76,7 @@ class Timers:
         return timer
 
     def fire(self, now_ms: float) -> None:
-        """Fire the timers that are due by then."""
+        """Fire the timers that are due until `now_ms`."""
         while self._due and self._due[0][0] <= now_ms:
             self.now_ms, _, timer = heapq.heappop(self._due)
             if timer.callback is not None:
@@ -116,7 +116,7 @@ class Reached:
 
 
 class ProduceWorld(NodeWorld):
-    """A node with topics, one connection to it, and the replies and effects of its requests."""
+    """A node with topics, one connection to it, and the responses and effects of its requests."""
 
     def __init__(self, *, common_codec: bool, **settings: str) -> None:
         self.scheduler = self.timers = Timers()
@@ -136,7 +136,7 @@ class ProduceWorld(NodeWorld):
         self.fault_points = Reached()
         self.node.fault_points = self.fault_points  # type: ignore[assignment]
         self.flush()
-        # A request takes as long as it has bytes, so that request quotas have something to count.
+        # Measured time grows with the appended bytes, so that request quotas have an effect.
         metrics = self.node.metrics
         metrics.now_us = lambda: 100 * metrics.appended_total
         self.dispatcher = (
@@ -145,17 +145,17 @@ class ProduceWorld(NodeWorld):
             else dispatcher_without_common_shapes(self.node, CONTROL_BYTES_MAX)
         )
         self.peer = Peer("10.0.0.1", 1, "PLAINTEXT")
-        #: The reply by number of the request, in words.
+        #: (number of the request, response as text).
         self.replies: list[tuple[int, object]] = []
         self.open: dict[int, Deferred[Any]] = {}
         self._sent = 0
 
     def topic_id(self, name: str) -> bytes:
-        """The 16 bytes of a topic's id; those of no topic for an unknown name."""
+        """The topic's id; for an unknown name, an id that no topic has."""
         return self.node.metadata.topic_id(name) or b"\xaa" * 16
 
     def send(self, frame: bytes) -> None:
-        """Send one request, in its own memory as from the network layer."""
+        """Send one request, in a new buffer as from the network."""
         number, self._sent = self._sent, self._sent + 1
         view = memoryview(bytearray(frame))
         try:
@@ -183,7 +183,7 @@ class ProduceWorld(NodeWorld):
         self.peer.throttle_ms = 0
 
     def pass_time(self, duration_ms: int) -> None:
-        """Move the clock, which fires timers."""
+        """Advance the clock, which fires timers."""
         self.clock.advance(duration_ms)
         self.timers.fire(self.clock.now_ms)
 
@@ -206,8 +206,7 @@ class ProduceWorld(NodeWorld):
             waiting.abandon()
 
     def traces(self) -> dict[str, object]:
-        """Everything that must be equal: files, offsets, producers, counters, log lines,
-        waiters."""
+        """All state that must be equal: files, offsets, producers, counters, log lines, waiters."""
         node, metrics = self.node, self.node.metrics
         logs = {
             log.name: (
@@ -255,8 +254,12 @@ class ProduceWorld(NodeWorld):
 
 
 def check_one_batch(frame: memoryview) -> OneBatch | None:
-    """The common request in a frame, or None. Checks that the twins and the generated codec decode
-    the same request, and encode the same response."""
+    """Decode a request of the common form, with both twins of the codec and with the generated
+    codec.
+
+    Checks that all of them read the same and encode the same response. Returns None if the request
+    does not have the common form.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "CODEC", None)
         read = read_one_batch(frame)

@@ -1,6 +1,7 @@
-"""The pure classes of a producer with a model of the broker, in virtual time and without a loop.
+"""The producer's classes without I/O, and a model of the broker, in virtual time and without an
+event loop.
 
-Requests are in flight until a test delivers, answers or loses them.
+A request is in flight until a test delivers, answers or loses it.
 """
 
 from __future__ import annotations
@@ -116,7 +117,8 @@ class World:
         return delivery
 
     def step(self, *, identity: bool = True) -> int:
-        """Do one pass; its requests are in flight then. Returns their number."""
+        """Do one pass of the sender, which sends the requests that are ready. Returns their
+        number."""
         plan = self.sender.step(self.now_ms, lambda node: True)
         self.failed += plan.failed
         self.refreshes += plan.refresh_metadata
@@ -137,12 +139,13 @@ class World:
         return len(plan.produce)
 
     def run(self, ms: float = 20.0) -> int:
-        """Let time pass, then do one pass."""
+        """Let `ms` pass, and then do one pass of the sender."""
         self.now_ms += ms
         return self.step()
 
     def arrive(self, node: int = 1) -> tuple[Produce, ProduceResponse]:
-        """Deliver the oldest request to its broker."""
+        """Deliver the oldest request to its broker. Returns the request and the broker's
+        response."""
         produce, data = self.on_wire[node].popleft()
         answers = []
         for index, records in data.items():
@@ -153,8 +156,8 @@ class World:
         return produce, response(*answers)
 
     def answer(self, node: int = 1, *codes: ErrorCode, **extra: Any) -> list[ProducerBatch]:
-        """Answer the oldest request: as the log says, or with an error code and nothing
-        appended."""
+        """Answer the oldest request: with the broker's response; or, if there are `codes`, with the
+        first of them, and nothing is appended."""
         if not codes:
             produce, answered = self.arrive(node)
         else:
@@ -172,7 +175,7 @@ class World:
         return failed
 
     def lose(self, node: int = 1, *, written: bool) -> None:
-        """Break the connection: before or after the oldest request is handled."""
+        """Break a connection after its oldest request was appended (`written`), or before."""
         if written:
             produce, _ = self.arrive(node)
             self._unanswered(produce)
@@ -186,7 +189,7 @@ class World:
         )
 
     def settle(self, passes: int = 400) -> None:
-        """Run without faults until every record is delivered or failed."""
+        """Run without faults until every record is delivered or has failed."""
         for _ in range(passes):
             for node in (1, 2):
                 while self.on_wire[node]:
@@ -205,7 +208,7 @@ class Sending:
 
 
 def batch(tp: TopicPartition = _T0, count: int = 1) -> ProducerBatch:
-    """A closed batch of `count` records, for tests without a loop: it cannot be awaited."""
+    """A closed batch of `count` records, for tests without an event loop: nobody can await it."""
     made = ProducerBatch(tp, Codec.NONE, 1 << 30, 0, 0.0, lambda: None)  # type: ignore[arg-type,return-value]
     for _ in range(count):
         made.builder.append(0, None, b"v", ())
@@ -220,7 +223,8 @@ def response(*answers: PartitionProduceResponse) -> ProduceResponse:
 
 
 def known(world: World) -> None:
-    """Send one batch alone, so that the broker knows the producer and others may follow (P-14)."""
+    """Send one batch and wait for it, so that the broker knows the producer and accepts later
+    sequences (P-14)."""
     world.send()
     world.settle()
 

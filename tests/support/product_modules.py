@@ -1,4 +1,4 @@
-"""The source of every module of the product, for tests of its structure."""
+"""The sources of all modules of the product, for tests of its structure."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ MODULES = dict(_modules())
 
 
 def parsed(text: str) -> ast.Module:
-    """The syntax tree of a module. CPython 3.11 may raise SystemError while something else is
-    compiled in a thread or a destructor that other tests have left."""
+    """Parse a source file.
+
+    Retries a SystemError, which CPython 3.11 may raise while something else is compiled in a thread
+    or a destructor that other tests have left.
+    """
     for _ in range(3):
         try:
             return ast.parse(text)
@@ -54,7 +57,7 @@ def tree_of(module: str) -> ast.Module:
 
 @cache
 def statements_of(module: str) -> list[ast.stmt]:
-    """Every statement of a module, also inside of others."""
+    """Every statement of a module, including those nested in others."""
     found: list[ast.stmt] = []
     open_nodes: list[ast.AST] = [tree_of(module)]
     while open_nodes:
@@ -67,7 +70,7 @@ def statements_of(module: str) -> list[ast.stmt]:
 
 
 def imported_from(module: str, node: ast.ImportFrom) -> str:
-    """The full name of X in `from X import`, resolved if X is relative."""
+    """The full name of module X in `from X import`, even if X is relative."""
     if node.level == 0:
         return str(node.module)
     package = module.split(".")

@@ -1,4 +1,4 @@
-"""Descriptors of Protobuf, as a compiler would write them, and messages of them."""
+"""Protobuf descriptors as a compiler would write them, and messages that match them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ FieldProto = descriptor_pb2.FieldDescriptorProto
 def file_of(
     name: str, package: str, messages: dict[str, list[tuple[str, int, Any]]], *imports: str
 ) -> descriptor_pb2.FileDescriptorProto:
-    """A file with messages; their fields are (name, number, a type or the name of a message)."""
+    """A file with message types. Each field is (name, number, a type or the name of a message
+    type)."""
     proto = descriptor_pb2.FileDescriptorProto(
         name=name, package=package, syntax="proto3", dependency=imports
     )

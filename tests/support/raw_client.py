@@ -29,7 +29,8 @@ PATIENCE_S = 20
 
 
 class RawClient:
-    """One connection. `send` and `receive` are separate, so that tests can pipeline."""
+    """One connection. `send` and `receive` are separate, so that tests can send several requests
+    before a response."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -46,7 +47,8 @@ class RawClient:
         return correlation_id
 
     async def receive(self) -> Any:
-        """Receive the answer to the oldest request without one; fails if another answer comes."""
+        """Receive the response to the oldest unanswered request; fails if it is the response to
+        another one."""
         api, version, correlation_id = self._sent.pop(0)
         frame = await self.receive_frame()
         assert frames.decode_correlation_id(frame) == correlation_id
@@ -62,7 +64,7 @@ class RawClient:
         return await self.receive()
 
     async def closed(self) -> bool:
-        """Wait for the broker to close the connection; True if it does."""
+        """Wait for the broker to close the connection. Returns True if it does."""
         async with asyncio.timeout(PATIENCE_S):
             try:
                 return await self.reader.read(1) == b""
@@ -106,7 +108,7 @@ class RawClient:
 
 
 def batch_of(*values: bytes | None, timestamp_ms: int = 1_700_000_000_000, **identity: Any) -> Any:
-    """A record batch whose timestamps rise by 1 ms a record."""
+    """A record batch whose timestamps increase by 1 ms from record to record."""
     builder = BatchBuilder()
     for index, value in enumerate(values):
         builder.append(timestamp_ms + index, None, value)

@@ -48,7 +48,7 @@ def transactional_produce(
     acks: int = -1,
     timeout_ms: int = 20_000,
 ) -> ProduceRequest:
-    """One batch for each partition from 0 on."""
+    """A Produce request with one batch for each partition from 0 on."""
     parts = [
         PartitionProduceData(index=index, records=data) for index, data in enumerate((batch, *more))
     ]
@@ -85,7 +85,7 @@ def marker_request(
 
 
 def marker_codes(response: Any) -> list[int]:
-    """All codes of a WriteTxnMarkers answer, in order."""
+    """The error codes of all partitions in a WriteTxnMarkers response, in order."""
     return [
         partition.error_code
         for marker in response.markers

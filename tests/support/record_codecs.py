@@ -1,8 +1,8 @@
 """The two twins of the record codec, for tests that both must pass.
 
-The compiled one is always built from the `_native.c` of this checkout, whatever is installed.
-CFLAGS go to the compiler: `-fsanitize=address,undefined` (with LD_PRELOAD of its library) checks it
-at run time.
+The compiled twin is always built from the `_native.c` of this checkout, whatever is installed.
+CFLAGS are passed to the compiler: with `-fsanitize=address,undefined` (and LD_PRELOAD of its
+library), the twin is checked while it runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TWINS = ("compiled", "pure")
 
 
 def build_hook() -> ModuleType:
-    """`hatch_build.py`, as a module."""
+    """`hatch_build.py`, imported as a module."""
     spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -41,13 +41,14 @@ def compiled() -> ModuleType | str:
         spec = importlib.util.spec_from_file_location("_native", target)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        # The loaded module stays usable when its file is gone.
+        # The loaded module is usable even after its file was removed.
         spec.loader.exec_module(module)
     return module
 
 
 def twin(name: str) -> ModuleType | None:
-    """The value of `native.CODEC` for a test; skips if the twin cannot be built."""
+    """The value of `native.CODEC` for the twin of this name; skips the test if the twin cannot be
+    built."""
     if name == "pure":
         return None
     module = compiled()

@@ -6,7 +6,7 @@ from typing import Any
 
 _MODULES = "org.apache.kafka.common.security"
 
-#: One listener with every mechanism. `admin` uses PLAIN; tests store other users themselves.
+#: The password of `admin`, who uses PLAIN; tests store other users themselves.
 ADMIN_PASSWORD = "admin-secret"
 LISTENER = {
     "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
@@ -19,12 +19,12 @@ LISTENER = {
 
 
 def as_admin(bootstrap: str) -> dict[str, Any]:
-    """A client's settings to authenticate as `admin`."""
+    """The settings of a client that authenticates as `admin`."""
     return as_user(bootstrap, "PLAIN", "admin", ADMIN_PASSWORD)
 
 
 def as_user(bootstrap: str, mechanism: str, username: str, password: str) -> dict[str, Any]:
-    """A client's settings to authenticate as a user."""
+    """The settings of a client that authenticates as this user."""
     return {
         "bootstrap_servers": bootstrap,
         "security_protocol": "SASL_PLAINTEXT",
@@ -35,7 +35,7 @@ def as_user(bootstrap: str, mechanism: str, username: str, password: str) -> dic
 
 
 def scram_line(username: str, password: str) -> str:
-    """The SCRAM login module for sasl.jaas.config."""
+    """The login module of SCRAM, as a value of sasl.jaas.config."""
     return (
         f'{_MODULES}.scram.ScramLoginModule required username="{username}" password="{password}";'
     )

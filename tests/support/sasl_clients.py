@@ -1,4 +1,5 @@
-"""A raw client at a SASL listener, and the settings of brokers with one."""
+"""A raw client that authenticates at a SASL listener, and the settings of brokers with such a
+listener."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ _MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 def plain_users(**passwords: str) -> dict[str, str]:
-    """Settings: PLAIN with these users."""
+    """The setting for PLAIN with these users."""
     options = " ".join(f'user_{name}="{password}"' for name, password in passwords.items())
     return {
         "sasl.enabled.mechanisms": "PLAIN",
@@ -50,7 +51,7 @@ async def authenticate(client: RawClient, token: bytes, version: int = 2) -> Any
 
 
 async def plain(client: RawClient, user: str, password: str, version: int = 2) -> Any:
-    """Do the handshake and send the token. Returns the answer to the token."""
+    """Do the handshake for PLAIN and send the token. Returns the response to the token."""
     assert (await handshake(client, "PLAIN")).error_code == 0
     return await authenticate(client, plain_token(user, password), version)
 
@@ -58,7 +59,7 @@ async def plain(client: RawClient, user: str, password: str, version: int = 2) -
 async def scram(
     client: RawClient, mechanism: ScramMechanism, user: str, password: str, **more: Any
 ) -> Any:
-    """Do the whole SCRAM exchange and check the broker's signature. Returns the last answer."""
+    """Do the whole SCRAM exchange and check the broker's signature. Returns the last response."""
     assert (await handshake(client, mechanism.mechanism)).error_code == 0
     first = ClientFirst(user, "clientnonce", **more)
     answer = await authenticate(client, first.encode())
@@ -78,6 +79,6 @@ async def scram(
 
 
 async def user_of(client: RawClient, broker: RunningBroker) -> str:
-    """The principal that the broker has for its only connection."""
+    """The principal of the broker's only connection."""
     (session,) = broker.server._sessions
     return str(session.peer.user)

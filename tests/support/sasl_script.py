@@ -1,4 +1,4 @@
-"""The broker's part of SASL, as a script for `ScriptedBroker`."""
+"""The broker's side of SASL, as a script for `ScriptedBroker`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SALT = b"some salt of sixteen"
 
 
 class SaslScript:
-    """Accepts one password for any name, or the tokens that `takes_token` accepts. For one
+    """Accepts one password for any user, or the tokens that `takes_token` accepts; on one
     connection at a time."""
 
     def __init__(
@@ -59,7 +59,7 @@ class SaslScript:
         broker.always(ApiKey.SASL_AUTHENTICATE, self._authenticate)
 
     def shut_others_out(self) -> None:
-        """Refuse clients that do not authenticate, as a SASL listener does."""
+        """Close the connections of clients that do not authenticate, as a SASL listener does."""
         self._broker.always(ApiKey.METADATA, lambda *_: HANG_UP)
 
     def _handshake(self, request: SaslHandshakeRequest, version: int) -> Any:

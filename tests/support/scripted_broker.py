@@ -1,7 +1,8 @@
 """A broker for tests of the client: real sockets, real bytes, and a script for faults.
 
-`PartitionLog` is an independent, small model of a broker's rules for a producer's batches (P-09 to
-P-14); `ScriptedBroker` serves it over TCP, in any versions, and `on` replaces an answer.
+`PartitionLog` is a small model, independent of the broker, of the rules for a producer's batches
+(P-09 to P-14). `ScriptedBroker` serves it over TCP in the versions that a test chooses; `on`
+replaces a response.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from odradek_protocol.schemas.produce import (
     TopicProduceResponse,
 )
 
-#: Values that a script may return instead of a response.
+#: Results that a script may return instead of a response.
 HANG_UP = object()
 SILENCE = object()
 DEFAULT = object()
@@ -43,8 +44,10 @@ DEFAULT = object()
 
 @dataclass
 class ProducerEntry:
-    """A partition's state of a producer: the epoch, and first and last sequence and offset of five
-    batches."""
+    """The state of a producer in a partition.
+
+    `batches`: (first sequence, last sequence, base offset) of the last five batches.
+    """
 
     epoch: int
     batches: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=5))
@@ -57,11 +60,12 @@ class PartitionLog:
         self.values: list[bytes | None] = []
         self.keys: list[bytes | None] = []
         self.headers: list[Any] = []
-        self.batches: list[tuple[int, int, int, int]] = []  # producer id, epoch, sequence, count
+        # (producer id, epoch, base sequence, number of records).
+        self.batches: list[tuple[int, int, int, int]] = []
         self._producers: dict[int, ProducerEntry] = {}
 
     def append(self, data: bytes | bytearray | memoryview) -> tuple[ErrorCode, int]:
-        """(code, base offset)."""
+        """Append one batch. Returns (error code, base offset)."""
         header = read_header(data)
         verify_crc(data, 0, header)
         assert header.size_bytes == len(data), "exactly one batch (P-06)"
@@ -89,7 +93,8 @@ class PartitionLog:
         return ErrorCode.NONE, base
 
     def _check(self, header: Any) -> tuple[ErrorCode, int]:
-        """The error by P-09 to P-14. (NONE, -1): append the batch."""
+        """Check a batch by P-09 to P-14. Returns (error code, offset of the earlier batch if this
+        is a duplicate); (NONE, -1) means that the batch may be appended."""
         entry = self._producers.get(header.producer_id)
         if entry is None:
             return ErrorCode.NONE, -1
@@ -111,9 +116,9 @@ Script = Callable[[Any, int], Any]
 
 
 class ScriptedBroker:
-    """One node. `topics`: name to number of partitions; unknown topics do not exist.
+    """One node. `topics`: name -> number of partitions; other topics do not exist.
 
-    `versions` limits an API to (lowest, highest); None for an API takes it away.
+    `versions`: API -> (lowest, highest) version; None if the API is not offered.
     """
 
     def __init__(
@@ -162,7 +167,7 @@ class ScriptedBroker:
             await asyncio.sleep(0)
 
     def hang_up(self) -> None:
-        """Drop every connection."""
+        """Close every connection."""
         for writer in self._writers:
             writer.transport.abort()
         self._writers.clear()
@@ -174,12 +179,14 @@ class ScriptedBroker:
     # --- the script -------------------------------------------------------------------------------
 
     def on(self, key: ApiKey, *answers: Any) -> None:
-        """Set the next answers to an API, in order: a response, a function (request, version),
-        HANG_UP, SILENCE, or DEFAULT."""
+        """Set the responses to the next requests of an API, in order.
+
+        An answer is a response, a function (request, version), HANG_UP, SILENCE or DEFAULT.
+        """
         self._scripts.setdefault(key, deque()).extend(answers)
 
     def always(self, key: ApiKey, script: Script) -> None:
-        """Set the answer to an API for all requests without one from `on`."""
+        """Set the response to all requests of an API for which `on` has set none."""
         self._always[key] = script
 
     def received(self, key: ApiKey) -> list[Any]:
@@ -315,8 +322,7 @@ class ScriptedBroker:
     def produce(
         self, request: ProduceRequest, codes: dict[int, ErrorCode] | None = None, **extra: Any
     ) -> ProduceResponse:
-        """Append, but answer `codes` (by partition) without appending; those answers get
-        `extra`."""
+        """Append the batches. A partition in `codes` gets that error and `extra` fields instead."""
 
         def append(topic: str, index: int, records: Any) -> PartitionProduceResponse:
             code = (codes or {}).get(index, ErrorCode.NONE)
@@ -334,7 +340,8 @@ class ScriptedBroker:
         request: ProduceRequest,
         append: Callable[[str, int, Any], PartitionProduceResponse],
     ) -> ProduceResponse:
-        """The answers of `append` (topic, partition, records) for every partition of a request."""
+        """Respond with the result of `append` (topic, partition, records) for each partition of a
+        request."""
         names = {topic_id(name): name for name in self.topics}
         return ProduceResponse(
             responses=[

@@ -26,24 +26,28 @@ START_MS = 1_000_000
 
 
 class LogBroker(ScriptedBroker):
-    """A scripted broker without fetch sessions. A fetch without records waits until some are added,
-    or the client gives up; `fetched` records every fetch in order."""
+    """A scripted broker without fetch sessions.
+
+    A fetch that finds no records waits until some are added or the client ends it. `fetched`: every
+    fetch, in order.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._batches: dict[tuple[str, int], list[tuple[int, int, bytes]]] = {}
         self._news = asyncio.Event()
         self.fetched: list[list[tuple[int, int]]] = []
-        #: The timestamps that ListOffsets asked for.
+        #: The timestamps in ListOffsets requests.
         self.asked_ms: list[int] = []
-        #: Answers wait until this event is set.
+        #: Fetches wait until this event is set.
         self.open = asyncio.Event()
         self.open.set()
-        #: By partition, leader epoch -> end offset. None: the broker does not know the epoch.
+        #: (topic, partition) -> the leader epoch and end offset to respond with. A missing
+        #: partition means that the broker does not know the epoch.
         self.epoch_ends: dict[tuple[str, int], tuple[int, int]] = {}
 
     def add(self, topic: str, partition: int, *counts: int, leader_epoch: int = 0) -> None:
-        """Append batches of so many records."""
+        """Append a batch for each number of records."""
         batches = self._batches.setdefault((topic, partition), [])
         for count in counts:
             first = self.end(topic, partition)
@@ -162,7 +166,8 @@ class LogBroker(ScriptedBroker):
         )
 
     def validations(self) -> list[tuple[int, int, int]]:
-        """(partition, epoch of the record before, epoch of the leader) of every request."""
+        """(partition, epoch of the last record read, leader's epoch) of each OffsetForLeaderEpoch
+        request."""
         return [
             (each.partition, each.leader_epoch, each.current_leader_epoch)
             for request in self.received(ApiKey.OFFSET_FOR_LEADER_EPOCH)

@@ -20,21 +20,23 @@ from transaction_model import TransactionModel
 
 
 class TransactionBroker(ScriptedBroker):
-    """A scripted broker with transactions. `level`: the finalized level of transaction.version, -1
-    for no features at all."""
+    """A scripted broker with transactions.
+
+    `level`: the finalized level of transaction.version; -1 if the broker reports no features.
+    """
 
     def __init__(self, node_id: int = 1, *, level: int = -1, **settings: Any) -> None:
         super().__init__(node_id, **settings)
         self.level = level
         self.features_epoch = 1
         self.model = TransactionModel(self.log)
-        #: The node that is returned as coordinator; None for this one.
+        #: The node that FindCoordinator returns; None for this node.
         self.coordinator: ScriptedBroker | None = None
 
     def _api_versions(self, request: Any = None, version: int = 0) -> ApiVersionsResponse:
         answer = super()._api_versions(request, version)
         if self.level >= 0:
-            # A level that is merely supported must not count (C-70).
+            # A client must ignore a level that is supported but not finalized (C-70).
             answer.supported_features = [
                 SupportedFeatureKey(name="transaction.version", min_version=1, max_version=2)
             ]
@@ -84,7 +86,8 @@ class TransactionBroker(ScriptedBroker):
         return self.answer_produce(request, append)
 
     def after(self, key: Any, verdict: Any) -> None:
-        """Carry out the next request of an API, but answer `verdict` instead (HANG_UP)."""
+        """Carry out the next request of an API, but give `verdict` (such as HANG_UP) as the
+        response."""
 
         def carry_out(request: Any, version: int) -> Any:
             getattr(self, f"_{key.name.lower()}")(request, version)

@@ -1,4 +1,4 @@
-"""A scripted broker that serves a share group, with a `ShareLeader` behind it."""
+"""A scripted broker that serves a share group from the model `ShareLeader`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from share_leader import Partition, ShareLeader
 
 
 class ShareBroker(ScriptedBroker):
-    """A broker with one topic that a share group reads; what is produced is lent, too."""
+    """A broker with one topic that a share group reads; records produced to it are delivered as
+    well."""
 
     def __init__(self, topic: str = "t", partitions: int = 2) -> None:
         super().__init__(topics={topic: partitions})

@@ -39,7 +39,7 @@ class ShareGroupWorld(GroupWorld):
         rack: str | None = None,
         client: str = "client",
     ) -> ShareGroupHeartbeatResponse:
-        """Send a heartbeat; the answer to it."""
+        """Send a heartbeat. Returns the response."""
         asked = self.ask(member_id, epoch, group=group, topics=topics, rack=rack, client=client)
         return asked.result()
 
@@ -53,7 +53,7 @@ class ShareGroupWorld(GroupWorld):
         rack: str | None = None,
         client: str = "client",
     ) -> Deferred[ShareGroupHeartbeatResponse]:
-        """Send a heartbeat."""
+        """Send a heartbeat. Returns the deferred response."""
         request = ShareGroupHeartbeatRequest(
             group_id=group,
             member_id=member_id,
@@ -66,7 +66,7 @@ class ShareGroupWorld(GroupWorld):
     def share_join(
         self, member_id: str, topics: list[str], *, group: str = GROUP, rack: str | None = None
     ) -> None:
-        """Join a member, which sends heartbeats until it has partitions."""
+        """Let a member join and send heartbeats until it has partitions."""
         answer = self.beat(member_id, 0, topics=topics, group=group, rack=rack)
         for _ in range(3):
             if self.share_group(group).members[member_id].assigned:

@@ -1,8 +1,9 @@
 """A model of the leader of share partitions, independent of the client: sessions, locks and
 deliveries.
 
-It answers ShareFetch and ShareAcknowledge as Kafka does, and checks what a member must hold to. It
-serves pure tests of the client's core, and a `ScriptedBroker` by `answer`.
+The model responds to ShareFetch and ShareAcknowledge as Kafka does, and asserts that the member
+obeys the protocol. Tests of the client's share consumer call it directly, or through a
+`ScriptedBroker`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ LIMIT = 5
 
 @dataclass
 class Record:
-    """One offset: its state, its deliveries, and who has it."""
+    """The record at one offset: its state, its delivery count, and the member that has acquired
+    it."""
 
     state: str = AVAILABLE
     deliveries: int = 0
@@ -68,14 +70,15 @@ class Session:
 
 
 class ShareLeader:
-    """One node. `renews`: the group's share.renew.acknowledge.enable."""
+    """The share partitions of one node. `renews`: the group's share.renew.acknowledge.enable."""
 
     def __init__(self, *, lock_ms: int = 30_000, renews: bool = True) -> None:
         self.lock_ms, self.renews = lock_ms, renews
         self.now_ms = 0.0
         self.partitions: dict[tuple[bytes, int], Partition] = {}
         self.sessions: dict[str, Session] = {}
-        #: Errors to answer next, by partition: (fetch error, acknowledge error).
+        #: (topic id, partition) -> the errors of the next responses: (fetch error, acknowledge
+        #: error).
         self.errors: dict[tuple[bytes, int], tuple[ErrorCode, ErrorCode]] = {}
         self.leaders: dict[tuple[bytes, int], tuple[int, int]] = {}
 
@@ -94,7 +97,7 @@ class ShareLeader:
         record.member = None
 
     def drop_session(self, member: str) -> None:
-        """Lose a session, and release what its member has."""
+        """End a session, and release the records of its member."""
         self.sessions.pop(member, None)
         for partition in self.partitions.values():
             for record in partition.records:
@@ -104,7 +107,7 @@ class ShareLeader:
     # --- requests ---------------------------------------------------------------------------------
 
     def answer(self, request: Any, version: int = 2) -> Any:
-        """Answer either request."""
+        """Respond to a ShareFetch or ShareAcknowledge request."""
         self.expire()
         if isinstance(request, ShareFetchRequest):
             return self._fetch(request)
@@ -239,8 +242,10 @@ class ShareLeader:
     def _apply(
         self, member: str, key: tuple[bytes, int], batches: Any, *, renew: bool = False
     ) -> ErrorCode:
-        """Carry out a partition's acknowledgements, all or none; those before its start offset are
-        passed over."""
+        """Carry out either all acknowledgements of a partition or none.
+
+        Acknowledgements below the start offset are ignored.
+        """
         error = self.errors.get(key, (ErrorCode.NONE, ErrorCode.NONE))[1]
         if error:
             return error

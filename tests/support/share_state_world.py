@@ -30,7 +30,7 @@ class Settings:
 
 
 class ShareStateWorld(CoordinatorWorld):
-    """The node of a share coordinator. `pruned` has every deletion of old records."""
+    """The node of a share coordinator. `pruned`: every deletion of old records."""
 
     def __init__(self, *, partitions: int = 1, topic: bool = True, **settings: Any) -> None:
         metadata = Topics({"topic": 10}, {"topic": TOPIC_ID})
@@ -68,7 +68,7 @@ class ShareStateWorld(CoordinatorWorld):
     # --- Calls ---
 
     def initialize(self, state_epoch: int = 1, start_offset: int = 0, key: ShareKey = KEY) -> None:
-        """Initialize a share partition, without an error."""
+        """Initialize a share partition, which must succeed."""
         result = self.share.initialize(key, state_epoch, start_offset).result()
         assert result == StateResult()
 
@@ -109,17 +109,17 @@ class ShareStateWorld(CoordinatorWorld):
         return self.share.write(key, change)
 
     def read(self, leader_epoch: int = 0, key: ShareKey = KEY) -> ShareState:
-        """The state of a share partition, without an error."""
+        """Read the state of a share partition, which must succeed."""
         result = self.share.read(key, leader_epoch).result()
         assert result.error is ErrorCode.NONE and result.state is not None, result
         return result.state
 
     def batches(self, key: ShareKey = KEY) -> list[tuple[int, ...]]:
-        """The batches in memory, durable or not."""
+        """The state batches in memory, whether they are durable or not."""
         return [tuple(each) for each in self.stored(key).batches]
 
     def stored(self, key: ShareKey = KEY) -> ShareState:
-        """The state in memory, durable or not."""
+        """The state in memory, whether it is durable or not."""
         (state,) = [shard.partitions[key].state for shard in self.cores if key in shard.partitions]
         return state
 

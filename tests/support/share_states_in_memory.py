@@ -1,4 +1,4 @@
-"""A share coordinator in memory, whose answers can be delayed or refused."""
+"""A share coordinator in memory; a test can delay or refuse its responses."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from odradek_protocol.errors import ErrorCode
 class ShareStatesInMemory:
     """The states of share partitions, by key.
 
-    `hold`: calls take effect and are answered at `flush`. `waiting`: the
-    calls that wait. `refuse`: the error of every call. `refused`: the share partitions that cannot
-    be changed.
+    `hold`: calls are carried out only at `flush`. `waiting`: the calls that wait. `refuse`: the
+    error of every call. `refused`: the share partitions for which calls fail.
     """
 
     def __init__(self) -> None:
@@ -70,7 +69,7 @@ class ShareStatesInMemory:
         return deferred
 
     def flush(self, calls: int | None = None) -> None:
-        """Carry out and answer the calls that wait, or the oldest of them."""
+        """Carry out and answer the waiting calls, oldest first; `calls` limits their number."""
         waiting = self.waiting[:calls]
         del self.waiting[:calls]
         for run in waiting:

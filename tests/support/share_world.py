@@ -1,5 +1,7 @@
-"""The leader of share partitions without a node: one topic in memory, stored states as the test
-wants them, and a clock that the test moves."""
+"""The leader of share partitions without a node.
+
+There is one topic in memory. A test sets the stored states, and moves the clock.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ KEY = ShareKey(GROUP, TOPIC_ID, 0)
 
 @dataclass(eq=False)
 class Alarm:
-    """A timer of the simulated loop."""
+    """A timer of `ShareWorld`."""
 
     at_ms: int
     callback: Callable[[], None]
@@ -52,7 +54,7 @@ class Alarm:
 
 @dataclass
 class States:
-    """Stored states. With `hold`, reads and writes end at `flush`; `error`: how they end."""
+    """The stored states. With `hold`, reads and writes wait for `flush`. `error`: their result."""
 
     states: dict[ShareKey, ShareState] = field(default_factory=dict)
     writes: list[tuple[int, tuple[StateBatch, ...]]] = field(default_factory=list)
@@ -115,7 +117,7 @@ class States:
 
 
 class NoTopics:
-    """The cluster metadata without a dead letter topic."""
+    """Cluster metadata without a dead letter topic."""
 
     def topic_id(self, name: str, /) -> bytes:
         return bytes(16)
@@ -151,7 +153,7 @@ class ShareWorld:
         self.start()
 
     def start(self) -> None:
-        """Begin with the stored states alone."""
+        """Start a new leader, which has to load the stored states."""
         topics = NoTopics()
         self.leader = SharePartitions(
             self.find,
@@ -190,7 +192,7 @@ class ShareWorld:
         return alarm
 
     def pass_time(self, ms: int) -> None:
-        """Let time pass, and ring what is due on the way."""
+        """Let time pass, and fire each timer at its time."""
         end_ms = self.clock.now_ms + ms
         while True:
             due = [each for each in self.alarms if each.at_ms <= end_ms and not each.cancelled]
@@ -248,7 +250,7 @@ class ShareWorld:
         return self.parked.park(fetch, fetch.watched(), wait_ms)
 
     def acquired(self, member: str = "a", **fetch: int) -> list[tuple[int, int, int]]:
-        """The records that a fetch acquires, without an error."""
+        """The records that a fetch acquires; fails if the fetch returns an error."""
         return acquired(self.fetch(member, **fetch))
 
     def acknowledge(self, first: int, last: int, kind: int, member: str = "a") -> Deferred[Outcome]:
@@ -256,13 +258,13 @@ class ShareWorld:
 
 
 def acquired(fetch: Deferred[Answers]) -> list[tuple[int, int, int]]:
-    """The records that a fetch of one partition has acquired, without an error."""
+    """The records that a fetch has acquired; fails if the fetch returned an error."""
     answers = [answer for _, answer in fetch.result()]
     assert all(answer.error is ErrorCode.NONE for answer in answers), answers
     return [(each[0], each[1], each[2]) for answer in answers for each in answer.acquired]
 
 
 def error_of(fetch: Deferred[Answers]) -> ErrorCode:
-    """The error of a fetch of one partition."""
+    """The error of a fetch with one partition."""
     ((_, answer),) = fetch.result()
     return answer.error

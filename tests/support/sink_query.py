@@ -1,6 +1,7 @@
-"""A task's writer of the exactly-once sink, run in the test's own process without Spark.
+"""The exactly-once sink's writer for a task, run in the test's own process without Spark.
 
-`Query` is a stream and `Job` a batch write; they give the writer the context that Spark would.
+`Query` is a stream, and `Job` a batch write; they give the writer the context that Spark would
+give.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ SCHEMA = StructType([StructField("value", StringType())])
 
 
 class Query:
-    """A query of one run; `tasks` and `commit` are Spark's calls for a batch."""
+    """A run of a streaming query; `tasks` and `commit` make the calls that Spark makes for a
+    batch."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, address: str, topic: str, **options: str
@@ -65,11 +67,11 @@ class Query:
         return prepared
 
     def rows(self, values: tuple[str, ...]) -> Any:
-        """An Arrow batch, as from Spark."""
+        """An Arrow batch in the form that Spark passes to a writer."""
         return pa.record_batch([pa.array(values, pa.string())], names=["value"])
 
     def tasks(self, batch: int, *parts: list[str]) -> list[Any]:
-        writer = self.writer()  # one for all tasks of a batch, because Spark pickles it
+        writer = self.writer()  # Spark pickles one writer for all tasks of a batch.
         return [self.task(batch, slot, *part, writer=writer) for slot, part in enumerate(parts)]
 
     def commit(self, batch: int, messages: list[Any]) -> None:
@@ -93,7 +95,7 @@ class Query:
         return state
 
     def decide(self, batch: int, messages: list[Any]) -> None:
-        """Decide the batch, without ending its transactions."""
+        """Write the decision to commit the batch, but do not end its transactions."""
         steps = protocol.commit(self.terms(batch), tuple(each.outcome for each in messages))
 
         def cut() -> Any:
@@ -107,8 +109,8 @@ class Query:
         self.drive(cut(), batch)
 
     def visible(self, count: int) -> list[str]:
-        """The sorted committed records that another project's consumer reads; waits for `count` of
-        them."""
+        """Wait for `count` committed records of the topic. Returns all of them, sorted, as a
+        foreign consumer reads them."""
         return visible(self.address, self.topic, count)
 
     def open_transactions(self) -> list[str]:
@@ -133,7 +135,8 @@ class Job(Query):
 
 
 def visible(address: str, topic: str, count: int) -> list[str]:
-    """Committed records up to the end of the topic, which must become stable in time."""
+    """Read the committed records up to the end of the topic; fails if its open transactions do not
+    end in time."""
     consumer = kafka.KafkaConsumer(
         bootstrap_servers=address, isolation_level="read_committed", max_poll_interval_ms=60_000
     )

@@ -1,4 +1,5 @@
-"""The fenced blocks of README.md and docs/, with the directives in the comments above them."""
+"""The fenced blocks of README.md and docs/, with the directives in the comments above the
+blocks."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ _MARKER = re.compile(r"<!-- (not run|continues)\b(?:: )?(.*?) -->")
 
 @dataclass(frozen=True)
 class Snippet:
-    """A fenced block. `reason`: the reason not to run it."""
+    """A fenced block. `reason`: the reason why the block is not run, if there is one."""
 
     page: str
     line: int

@@ -1,4 +1,5 @@
-"""A Spark standalone cluster of real processes on this machine, and programs submitted to it."""
+"""A standalone Spark cluster of real processes on this machine, and a way to submit programs to
+it."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _MASTER_AT = r"Starting Spark master at (spark://\S+)"
 
 
 def environment() -> dict[str, str]:
-    """The environment of Spark's own scripts; every Python of the cluster is this one. Raises
+    """The environment for Spark's scripts, in which all processes use this Python. Raises
     JavaNotFound."""
     java = find_java()
     kept = {name: text for name, text in os.environ.items() if not name.startswith("PYSPARK_")}
@@ -32,7 +33,7 @@ def environment() -> dict[str, str]:
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
-        # The path replaces an installation: tests run from a checkout.
+        # Tests run from a checkout: processes find the modules by path, without an installation.
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }
 
@@ -44,8 +45,7 @@ def standalone_cluster(
     hosts: Sequence[str] = ("127.0.0.1",),
     cores: int = 2,
 ) -> Iterator[str]:
-    """A master and one worker at each of these addresses, ended by their pids. Returns the master's
-    URL."""
+    """Run a master, and one worker at each of these addresses. Yields the master's URL."""
     at_any_port = ["--port", "0", "--webui-port", "0"]
     with ExitStack() as stack:
         master = _started(
@@ -69,7 +69,7 @@ def _started(
     host: str,
     words: Sequence[str],
 ) -> Iterator[re.Match[str]]:
-    """A process of Spark, yielded once its log says `ready`."""
+    """Start a process of Spark, and yield it once its log contains `ready`."""
     folder.mkdir(parents=True)
     log = folder / "log"
     with log.open("wb") as output:
@@ -104,7 +104,8 @@ def submit(
     arguments: Sequence[str],
     settings: Mapping[str, str] | None = None,
 ) -> str:
-    """Submit a program. Returns its output; AssertionError with the end of its log if it fails."""
+    """Submit a program. Returns its output. If it fails, raises AssertionError with the end of its
+    log."""
     given = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",

@@ -1,4 +1,4 @@
-"""Jobs and a stream on a cluster whose first task is slow, so that Spark starts a second attempt.
+"""Batch writes and a stream whose first task is slow, so that Spark starts a second attempt of it.
 
 python spark_speculation_job.py BOOTSTRAP FOLDER HOW SINK [SOURCE]
 """
@@ -17,10 +17,10 @@ _STARTS_MAX = 5
 
 
 def rows_of(how: str, folder: str) -> Any:
-    """The function for `mapInArrow` that makes rows, and waits in the attempts of task 0.
+    """Return the function for `mapInArrow` that makes rows, and waits in the attempts of task 0.
 
-    "stuck": the first attempt returns rows, and never ends by itself. "together": both attempts
-    return all their rows before one of them may end.
+    With "stuck", the first attempt returns its rows, and then waits in vain. With "together", each
+    of the two attempts returns its rows, and then waits until the other has done so.
     """
 
     def rows(batches: Iterator[Any]) -> Iterator[Any]:

@@ -17,18 +17,18 @@ Records = list[tuple[Any, ...]]
 T0 = 1_700_000_000_000
 PATIENCE_S = 240
 _STARTS_MAX = 5
-#: A limit that does not depend on brokers: Spark gives a Python source's process ten seconds to
-#: start.
+#: Spark's error when the process of a Python source does not start within ten seconds; it says
+#: nothing about the broker.
 LATE_START = "Python worker failed to connect back"
 
 
 def numbered(partition: int, count: int, start: int = 0) -> Records:
-    """Records whose value is their offset, one second apart."""
+    """Produce records whose value is their offset, and whose timestamps are one second apart."""
     return [(partition, None, b"%d" % n, T0 + n * 1000, []) for n in range(start, start + count)]
 
 
 def run_to_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
-    """Run a query until it ends; a start that failed on a busy machine is repeated."""
+    """Run a query until it ends; retry a start that failed because the machine is busy."""
     for _ in range(_STARTS_MAX - 1):
         query = start()
         try:
@@ -45,9 +45,11 @@ def run_to_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
 
 @dataclass
 class Stream:
-    """A query with its checkpoint, to be run repeatedly, with options that a test may change.
+    """A query with its checkpoint. A test runs it repeatedly, and may change its options in
+    between.
 
-    `batches`: (batch id, places read); `topics`: of all rows read, in the order of the batches.
+    `batches`: (batch id, (partition, offset) of its rows). `topics`: the topics of all rows, in the
+    order of the batches.
     """
 
     spark: SparkSession
@@ -74,20 +76,20 @@ class Stream:
         return writer.option("checkpointLocation", str(self.checkpoint)).trigger(**trigger).start()
 
     def run(self, **trigger: Any) -> None:
-        """Read until nothing is left."""
+        """Run the query until nothing is left to read."""
         query = run_to_end(lambda: self.start(**(trigger or {"availableNow": True})))
         self.progress += [json.loads(each.json) for each in query.recentProgress]
 
     def run_anew(self, **trigger: Any) -> list[tuple[int, int]]:
-        """The places that one more run reads, and no others, in order."""
+        """Run the query once more. Returns the (partition, offset) of the rows that this run has
+        read, sorted."""
         self.batches.clear()
         self.topics.clear()
         self.run(**trigger)
         return self.places
 
     def forget_last_commit(self) -> int:
-        """Undo the last commit, as if Spark had died before it. Returns the number of that
-        batch."""
+        """Undo the last commit, as if Spark had died before it. Returns the number of the batch."""
         commits = self.checkpoint / "commits"
         last = max(int(each.name) for each in commits.glob("[0-9]*"))
         (commits / str(last)).unlink()
@@ -104,7 +106,7 @@ class Stream:
 
 
 def until(condition: Callable[[], bool], query: StreamingQuery) -> None:
-    """Wait for the condition as long as the query runs. Raises the query's failure."""
+    """Wait until the condition is true, while the query runs. Raises the query's failure."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, query.lastProgress

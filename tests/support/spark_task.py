@@ -1,4 +1,4 @@
-"""The context of a Spark task, for writers that run without Spark."""
+"""The context of a Spark task, for tests of writers without Spark."""
 
 from __future__ import annotations
 

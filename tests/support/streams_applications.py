@@ -1,5 +1,5 @@
-"""An application of Kafka Streams: instances in processes of their own, a word count and two
-joins, exactly once, whose results are known."""
+"""An application of Kafka Streams: instances in separate processes, which do a word count and two
+joins, exactly once. The results are known."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ STREAMS_GROUPS = "org.apache.kafka.tools.streams.StreamsGroupCommand"
 
 
 class Instance:
-    """A process with one instance, which ends with this process's pipe at the latest."""
+    """A process with one instance. The instance ends at the latest when its standard input is
+    closed."""
 
     def __init__(
         self, address: str, application: str, folder: Path, settings: Mapping[str, str]
@@ -59,29 +60,30 @@ class Instance:
         return self._log.read_text() if self._log.exists() else ""
 
     def is_running(self) -> bool:
-        """True if the last state is RUNNING; fails the test if the instance has ended."""
+        """True if the instance's last state is RUNNING; fails the test if the instance has
+        ended."""
         assert self.process.poll() is None and "a thread ended" not in self.log, self.log[-4000:]
         states = self.log[self._start :].split()
         return bool(states) and states[-1] == "RUNNING"
 
     def kill(self) -> None:
-        """SIGKILL if the instance still runs."""
+        """Send SIGKILL if the instance still runs."""
         self.process.kill()
         self.process.wait(DEADLINE_S)
         assert self.process.stdin is not None
         self.process.stdin.close()
 
     def close(self) -> None:
-        """End the instance cleanly."""
+        """Stop the instance in the normal way."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         assert self.process.wait(DEADLINE_S) == 0, self.log[-4000:]
 
 
 class Application:
-    """The topics of an application, what was written to them, and what came out.
+    """The topics of an application, the input that was written, and the output.
 
-    `settings` are those of its instances; `address` may be changed between them.
+    `settings`: the settings of its instances. `address` may be changed between two instances.
     """
 
     def __init__(
@@ -116,22 +118,22 @@ class Application:
         send_records(self.address, f"{self.name}-{topic}", rows)
 
     def send(self, count: int) -> None:
-        """So many more lines and orders."""
+        """Write `count` more lines and orders."""
         numbers = range(self._sent, self._sent + count)
         self._send("lines", {n: f"{WORDS[n % 7]} {WORDS[n % 5]} {WORDS[n % 3]}" for n in numbers})
         self._send("orders", {n: f"order{n}" for n in numbers})
         self._sent += count
 
     def instance(self, number: int) -> Instance:
-        """Start an instance; each number has a directory of its own."""
+        """Start an instance; each number has its own directory."""
         return Instance(self.address, self.name, self.folder(number), self._settings)
 
     def folder(self, number: int) -> Path:
-        """The directory of an instance, with its log and its state."""
+        """The directory of an instance, with its log and its state store."""
         return self._folder / f"{self.name}-{number}"
 
     def read(self, topic: str, wanted: int) -> dict[str, list[str]]:
-        """The committed values by key, when so many records are there, or more."""
+        """Wait for at least `wanted` committed records of a topic. Returns the values by key."""
         found: defaultdict[str, list[str]] = defaultdict(list)
         full = f"{self.name}-{topic}"
         for key, value in read_committed(self.address, full, PARTITIONS, wanted, DEADLINE_S):
@@ -139,7 +141,7 @@ class Application:
         return dict(found)
 
     def check(self) -> None:
-        """Wait for the results of all that was sent: each must be there once, and in order."""
+        """Wait for the results of all input: each result must be there once and in order."""
         counts: defaultdict[str, int] = defaultdict(int)
         joined: defaultdict[str, list[str]] = defaultdict(list)
         for number in range(self._sent):
@@ -156,7 +158,7 @@ class Application:
         }
 
     def describe(self, *options: str) -> list[list[str]]:
-        """The words of each line that kafka-streams-groups prints of the group."""
+        """The words of each line that kafka-streams-groups prints about the group."""
         printed = run(
             *(kafka_cluster.java(), "-cp", kafka_cluster.streams_class_path(), STREAMS_GROUPS),
             *("--bootstrap-server", self.address, "--describe", "--group", self.name, *options),

@@ -49,7 +49,7 @@ def topology(*subtopologies: StreamsSubtopology, epoch: int = 0) -> StreamsTopol
 
 
 def tasks(**partitions: Iterable[int]) -> list[StreamsTaskIds]:
-    """Tasks by subtopology: `_0=(0, 1)`."""
+    """Tasks by subtopology, from keywords such as `_0=(0, 1)`."""
     return [
         StreamsTaskIds(subtopology_id=name.removeprefix("_"), partitions=list(indexes))
         for name, indexes in partitions.items()
@@ -57,20 +57,21 @@ def tasks(**partitions: Iterable[int]) -> list[StreamsTaskIds]:
 
 
 class StreamsGroupWorld(GroupWorld):
-    """The node of a group coordinator with streams groups, which assign at once."""
+    """The node of a group coordinator with streams groups that compute assignments without a
+    delay."""
 
     def __init__(self, *, delay_ms: int = 0, interval_ms: int = 0, **settings: Any) -> None:
         super().__init__(group_streams_initial_rebalance_delay_ms=delay_ms, **settings)
         self.metadata.streams_assignment_interval_ms = interval_ms
 
     def beat(self, member_id: str, epoch: int = 0, **more: Any) -> StreamsGroupHeartbeatResponse:
-        """Send a heartbeat; the answer to it."""
+        """Send a heartbeat. Returns the response."""
         return self.ask(member_id, epoch, **more).response
 
     def ask(
         self, member_id: str, epoch: int = 0, *, group: str = GROUP, **more: Any
     ) -> StreamsAnswer:
-        """Send a heartbeat; the answer, and the internal topics to create."""
+        """Send a heartbeat. Returns the response with the internal topics to create."""
         fields: dict[str, Any] = {}
         if epoch == 0:
             fields = {
@@ -88,7 +89,8 @@ class StreamsGroupWorld(GroupWorld):
         return self.groups.streams_heartbeat(request, "client", "/127.0.0.1").result()
 
     def report(self, member_id: str, epoch: int, **partitions: Iterable[int]) -> int:
-        """A heartbeat with the active tasks of the member; its epoch after it."""
+        """Send a heartbeat that reports the member's active tasks. Returns the member's epoch after
+        it."""
         answer = self.beat(
             member_id,
             epoch,

@@ -1,4 +1,5 @@
-"""Histories of streams groups for the assignor: members come and go, and what they had goes on."""
+"""Histories of streams groups for the assignor: members join and leave, and each assignment starts
+from the last one."""
 
 from __future__ import annotations
 
@@ -15,18 +16,18 @@ _CHANGELOG = {"changelog": InternalTopic("changelog", 1, 1, {})}
 
 
 class AssignorCase(NamedTuple):
-    """One assignment to make."""
+    """The input for one assignment."""
 
     subtopologies: Mapping[str, ConfiguredSubtopology]
     members: Mapping[str, AssignmentMember]
     standby_replicas: int
 
     def assigned(self) -> dict[str, TaskSet]:
-        """The assignment that our assignor makes."""
+        """The assignment that our assignor computes."""
         return assign_sticky(self.subtopologies, self.members, self.standby_replicas)
 
     def line(self) -> str:
-        """The case for the program `StickyTasks.java`."""
+        """The case as a line for the program `StickyTasks.java`."""
         topology = " ".join(
             f"{each_id}:{each.tasks}:{int(each.is_stateful)}"
             for each_id, each in self.subtopologies.items()
@@ -43,14 +44,14 @@ def subtopology(tasks: int, *, stateful: bool) -> ConfiguredSubtopology:
 
 
 def printed(targets: Mapping[str, TaskSet]) -> str:
-    """The targets as the program prints them."""
+    """The targets in the form in which the program prints them."""
     return ";".join(
         ";".join((member_id, *_texts(targets[member_id]))) for member_id in sorted(targets)
     )
 
 
 def case_of(line: str) -> AssignorCase:
-    """The case of a line."""
+    """Parse the case in a line."""
     replicas, topology, *rest = line.split(";")
     subtopologies = {}
     for each in topology.split(" "):
@@ -77,7 +78,7 @@ def _tasks(text: str) -> Tasks:
 
 
 def histories(seed: int, number: int) -> Iterator[AssignorCase]:
-    """As many cases, each with the targets that the one before has led to."""
+    """Yield `number` cases; the targets in each case are the result of the case before."""
     random = Random(seed)
     made = 0
     while made < number:

@@ -1,4 +1,4 @@
-"""The values of a topic, read by librdkafka."""
+"""Reads the values of a topic with librdkafka."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ _DEADLINE_S = 120.0
 
 
 def values_of(bootstrap: str, topic: str, isolation_level: str = "read_committed") -> list[bytes]:
-    """All values up to the end offset of such a reader; TimeoutError if that is not reached."""
+    """All values up to the end offset for this isolation level. TimeoutError if the end is not
+    reached."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,

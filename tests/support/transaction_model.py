@@ -1,9 +1,9 @@
-"""A small model of the brokers' transactions, independent of the broker's own code.
+"""A small model of the brokers' transactions, independent of the broker's code.
 
-`TransactionModel` is coordinator, partition leaders and group coordinator in one: rules T-12, T-20,
-T-30, T-63 to T-68. `finish()` writes the markers of decided transactions, with `prompt` at once;
-until then the next transaction gets CONCURRENT_TRANSACTIONS. `committed` has the records that a
-read_committed consumer reads.
+`TransactionModel` is coordinator, partition leaders and group coordinator in one, by the rules
+T-12, T-20, T-30 and T-63 to T-68. `finish` writes the markers of decided transactions; until then a
+new transaction gets CONCURRENT_TRANSACTIONS. With `prompt`, every decision calls `finish`.
+`committed` returns the records that a read_committed consumer reads.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from scripted_broker import PartitionLog
 
 _E = ErrorCode
 EMPTY, ONGOING, PREPARE, COMPLETE = "Empty", "Ongoing", "Prepare", "Complete"
-#: An epoch that may not be given out again (T-13).
+#: The last epoch of a producer id, which must not be given out again (T-13).
 EXHAUSTED = 32766
 
 
 @dataclass
 class Id:
-    """One transactional id."""
+    """The state of a transactional id."""
 
     producer_id: int
     epoch: int = -1
     last_epoch: int = -1
     previous: tuple[int, int] = (-1, -1)
     state: str = EMPTY
-    committed: bool | None = None  # the last decision
+    committed: bool | None = None  # The last decision: True to commit, False to abort.
     v2: bool = False
     partitions: set[tuple[str, int]] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
@@ -53,11 +53,11 @@ class TransactionModel:
     """All transactions of one cluster."""
 
     def __init__(self, log: Any, *, prompt: bool = True) -> None:
-        self._log = log  # (topic, partition) -> PartitionLog
+        self._log = log  # A function (topic, partition) -> PartitionLog.
         self.prompt = prompt
         self.ids: dict[str, Id] = {}
         self.next_producer_id = 100
-        #: Offsets of records that are in an open transaction, by partition: offset -> producer id.
+        #: (topic, partition) -> the records in open transactions: offset -> producer id.
         self.open: dict[tuple[str, int], dict[int, int]] = {}
         self.aborted: set[tuple[str, int, int]] = set()
         self.offsets: dict[tuple[str, str, int], int] = {}
@@ -68,7 +68,7 @@ class TransactionModel:
     # --- coordinator ------------------------------------------------------------------------------
 
     def init_producer_id(self, request: Any, version: int = 5) -> InitProducerIdResponse:
-        """T-11, T-12."""
+        """Respond to InitProducerId (T-11, T-12)."""
         name = request.transactional_id
         held = self.ids.get(name)
         if held is None:
@@ -105,7 +105,7 @@ class TransactionModel:
         return self.next_producer_id
 
     def _check(self, name: str, producer_id: int, epoch: int) -> ErrorCode:
-        """T-20."""
+        """Check producer id and epoch (T-20)."""
         held = self.ids.get(name)
         if held is None:
             return _E.INVALID_PRODUCER_ID_MAPPING
@@ -141,7 +141,8 @@ class TransactionModel:
         return AddOffsetsToTxnResponse(error_code=code)
 
     def commit_offsets(self, request: Any, version: int) -> TxnOffsetCommitResponse:
-        """T-24; from version 5 on the group is added to the transaction by this request (T-60)."""
+        """Respond to TxnOffsetCommit (T-24). From version 5 on the request also adds the group to
+        the transaction (T-60)."""
         name = request.transactional_id
         code = self._check(name, request.producer_id, request.producer_epoch)
         if code is _E.NONE:
@@ -159,7 +160,7 @@ class TransactionModel:
         return offset_commit_response(request, code)
 
     def end(self, request: Any, version: int) -> EndTxnResponse:
-        """T-30, T-63 to T-66."""
+        """Respond to EndTxn (T-30, T-63 to T-66)."""
         held = self.ids.get(request.transactional_id)
         if held is None:
             return EndTxnResponse(error_code=_E.INVALID_PRODUCER_ID_MAPPING)
@@ -192,7 +193,7 @@ class TransactionModel:
         return _E.NONE
 
     def _end_v2(self, held: Id, retry: bool, current: bool, request: Any) -> ErrorCode:
-        """The table of T-65."""
+        """Decide about EndTxn version 5 by the table of T-65."""
         if not retry and not current:
             return _E.PRODUCER_FENCED
         same = held.committed == request.committed
@@ -234,7 +235,7 @@ class TransactionModel:
             self.finish()
 
     def finish(self) -> None:
-        """Write all pending markers."""
+        """Write the markers of all decided transactions."""
         for name, (producer_id, epoch) in self._markers.items():
             held = self.ids[name]
             for key in held.partitions:
@@ -259,14 +260,18 @@ class TransactionModel:
     def append(
         self, topic: str, partition: int, name: str, records: Any, version: int
     ) -> tuple[ErrorCode, int]:
-        """A transactional batch: verified or added (T-61, T-62), then checked like any other."""
+        """Append a transactional batch.
+
+        The partition must be in the transaction, or is added to it (T-61, T-62). Then the batch is
+        checked like any other.
+        """
         header = read_header(records)
         assert header.is_transactional
         key = (topic, partition)
         log: PartitionLog = self._log(topic, partition)
         code, offset = log._check(header)
         if code is _E.NONE and offset >= 0:
-            return code, offset  # a duplicate, before everything else (P-09)
+            return code, offset  # Duplicates are answered before all other checks (P-09).
         verdict = self._check(name, header.producer_id, header.producer_epoch)
         if verdict is _E.CONCURRENT_TRANSACTIONS:
             return _E.NOT_ENOUGH_REPLICAS, -1
@@ -290,7 +295,7 @@ class TransactionModel:
         return code, offset
 
     def committed(self, topic: str, partition: int) -> list[bytes | None]:
-        """The records that a read_committed consumer reads; all transactions must be decided."""
+        """The records that a read_committed consumer reads; fails if a transaction is open."""
         key = (topic, partition)
         log: PartitionLog = self._log(topic, partition)
         assert not self.open.get(key), "something is not decided"
@@ -298,7 +303,7 @@ class TransactionModel:
 
 
 def add_partitions_response(request: Any, *codes: ErrorCode) -> AddPartitionsToTxnResponse:
-    """One code for all, or one for each."""
+    """A response with one error code for all partitions, or one for each."""
     left = list(codes)
     return AddPartitionsToTxnResponse(
         results_by_topic_v3_and_below=[
@@ -318,7 +323,7 @@ def add_partitions_response(request: Any, *codes: ErrorCode) -> AddPartitionsToT
 
 
 def offset_commit_response(request: Any, *codes: ErrorCode) -> TxnOffsetCommitResponse:
-    """One code for all, or one for each."""
+    """A response with one error code for all partitions, or one for each."""
     left = list(codes)
     return TxnOffsetCommitResponse(
         topics=[

@@ -1,4 +1,4 @@
-"""Error answers of a coordinator to the requests of a transactional producer."""
+"""Error responses of a coordinator to the requests of a transactional producer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A transaction coordinator in a `CoordinatorWorld`, and the requests of clients.
 
-Producer ids are counted, markers are written into lists; each can be delayed or refused.
+Producer ids are consecutive numbers, and markers are written into lists. A test can delay or refuse
+both.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ class WrittenMarker:
 
 @dataclass
 class Markers:
-    """The partitions' leaders. `codes`: their error answers; `hold` keeps all answers back."""
+    """The leaders of the partitions, which get markers. `codes`: their error responses. `hold`:
+    responses wait for `release`."""
 
     written: dict[TopicPartition, list[WrittenMarker]] = field(default_factory=dict)
     codes: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
@@ -79,7 +81,7 @@ class Markers:
         return deferred
 
     def release(self) -> None:
-        """Write the pending markers, and answer."""
+        """Write the waiting markers, and respond."""
         while self.held:
             request, deferred = self.held.pop(0)
             answers = {}
@@ -133,8 +135,8 @@ class TransactionWorld(CoordinatorWorld):
         )
 
     def restart(self) -> None:
-        """Kill and start again: only durable records are left, and the coordinator epoch is a new
-        one."""
+        """Kill the coordinator and start another one, with the next coordinator epoch: only durable
+        records are left."""
         self.markers.held = []
         self.held_ids = []
         self.metadata.leader_epoch += 1
@@ -174,7 +176,7 @@ class TransactionWorld(CoordinatorWorld):
         return self.init_later(producer_id, epoch, **how).result()
 
     def begin(self, **how: Any) -> tuple[int, int]:
-        """The producer id and epoch of a new producer."""
+        """Initialize a new producer. Returns its producer id and epoch."""
         answer = self.init(**how)
         assert answer.error is ErrorCode.NONE
         return answer.producer_id, answer.epoch
@@ -216,7 +218,7 @@ class TransactionWorld(CoordinatorWorld):
         return self.held(name).state
 
     def put(self, **fields: Any) -> Transaction:
-        """Write a transaction's state into the log, and load it."""
+        """Write a transaction's state into the log, and let a coordinator load it."""
         from odradek_broker.coordinator.transactions.transaction import encode
 
         given = {

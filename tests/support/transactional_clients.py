@@ -1,5 +1,7 @@
-"""The interface of tests of transactions to every client, foreign or our own. All waits are bounded
-by DEADLINE_S."""
+"""The interface that tests of transactions use for every client, foreign or our own.
+
+All waits end after DEADLINE_S.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ DEADLINE_S = 30.0
 
 
 class TransactionalProducer(Protocol):
-    """A producer with a transactional id, initialized. `held`: the library's own object."""
+    """An initialized producer with a transactional id. `held`: the library's producer."""
 
     held: Any
 
@@ -28,26 +30,28 @@ class TransactionalProducer(Protocol):
 
 
 class TransactionalClient(Protocol):
-    """The calls that the tests make to every library."""
+    """The calls that tests make to a client library."""
 
     name: str
-    #: The exception of a producer whose transactional id has been taken over.
+    #: The exception of a producer whose transactional id another producer has taken over.
     fenced: tuple[type[BaseException], ...]
 
     def producer(
         self, address: str, transactional_id: str, timeout_ms: int = 60_000
     ) -> TransactionalProducer:
-        """A producer; an earlier producer's open transaction with this id has ended by then."""
+        """Return an initialized producer; any open transaction of an earlier producer with this id
+        has ended."""
 
     def read(self, address: str, topic: str, last: bytes, *, committed: bool = True) -> list[bytes]:
-        """All values of partition 0 up to `last`."""
+        """All values of partition 0 up to the value `last`."""
 
     def transform(
         self, address: str, source: str, target: str, group: str, count: int, *, commit: bool
     ) -> list[bytes]:
-        """Read `count` values as a group, write them and the positions in one transaction.
+        """Read `count` values as a group, and write the values and the positions in one
+        transaction.
 
-        Commits or aborts the transaction; returns the values.
+        Commits or aborts the transaction, and returns the values.
         """
 
 
@@ -55,7 +59,7 @@ class TransactionalClient(Protocol):
 def transactional(
     client: TransactionalClient, address: str, transactional_id: str, timeout_ms: int = 60_000
 ) -> Iterator[TransactionalProducer]:
-    """A producer that is closed at the end, even if the test fails."""
+    """A producer that is closed at the end of the block, even if the test fails."""
     producer = client.producer(address, transactional_id, timeout_ms)
     try:
         yield producer
@@ -73,8 +77,8 @@ def produce_with_offsets(
     *,
     commit: bool,
 ) -> None:
-    """The end of `transform`: one transaction of these values and of the offsets that
-    `send_offsets` sends through the library's own producer."""
+    """The last part of `transform`: one transaction with these values, and with the offsets that
+    `send_offsets` sends through the library's producer."""
     with transactional(client, address, f"transform-{group}") as producer:
         producer.begin()
         for value in values:

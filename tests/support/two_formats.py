@@ -1,4 +1,4 @@
-"""Spark's own `kafka` format beside ours: the same reads and writes by both."""
+"""The same reads and writes with Spark's own `kafka` format and with ours."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ THEIRS, OURS = "kafka", "odradek"
 COMMITTED = {"kafka.isolation.level": "read_committed"}
 
 
-#: The outcome of a failed query; each format has its own message.
+#: The outcome of a failed query: the messages of the two formats differ.
 REFUSED = "refused"
 
 
@@ -31,23 +31,23 @@ def outcome(run: Callable[[], Any]) -> Any:
 
 
 def of_both(run: Callable[[str], Any]) -> tuple[Any, Any]:
-    """(theirs, ours): the results of `run`, called with the name of each format."""
+    """The results (theirs, ours) of `run`, which is called with the name of each format."""
     return outcome(lambda: run(THEIRS)), outcome(lambda: run(OURS))
 
 
 def make_topic(bootstrap: str, name: str, partitions: int = 1, **configs: str) -> None:
-    """Create a topic that keeps records however old they are."""
+    """Create a topic that keeps records of any age."""
     create_topic(bootstrap, name, partitions, retention_ms="-1", **configs)
 
 
 def load(spark: SparkSession, kind: str, bootstrap: str, **options: str) -> DataFrame:
-    """A batch read."""
+    """Do a batch read."""
     reader = spark.read.format(kind).option("kafka.bootstrap.servers", bootstrap)
     return reader.options(**options).load()
 
 
 def save(frame: DataFrame, kind: str, bootstrap: str, **options: str) -> None:
-    """A batch write."""
+    """Do a batch write."""
     writer = frame.write.format(kind).mode("append").option("kafka.bootstrap.servers", bootstrap)
     writer.options(**options).save()
 
@@ -66,7 +66,8 @@ def _plain(cell: Any) -> Any:
 
 
 def spans(places: list[tuple[int, int]]) -> dict[int, tuple[int, int, int]]:
-    """{partition: (first offset, last offset, count)} of (partition, offset)."""
+    """{partition: (first offset, last offset, number of rows)}, from (partition, offset) of
+    rows."""
     found: dict[int, list[int]] = {}
     for partition, offset in places:
         found.setdefault(partition, []).append(offset)

@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 import pytest
 
-#: A limit for a busy machine; success takes a fraction of it.
+#: The time limit in s, long enough for a busy machine; success takes a fraction of it.
 DEADLINE_S = 40.0
 
 
 def deadline_in(duration_s: float) -> Callable[[str], None]:
-    """A function to call in every round of waiting, with a description: TimeoutError after the
-    deadline."""
+    """Return a function to call in each round of waiting, with a description; it raises
+    TimeoutError after the deadline."""
     end = time.monotonic() + duration_s
 
     def check(what: str) -> None:
@@ -30,7 +30,7 @@ def wait_until(
     deadline_s: float = DEADLINE_S,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> None:
-    """Check the condition repeatedly, with `meanwhile` in between; fail with `what` after the
+    """Check the condition repeatedly, and call `meanwhile` in between. Fails with `what` after the
     deadline."""
     end = time.monotonic() + deadline_s
     while not condition():
@@ -41,7 +41,7 @@ def wait_until(
 
 
 async def until(condition: Callable[[], object], deadline_s: float = DEADLINE_S) -> None:
-    """Return once `condition()` is true; TimeoutError if it does not become so."""
+    """Return once `condition()` is true; TimeoutError if it stays false."""
     async with asyncio.timeout(deadline_s):
         while not condition():  # noqa: ASYNC110  what is waited for sets no event
             await asyncio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""The walks of requests in `docs/understand/design.md`: the files that they name."""
+"""The walks of requests in `docs/understand/design.md`, and the files that they name."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 _DESIGN = Path(__file__).resolve().parents[2] / "docs/understand/design.md"
 _NAME = re.compile(r"`([\w/]+(?:\.py|/))`")
-#: The begin and the end of every request, in front of the first walk.
+#: The key of the first part, which describes the begin and the end of every request.
 EVERY_REQUEST = "every request"
 
 
 @cache
 def _sections() -> dict[str, str]:
-    """The texts of the walks by their titles, and what is in front of the first."""
+    """The texts of the walks by title; the text before the first walk is `EVERY_REQUEST`."""
     text = _DESIGN.read_text("utf-8").split("\n## One request, step by step\n")[1]
     first, *walks = text.split("\n## ")[0].split("\n### ")
     rule, every_request = first.split("\nEvery request begins")
@@ -28,7 +28,7 @@ def named(walk: str) -> frozenset[str]:
 
 
 def left_out(path: str) -> bool:
-    """True if the rule of the walks leaves out this file, or its folder."""
+    """True if the document leaves out this file or its folder on purpose."""
     return any(
         path == name or (name.endswith("/") and path.startswith(name)) for name in named("rule")
     )

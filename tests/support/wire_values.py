@@ -1,4 +1,5 @@
-"""Messages made from their declarations: by hypothesis, and a few fixed ones per version."""
+"""Messages generated from their declarations: by hypothesis, and a few fixed ones for each
+version."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _UNKNOWN_TAG_FIRST = 1000
 
 
 def message_versions() -> list[Any]:
-    """Every request and response of the table, with every version that it is declared for."""
+    """Every request and response of the APIs table, with every version for which it is declared."""
     return [
         (cls, version)
         for api in APIS.values()
@@ -28,12 +29,12 @@ def message_versions() -> list[Any]:
 
 
 def version_id(value: Any) -> str:
-    """The name of a pytest parameter: ProduceRequest, or v3."""
+    """The name of a pytest parameter, such as ProduceRequest or v3."""
     return f"v{value}" if isinstance(value, int) else str(getattr(value, "__name__", value))
 
 
 def api_of(cls: type[Message], version: int) -> str:
-    """The name of the API whose message `cls` is."""
+    """The API whose request or response is `cls`."""
     return cls.__name__.removesuffix("Request").removesuffix("Response")
 
 
@@ -83,7 +84,8 @@ def _structs(cls: type[Struct], version: int, flexible: bool) -> st.SearchStrate
 
 
 def messages(cls: type[Message], version: int) -> st.SearchStrategy[Any]:
-    """Any message of this version; fields that the version does not have keep their defaults."""
+    """A strategy for messages of this version; fields that the version lacks have their
+    defaults."""
     return _structs(cls, version, version in cls.flexible)
 
 
