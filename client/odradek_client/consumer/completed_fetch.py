@@ -107,7 +107,7 @@ class CompletedFetch:
         self._batch_next_offset = fetch_offset
         self._data = memoryview(data)
         self._at = self._batch_at = 0
-        # The number of records of the batch at `_at` that were taken as Arrow rows.
+        # The body of the batch at `_at`, kept if `rows` has taken only a part of its records.
         self._body: bytes | None = None
         self._settings = settings
         self._aborted = AbortedBatches(aborted)
@@ -115,7 +115,7 @@ class CompletedFetch:
 
     @property
     def exhausted(self) -> bool:
-        """True if neither a record of the decoded batch nor a complete batch behind it is left
+        """True if no record of the decoded batch is left, and no complete batch follows it
         (R-14)."""
         if self.cursor < len(self.records) or self._failure is not None:
             return False
@@ -127,10 +127,10 @@ class CompletedFetch:
         return bool(length + LOG_OVERHEAD_BYTES > left_bytes)
 
     def take(self, limit: int) -> list[ConsumerRecord]:
-        """Take up to `limit` records from `next_offset` on; fewer only at the end.
+        """Take up to `limit` records from `next_offset` on; fewer only at the end of the fetch.
 
         Raises DeserializationFailed, CorruptRecord or OversizedRecord only if there is no record to
-        return before it; `next_offset` then stays at the unreadable record.
+        return before the unreadable one; `next_offset` then stays at the unreadable record.
         """
         taken: list[ConsumerRecord] = []
         while (room := limit - len(taken)) > 0:
@@ -154,7 +154,7 @@ class CompletedFetch:
         return taken
 
     def take_rows(self, rows: Rows, limit: int) -> int:
-        """Take up to `limit` records into `rows` as they were written, without calling
+        """Take up to `limit` records into `rows` with the bytes that were written, without calling
         deserializers.
 
         Returns their number: fewer than `limit` at the end of the fetch, or when `rows` is full.
@@ -177,8 +177,8 @@ class CompletedFetch:
         return rows.count - before
 
     def take_one(self) -> ConsumerRecord | None:
-        """Take the next record of the decoded batch, None if there is none; cheaper than `take` for
-        a single record."""
+        """Take the next record of the decoded batch, or None if none is left; cheaper than `take`
+        for a single record."""
         cursor = self.cursor
         if cursor >= len(self.records):
             return None
@@ -188,8 +188,8 @@ class CompletedFetch:
         return record
 
     def _advance(self) -> None:
-        """Move `next_offset` behind the last taken record; at the end of the batch, behind the
-        batch and its gaps."""
+        """Move `next_offset` after the last taken record. At the end of the batch, move it after
+        the last offset of the batch, which may have no record."""
         if self.cursor < len(self.records):
             self.next_offset = self.records[self.cursor - 1].offset + 1
         elif self._failure is None:
@@ -215,7 +215,7 @@ class CompletedFetch:
                         self.partition, self.next_offset, truncated.needed_bytes
                     ) from truncated
                 # The next fetch returns an incomplete batch again (R-14), whatever length its
-                # header has.
+                # header claims.
                 self._at = len(self._data)
                 return False
             except (BatchError, ControlMarkerError) as error:
@@ -252,8 +252,8 @@ class CompletedFetch:
         return read_body(self._data, self._at, header) if body is None else body
 
     def _add_rows(self, rows: Rows, limit: int, header: BatchHeader) -> bool:
-        """Add the batch's records to `rows`. False if the batch has none for the application;
-        `_body` is kept if `rows` had no room for all."""
+        """Add the batch's records to `rows`. False if the batch has none for the application.
+        `_body` is kept if `rows` had no room for all records."""
         body = self._read_body(header)
         before, first = rows.count, self.next_offset
         left = rows.add(*self.partition, header, body, first=first, limit=limit)
@@ -263,7 +263,7 @@ class CompletedFetch:
             self.next_offset = header.next_offset
         else:
             self._body = body
-            # If a broker sends offsets that do not ascend, the position must advance nevertheless.
+            # If a broker sends offsets that do not ascend, the position must still advance.
             self.next_offset = max(left, first + 1)
         return True
 
@@ -315,8 +315,8 @@ class CompletedFetch:
         deserialize: Deserializer,
         what: str,
     ) -> list[Any]:
-        """The deserialized column up to the first record that fails, which ends the batch; its
-        error is raised when that record is taken (K-15)."""
+        """The deserialized column up to the first record whose deserialization fails. The batch
+        ends there; the error is raised when that record is taken (K-15)."""
         out: list[Any] = []
         try:
             for data in column:

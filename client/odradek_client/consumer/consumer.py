@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 
     from odradek_client.config.keywords import ConsumerSettings
 
-#: The longest time for which single records are returned without a full poll.
+#: The longest time after a full poll for which single records are returned without another one.
 _SKIP_POLL_MS = 20
-#: The timeout of each poll of a loop over single records, which polls again and again.
+#: The timeout of each poll in a loop over single records; the loop polls again afterwards.
 _ITERATION_POLL_MS = 1_000
-#: The timeout of `poll_arrow`, if none is given, when partitions are assigned.
+#: The timeout of `poll_arrow` once partitions are assigned, if the caller gives none.
 _POLL_MS = 1_000
 
 log = logging.getLogger("odradek.client.consumer")
@@ -68,8 +68,9 @@ class Consumer:
     Without `group_id` all partitions are read, and no offsets are kept. Settings are Kafka's, with
     underscores: see `ConsumerConfig`. ConfigError for an invalid setting.
 
-    With `enable_auto_commit` (the default) the next poll marks the earlier records as processed:
-    each record is delivered at least once if it is processed before that (K-39).
+    With `enable_auto_commit` (the default) each poll assumes that all records of earlier polls have
+    been processed. If they are processed before the next poll, each record is delivered at least
+    once (K-39).
 
     Only one task polls at a time; others wait for it. All other methods may be called meanwhile.
     """
@@ -118,7 +119,7 @@ class Consumer:
     # --- life -------------------------------------------------------------------------------------
 
     async def start(self, timeout_ms: float | None = None) -> None:
-        """Connect to the cluster. `async with` does it.
+        """Connect to the cluster, as `async with` does.
 
         MetadataTimeout if no broker answers within `timeout_ms` (default_api_timeout_ms if None).
         """
@@ -129,11 +130,10 @@ class Consumer:
         self._loop.want_topics()
 
     async def close(self, timeout_ms: float = 30_000) -> None:
-        """Commit if commits are automatic, call the listener, leave the group, close the
-        connections. May be called again.
+        """Commit if commits are automatic, call the listener, leave the group, and close the
+        connections, as the end of `async with` does. May be called again.
 
-        The listener may still commit. `timeout_ms` bounds each wait for commits. `async with` does
-        it.
+        The listener may still commit. `timeout_ms` limits each wait for commits.
         """
         if self._closed:
             return
@@ -279,12 +279,12 @@ class Consumer:
 
         Its rows are those of Spark's `kafka` format: key and value (binary; deserializers are not
         called), topic, partition, offset, timestamp (microseconds, UTC), timestampType, and with
-        `include_headers` also headers (null for a record without). `columns`: the names of the
-        wanted ones; others cost nothing. The batch may be empty, and is limited to about 256 MiB.
-        Without `timeout_ms` the poll takes up to a second, and before that up to
-        default_api_timeout_ms for the group's first assignment; with it, no longer than that.
-        Errors as in `poll`; PyarrowMissing without the extra `arrow`, ValueError for an unknown
-        column.
+        `include_headers` also headers (null for a record without headers). `columns`: the names of
+        the wanted columns; others cost nothing. The batch may be empty, and is limited to about 256
+        MiB. `timeout_ms` limits the whole poll. Without `timeout_ms` the poll first waits up to
+        default_api_timeout_ms for the group's first assignment, and then up to a second for
+        records. Errors as in `poll`; PyarrowMissing without the extra `arrow`, ValueError for an
+        unknown column.
         """
         self._require_open()
         rows = ArrowRows(chosen_columns(columns, include_headers))
@@ -324,8 +324,8 @@ class Consumer:
         return record
 
     def _next_buffered(self) -> ConsumerRecord | None:
-        """The next record without a full poll, if the last poll was a moment ago and nothing has
-        changed since."""
+        """The next record without a full poll, or None if the last full poll was too long ago or
+        something has changed since."""
         if self._closed or not self._started or self._polling.locked():
             return None
         if self._network.now_ms() >= self._skip_poll_until_ms:
@@ -333,8 +333,8 @@ class Consumer:
         return self._fetcher.take_one()
 
     def _take_buffered(self) -> ConsumerRecord | None:
-        """The next record like `_next_buffered`, for the blocking consumer, which measures the time
-        itself."""
+        """The next record without a full poll, or None, for the blocking consumer, which measures
+        the time since the last full poll itself."""
         return None if self._skip_poll_until_ms == 0.0 else self._fetcher.take_one()
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
@@ -374,9 +374,9 @@ class Consumer:
         await group.offsets.commit(as_offsets(offsets), self._timeout_ms(timeout_ms))
 
     def commit_soon(self, offsets: Mapping[Partition, Offset] | None = None) -> asyncio.Task[None]:
-        """Begin the same commit as `commit` in a task, which ends with its result. A newer commit
-        replaces one that still waits, for the partitions of both; `close` waits for the last
-        ones."""
+        """Begin the same commit as `commit` in a task, which ends with the commit's result. If a
+        newer commit has some of the same partitions, it replaces them in a commit that is still
+        waiting. `close` waits for commits that have begun."""
         self._require_connected()
         group = self._require_group("commit_soon")
         task = group.offsets.commit_soon(as_offsets(offsets), self._timeout_ms(None))
@@ -417,8 +417,8 @@ class Consumer:
 
     @property
     def membership_lost(self) -> asyncio.Event:
-        """Set whenever `is_member` is False, as soon as that is known: for work on records that
-        should then stop. IllegalState without a group_id."""
+        """An event that is set while `is_member` is False, as soon as that is known. Work on
+        records can wait for the event in order to stop. IllegalState without a group_id."""
         return self._require_group("membership_lost").membership_lost
 
     def _require_group(self, what: str) -> GroupLoop:
@@ -449,12 +449,13 @@ class Consumer:
         self._on_position_changed()
 
     async def seek_to_beginning(self, *partitions: Partition) -> None:
-        """Continue from the first available record; of all assigned partitions if none is given."""
+        """Continue from the first available record of these partitions, or of all assigned
+        partitions if none is given."""
         await self._seek_to(EARLIEST_TIMESTAMP, partitions)
 
     async def seek_to_end(self, *partitions: Partition) -> None:
-        """Continue with records that are written from here on; of all assigned partitions if none
-        is given."""
+        """Continue with records that are written after this call, in these partitions, or in all
+        assigned partitions if none is given."""
         await self._seek_to(LATEST_TIMESTAMP, partitions)
 
     async def _seek_to(self, timestamp: int, partitions: Iterable[Partition]) -> None:
@@ -512,12 +513,14 @@ class Consumer:
         return await self._loop.offsets.list_offsets(asked, self._timeout_ms(None))
 
     async def beginning_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
-        """The first readable offset of each partition; of all assigned ones if none is given."""
+        """The first readable offset of each of these partitions, or of all assigned partitions if
+        none is given."""
         return await self._list_ends(EARLIEST_TIMESTAMP, partitions)
 
     async def end_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
-        """The offset behind the last readable record of each partition: with read_committed, the
-        last stable offset (K-19). Of all assigned ones if none is given."""
+        """The end offset of each of these partitions, or of all assigned partitions if none is
+        given: the next offset to be written, or with read_committed the last stable offset
+        (K-19)."""
         return await self._list_ends(LATEST_TIMESTAMP, partitions)
 
     async def _list_ends(
@@ -531,8 +534,8 @@ class Consumer:
         return {partition: at.offset if at is not None else 0 for partition, at in found.items()}
 
     async def lag(self, partition: Partition) -> int:
-        """The number of offsets between the position and the end of the partition, at the last
-        fetch; asks the broker if there was none."""
+        """The number of offsets between the position and the end of the partition at the last
+        fetch. If there was no fetch yet, the broker is asked for the end."""
         each = as_partition(partition)
         position = await self.position(each)
         state = self._subscription.state(each)

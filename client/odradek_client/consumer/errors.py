@@ -45,8 +45,9 @@ __all__ = [
 ]
 
 
-#: The reaction to the error code of a partition (K-14): the same request again after a backoff, for
-#: the first set with new metadata. Other errors are raised.
+#: The error codes of a partition after which the same request is sent again after a backoff (K-14):
+#: for the codes in the first set with new metadata, for those in `RETRY` without. Other codes are
+#: raised.
 RETRY_WITH_NEW_METADATA = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -64,7 +65,7 @@ RETRY = frozenset({ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERRO
 
 
 def describe(partition: TopicPartition) -> str:
-    """A partition in the form of messages."""
+    """A partition as it is written in messages."""
     return f"{partition.topic}-{partition.partition}"
 
 
@@ -194,7 +195,7 @@ class DeserializationFailed(RecordError):
         self.__cause__ = cause
 
     def again(self) -> DeserializationFailed:
-        """An equal exception, without the traceback of the last time."""
+        """An equal exception without a traceback, because this one may have been raised before."""
         assert isinstance(self.__cause__, Exception)
         return DeserializationFailed(self.partition, self.offset, self.what, self.__cause__)
 

@@ -109,7 +109,7 @@ class FetchSession:
         return FetchSessionRequest(self._id, self._epoch, topics_of(changed), _forgotten(gone))
 
     def answered(self, session_id: int) -> None:
-        """Take over the session id of an answer without a top-level error."""
+        """Note an answer without a top-level error: its session id, and the next epoch."""
         if session_id == NO_FETCH_SESSION:
             self._id, self._epoch = NO_FETCH_SESSION, INITIAL_SESSION_EPOCH
         elif self._epoch == INITIAL_SESSION_EPOCH or session_id != self._id:
@@ -123,8 +123,8 @@ class FetchSession:
         self._id, self._epoch = NO_FETCH_SESSION, INITIAL_SESSION_EPOCH
 
     def restart(self) -> None:
-        """Close the session and begin a new one, because the broker's partitions of it are
-        uncertain."""
+        """Close the session and begin a new one with the next request, because the broker's
+        partitions in the session may differ from this client's."""
         self._epoch = INITIAL_SESSION_EPOCH
 
 
@@ -196,7 +196,8 @@ class FetchSettings:
 
 @dataclass(slots=True)
 class FetchPlan:
-    """A Fetch request to send to a node. `max_version`: None: the newest."""
+    """A Fetch request to send to a node. `max_version`: the highest version to use; None: the
+    newest."""
 
     node_id: int
     request: FetchRequest
@@ -399,9 +400,9 @@ class Fetcher:
         """Take up to `limit` records from the front of the buffer, only of the partitions `only` if
         given.
 
-        With `rows` the records are added to them, and not returned.
+        With `rows` the records are added to `rows` instead of being returned.
 
-        Positions move behind the returned records, and over records that are never returned (K-11).
+        Positions move after the returned records, and over records that are never returned (K-11).
         Errors of partitions are raised only if there is no record to return (K-14).
         """
         records: Records = {}
@@ -451,7 +452,8 @@ class Fetcher:
     def _take(
         fetched: CompletedFetch, limit: int, rows: Rows | None
     ) -> tuple[list[ConsumerRecord], int, RecordError | None]:
-        """The records; their number, including those in `rows`; and the error if there are none."""
+        """The records, their number (including those added to `rows`), and the error if there are
+        none."""
         try:
             if rows is not None:
                 return [], fetched.take_rows(rows, limit), None
@@ -461,8 +463,8 @@ class Fetcher:
             return [], 0, failure
 
     def _raise_errors(self, only: Collection[TopicPartition]) -> None:
-        """Raise the first error of a partition whose position has not changed; the partition may be
-        fetched again then."""
+        """Raise the first error of a partition, unless the partition's position has changed since.
+        Then the partition may be fetched again."""
         for partition in list(self._errors):
             if only and partition not in only:
                 continue

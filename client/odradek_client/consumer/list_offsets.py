@@ -30,8 +30,8 @@ class FoundOffsets:
 def list_offsets_requests(
     timestamps: Mapping[TopicPartition, int], cluster: ClusterView, *, read_committed: bool
 ) -> tuple[dict[int, ListOffsetsRequest], set[TopicPartition]]:
-    """(requests by node, partitions without a known leader). Timestamps in ms; -1: the end, -2: the
-    start."""
+    """(requests by node, partitions without a known leader). `timestamps` are in ms; -1 means the
+    end, -2 the start."""
     requests: dict[int, ListOffsetsRequest] = {}
     leaderless = set()
     for topic, partitions in group_by_topic(timestamps).items():

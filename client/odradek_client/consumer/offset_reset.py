@@ -10,7 +10,7 @@ from odradek_protocol.constants import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.settings import parse_iso_duration_ms
 
-#: The `timestamp` that stands for a duration before the time of the request.
+#: A special value of `timestamp`: the time of the request minus `duration_ms`.
 BY_DURATION = -1_000_000
 
 _PREFIX = "by_duration:"

@@ -1,7 +1,7 @@
 """The loop of a poll: metadata, the group, positions, records, and the next fetches.
 
 Each poll runs in the task of the application (K-01). There are other tasks: one for every fetch in
-flight, those of the group, and one that finds positions, which is begun by a poll and may end
+flight, those of the group, and one that finds positions. A poll begins the latter, which may end
 during a later poll. A poll that times out, or is cancelled, does not cancel these tasks.
 """
 
@@ -103,14 +103,14 @@ class PollLoop:
         """Return up to `limit` records, only of the partitions `only` if given; with `rows`, add
         the records to `rows`.
 
-        Returns none after `timeout_ms`, or earlier if positions moved over records that are not
-        returned (K-13). The time until the first assignment of the group, up to `joining_ms`, does
-        not count.
+        Returns no records after `timeout_ms`, or earlier if positions moved over records that are
+        not returned (K-13). `timeout_ms` does not include the time until the first assignment of
+        the group, up to `joining_ms`.
         """
         deadline_ms = self._network.now_ms() + timeout_ms
         joined_by_ms = self._network.now_ms() + joining_ms
-        # Other tasks may run, so that answers and heartbeats are handled even if many records are
-        # buffered.
+        # Other tasks get a turn, so that answers and heartbeats are handled even if many records
+        # are buffered.
         await asyncio.sleep(0)
         while True:
             if self.closing:
@@ -197,7 +197,8 @@ class PollLoop:
             self._assign_everything()
 
     def _assign_everything(self) -> None:
-        """Assign all partitions of subscribed topics without a group, also new ones."""
+        """Assign all partitions of the subscribed topics, including new ones, to a consumer without
+        a group."""
         cluster, subscription = self._network.cluster, self._subscription
         everything = [
             TopicPartition(topic, number)
@@ -282,8 +283,8 @@ class OffsetFetcher:
     # --- positions of assigned partitions ---------------------------------------------------------
 
     def update_positions(self) -> None:
-        """Run the task while a partition's position is unknown or unvalidated; raise the error that
-        ended it."""
+        """Run the task while any partition's position is unknown or unvalidated. If the last task
+        ended with an error, raise it."""
         subscription, cluster = self._subscription, self._network.cluster
         task = self._task
         if self._complete_at_versions != (subscription.changes, cluster.version):
@@ -328,8 +329,8 @@ class OffsetFetcher:
                 await asyncio.sleep(min(left_ms, self._config.retry_backoff_ms) / 1000)
 
     async def _find_once(self) -> None:
-        """Try once to find each missing position, except those whose retry is not due yet (K-25,
-        K-26, O-16)."""
+        """Try once to find each missing position (K-25, K-26, O-16). Partitions whose retry is not
+        due yet are skipped."""
         subscription = self._subscription
         unset = subscription.in_fetch_state(FetchState.INITIALIZING, self._now_ms())
         if unset:
@@ -342,7 +343,8 @@ class OffsetFetcher:
             await self._find_by_timestamp(resetting)
 
     async def _find_by_timestamp(self, partitions: list[TopicPartition]) -> None:
-        """Request the positions to be reset with ListOffsets (O-16)."""
+        """Find positions by timestamp with ListOffsets, for partitions that are to be reset
+        (O-16)."""
         subscription, cluster = self._subscription, self._network.cluster
         asked = {each: subscription.get(each) for each in partitions}
         wanted = {
@@ -373,11 +375,12 @@ class OffsetFetcher:
                 # leader.
                 state.checked_epoch = max(at.leader_epoch, cluster.leader_epoch_of(*partition))
             elif wanted[partition] == BY_DURATION:
-                subscription.reset(partition, LATEST_TIMESTAMP)  # no record is so new
+                subscription.reset(partition, LATEST_TIMESTAMP)  # all records are older
         self._retry_later(found.retry)
 
     async def _begin_at_committed(self, partitions: list[TopicPartition]) -> None:
-        """Begin at the group's committed offsets (K-25), else by auto.offset.reset."""
+        """Begin at the group's committed offset, or where auto.offset.reset says if there is none
+        (K-25)."""
         subscription = self._subscription
         asked = {each: subscription.get(each) for each in partitions}
         committed: Mapping[TopicPartition, OffsetAndMetadata | None] = {}
@@ -450,7 +453,7 @@ class OffsetFetcher:
     # --- ListOffsets ------------------------------------------------------------------------------
 
     async def list_offsets_once(self, timestamps: Mapping[TopicPartition, int]) -> FoundOffsets:
-        """Send ListOffsets to all leaders at once. Partitions with a retriable error are in
+        """Send ListOffsets to all leaders in parallel. Partitions with a retriable error are in
         `retry`."""
         requests, leaderless = list_offsets_requests(
             timestamps,

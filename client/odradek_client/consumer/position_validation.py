@@ -1,8 +1,8 @@
 """Validation of positions by OffsetForLeaderEpoch after another leader was elected (K-26, KIP-320).
 
-The leader returns the end offset of the epoch of the last record that was read. If that is before
-the position, the log was truncated below it, and other records may have the offsets of records that
-were read.
+The leader returns the end offset of the epoch of the last record that was read. If that end is
+before the position, the log was truncated below the position. Other records may now have the
+offsets of records that were read.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _UNDEFINED = -1
 
 @dataclass(frozen=True, slots=True)
 class ValidatedPosition:
-    """A position under validation, with the state of the partition at the request. `checked_epoch`:
-    the epoch of the leader."""
+    """A position under validation: offset and leader epoch at the time of the request.
+    `checked_epoch`: the present epoch of the leader, in which the position will be valid."""
 
     offset: int
     leader_epoch: int
@@ -84,7 +84,7 @@ def plan_validation(
 @dataclass(slots=True)
 class ValidationResult:
     """The result of a validation. `retry`: the partitions to check again, with new metadata if
-    `metadata_wanted`. `failure`: raised when all partitions of the answer were processed."""
+    `metadata_wanted`. `failure`: the error to raise after all partitions have been processed."""
 
     retry: set[TopicPartition] = field(default_factory=set)
     metadata_wanted: bool = False
@@ -97,9 +97,9 @@ def read_validation(
     subscription: SubscriptionState,
     reset_timestamp: int | None,
 ) -> ValidationResult:
-    """Process an answer. Partitions with a valid position are fetched again; other positions move
-    back to the divergent offset, or are reset, or, with `reset_timestamp` None, become the
-    failure."""
+    """Process an answer. Partitions with a valid position are fetched again. Other positions move
+    back to the divergent offset, or are reset if that offset is unknown. With `reset_timestamp`
+    None, they are a failure instead."""
     result = ValidationResult()
     for topic in response.topics:
         for answer in topic.partitions:

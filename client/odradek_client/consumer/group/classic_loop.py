@@ -108,7 +108,7 @@ class ClassicGroupLoop(GroupLoop):
         if versions != self._checked_versions:
             self._checked_versions = versions
             membership.check_subscription(cluster)
-        # A rebalance that this consumer has begun counts too, because a join may end between two
+        # A rebalance that this consumer has begun also counts, because its join may end between two
         # polls.
         return (
             membership.rebalancing
@@ -161,7 +161,7 @@ class ClassicGroupLoop(GroupLoop):
         subscription.mark_pending_revocation(revoked)
         if not membership.lost and not self._rebalance.committed(None):
             return False
-        if membership.lost:  # the commit may have found that out
+        if membership.lost:  # the commit may have revealed the loss
             revoked = subscription.assigned()
         log.info("group %s: joining, because of %s", self._group_id, membership.rejoin_reason)
         self._join_prepared = True
@@ -181,8 +181,8 @@ class ClassicGroupLoop(GroupLoop):
                 log.info("group %s: joining failed, trying again: %s", self._group_id, error)
                 action = Action.REDISCOVER
             except Exception:
-                # The next poll raises the error, whatever it is, also one of the application's
-                # assignor, and the poll after that joins again.
+                # The next poll raises the error, even one of the application's assignor, and the
+                # poll after that joins again.
                 membership.on_join_failure()
                 raise
             finally:

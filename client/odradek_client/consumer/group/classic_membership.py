@@ -5,8 +5,8 @@ A member is in one of these states; `JOIN_STATE_STEPS` has the legal steps (K-30
 
     UNJOINED   not in the group's current generation: the next poll joins
     JOINING    JoinGroup was sent; heartbeats pause (K-31)
-    SYNCING    in the new generation; as leader, to assign; SyncGroup was sent or is about to be
-    STABLE     the assignment has come; heartbeats go out, also while `rejoin_reason` waits
+    SYNCING    in the new generation; SyncGroup was sent, or the leader is assigning before it
+    STABLE     the assignment has arrived; heartbeats are sent, even while `rejoin_reason` is set
 
 Every answer of an older generation than the current one is ignored (K-35).
 """
@@ -233,7 +233,7 @@ class ClassicMembership(Membership):
         return Action.GO_ON
 
     def on_join_failure(self) -> None:
-        """Begin again after a JoinGroup or SyncGroup without an answer."""
+        """Return to UNJOINED after a JoinGroup or SyncGroup that was not answered."""
         if self.state in (JoinState.JOINING, JoinState.SYNCING):
             self._step(JoinState.UNJOINED)
             self.request_rejoin("an answer of the coordinator was lost")
@@ -315,15 +315,15 @@ class ClassicMembership(Membership):
     # --- Heartbeat ---
 
     def session_left_ms(self, now_ms: int) -> int:
-        """The time until the coordinator removes this member, in ms. A member whose join is
-        unanswered is not removed (G-70)."""
+        """The time until the coordinator removes this member, in ms. While a JoinGroup or SyncGroup
+        is unanswered, the member is not removed (G-70)."""
         if self.state in (JoinState.JOINING, JoinState.SYNCING):
             return self._session_timeout_ms
         return super().session_left_ms(now_ms)
 
     def session_expired(self, now_ms: int) -> bool:
-        """True if the coordinator was silent for the whole session timeout, so that it must be
-        looked up again."""
+        """True if the coordinator has not answered for the whole session timeout, so that it must
+        be looked up again."""
         return self.session_left_ms(now_ms) == 0
 
     def heartbeat_request(self, now_ms: int) -> HeartbeatRequest:
@@ -401,7 +401,7 @@ class ClassicMembership(Membership):
         self.request_rejoin(reason)
 
     def reset_member(self, reason: str) -> None:
-        """React to UNKNOWN_MEMBER_ID: the group does not have this member."""
+        """React to UNKNOWN_MEMBER_ID: the group does not know this member's id."""
         self.reset_generation(reason)
         self.member_id = NO_MEMBER_ID
 
@@ -422,8 +422,8 @@ class ClassicMembership(Membership):
 
 
 def leave_in_version(request: LeaveGroupRequest, version: int, reason: str) -> LeaveGroupRequest:
-    """The request of `leave_request` in the form of a version; `reason` is for people who read the
-    group's history (KIP-800)."""
+    """The request of `leave_request` in the form that a version needs. `reason` is for people who
+    read the group's history (KIP-800)."""
     if version < MEMBERS_SINCE:
         return request
     identity = MemberIdentity(member_id=request.member_id)
@@ -436,7 +436,7 @@ class LeaderAssignment:
     """The assignment of one generation, which its leader makes for the members that JoinGroup
     listed.
 
-    `skips`: the generation has its assignment already, and the leader only watches the topics for
+    `skips`: the generation already has an assignment, and the leader only watches the topics for
     changes (KIP-814).
     """
 
@@ -467,8 +467,8 @@ class LeaderAssignment:
         ]
 
     def is_outdated(self, cluster: ClusterView) -> bool:
-        """True if topics were created or deleted, or have another number of partitions, since
-        `assign`."""
+        """True if, since `assign`, topics were created or deleted, or their number of partitions
+        changed."""
         counts = self._partition_counts
         return counts is not None and _partition_counts(cluster, self.topics) != counts
 

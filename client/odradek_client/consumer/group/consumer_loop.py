@@ -80,7 +80,8 @@ class ConsumerGroupLoop(EpochHeartbeats, GroupLoop):
         return False
 
     def may_commit_again(self, code: ErrorCode, identity: Identity) -> bool:
-        """Always True, because the next heartbeat renews an old epoch."""
+        """True after STALE_MEMBER_EPOCH if this member is still in the group, because the next
+        heartbeat renews its epoch."""
         if code is not ErrorCode.STALE_MEMBER_EPOCH or not self.membership.may_commit:
             return False
         if self.membership.epoch == identity.generation:
@@ -92,7 +93,8 @@ class ConsumerGroupLoop(EpochHeartbeats, GroupLoop):
         self._heartbeat_wanted.set()
 
     def is_same_member(self, identity: Identity, now: Identity) -> bool:
-        """True if the member id is the same, because a newer epoch alone revokes no partitions."""
+        """True if the member ids are equal. The epochs may differ, because a newer epoch alone
+        revokes no partitions."""
         return identity.member_id == now.member_id
 
     def metadata(self) -> ConsumerGroupMetadata:
@@ -155,8 +157,8 @@ class ConsumerGroupLoop(EpochHeartbeats, GroupLoop):
         return MemberSubscription(topics=subscription.topics)
 
     async def _reconcile(self) -> None:
-        """Take over the target assignment, up to a step that has to wait; the end of the wait
-        signals."""
+        """Take over the target assignment, up to a step that has to wait. The end of that wait
+        signals the poll loop."""
         membership, cluster, rebalance = self.membership, self._network.cluster, self._rebalance
         if rebalance.assignment is None:
             if membership.unnamed(cluster.topic_names):
@@ -174,7 +176,7 @@ class ConsumerGroupLoop(EpochHeartbeats, GroupLoop):
             if rebalance.assignment is None and membership.state is MemberState.RECONCILING:
                 membership.reconciled(reconciliation)
                 self._on_member_changed()
-        # The next poll takes over a newer assignment.
+        # If there is a newer assignment meanwhile, the next poll takes it over.
         self._signal()
 
     # --- heartbeats -------------------------------------------------------------------------------

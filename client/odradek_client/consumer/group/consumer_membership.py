@@ -5,18 +5,18 @@ The broker computes the assignment. Each member gets its target, revokes the par
 in it, takes over the others, and acknowledges the target; the whole group never waits. A member is
 in one of these states; `MEMBER_STATE_STEPS` has the legal steps::
 
-    UNSUBSCRIBED     not in the group, and not to be
-    JOINING          its next heartbeat asks to be let in, with epoch 0
-    RECONCILING      has a target that differs from what it holds, and does not acknowledge it yet
-    ACKNOWLEDGING    holds what its target has; its next heartbeat, due at once, acknowledges that
-    STABLE           holds what its target has, and has acknowledged it
-    PREPARE_LEAVING  is giving up everything before it leaves
-    LEAVING          its next heartbeat, due at once, leaves the group
-    FENCED           was put out of the group; its partitions are lost, then it joins again
-    STALE            left because the application did not poll; joins again when it does
-    FATAL            the group will not have it; asking again will not help
+    UNSUBSCRIBED     not in the group, and does not want to join
+    JOINING          its next heartbeat requests to join, with epoch 0
+    RECONCILING      its target differs from the partitions it owns, and is not acknowledged yet
+    ACKNOWLEDGING    owns its target; its next heartbeat, due immediately, acknowledges the target
+    STABLE           owns its target, and has acknowledged it
+    PREPARE_LEAVING  revokes all its partitions before it leaves
+    LEAVING          its next heartbeat, due immediately, leaves the group
+    FENCED           was removed from the group; its partitions are lost, then it joins again
+    STALE            left because the application did not poll; joins again at the next poll
+    FATAL            the group refuses the member, and would refuse it again
 
-Unlike a classic member, such a member sends heartbeats in every state inside the group, also while
+Unlike a classic member, such a member sends heartbeats in every state inside the group, even while
 listeners are running.
 """
 
@@ -49,8 +49,8 @@ class MemberSubscription:
 
 
 class HeartbeatFields:
-    """The fields of a member that were sent to the coordinator; a field that a heartbeat leaves out
-    is unchanged."""
+    """The fields of a member that were last sent to the coordinator. A heartbeat leaves out fields
+    that have not changed."""
 
     def __init__(self, rebalance_timeout_ms: int, server_assignor: str | None) -> None:
         self._rebalance_timeout_ms = rebalance_timeout_ms
@@ -63,7 +63,7 @@ class HeartbeatFields:
 
     @property
     def owned_sent(self) -> Mapping[bytes, frozenset[int]] | None:
-        """The owned partitions that were sent last, None if the next heartbeat sends them."""
+        """The owned partitions that were last sent; None if the next heartbeat sends all fields."""
         return self._sent.get("topic_partitions")  # type: ignore[return-value]
 
     def fill(
@@ -141,17 +141,18 @@ MEMBER_STATE_STEPS: dict[MemberState, frozenset[MemberState]] = {
     _S.FATAL: frozenset({_S.UNSUBSCRIBED}),
 }
 
-#: The states in which heartbeats are sent: in those of the first set at intervals, in those of the
-#: second at once.
+#: The states in which heartbeats are sent: in `HEARTBEAT_AT_ONCE` the first one immediately, in the
+#: others at intervals.
 HEARTBEATING = _ANY_IN_GROUP | {_S.PREPARE_LEAVING, _S.LEAVING}
 HEARTBEAT_AT_ONCE = frozenset({_S.JOINING, _S.ACKNOWLEDGING, _S.LEAVING})
 
-#: Errors that are not fatal.
+#: Errors after which the member is fenced and joins again; other errors, unless retriable, are
+#: fatal.
 _FENCING = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.FENCED_MEMBER_EPOCH,
-        # The group itself was removed; the member creates it again.
+        # The group itself was deleted; the member creates it again.
         ErrorCode.GROUP_ID_NOT_FOUND,
     }
 )
@@ -160,9 +161,9 @@ _REDISCOVER = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AV
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupSettings(GroupSettings):
-    """The constants of a membership. `remote_assignor` None: the broker's choice.
+    """The constants of a membership. `remote_assignor` None: the broker chooses.
 
-    `session_timeout_ms` stands for the group's session timeout, which only the broker knows.
+    `session_timeout_ms` is an assumption: only the broker knows the group's session timeout.
     """
 
     rack_id: str | None = None
@@ -171,8 +172,8 @@ class ConsumerGroupSettings(GroupSettings):
 
 @dataclass(frozen=True, slots=True)
 class TargetAssignment:
-    """The partitions that the coordinator has assigned, by topic id. `serial` counts the
-    targets."""
+    """The partitions that the coordinator has assigned, by topic id. `serial`: the number of this
+    target."""
 
     partitions: Mapping[bytes, frozenset[int]]
     serial: int = 0
@@ -209,7 +210,8 @@ class ConsumerMembership(EpochMembership):
         self.target = TargetAssignment({})
         self._owned: Mapping[bytes, frozenset[int]] = {}
         self._owned_serial = 0
-        #: The partitions after the present step, while the group loop is taking them over.
+        #: The partitions that the member will own after the present step, while the group loop is
+        #: carrying it out.
         self._taking_over: Mapping[bytes, frozenset[int]] | None = None
         #: True while a heartbeat that reports the owned partitions has no answer.
         self._report_unanswered = False
@@ -228,16 +230,15 @@ class ConsumerMembership(EpochMembership):
 
     @property
     def may_commit(self) -> bool:
-        """True if the coordinator accepts commits of this member, also while it revokes everything
-        before it leaves."""
+        """True if the coordinator accepts commits of this member, including those before it
+        leaves."""
         return self.in_group or (self.epoch > JOIN_EPOCH and self.state is _S.PREPARE_LEAVING)
 
     # --- joining and leaving ---
 
     def join(self) -> None:
-        """Enter the group with the next heartbeat, which is due at once. IllegalState if the member
-        is in the group.
-        """
+        """Join the group with the next heartbeat, which is due immediately. IllegalState if the
+        member is in the group."""
         self._step(MemberState.JOINING)
         self.epoch = JOIN_EPOCH
         self._forget()
@@ -267,9 +268,9 @@ class ConsumerMembership(EpochMembership):
         return False
 
     def leave(self, *, stale: bool = False) -> None:
-        """Leave the group with the next heartbeat, due at once, after all partitions were revoked.
-        `stale`: because the application did not poll, so that the member joins again when it
-        does."""
+        """Leave the group with the next heartbeat, which is due immediately. All partitions have
+        been revoked before. `stale`: the application did not poll, so the member joins again at the
+        next poll."""
         self._step(MemberState.LEAVING)
         static = self.group_instance_id is not None
         self.epoch = LEAVE_STATIC_EPOCH if static else LEAVE_EPOCH
@@ -288,7 +289,7 @@ class ConsumerMembership(EpochMembership):
     # --- heartbeats ---
 
     def hasten_heartbeat(self) -> None:
-        """Make the next heartbeat due at once, because something has changed."""
+        """Make the next heartbeat due immediately, because something has changed."""
         self._next_heartbeat_ms = 0
 
     def heartbeat_request(
@@ -343,7 +344,7 @@ class ConsumerMembership(EpochMembership):
             return Action.IGNORE
         code = ErrorCode.of(response.error_code)
         if self.state is MemberState.PREPARE_LEAVING and code is ErrorCode.NONE:
-            # The epoch is needed for the last commits, the rest of the answer is not.
+            # The last commits need the epoch; the rest of the answer is not needed.
             self.epoch = max(self.epoch, response.member_epoch)
         if self.state not in _ANY_IN_GROUP:
             return Action.IGNORE
@@ -419,8 +420,8 @@ class ConsumerMembership(EpochMembership):
 
     def reconcile(self, names: TopicNames) -> Reconciliation | None:
         """The next step to the target, as far as the names of its topics are known; None if there
-        is none, or if it would change nothing. The step lasts until `reconciled`, or until the
-        state changes.
+        is no step, or if it would change nothing. The step lasts until `reconciled` is called or
+        the state changes.
 
         While a heartbeat that reports the owned partitions has no answer, no partition is added:
         the coordinator may have assigned unreported partitions of the target to other members.

@@ -20,9 +20,8 @@ from odradek_protocol.message import Message
 
 
 class Retries:
-    """The remaining attempts of a request (`left`; None: no limit), and the error of the last
-    attempt.
-    """
+    """The retries of a request. `left`: the remaining attempts (None: no limit); `last_error`: the
+    error of the last attempt."""
 
     __slots__ = ("last_error", "left")
 
@@ -32,7 +31,7 @@ class Retries:
 
 
 class GroupCoordinator:
-    """The broker that coordinates one group: looked up for the first request, and again after
+    """The coordinator of one group. It is looked up for the first request, and again after
     `forget`.
 
     Requests to it have a separate connection, so that no fetch delays a heartbeat.
@@ -68,7 +67,8 @@ class GroupCoordinator:
         timeout_ms: float,
         max_version: int | None = None,
     ) -> Any:
-        """The response of the node that `find` returned. Errors as in `NetworkClient.send`."""
+        """Send a request to the node that `find` returned; returns the response. Errors as in
+        `NetworkClient.send`."""
         return await self._network.send(
             node_id,
             request,
@@ -88,7 +88,8 @@ class GroupCoordinator:
         read: Callable[..., CoordinatorRetry | None],
         retries: Retries,
     ) -> None:
-        """Send the result of `request` for a node until `read` accepts the response or raises.
+        """Send the message that `request` returns for the coordinator's node id. Repeat this until
+        `read` accepts the response by returning None, or raises.
 
         The loop also ends when `request` returns None. Raises the error of the last attempt when no
         retries are left.
@@ -126,7 +127,7 @@ class GroupCoordinator:
     async def within(
         self, timeout_ms: float, retries: Retries, work: Coroutine[Any, Any, None]
     ) -> None:
-        """Await `work`; RequestTimedOut, with the last error as its cause, after `timeout_ms`. A
+        """Await `work`. After `timeout_ms`, RequestTimedOut with the last error as its cause. A
         request in flight is not cancelled, and the broker handles it before later requests."""
         try:
             async with asyncio.timeout(max(timeout_ms, 0) / 1000):

@@ -57,8 +57,8 @@ class Rebalance:
 
     def committed(self, partitions: Collection[TopicPartition] | None) -> bool:
         """True if the automatic commit before a revocation has ended, or if commits are not
-        automatic; otherwise begin the commit for `partitions` (None: all), and signal at its end.
-        The commit takes at most the rebalance timeout (K-31)."""
+        automatic. Otherwise begin the commit for `partitions` (None: all), whose end wakes the poll
+        loop. The commit takes at most the rebalance timeout (K-31)."""
         if self._commit_tried or not self._config.enable_auto_commit:
             return True
         if self._commit is None:
@@ -68,8 +68,8 @@ class Rebalance:
                 for each, at in consumed.items()
                 if partitions is None or each in partitions
             }
-            # The commit is added to the queue at once, because positions of kept partitions
-            # advance, and a commit of later positions must come after this one.
+            # The commit is added to the queue now, because positions of kept partitions advance,
+            # and a commit of later positions must come after this one.
             self._commit = self._offsets.commit_quietly_soon(
                 offsets, self._config.max_poll_interval_ms, "before the rebalance"
             )
@@ -80,8 +80,8 @@ class Rebalance:
         return True
 
     async def revoke(self, partitions: Collection[TopicPartition], *, lost: bool) -> None:
-        """Call the listener, let it commit, and stop reading the partitions, also if the listener
-        raises."""
+        """Call the listener, wait for its commits, and stop reading the partitions, even if the
+        listener raises."""
         if self._commit is not None:
             self._commit.cancel()
         self._commit, self._commit_tried = None, False
@@ -100,8 +100,9 @@ class Rebalance:
             self._fetcher.drop(partitions)
 
     async def take_over(self, on_assigned: Callable[[], None], *, incremental: bool) -> bool:
-        """Pass `assignment` to the subscription: call the listener for revoked partitions, then for
-        new ones, or for all unless `incremental` (K-32). False while a commit is not finished.
+        """Pass `assignment` to the subscription. Call the listener for revoked partitions, and then
+        for the newly assigned ones (if `incremental`) or for all (K-32). False while a commit is
+        not finished, or if the assignment is no longer the newest.
 
         `on_assigned` is called before the listener. An exception of the listener is raised at the
         end (K-33). If a poll is cancelled in a listener, the next poll does the rest.
@@ -167,8 +168,8 @@ class AutoCommit:
         self._next_ms = 0.0
 
     def commit_if_due(self) -> None:
-        """Begin to commit the positions of earlier polls, if it is time and no such commit is in
-        progress."""
+        """Begin to commit the positions of earlier polls, if a commit is due and no automatic
+        commit is in progress."""
         if not self._config.enable_auto_commit or self._network.now_ms() < self._next_ms:
             return
         if self._task is not None and not self._task.done():
@@ -201,12 +202,12 @@ class AutoCommit:
             )
 
     def restart_timer(self) -> None:
-        """Set the next automatic commit to a whole interval from now on."""
+        """Make the next automatic commit due after a whole interval from now."""
         self._next_ms = self._network.now_ms() + self._config.auto_commit_interval_ms
 
     def due_in_ms(self) -> float | None:
-        """The time until the next automatic commit, in ms. None without automatic commits, or if a
-        commit is due but must wait for something else."""
+        """The time until the next automatic commit, in ms. None if commits are not automatic, or if
+        a commit is due already but cannot begin yet."""
         left_ms = self._next_ms - self._network.now_ms()
         return left_ms if self._config.enable_auto_commit and left_ms > 0 else None
 
@@ -217,8 +218,8 @@ class AutoCommit:
 
 
 class GroupLoop(HeartbeatLoop):
-    """A consumer's part in its group. While partitions are assigned manually, only the committed
-    offsets are used.
+    """A consumer's part in its group. While partitions are assigned manually, the group is used
+    only for committed offsets.
 
     `membership_lost` is set while the partitions may not belong to this consumer. `led_topics`: the
     topics whose metadata the leader of a classic group needs. `signal` wakes a waiting poll.
@@ -279,12 +280,13 @@ class GroupLoop(HeartbeatLoop):
 
     @abstractmethod
     async def _go_on_with_rebalance(self) -> None:
-        """Continue the rebalance, up to a step that has to wait; the end of the wait signals."""
+        """Continue the rebalance, up to a step that has to wait. The end of that wait signals the
+        poll loop."""
 
     @property
     @abstractmethod
     def _commits_automatically(self) -> bool:
-        """True if a member in this state makes automatic commits."""
+        """True if the member makes automatic commits in its present state."""
 
     def next_poll_ms(self) -> float:
         """The longest wait until the next call of `poll`, in ms, if no signal comes."""
@@ -329,7 +331,7 @@ class GroupLoop(HeartbeatLoop):
             self.membership_lost.set()
             return
         self.membership_lost.clear()
-        # The end of a session causes no event, so it is checked here.
+        # The expiry of a session causes no event, so a timer checks for it.
         left_ms = self.membership.session_left_ms(self._now_ms())
         self._session_timer = self._network.loop.call_later(
             max(1, left_ms) / 1000, self._update_membership_lost
@@ -355,8 +357,8 @@ class GroupLoop(HeartbeatLoop):
     # --- offsets: this consumer as a `Committer` --------------------------------------------------
 
     def identity(self) -> Identity:
-        """The identity with the current generation or member epoch. RebalanceInProgress if not in
-        the group."""
+        """The identity with the current generation or member epoch. RebalanceInProgress if the
+        consumer is not in the group."""
         if not self.assigns:
             return Identity()
         membership = self.membership
@@ -371,7 +373,7 @@ class GroupLoop(HeartbeatLoop):
         )
 
     def is_same_member(self, identity: Identity, now: Identity) -> bool:
-        """True if a commit first sent with `identity` may be sent again with the identity `now`."""
+        """True if a commit that was first sent with `identity` may be sent again with `now`."""
         return identity == now
 
     @abstractmethod
@@ -380,7 +382,7 @@ class GroupLoop(HeartbeatLoop):
         (K-38)."""
 
     def may_commit_again(self, code: ErrorCode, identity: Identity) -> bool:
-        """True if a commit refused for `identity` may be sent again with a newer epoch."""
+        """True if a commit that was refused for `identity` may be sent again with a newer epoch."""
         return False
 
     def on_rebalance_in_progress(self) -> None:

@@ -23,7 +23,8 @@ LEAVE_TIMEOUT_MS = 5_000
 
 
 class HeartbeatLoop(ABC):
-    """The task of a member's heartbeats, which sends one whenever it is due by the membership."""
+    """The task of a member's heartbeats. It sends a heartbeat whenever the membership makes one
+    due."""
 
     membership: Membership
 
@@ -92,12 +93,12 @@ class HeartbeatLoop(ABC):
 
 class EpochHeartbeats(HeartbeatLoop):
     """The heartbeats of a member that sends no other requests. `_unsupported`: the text of the
-    error with a broker that does not support these heartbeats."""
+    error if the broker does not support these heartbeats."""
 
     membership: EpochMembership
     _unsupported: str
     _log = log
-    #: The request of the present heartbeat.
+    #: The request of the heartbeat that is in progress.
     _request: Message | None = None
 
     async def _heartbeat(self) -> None:
@@ -137,6 +138,6 @@ class EpochHeartbeats(HeartbeatLoop):
                 "group %s: no coordinator answered the request to leave in time", self._group_id
             )
         finally:
-            # The membership ends also without an answer, because a later attempt to leave would
+            # The membership ends even without an answer, because a later attempt to leave would
             # affect the next membership.
             self.membership.left()

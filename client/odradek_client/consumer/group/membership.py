@@ -110,8 +110,8 @@ class Membership(ABC):
         return max(0, self._next_heartbeat_ms - now_ms)
 
     def session_left_ms(self, now_ms: int) -> int:
-        """The time until the coordinator removes this member, in ms, if no request has reached the
-        coordinator since the last answer."""
+        """The time until the coordinator removes this member, in ms, assuming that the coordinator
+        has received no request since its last answer."""
         return max(0, self._last_heard_ms + self._session_timeout_ms - now_ms)
 
 
@@ -131,8 +131,8 @@ class EpochMembership(Membership):
 
     @abstractmethod
     def fail(self, failure: OdradekError) -> None:
-        """Note that the group has refused this member; the next poll raises `failure`. No effect
-        outside of the group."""
+        """Note that the group has refused this member; the next poll raises `failure`. No effect if
+        the member is not in the group."""
 
     @abstractmethod
     def left(self) -> None:

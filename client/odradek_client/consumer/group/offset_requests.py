@@ -27,13 +27,14 @@ from odradek_protocol.schemas.offset_fetch import (
     OffsetFetchResponse,
 )
 
-#: Later versions are not needed here: OffsetFetch 8 has many groups, OffsetCommit 10 has topic ids.
+#: Later versions are not needed: OffsetFetch 8 adds requests for many groups, OffsetCommit 10 adds
+#: topic ids.
 OFFSET_FETCH_NEWEST = 7
 OFFSET_COMMIT_NEWEST = 9
 
 
 class CoordinatorRetry(Enum):
-    """The step to take before the same request is sent again."""
+    """The reaction to an error before the same request is sent again."""
 
     BACK_OFF = "back off"
     REDISCOVER = "find the coordinator again"
@@ -49,7 +50,8 @@ _OTHER_COORDINATOR = frozenset(
 
 
 def _retry_for(code: ErrorCode, about: str) -> CoordinatorRetry | None:
-    """The step before a retry; None for no error. Raises errors that a retry does not resolve."""
+    """The reaction before a retry; None if there is no error. Raises errors that a retry does not
+    resolve."""
     if code is ErrorCode.NONE:
         return None
     if code in _OTHER_COORDINATOR:
@@ -163,7 +165,7 @@ def read_offset_commit(
     on_member_lost: Callable[[ErrorCode], bool],
     may_retry: Callable[[ErrorCode], bool] = lambda code: False,
 ) -> CoordinatorRetry | None:
-    """The step before a retry; None if all offsets are committed. Raises CommitFailed,
+    """The reaction before a retry; None if all offsets are committed. Raises CommitFailed,
     RebalanceInProgress or the broker's refusal.
 
     `on_member_lost` returns true if a rebalance has begun already, so that the next poll rejoins

@@ -39,7 +39,7 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class Commit:
-    """A commit of offsets, until its `outcome`: None, or its error.
+    """A commit of offsets. `outcome`: a future with None or the error, when the commit has ended.
 
     `partition_states`: the state object of each partition at the beginning. A partition that was
     revoked and assigned again has a new state object, and another member may have committed in
@@ -66,7 +66,7 @@ class Commit:
         self.outcome = outcome
 
     def remaining(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The offsets of partitions that no newer commit has."""
+        """The offsets of the partitions for which no newer commit supersedes this one."""
         return {each: at for each, at in self.offsets.items() if each not in self.superseded_by}
 
 
@@ -82,7 +82,7 @@ class CommitQueue:
     def add(
         self, offsets: Offsets, loop: asyncio.AbstractEventLoop, *, automatic: bool = False
     ) -> Commit:
-        """Add a commit, which is newer than all in the queue and supersedes them for its
+        """Add a commit, which is the newest one. It supersedes all commits in the queue for its
         partitions. An automatic commit supersedes none, and is sent only once."""
         commit = Commit(offsets, self._subscription, loop.create_future(), automatic=automatic)
         self._pending[commit] = None
@@ -97,8 +97,8 @@ class CommitQueue:
         return commit
 
     def end(self, commit: Commit, outcome: BaseException | None) -> None:
-        """Remove a commit from the queue, and set its outcome. May be called again; the first
-        outcome counts."""
+        """Remove a commit from the queue, and set its outcome. May be called again; later outcomes
+        are ignored."""
         self._pending.pop(commit, None)
         if self._automatic is commit:
             self._automatic = None
@@ -113,7 +113,8 @@ class CommitQueue:
         return set(self._pending)
 
     async def wait_until_ended(self, timeout_ms: float, but: Collection[Commit] = ()) -> None:
-        """Wait until the pending commits, without `but`, have an outcome, up to the timeout."""
+        """Wait until the pending commits, except those in `but`, have an outcome, or until the
+        timeout."""
         outcomes = [commit.outcome for commit in self._pending if commit not in but]
         if outcomes:
             await asyncio.wait(outcomes, timeout=timeout_ms / 1000)
@@ -123,8 +124,8 @@ log = logging.getLogger("odradek.client.consumer")
 
 
 class Identity(NamedTuple):
-    """The identity of the client that commits. Generation -1 and no member id: no member of a
-    generation (O-04).
+    """The identity of the client that commits. Generation -1 and no member id: the client is not a
+    member of any generation (O-04).
 
     `generation`: that of the classic protocol, or the member epoch of the consumer protocol.
     """
@@ -135,21 +136,21 @@ class Identity(NamedTuple):
 
 
 class Committer(Protocol):
-    """The membership of this consumer, as far as commits need it."""
+    """This consumer's membership, with the methods that commits need."""
 
     def identity(self) -> Identity:
         """The present identity of the member. RebalanceInProgress if the coordinator would not
         accept its commit."""
 
     def is_same_member(self, identity: Identity, now: Identity) -> bool:
-        """True if a commit first sent with `identity` may be sent again with the identity `now`."""
+        """True if a commit that was first sent with `identity` may be sent again with `now`."""
 
     def on_commit_refused(self, code: ErrorCode, identity: Identity) -> bool:
         """React to the refusal of a commit of `identity`. True if the next poll rejoins the group
         (K-38)."""
 
     def may_commit_again(self, code: ErrorCode, identity: Identity) -> bool:
-        """True if a commit refused for `identity` may be sent again with a newer epoch."""
+        """True if a commit that was refused for `identity` may be sent again with a newer epoch."""
 
     def on_rebalance_in_progress(self) -> None:
         """React to a commit that was answered REBALANCE_IN_PROGRESS."""
@@ -158,10 +159,10 @@ class Committer(Protocol):
 class GroupOffsets:
     """The commits of a consumer to its group.
 
-    Commits are carried out one at a time, and none overwrites a newer one: a commit that waits for
-    its turn, or for a retry, is superseded by a newer one for the partitions of both. A commit is
-    sent with the member id and generation of its first attempt, and never for a partition that has
-    been revoked since.
+    Commits are carried out one at a time, and none overwrites a newer one: if a commit is waiting
+    for its turn, or for a retry, a newer commit supersedes it for the partitions that both have. A
+    commit is sent with the member id and generation of its first attempt, and never for a partition
+    that has been revoked since.
     """
 
     def __init__(
@@ -189,8 +190,8 @@ class GroupOffsets:
 
     async def commit(self, offsets: Offsets | None, timeout_ms: float) -> None:
         """Commit `offsets`, or all positions if None. Raises CommitFailed; RebalanceInProgress,
-        also for partitions that were revoked; or RequestTimedOut if no retry succeeded within
-        `timeout_ms`."""
+        which also means that partitions were revoked; or RequestTimedOut if no retry succeeded
+        within `timeout_ms`."""
         await self._carry_out(self._enqueue(offsets), timeout_ms)
 
     def commit_soon(self, offsets: Offsets | None, timeout_ms: float) -> asyncio.Task[None]:
@@ -199,7 +200,7 @@ class GroupOffsets:
         return self._begin(self._carry_out(commit, timeout_ms), commit)
 
     async def commit_quietly(self, offsets: Offsets | None, timeout_ms: float, when: str) -> None:
-        """Commit; an error is logged, and a later commit has the offsets again."""
+        """Commit. An error is only logged, because a later commit will include the offsets."""
         await self._carry_out_quietly(self._enqueue(offsets), timeout_ms, when)
 
     def commit_quietly_soon(
@@ -212,8 +213,8 @@ class GroupOffsets:
     def commit_automatically(
         self, offsets: Offsets, ended: Callable[[OdradekError | WireError | None], None]
     ) -> asyncio.Task[None]:
-        """Send a commit once, in a task, without partitions that are revoked before it is sent;
-        `ended` is called with the error, or None."""
+        """Send a commit once, in a task. Partitions that are revoked before it is sent are left
+        out. `ended` is called with the error, or None."""
         commit = self._queue.add(offsets, self._network.loop, automatic=True)
         return self._begin(self._carry_out_automatically(commit, ended), commit)
 
@@ -222,7 +223,8 @@ class GroupOffsets:
         return self._queue.pending()
 
     async def wait_until_ended(self, timeout_ms: float, but: Collection[Commit] = ()) -> None:
-        """Wait until the commits that have begun, without `but`, have ended, up to the timeout."""
+        """Wait until the commits that have begun, except those in `but`, have ended, or until the
+        timeout."""
         await self._queue.wait_until_ended(timeout_ms, but)
 
     def _enqueue(self, offsets: Offsets | None) -> Commit:
@@ -262,8 +264,8 @@ class GroupOffsets:
         self._queue.end(commit, None)
 
     async def _send_in_turn(self, commit: Commit, retries: Retries) -> None:
-        """Send the offsets that are not superseded, and await the outcome of the commits that
-        supersede the others."""
+        """Send the offsets that no newer commit supersedes, and await the outcome of the commits
+        that supersede the others."""
         newer_commits: Collection[Commit] = ()
         if commit.offsets:
             async with self._one_at_a_time:
@@ -282,8 +284,8 @@ class GroupOffsets:
                 )
 
     async def _send(self, commit: Commit, retries: Retries) -> Collection[TopicPartition]:
-        """Send the commit, without partitions that a newer commit has. Returns the committed
-        partitions."""
+        """Send the commit, without partitions that a newer commit supersedes. Returns the
+        partitions that were sent."""
         committer = self._committer
         used: Identity | None = None
         sent: Collection[TopicPartition] = ()
@@ -336,7 +338,7 @@ class GroupOffsets:
     def _leave_out_given_up(
         self, commit: Commit, offsets: dict[TopicPartition, OffsetAndMetadata]
     ) -> None:
-        """Remove partitions that were revoked since `commit` was called, also if they were assigned
+        """Remove partitions that were revoked since `commit` was called, even if they were assigned
         again. RebalanceInProgress unless the commit is automatic."""
         subscription = self._subscription
         if not subscription.by_group:
