@@ -23,12 +23,12 @@
     │   ├── TopicAuthorizationFailed  GroupAuthorizationFailed
     │   └── IllegalGeneration  UnknownMember  RebalanceInProgress  FencedInstance  InvalidGroup
     └── LocalError                   decided here, no broker was asked
-        ├── ConfigError              a setting (also a ValueError)
+        ├── ConfigError              a setting is wrong (also a ValueError)
         ├── BufferFull               `send_nowait` found no room
         ├── BufferTimeout            no room in buffer_memory within max_block_ms (a TimeoutError)
         ├── MetadataTimeout          a topic or a broker was not found in time (also a TimeoutError)
         ├── DeliveryTimeout          delivery_timeout_ms ran out for a record (also a TimeoutError)
-        ├── TransactionTimeout       a step of a transaction took longer than max_block_ms (too)
+        ├── TransactionTimeout       a transaction step took longer than max_block_ms (TimeoutError)
         ├── RecordTooLarge           a record above max_request_size or buffer_memory
         ├── Closed                   the client is closed, or
         │   └── NotStarted           not started yet
@@ -163,7 +163,7 @@ class ProducerFenced(Fatal):
 
 class AuthenticationFailed(Fatal):
     """The broker refused the authentication, there are no credentials, or only one side uses SASL.
-    Raised at once, because a retry does not help."""
+    Raised immediately, because a retry does not help."""
 
 
 class ClusterAuthorizationFailed(Fatal):

@@ -43,8 +43,8 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """The identity of a consumer in its group (KIP-447); generation -1 and no member id for a
-    consumer outside of a group."""
+    """The identity of a consumer in its group (KIP-447). A consumer outside of a group has
+    generation -1 and no member id."""
 
     group_id: str
     generation_id: int = -1

@@ -11,8 +11,8 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def as_ms(at: Time, what: str) -> int:
-    """The milliseconds since 1970 of a time, given in milliseconds or as a datetime (local time
-    without a time zone). TypeError with `what` for anything else."""
+    """The milliseconds since 1970 of a time, given in milliseconds or as a datetime (local time if
+    it has no time zone). TypeError that names `what` for any other type."""
     if isinstance(at, datetime):
         # The method timestamp() would return a float, which rounds some milliseconds down.
         return (at.astimezone(UTC) - _EPOCH) // _MILLISECOND

@@ -53,11 +53,12 @@ class SubscriptionType(Enum):
 class TopicPartitionState:
     """The state of an assigned partition.
 
-    `position`: the next offset to return, None unless FETCHING or AWAIT_VALIDATION (and when not
-    assigned any more). `leader_epoch`: the epoch of the record before the position, -1 if unknown.
-    `checked_epoch`: the epoch of the last leader whose log is known to contain the position.
-    `high_watermark`, `last_stable_offset`, `log_start_offset`: the values in the last answer, or
-    None. `retry_at_ms`: the earliest time of the next request.
+    `position`: the next offset to return; None unless the state is FETCHING or AWAIT_VALIDATION,
+    and None after the partition was removed from the assignment. `leader_epoch`: the epoch of the
+    record before the position, -1 if unknown. `checked_epoch`: the epoch of the last leader whose
+    log is known to contain the position. `high_watermark`, `last_stable_offset`,
+    `log_start_offset`: the values in the last answer, or None. `retry_at_ms`: the earliest time of
+    the next request.
     """
 
     __slots__ = (
@@ -96,7 +97,7 @@ class TopicPartitionState:
         self.fetch_state = state
 
     def found(self, offset: int, leader_epoch: int = -1) -> None:
-        """Set the position: after a commit, a reset or a seek."""
+        """Set a position that a commit, a reset or a seek has determined."""
         self.step(FetchState.FETCHING)
         self.position = offset
         self.leader_epoch = self.checked_epoch = leader_epoch
@@ -113,7 +114,7 @@ class TopicPartitionState:
         )
 
     def reset(self, timestamp: int) -> None:
-        """Have the position found by ListOffsets, with this timestamp."""
+        """Let ListOffsets find the position, with this timestamp."""
         self.step(FetchState.AWAIT_RESET)
         self.position = None
         self.reset_timestamp = timestamp
@@ -133,7 +134,8 @@ class SubscriptionState:
         #: The partitions that this consumer got from its group and has revoked, so that only their
         #: new owners may commit them.
         self.given_up: set[TopicPartition] = set()
-        #: The number of changes, without changes of positions by `collect`.
+        #: The number of changes so far. Positions that move because records were returned are not
+        #: changes.
         self.changes = 0
 
     # --- subscription and assignment ---
@@ -185,7 +187,7 @@ class SubscriptionState:
         self.given_up.clear()
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Remove partitions from the assignment; data that was fetched of them is stale."""
+        """Remove partitions from the assignment. Data that was fetched for them becomes stale."""
         for partition in partitions:
             state = self._partitions.pop(partition, None)
             if state is not None:
@@ -236,7 +238,7 @@ class SubscriptionState:
         return iter(self._partitions.items())
 
     def move_to_end(self, partition: TopicPartition) -> None:
-        """Move a partition behind the others in fetching order, after it had its turn."""
+        """Move a partition to the end of the fetching order, after it had its turn."""
         self._partitions.move_to_end(partition)
 
     def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
@@ -247,7 +249,7 @@ class SubscriptionState:
         self.changes += 1
 
     def reset(self, partition: TopicPartition, timestamp: int) -> None:
-        """Have the position found by ListOffsets. Raises NotAssigned."""
+        """Let ListOffsets find the position. Raises NotAssigned."""
         self.state(partition).reset(timestamp)
         self.changes += 1
 
@@ -293,7 +295,7 @@ class SubscriptionState:
                 state.pending_revocation = True
 
     def in_fetch_state(self, wanted: FetchState, now_ms: int) -> list[TopicPartition]:
-        """The partitions in this state that are not to be retried later."""
+        """The partitions in this state whose next request is due."""
         return [
             partition
             for partition, state in self._partitions.items()
@@ -301,11 +303,11 @@ class SubscriptionState:
         ]
 
     def all_fetching(self) -> bool:
-        """True if every assigned partition has a position."""
+        """True if every assigned partition is in the state FETCHING."""
         return all(state.fetch_state is FetchState.FETCHING for state in self._partitions.values())
 
     def consumed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """Every known position, in the form of a commit (K-39, K-40)."""
+        """Every known position, as offsets to commit (K-39, K-40)."""
         return {
             partition: OffsetAndMetadata(state.position, "", state.leader_epoch)
             for partition, state in self._partitions.items()

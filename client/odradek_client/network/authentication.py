@@ -21,8 +21,8 @@ from odradek_protocol.schemas.sasl_handshake import (
 
 #: The most messages of an authentication.
 _STEPS_MAX = 8
-#: The part of a session's lifetime after which the session is renewed, and the further part by
-#: which the renewal may be later (KIP-368).
+#: The share of a session's lifetime after which the session is renewed, and the largest share by
+#: which jitter delays the renewal (KIP-368).
 _RENEWED_AFTER, _RENEWED_WITHIN = 0.85, 0.10
 _SAID_MAX = 500
 
@@ -60,7 +60,8 @@ class Exchange(Protocol):
 async def authenticate(ask: Ask, versions: Versions, exchange: Exchange, *, tls: bool) -> int:
     """Authenticate; returns the session's lifetime in ms, 0: unlimited (C-71).
 
-    AuthenticationFailed with the broker's message, also for brokers before Kafka 1.0.
+    AuthenticationFailed with the broker's message. Brokers before Kafka 1.0 are refused with the
+    same error.
     """
     await _handshake(ask, versions, exchange.mechanism, tls=tls)
     version = min(
@@ -84,7 +85,7 @@ async def authenticate(ask: Ask, versions: Versions, exchange: Exchange, *, tls:
 
 def reauthentication_ms(lifetime_ms: int, random: float) -> float:
     """The time after which a session is renewed: 85 to 95 % of its lifetime, so that not all
-    clients renew it at once (KIP-368).
+    clients renew their sessions at the same time (KIP-368).
 
     `random`: from 0 to 1.
     """

@@ -69,7 +69,7 @@ QUEUE_MAX = 10_000
 #: late answer is no error.
 LATE_S = 2.0
 LATE_AGAIN_S = 0.5
-#: The requests whose answers wait for other members of the group.
+#: The requests that a broker answers only when other members of the group have sent theirs.
 _WAIT_FOR_OTHERS = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 _CORRELATION_RANGE = 2**31
 
@@ -80,8 +80,8 @@ Channel = Literal["main", "coordinator", "fetch", "metadata"]
 Login = Callable[[float], Awaitable[Exchange]]
 
 
-#: The errors for which a retry does not help: callers that wait for the connection get them at
-#: once.
+#: The errors for which a retry does not help. Callers that wait for the connection get them
+#: immediately.
 _FINAL = (TlsFailed, AuthenticationFailed)
 
 
@@ -141,7 +141,7 @@ class ConnectionSettings:
 
 
 class ConnectionOwner(Protocol):
-    """The owner of connections, the client."""
+    """The client, which owns the connections."""
 
     random: random.Random
     throttle_times: ThrottleTimes
@@ -156,8 +156,8 @@ class ConnectionOwner(Protocol):
         """Called once, when the connection has ended."""
 
     def connection_late(self, connection: BrokerConnection) -> None:
-        """Called when the connection becomes late, every LATE_AGAIN_S while it is, and at the
-        end."""
+        """Called when the connection becomes late, then every LATE_AGAIN_S, and when it is no
+        longer late."""
 
 
 class BrokerConnection:
@@ -187,7 +187,7 @@ class BrokerConnection:
         #: True if the cause is to be probed when the broker ends the connection without an answer:
         #: TLS on one side only, or a listener that requires SASL.
         self._curious = not owner.reached
-        #: The failed authentication that ended the connection, if so.
+        #: The failed authentication that ended the connection; None if something else did.
         self.refusal: AuthenticationFailed | None = None
         self._authenticating = False
         self._session_timer: asyncio.TimerHandle | None = None
@@ -289,7 +289,7 @@ class BrokerConnection:
         if self._transport is not None:
             self._transport.close()
         elif self._attempt is not None and self._attempt is not asyncio.current_task(self._loop):
-            self._attempt.cancel()  # it would open a socket that is not needed any more
+            self._attempt.cancel()  # the attempt would open a socket that is not needed any more
         for timer in (self._timer, self._throttle_timer, self._session_timer):
             if timer is not None:
                 timer.cancel()
@@ -319,9 +319,8 @@ class BrokerConnection:
         return answer
 
     async def _ask(self, request: Message, version: int) -> Any:
-        """Send a request before all queued ones, and return the answer. Raises ConnectionLost,
-        BadAnswer.
-        """
+        """Send a request before all queued ones, and return its answer. Raises ConnectionLost,
+        BadAnswer."""
         if self.state is ConnectionState.CLOSED:
             raise ConnectionLost(f"{self.host}:{self.port} was closed")
         answered: asyncio.Future[Any] = self._loop.create_future()
@@ -358,8 +357,8 @@ class BrokerConnection:
             self._close(f"{where} was not renewed within {timeout_ms} ms")
         except OdradekError as error:
             if error.code is ErrorCode.ILLEGAL_SASL_STATE:
-                # Brokers refuse a re-authentication within a second after the last one; the
-                # connection is then replaced.
+                # Brokers refuse a re-authentication within a second after the last one. The
+                # connection is replaced then.
                 self._close(f"{where} could not be renewed: the broker does not do that now")
                 return
             text = f"{where} could not be renewed: {error}"
@@ -530,7 +529,7 @@ class BrokerConnection:
             self._late = False
             self._owner.connection_late(
                 self
-            )  # the reason of its wait has ended, perhaps by an election
+            )  # the cause of the delay is over, perhaps after an election
         throttle_ms = getattr(response, "throttle_time_ms", 0)
         now = self._loop.time()
         self._owner.throttle_times.record(throttle_ms, now * 1000)
@@ -555,7 +554,7 @@ class BrokerConnection:
                 reason = mismatches.speaks_tls(sasl=self._settings.login is not None)
             self._fail(reason, TlsFailed)
         elif self._curious and self._settings.login is None and self._unanswered and not opening:
-            # The broker has sent no answer but that to ApiVersions, which needs no authentication.
+            # The broker has answered only ApiVersions, which needs no authentication.
             self._owner.spawn(self._look_into(reason))
         else:
             while_what = " while authenticating" if self._authenticating else ""

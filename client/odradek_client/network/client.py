@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from odradek_client.network.connections import RequestSender
 
 
-#: The keys in one request for coordinators.
+#: The most keys in one request for coordinators.
 _KEYS_OF_REQUEST = 500
 
 
@@ -59,8 +59,8 @@ class Coordinators:
     async def find(self, key: str, key_type: int = GROUP_COORDINATOR) -> int:
         """The node id of the coordinator of a group (type 0) or a transactional id (type 1).
 
-        Cached until `forget`. Raises error_for the broker's code; CoordinatorUnavailable and other
-        Retriable errors may pass after a backoff.
+        Cached until `forget`. Raises the error for the broker's code. After CoordinatorUnavailable
+        or another Retriable error, the call may succeed after a backoff.
         """
         known = self._nodes.get((key_type, key))
         if known is not None and self._connections.address(known) is not None:
@@ -90,8 +90,8 @@ class Coordinators:
         return found.node_id
 
     async def find_many(self, keys: Iterable[str], key_type: int) -> None:
-        """Look up the coordinators of several keys in few requests, as far as the broker knows
-        them; `find` requests the others again, and raises their errors."""
+        """Look up the coordinators of several keys in few requests, and cache those that the broker
+        names. For other keys, `find` sends a request again and raises the error."""
         unknown = [key for key in dict.fromkeys(keys) if (key_type, key) not in self._nodes]
         if len(unknown) < 2:
             return
@@ -113,7 +113,8 @@ class Coordinators:
                     self._nodes[(key_type, found.key)] = found.node_id
 
     def forget(self, key: str, key_type: int = GROUP_COORDINATOR) -> None:
-        """Look the coordinator up at the next request, because it has changed."""
+        """Drop the coordinator from the cache, because it has changed; the next `find` looks it
+        up."""
         self._nodes.pop((key_type, key), None)
 
     def forget_all(self) -> None:
@@ -328,10 +329,10 @@ class NetworkClient:
         return self._connections.connect_soon(node_id, on_ready, channel)
 
     def feature_level(self, name: str) -> int:
-        """The finalized level of a feature such as "transaction.version", 0 without one.
+        """The finalized level of a feature such as "transaction.version"; 0 if it has none.
 
-        The level is that of the newest connection; supported levels that are not finalized do not
-        count (C-70).
+        The level is that of the newest connection. Levels that are supported but not finalized are
+        ignored (C-70).
         """
         return self._connections.features.get(name, 0)
 
@@ -379,8 +380,7 @@ class NetworkClient:
         self._metadata.request_update()
 
     async def refresh_metadata(self, timeout_ms: float | None = None) -> None:
-        """Request metadata at once and wait for the answer to a request that was sent after this
-        call.
+        """Request metadata now, and wait for the answer to a request that was sent after this call.
 
         Raises MetadataTimeout if there is none in time.
         """
@@ -402,8 +402,8 @@ class NetworkClient:
     async def find_coordinator(self, key: str, key_type: int = GROUP_COORDINATOR) -> int:
         """The node id of the coordinator of a group (type 0) or a transactional id (type 1).
 
-        Cached until `forget_coordinator`. Raises error_for the broker's code;
-        CoordinatorUnavailable and other Retriable errors may pass after a backoff.
+        Cached until `forget_coordinator`. Raises the error for the broker's code. After
+        CoordinatorUnavailable or another Retriable error, the call may succeed after a backoff.
         """
         return await self._coordinators.find(key, key_type)
 
@@ -412,5 +412,6 @@ class NetworkClient:
         await self._coordinators.find_many(keys, key_type)
 
     def forget_coordinator(self, key: str, key_type: int = GROUP_COORDINATOR) -> None:
-        """Look the coordinator up at the next request, because it has changed."""
+        """Drop the coordinator from the cache, because it has changed; the next `find_coordinator`
+        looks it up."""
         self._coordinators.forget(key, key_type)

@@ -65,7 +65,7 @@ class ClusterView:
     """The newest metadata, and the topics whose metadata is requested.
 
     `version` grows with every change, so that data derived from the view can be cached.
-    `needs_update`: an answer has contradicted the view.
+    `needs_update`: true if an answer has contradicted the view.
     """
 
     def __init__(self, max_age_ms: int) -> None:
@@ -92,7 +92,7 @@ class ClusterView:
         return self._wanted.keys()
 
     def want(self, topics: Iterable[str], *, until_ms: float | None = None) -> bool:
-        """Request these topics from here on; True if one of them is not known yet.
+        """Add these topics to the wanted ones; True if one of them is not known yet.
 
         `until_ms`: the time after which `forget_expired` drops them; None: never.
         """
@@ -110,7 +110,7 @@ class ClusterView:
 
     @property
     def has_new_topics(self) -> bool:
-        """True if some wanted topics were not in the last request for metadata."""
+        """True if some wanted topics were not in the last metadata request."""
         if self._requested is None:
             return False
         return self.all_topics or not self._requested.issuperset(self._wanted)
@@ -121,7 +121,7 @@ class ClusterView:
             self._wanted.pop(topic, None)
 
     def set_wanted(self, topics: Iterable[str]) -> bool:
-        """Request exactly these topics from here on; True if one of them is not known yet."""
+        """Replace the wanted topics by these; True if one of them is not known yet."""
         topics = list(topics)
         self.unwant(set(self._wanted) - set(topics))
         return self.want(topics)
@@ -230,7 +230,8 @@ class ClusterView:
     def update_leader(
         self, topic: str, partition: int, leader: int, epoch: int, node: BrokerAddress | None = None
     ) -> bool:
-        """Take over a new leader from an answer that names it (KIP-951); True if it was new."""
+        """Take over a new leader that the answer to another request names (KIP-951). True if the
+        leader was new."""
         if node is not None and node.node_id not in self.brokers:
             self.brokers[node.node_id] = node
         info = self.partition(topic, partition)
@@ -241,14 +242,14 @@ class ClusterView:
         return True
 
     def add_broker(self, broker: BrokerAddress) -> None:
-        """Take over an address from another answer, such as FindCoordinator's."""
+        """Take over an address from the answer to another request, such as FindCoordinator."""
         if self.brokers.get(broker.node_id) != broker:
             self.brokers[broker.node_id] = broker
             self.version += 1
 
     def _topic(self, answer: MetadataResponseTopic, known: TopicInfo | None) -> TopicInfo:
         if known is not None and known.topic_id != answer.topic_id:
-            known = None  # deleted and created again: epochs begin again
+            known = None  # the topic was created again, with epochs from 0 on
         partitions = {}
         for part in sorted(answer.partitions, key=lambda part: part.partition_index):
             index = part.partition_index

@@ -1,7 +1,7 @@
 """The connections to the brokers of a cluster: opened when needed, and opened again with a backoff.
 
-There is one connection for each broker and channel, because a parked request must not delay others
-(N-04).
+There is one connection for each broker and channel, because a request that the broker answers late
+must not delay requests of other channels (N-04).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from odradek_client.sasl.login import Login
     from odradek_client.sasl.settings import SaslSettings
 
-#: The most brokers that are tried at once.
+#: The most brokers to which connections are attempted in parallel.
 _REACH_MAX = 8
 #: The interval at which a connection that is throttled or full is checked.
 _BUSY_CHECK_S = 0.02
@@ -51,7 +51,8 @@ log = logging.getLogger("odradek.client")
 
 
 def unreachable(reasons: Mapping[str, bool]) -> ConnectionLost:
-    """The error if no broker was reached. `reasons`: each cause, True if it was one of TLS."""
+    """The error if no broker was reached. `reasons`: for each cause, true if it was a problem of
+    TLS."""
     text = "; ".join(reasons) or "there is no broker to connect to"
     return TlsFailed(text) if reasons and all(reasons.values()) else ConnectionLost(text)
 
@@ -65,7 +66,7 @@ def _login(settings: SaslSettings, random: Random) -> Login:
 
 
 class RequestSender(Protocol):
-    """The methods of the network client that its parts use."""
+    """The methods of the network client that the client's other parts use."""
 
     cluster: ClusterView
 
@@ -116,7 +117,8 @@ class NodeConnection:
         self.begun_at = 0.0
         #: True while an attempt that `connect_soon` began has not succeeded.
         self.requested = False
-        #: The failed authentication of such an attempt, until the next attempt.
+        #: The failed authentication of an attempt that `connect_soon` began, until the next
+        #: attempt.
         self.refusal: AuthenticationFailed | None = None
 
 
@@ -152,12 +154,12 @@ class Connections:
         #: The throttle times of this client.
         self.throttle_times = ThrottleTimes()
         self.nodes: dict[tuple[int, Channel], NodeConnection] = {}
-        #: The finalized level of each feature, and its epoch: those of the newest connection
-        #: (C-70).
+        #: The finalized level of each feature, and the epoch of these levels, from the newest
+        #: connection (C-70).
         self.features: dict[str, int] = {}
         self._features_epoch = -1
-        #: The attempts to connect in progress, also those of closed connections, and the other
-        #: tasks of connections.
+        #: The attempts to connect that are in progress (including those of closed connections), and
+        #: other tasks of connections.
         self._attempts: dict[asyncio.Task[None], None] = {}
         self._closed = False
         self.reached = False
@@ -207,8 +209,7 @@ class Connections:
         chosen = []
         for names in by_address.values():
             ranked = sorted((self._rank(node_id), node_id) for node_id in names)
-            # If a broker does not answer at one of its addresses, its other addresses are tried
-            # late.
+            # Other addresses of a broker that does not answer at one address are tried later, too.
             late = [each for each in ranked if each[0][0] in (_BUSY, _SILENT)]
             chosen.append((late or ranked)[0])
         return [node_id for _, node_id in sorted(chosen)]
@@ -223,7 +224,8 @@ class Connections:
             silent = main.state is ConnectionState.OPENING
             return _SILENT if silent else _BUSY, False, 0.0, jitter
         if main is not None and main.state is ConnectionState.READY:
-            # A node of the metadata comes before its bootstrap address.
+            # The node id from the metadata is preferred to the bootstrap address of the same
+            # broker.
             return _READY, node_id < 0, main.in_flight, jitter
         retry_at = nodes[0].retry_at if nodes[0] is not None else 0.0
         return _BOOTSTRAP if node_id < 0 else _NEW, False, retry_at, jitter
@@ -245,7 +247,7 @@ class Connections:
             and self.address(node_id) is not None
         ]
         if ready:
-            # A node of the metadata comes before its bootstrap address.
+            # Node ids from the metadata are preferred to bootstrap addresses.
             return min(ready, key=lambda pair: (pair[1] < 0, *pair))[1]
         limit_ms = self._config.request_timeout_ms if timeout_ms is None else timeout_ms
         failures: dict[str, bool] = {}
@@ -334,7 +336,7 @@ class Connections:
     def connect_soon(
         self, node_id: int, on_ready: Callable[[], None], channel: Channel = "main"
     ) -> float | None:
-        """Begin to connect; `on_ready` is called when a request can be sent, or connecting has
+        """Begin to connect. `on_ready` is called when a request can be sent, or when connecting has
         failed.
 
         Returns the seconds to wait if the backoff does not allow a connection yet: then no
@@ -406,7 +408,7 @@ class Connections:
         self._request_metadata()
 
     def connection_closed(self, connection: BrokerConnection, reason: str) -> None:
-        """Note the failure, for the backoff and for errors."""
+        """Note the failure, which determines the backoff and is shown in errors."""
         node = self.nodes.get(connection.node)
         if node is None or node.connection is not connection or self._closed:
             return
@@ -424,7 +426,7 @@ class Connections:
     # --- closing connections ---
 
     def follow_metadata(self) -> None:
-        """Close the connections to brokers that have left the cluster, or have another address."""
+        """Close the connections to brokers that have left the cluster or have a new address."""
         for key, node in list(self.nodes.items()):
             address = self.address(key[0])
             connection = node.connection

@@ -37,9 +37,9 @@ from odradek_protocol.schemas.metadata import MetadataResponse
 Listener = Callable[[ClusterView], None]
 
 _IDLE_CHECKS_S_MAX = 30.0
-#: The time a broker has to answer a request for metadata before another broker gets one too.
+#: The time that a broker has to answer a metadata request before another broker gets one too.
 METADATA_PATIENCE_S = 1.0
-#: The time brokers have to answer before the log says that none is reachable.
+#: The time without an answer after which a warning says that no broker is reachable.
 UNREACHED_WARNING_S = 5.0
 
 log = logging.getLogger("odradek.client")
@@ -76,7 +76,7 @@ class MetadataUpdater:
         self._warned = False
 
     def start(self) -> None:
-        """Begin the task; its first answer also ends calls of `refresh`."""
+        """Start the task. Its first answer completes the calls of `refresh` that are waiting."""
         self._wake = asyncio.Event()
         self._task = self._network.loop.create_task(self._keep_fresh(), name="odradek-metadata")
 
@@ -88,7 +88,7 @@ class MetadataUpdater:
             self._warning.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait for the end of the task; waiters for metadata get Closed."""
+        """Wait for the end of the task. Calls that are waiting for metadata raise Closed."""
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
         for waiter in self._waiters:
@@ -111,8 +111,7 @@ class MetadataUpdater:
             self._wake.set()
 
     async def refresh(self, timeout_ms: float | None = None) -> None:
-        """Request metadata at once and wait for the answer to a request that was sent after this
-        call.
+        """Request metadata now, and wait for the answer to a request that was sent after this call.
 
         Raises MetadataTimeout if there is none in time.
         """
@@ -212,13 +211,13 @@ class MetadataUpdater:
             if failure is None and not self.cluster.needs_update:
                 self._failures = 0
                 continue
-            # The backoff applies after an incomplete answer too, so that requests to a broker
-            # always have a pause.
+            # The backoff also applies after an incomplete answer, so that there is always a pause
+            # between requests to a broker.
             self._failures += 1
             await asyncio.sleep(self._retry.delay_ms(self._failures) / 1000)
 
     def _warn_unreached(self) -> None:
-        """Log that no broker is reachable, since a user should not wait a minute without a message
+        """Log that no broker is reachable, so that a user does not wait a minute without a message
         (C-79)."""
         self._warned = True
         log.warning(

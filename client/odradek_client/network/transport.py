@@ -23,7 +23,7 @@ Buffer = bytes | bytearray | memoryview
 #: The size of the write buffer at which the owner has to stop.
 WRITE_HIGH_WATER_BYTES = 4 * 1024 * 1024
 
-#: The reason for the end of a plaintext connection.
+#: The reason for the end of a plaintext connection if the peer's answer is TLS.
 SPEAKS_TLS = "it speaks TLS there"
 
 
@@ -31,7 +31,7 @@ class Owner(Protocol):
     """The callbacks of a transport."""
 
     def frame_received(self, frame: memoryview) -> None:
-        """Called with each whole frame, without its length."""
+        """Called with the content of each whole frame, without the length in front."""
         ...
 
     def connection_lost(self, reason: str, *, certain: bool = False) -> None:
@@ -45,10 +45,10 @@ class Owner(Protocol):
 
 
 def reason(error: OSError) -> str:
-    """The reason why there is no connection, without asyncio's prefix."""
+    """The reason why there is no connection, in the operating system's words."""
     if isinstance(error, socket.gaierror):
         return f"the name cannot be resolved ({error.strerror})"
-    # An error without a number combines those of several addresses.
+    # An error without a number combines the errors of several addresses.
     return str(error) if error.errno is None else os.strerror(error.errno)
 
 
@@ -58,7 +58,7 @@ class Transport(asyncio.BufferedProtocol):
     def __init__(self, owner: Owner, receive_max_bytes: int, host: str = "") -> None:
         self._owner = owner
         self._host = host
-        #: True if the peer has sent anything.
+        #: True if the peer has sent any bytes.
         self.heard = False
         self._receiver = FrameReceiver(receive_max_bytes)
         self._transport: asyncio.Transport | None = None

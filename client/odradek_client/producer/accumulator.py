@@ -58,7 +58,7 @@ class PartitionQueue:
         self.batches: deque[ProducerBatch] = deque()
         self.open: ProducerBatch | None = None
         self.muted = False
-        self.closed_bytes = 0  # of all batches that were ever closed
+        self.closed_bytes = 0  # the bytes of all batches that were ever closed
 
     def try_append(
         self,
@@ -84,9 +84,8 @@ class PartitionQueue:
 
 @dataclass(slots=True)
 class Ready:
-    """The queues that may be sent, by node. `check_ms`: the time after which further queues may be
-    ready.
-    """
+    """The queues from which batches may be sent, by node. `check_ms`: the time until further queues
+    may be ready."""
 
     nodes: dict[int, list[PartitionQueue]] = field(default_factory=dict)
     unknown_leaders: bool = False
@@ -112,8 +111,8 @@ class Accumulator:
         self.available_bytes = buffer_memory
         self.codec = codec
         self.delivery_timeout_ms = delivery_timeout_ms
-        #: Calls of send that wait for memory, oldest first, and the number of waiting calls of
-        #: flush. While calls of either kind wait, every batch is ready.
+        #: `waiters`: the calls of send that wait for memory, oldest first. `flushes`: the number of
+        #: waiting calls of flush. While calls of either kind wait, every batch is ready.
         self.waiters: deque[Future] = deque()
         self.flushes = 0
         self.closing = False
@@ -149,19 +148,20 @@ class Accumulator:
     def batch_bytes(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
     ) -> tuple[int, int]:
-        """(the limit of a new batch, its share of the memory); the first record is given."""
+        """(`limit_bytes` of a new batch, the bytes of memory to reserve for it). The arguments are
+        its first record."""
         limit = self.limit_bytes(topic)
         needed = HEADER_BYTES + record_upper_bound(key, value, headers) + _RECORD_OVERHEAD_BYTES
         return limit, max(min(limit, self.buffer_memory), needed)
 
     def has_room(self, reserved_bytes: int) -> bool:
-        """True if a batch that reserves this number of bytes may be begun."""
+        """True if there is memory for a batch that reserves this number of bytes."""
         return reserved_bytes <= self.available_bytes
 
     def begin(
         self, queue: PartitionQueue, limit_bytes: int, reserved_bytes: int, now_ms: float
     ) -> ProducerBatch:
-        """Open a new batch behind the others. There must be room."""
+        """Open a new batch at the end of the queue. The caller has checked that there is room."""
         batch = ProducerBatch(
             queue.tp, self.codec, limit_bytes, reserved_bytes, now_ms, self._new_future
         )
@@ -170,12 +170,13 @@ class Accumulator:
         return batch
 
     def encoded_bytes(self, encoded: EncodedRecords) -> int:
-        """The bytes of buffer_memory that an encoded batch takes: at most all of buffer_memory,
-        although the batch may be larger."""
+        """The bytes of buffer_memory that an encoded batch reserves: those of the batch, but at
+        most all of buffer_memory."""
         return min(encoded.batch_bytes, self.buffer_memory)
 
     def add(self, queue: PartitionQueue, encoded: EncodedRecords, now_ms: float) -> ProducerBatch:
-        """Put a whole batch behind the others. There must be room for its `encoded_bytes`."""
+        """Put a whole batch at the end of the queue. The caller has checked that there is room for
+        its `encoded_bytes`."""
         size = self.encoded_bytes(encoded)
         batch = ProducerBatch(
             queue.tp, self.codec, size, size, now_ms, self._new_future, encoded=encoded
@@ -231,8 +232,8 @@ class Accumulator:
         return ready
 
     def wait_ms(self, queue: PartitionQueue, leader: int, now_ms: float) -> float:
-        """The time until the first batch of a queue with batches may be sent, in ms; 0 or less if
-        it may be sent at once."""
+        """The time in ms until the first batch may be sent; 0 or less if it may be sent now. The
+        queue is not empty."""
         first = queue.batches[0]
         if first.attempts:
             return first.retry_at_ms - now_ms if leader == first.last_leader else 0.0
@@ -305,10 +306,10 @@ class Accumulator:
     # --- back, and away ---------------------------------------------------------------------------
 
     def requeue(self, batch: ProducerBatch) -> None:
-        """Put a batch that is to be retried back into its queue (C-23).
+        """Put a batch that will be retried back into its queue (C-23).
 
-        The batch is put behind the stamped batches of lower sequence and before all others; without
-        idempotence, at the head.
+        A batch with a sequence is put after the batches with lower sequences, and before all
+        others. A batch without one (no idempotence) is put at the head.
         """
         queue = self._queues[batch.tp]
         at = 0
@@ -323,7 +324,7 @@ class Accumulator:
     def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """Queue the parts of a batch in its place, first part first (C-25)."""
         self._ratios[batch.tp.topic] = 1.0
-        # The order is that of age, on which `expired` relies.
+        # The batches stay in the order of their age, on which `expired` relies.
         self.incomplete = {
             kept: None for each in self.incomplete for kept in (parts if each is batch else (each,))
         }
@@ -331,8 +332,8 @@ class Accumulator:
             self.requeue(part)
 
     def expired(self, now_ms: float) -> list[ProducerBatch]:
-        """Batches older than delivery_timeout_ms, queued or in flight; queued ones are removed from
-        their queues."""
+        """The batches that are older than delivery_timeout_ms, whether they are queued or in
+        flight. Queued ones are removed from their queues."""
         found = []
         for batch in self.incomplete:
             if now_ms - batch.created_ms < self.delivery_timeout_ms:
@@ -349,7 +350,7 @@ class Accumulator:
         return None
 
     def finished(self, batch: ProducerBatch) -> None:
-        """Release the memory of a batch with a final result."""
+        """Release the memory of a batch whose result is final."""
         self.incomplete.pop(batch, None)
         self.available_bytes += batch.reserved_bytes
         batch.reserved_bytes = 0
@@ -363,9 +364,8 @@ class Accumulator:
         return found
 
     def take_of(self, leads: Callable[[TopicPartition], bool]) -> list[ProducerBatch]:
-        """Remove from their queues the batches of some partitions that are not in flight; returns
-        them.
-        """
+        """Remove the batches of some partitions from their queues, except those in flight; returns
+        the removed ones. `leads` selects the partitions."""
         found = [b for b in self.incomplete if not b.on_wire and leads(b.tp)]
         for batch in found:
             self._unqueue(batch)
@@ -387,8 +387,8 @@ class Accumulator:
 
 
 def _before(batch: ProducerBatch, other: ProducerBatch) -> bool:
-    """True if a stamped batch precedes another one, also across a change of epoch or a wrap of
-    sequences (P-20)."""
+    """True if the sequence of `batch` precedes that of `other`, even across a change of the epoch
+    or a wrap of sequences (P-20)."""
     if batch.identity != other.identity:
         return batch.identity < other.identity
     return (other.base_sequence - batch.base_sequence) % (1 << 31) < 1 << 30

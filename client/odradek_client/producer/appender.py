@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Appender:
-    """Appends to the batches of a started producer. The methods raise like those of `Producer`."""
+    """Appends records to the batches of a started producer. The errors are those of `Producer`."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Appender:
                 return found or self._begin(queue, timestamp_ms, key, value, headers)
 
             return await self._wait_for_memory(attempt, deadline, number)
-        # The sender must be able to run during a loop of sends that never waits.
+        # The sender needs a turn, even if a loop of sends never has to wait.
         await asyncio.sleep(0)
         return delivery
 
@@ -96,8 +96,8 @@ class Appender:
         partition: int | None,
         timestamp_ms: int,
     ) -> Delivery:
-        """Put a record into a batch at once. BufferFull without memory; MetadataTimeout if the
-        topic's metadata is not known yet."""
+        """Put a record into a batch immediately. BufferFull if there is no memory; MetadataTimeout
+        if the topic's metadata is not known yet."""
         self.check_transaction()
         headers = check_record(self._config, topic, value, key, headers, partition)
         state = self._partitioner.known(topic, self._network.now_ms())
@@ -140,13 +140,13 @@ class Appender:
             self.check_transaction(number)
             for encoded in chunk:
                 await self._admit(sending, encoded, number)
-            # The sender must be able to run, as in `append`.
+            # The sender needs a turn, as in `append`.
             await asyncio.sleep(0)
 
     async def append_batch(
         self, topic: str, partition: int, records: EncodedRecords
     ) -> ProducerBatch:
-        """Put a whole batch behind the others of its partition; wait for metadata and for memory,
+        """Put a whole batch at the end of its partition's queue; wait for metadata and for memory,
         at most max_block_ms each."""
         number = self.check_transaction()
         state = await self._topic(topic, partition, number)
@@ -183,7 +183,7 @@ class Appender:
         value: bytes | None,
         headers: Headers,
     ) -> Delivery | None:
-        """Begin a batch with this record; None without memory for it."""
+        """Begin a batch with this record; None if there is no memory for the batch."""
         accumulator = self._accumulator
         limit, reserved = accumulator.batch_bytes(queue.tp.topic, key, value, headers)
         if not accumulator.has_room(reserved):
@@ -202,8 +202,8 @@ class Appender:
     async def _wait_for_memory(
         self, attempt: Callable[[], T | None], deadline: float, number: int
     ) -> T:
-        """Call `attempt` in this caller's turn, until it succeeds or the deadline has passed. The
-        turns are in the order of arrival (C-11)."""
+        """Wait for this caller's turn, and call `attempt` until it succeeds or the deadline has
+        passed. The first caller that waits has the first turn (C-11)."""
         loop = asyncio.get_running_loop()
         waiters = self._accumulator.waiters
         waiter: asyncio.Future[None] = loop.create_future()
@@ -265,8 +265,9 @@ class Appender:
             raise Closed("this producer was closed; make a new one")
 
     def check_transaction(self, number: int | None = None) -> int:
-        """The number of the open transaction; 0 without transactions. Raises if no transaction is
-        open for records, or if it is not the transaction `number`, to which the record belongs."""
+        """The number of the open transaction; 0 if the producer is not transactional. IllegalState
+        if no transaction is open for records. `number`: the transaction to which the record
+        belongs; IllegalState if it is not the open one."""
         if self._transactions is None:
             return 0
         current = self._transactions.check_open("send")
@@ -307,7 +308,7 @@ def check_topic(topic: Any) -> None:
 
 
 def _header_pairs(headers: Any) -> Headers:
-    """The headers as a sequence of (str, bytes or None). TypeError has the wrong header and its
+    """The headers as a sequence of (str, bytes or None). TypeError names the wrong header and the
     problem."""
     if headers is None:
         return ()

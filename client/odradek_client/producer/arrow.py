@@ -54,8 +54,8 @@ class ArrowMetadata(NamedTuple):
     outcomes: list[RowsOutcome]
 
     def offsets(self) -> Any:
-        """A `pyarrow.RecordBatch` of the columns partition (int32) and offset (int64), a row for
-        each row."""
+        """A `pyarrow.RecordBatch` with the columns partition (int32) and offset (int64). Its rows
+        correspond to the rows that were sent."""
         pa = pyarrow()
         from pyarrow.compute import array_sort_indices
 
@@ -100,7 +100,7 @@ class ArrowDelivery:
 
     @property
     def buffered(self) -> int:
-        """The number of rows that were buffered."""
+        """The number of rows that were put into batches."""
         return sum(len(rows) for _, rows in self._batches)
 
     def __await__(self) -> Generator[Any, None, ArrowMetadata]:
@@ -122,8 +122,8 @@ class ArrowDelivery:
         return ArrowMetadata(self.topic, self._row_count, self.outcomes())
 
     def exception(self) -> OdradekError | None:
-        """The reason why the first failed row was not written, with its number. None if all rows
-        were written; IllegalState before that is known."""
+        """The reason why the first failed row was not written, with the row's number. None if all
+        rows were written; IllegalState while a result is unknown."""
         failures = [
             (leaf_rows[failure[0]], len(leaf_rows), failure[1])
             for leaf, leaf_rows in self._leaves()
@@ -139,8 +139,8 @@ class ArrowDelivery:
         )
 
     def outcomes(self, *, known: bool = False) -> list[RowsOutcome]:
-        """The results of runs of rows. IllegalState while a result is unknown; with `known`, only
-        the known results."""
+        """The results, one for the rows of each batch. IllegalState while a result is unknown; with
+        `known`, only the known results."""
         found = []
         for leaf, rows in self._leaves(known):
             failure = leaf.first_error()
@@ -168,8 +168,8 @@ class ArrowDelivery:
 
 
 class Lines:
-    """Lines to send to one partition, None for any: the counterpart of `ArrowRows` for a
-    RecordBatch."""
+    """Lines to send as records, like the rows of an `ArrowRows`. All are sent to one partition
+    (None: the partitioner chooses)."""
 
     def __init__(
         self, config: ProducerConfig, records: LineRecords, partition: int | None, timestamp_ms: int
@@ -254,8 +254,8 @@ class ArrowRows:
 
 
 def _with_partitions(batch: Any, partitioner: Partitioner, state: TopicQueues) -> Any:
-    """The rows with a partition column from the partitioner of the settings, for rows without
-    one."""
+    """The rows with a complete partition column. For rows without a partition, the partitioner of
+    the settings chooses one."""
     pa = pyarrow()
     names = batch.schema.names
     keys = batch.column("key") if "key" in names else pa.nulls(batch.num_rows)
@@ -276,7 +276,8 @@ def _with_partitions(batch: Any, partitioner: Partitioner, state: TopicQueues) -
 
 
 class EncodedGroup(NamedTuple):
-    """An encoded batch for a partition (None: any). `rows`: the numbers of its rows."""
+    """An encoded batch for a partition (None: the partitioner chooses). `rows`: the numbers of its
+    rows."""
 
     partition: int | None
     records: EncodedRecords
@@ -314,7 +315,7 @@ class ArrowSending:
         return self._accumulator.codec is not Codec.NONE
 
     def chunk(self) -> list[EncodedGroup]:
-        """Encode the next batches."""
+        """Encode the next batches, up to about CHUNK_BYTES."""
         limit_bytes = min(
             self._accumulator.limit_bytes(self._state.name), self._accumulator.buffer_memory
         )
@@ -345,6 +346,6 @@ class ArrowSending:
         return self._queues[partition]
 
     def progress(self) -> str:
-        """The progress, for error messages."""
+        """The progress so far, as a text for error messages."""
         buffered = self.delivery.buffered
         return f"{buffered} of {self._rows.count} rows were buffered before, and are sent"

@@ -21,7 +21,7 @@ from odradek_protocol.records.place import Place
 
 
 class Future(Protocol):
-    """The part of `asyncio.Future` that is used here."""
+    """The methods of `asyncio.Future` that this module uses."""
 
     def done(self) -> bool: ...
     def set_result(self, result: Any, /) -> None: ...
@@ -46,7 +46,7 @@ class RecordMetadata(NamedTuple):
     timestamp_ms: int
 
 
-#: The last epoch of a producer id.
+#: The largest epoch of a producer id.
 EPOCH_MAX = 32767
 
 
@@ -142,7 +142,7 @@ class ProducerBatch:
         self.unknown_fate = False
         self.encoded: bytearray | None = None
         self.done = False
-        self.written = False  # done, and without an error
+        self.written = False  # True if the batch is done, and has no error
         self.base_offset = NO_OFFSET
         self.log_append_time_ms = -1
         self._timestamps: Sequence[int] = ()
@@ -217,7 +217,7 @@ class ProducerBatch:
             part.close()
             part.attempts = self.attempts
             part.trouble = self.trouble
-            part.was_sent = False  # nothing was sent under these sequences
+            part.was_sent = False  # nothing was sent under these sequences yet
             if self.has_sequence:
                 part.stamp(self.identity, next_sequence(self.base_sequence, start))
         parts[0].reserved_bytes = self.reserved_bytes
@@ -236,8 +236,8 @@ class ProducerBatch:
         self._finish()
 
     def fail(self, error: OdradekError, record_errors: dict[int, str] | None = None) -> None:
-        """Note that the records are not written, or may not be written. `record_errors`: the
-        reasons by index."""
+        """Note that the batch has failed: its records are not written, or nobody knows.
+        `record_errors`: the reasons by index of the record."""
         self._error = error
         self._record_errors = record_errors or {}
         self._finish()
@@ -255,7 +255,7 @@ class ProducerBatch:
             parent = parent._parent
 
     def _let_go(self) -> None:
-        """Release the payload, because deliveries may be kept for long."""
+        """Release the records, because deliveries may keep the batch in memory for long."""
         self.builder = BatchBuilder()
         self.put = self.builder.put
         self.encoded = None
@@ -314,16 +314,16 @@ class ProducerBatch:
         return _new_tuple(RecordMetadata, (topic, partition, offset, timestamp_ms))
 
     def leaves(self, start: int = 0) -> Iterator[tuple[int, ProducerBatch]]:
-        """The batches with the records of this one (itself, if it was not split), each with the
-        index of its first record, counted from `start`."""
+        """(index of its first record counted from `start`, batch) for each batch that has records
+        of this one: the parts, or the batch itself if it was not split."""
         if not self._parts:
             yield start, self
         for part, at in zip(self._parts, self._starts, strict=True):
             yield from part.leaves(start + at)
 
     def first_error(self) -> tuple[int, OdradekError] | None:
-        """The first record of a finished batch that was not written, with the reason; only for a
-        batch that was not split."""
+        """(index, reason) of the first record that was not written, in a finished batch that was
+        not split; None if all were written."""
         if self._error is None:
             return None
         index = min(self._record_errors, default=0)

@@ -55,7 +55,7 @@ class PartitionSequences:
         return sequence == next_sequence(self.last_acked_sequence, 1)
 
     def ahead_of(self, batch: ProducerBatch) -> list[ProducerBatch]:
-        """The batches in flight before this one; none if it is not in flight itself."""
+        """The batches in flight before this one; an empty list if this one is not in flight."""
         return self.in_flight[: self.in_flight.index(batch)] if batch in self.in_flight else []
 
 
@@ -64,7 +64,7 @@ class Sequences:
 
     def __init__(self) -> None:
         self._partitions: dict[TopicPartition, PartitionSequences] = {}
-        #: Partition -> the batches that must have their answer before its sequences restart.
+        #: For each partition, the batches that must be answered before its sequences restart.
         self._to_bump: dict[TopicPartition, set[ProducerBatch]] = {}
         self._unresolved: set[TopicPartition] = set()
 
@@ -80,7 +80,7 @@ class Sequences:
         return self.of(tp).in_flight
 
     def forget(self) -> None:
-        """Restart all sequences at 0 for another identity. No batch may be in flight."""
+        """Restart all sequences at 0 for a new identity. No batch may be in flight."""
         self._partitions.clear()
         self._unresolved.clear()
 
@@ -91,7 +91,8 @@ class Sequences:
     ) -> bool:
         """True if the first batch of a partition's queue may be sent (C-20, C-21).
 
-        `first_goes_alone`: brokers accept any sequence of an unknown producer (P-14).
+        `first_goes_alone`: true if brokers accept any sequence of an unknown producer (P-14), so
+        that the first batch of an identity must be alone in flight.
         """
         sequences = self._partitions.get(batch.tp)
         if sequences is None:
@@ -109,8 +110,7 @@ class Sequences:
             and sequences.last_acked_sequence == NO_SEQUENCE
             and first_goes_alone
         ):
-            # If the first batch failed, the broker would accept the second one nevertheless. So the
-            # first batch of an identity is sent alone.
+            # If the first batch failed, the broker would still accept the second one.
             return False
         return sequences.unresolved_at is None and batch.tp not in self._to_bump
 
@@ -160,8 +160,8 @@ class Sequences:
         self._unresolved.add(batch.tp)
 
     def close_gap(self, batch: ProducerBatch) -> None:
-        """Give the sequences of a batch that was certainly not written to the batches behind it
-        (C-45)."""
+        """Close the gap of a batch that was certainly not written: the batches after it get its
+        sequences (C-45)."""
         sequences = self.of(batch.tp)
         if batch not in sequences.in_flight or batch.identity != sequences.identity:
             self.remove(batch)
@@ -184,9 +184,8 @@ class Sequences:
     # --- gaps -------------------------------------------------------------------------------------
 
     def has_unresolved(self, tp: TopicPartition) -> bool:
-        """True if it is unknown of some sequences of a partition whether they are written
-        (C-40).
-        """
+        """True if a partition has sequences of which nobody knows whether they were written
+        (C-40)."""
         return tp in self._unresolved
 
     def resolve(self) -> list[TopicPartition]:
@@ -209,7 +208,7 @@ class Sequences:
 
     @property
     def bump_requested(self) -> bool:
-        """True if the sequences of a partition must start again under a new epoch."""
+        """True if the sequences of any partition must restart under a new epoch."""
         return bool(self._to_bump)
 
     @property
@@ -247,8 +246,8 @@ class Sequences:
 
 
 def _is_later(sequence: int, than: int) -> bool:
-    """True if the sequence comes after `than`. Two sequences are at most half the range apart, so
-    that a wrap is detected."""
+    """True if `sequence` is after `than`. The two are at most half the range apart, so a wrap can
+    be told from a lower sequence."""
     if than == NO_SEQUENCE:
         return True
     return 0 < (sequence - than) % _SEQUENCES < 1 << 30
@@ -292,7 +291,7 @@ class IdempotenceManager:
         self.state = step(self.state, State.UNINITIALIZED)
 
     def bump_if_requested(self) -> bool:
-        """Bump the epoch locally if that was requested (C-44); True if so.
+        """Bump the epoch locally if that was requested (C-44). True if the epoch was bumped.
 
         Partitions with a requested bump restart, including their batches in flight. The others
         follow when they have no batches in flight (C-20). After the last epoch, the new sequences
@@ -347,11 +346,11 @@ class IdempotenceManager:
             self.sequences.request_bump(batch.tp, ahead)
 
     def batch_failed(self, error: OdradekError) -> None:
-        """Note that a batch will never be written, which matters only in a transaction."""
+        """Note that a batch will never be written. Only a transactional producer reacts."""
 
     def out_of_order(self, batch: ProducerBatch) -> bool:
-        """Request an epoch bump if needed; True to retry after OUT_OF_ORDER_SEQUENCE_NUMBER
-        (C-50)."""
+        """Request an epoch bump if needed. True if the batch is retried after
+        OUT_OF_ORDER_SEQUENCE_NUMBER (C-50)."""
         if self.sequences.failed_because_of_another(batch):
             return True
         unresolved_at = self.sequences.of(batch.tp).unresolved_at
@@ -360,7 +359,8 @@ class IdempotenceManager:
         return True
 
     def unknown_producer_id(self, batch: ProducerBatch, log_start_offset: int) -> bool:
-        """Request an epoch bump if needed; True to retry after UNKNOWN_PRODUCER_ID (C-52)."""
+        """Request an epoch bump if needed. True if the batch is retried after UNKNOWN_PRODUCER_ID
+        (C-52)."""
         if log_start_offset >= 0 and not batch.sequence_was_reset:
             ahead = self.sequences.of(batch.tp).ahead_of(batch)
             self.sequences.request_bump(batch.tp, ahead)

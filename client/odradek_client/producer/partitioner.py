@@ -83,8 +83,8 @@ class Partitioner:
         self._choice = config.partitioner
 
     def known(self, topic: str, now_ms: float) -> TopicQueues | None:
-        """The queues of a topic, created from its metadata if that is known. The metadata is then
-        kept fresh for a while."""
+        """The queues of a topic, created from its metadata; None if the metadata is not known. If
+        it is known, it is kept fresh for a while."""
         state = self._topics.get(topic)
         cluster = self._cluster
         if topic in cluster.topics:
@@ -98,16 +98,15 @@ class Partitioner:
 
     @property
     def decides_by_itself(self) -> bool:
-        """True if the default partitioner is used: then the hash of a key alone determines the
+        """True if the default partitioner is used, in which the hash of a key alone determines the
         partition."""
         return self._choice == "default"
 
     def choose(
         self, state: TopicQueues, key: bytes | None, value: bytes | None, partition: int | None
     ) -> PartitionQueue:
-        """The queue of a record that has no room in the open batch, or for whose topic no partition
-        is chosen yet.
-        """
+        """The queue of a record for which the fast path of `send` has found no open batch with
+        room."""
         queues = state.queues
         if partition is not None:
             if not 0 <= partition < len(queues):
@@ -144,7 +143,7 @@ class Partitioner:
         """Stay at the partition until its records have the size of a batch, then choose another one
         (C-18)."""
         sticky = state.sticky
-        # An open batch without room for this record counts as full.
+        # A partition whose open batch has no room for this record has reached the size of a batch.
         if (
             sticky is not None
             and sticky.open is None

@@ -92,7 +92,7 @@ class Producer:
         self._serializes = bool(self._key_serializer or self._value_serializer)
         self._default_partitioner = self.config.partitioner == "default"
         self._topics: dict[str, TopicQueues] = {}
-        #: The topics of the fast path: empty while no transaction takes records.
+        #: The topics for the fast path of `send`; empty while no transaction accepts records.
         self._open_topics = self._topics if self.config.transactional_id is None else {}
         self._transactions: TransactionManager | None = None
         self._transaction_calls: TransactionCalls | None = None
@@ -220,7 +220,7 @@ class Producer:
             self._warn_of_lost_records()
 
     def _warn_of_lost_records(self) -> None:
-        """Log the warning as well, because Python shows a ResourceWarning only on request."""
+        """Log a warning besides the ResourceWarning, because Python shows that only on request."""
         accumulator = self._accumulator
         if accumulator is None or self._pid != os.getpid():
             return  # never started; or the copy of a producer in a forked child
@@ -292,9 +292,9 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: Time | None = None,
     ) -> Delivery:
-        """Buffer a record like `send`, without waiting: BufferFull without memory, MetadataTimeout
-        if the topic's metadata is not known yet (await `partitions_for` once). A loop over this
-        method must let the event loop run at times, or nothing is sent."""
+        """Buffer a record like `send`, without waiting. BufferFull if there is no memory,
+        MetadataTimeout if the topic's metadata is not known yet (await `partitions_for` once). A
+        loop over this method must let the event loop run at times, or nothing is sent."""
         if self._serializes:
             key, value = self._serialize(key, value)
         delivery = self._append(topic, value, key, headers, partition, timestamp_ms)
@@ -318,7 +318,7 @@ class Producer:
         (docs/use/arrow.md). The arguments `partition` and `timestamp_ms` apply to all rows, instead
         of those columns. All rows are checked before the first is buffered: TypeError, ValueError
         and RecordTooLarge name the row and the column. Otherwise raises like `send`; BufferTimeout
-        has the number of rows that were buffered before. Serializers are not called.
+        tells how many rows were buffered before. Serializers are not called.
         """
         appender = self._checked_appender()
         appender.check_transaction()
@@ -354,7 +354,8 @@ class Producer:
         return await self._checked_appender().append_batch(topic, partition, records)
 
     async def flush(self) -> None:
-        """Send all buffered records and wait until their results are known, good or bad."""
+        """Send all buffered records, and wait until the result of each is known, even if it is an
+        error."""
         accumulator, loop = self._accumulator, self._loop
         if accumulator is None or loop is None:
             raise NotStarted('this producer was not started; use "async with" or call start()')
@@ -382,11 +383,11 @@ class Producer:
     # --- transactions -----------------------------------------------------------------------------
 
     async def init_transactions(self) -> None:
-        """Get a producer id and epoch; called once, before the first transaction.
+        """Get a producer id and epoch. To be called once, before the first transaction.
 
         Older producers of the same transactional_id are fenced; their open transaction is aborted
-        or, if it was being committed, completed (T-59). Raises TransactionalIdAuthorizationFailed
-        and ClusterAuthorizationFailed (may be called again), Fatal, TransactionTimeout,
+        or, if it was being committed, completed (T-59). After TransactionalIdAuthorizationFailed or
+        ClusterAuthorizationFailed the call may be repeated. Also raises Fatal, TransactionTimeout,
         IllegalState.
         """
         await self._transactional().init()
@@ -436,11 +437,11 @@ class Producer:
         offsets: Mapping[Partition, OffsetAndMetadata | int],
         group: ConsumerGroupMetadata | str,
     ) -> None:
-        """Commit offsets of a group with the transaction: `offsets` are the next ones to read
+        """Commit offsets of a group with the transaction. `offsets` are the next ones to read
         (K-40).
 
-        `group` is `consumer.group_metadata()`, called for this transaction (KIP-447); or a group
-        id, for partitions that are assigned manually. The consumer must not commit automatically.
+        `group` is `consumer.group_metadata()`, called again for each transaction (KIP-447), or a
+        group id if partitions are assigned manually. The consumer must not commit automatically.
         Raises GroupMovedOn and other Abortables, Fatal, TransactionTimeout, IllegalState.
         """
         calls = self._transactional()
@@ -448,11 +449,11 @@ class Producer:
         await calls.send_offsets(offsets, group)
 
     async def prepare_transaction(self, *, may_time_out: bool = False) -> PreparedTransaction:
-        """Prepare the transaction, so that any producer can end it (KIP-939); no more records are
-        added.
+        """Prepare the transaction, so that any producer can end it (KIP-939); no more records can
+        be added.
 
         Waits until every record is written. The result has everything that `resume_transaction`
-        needs, also in another process. When the producer is closed, the transaction stays open.
+        needs, even in another process. When the producer is closed, the transaction stays open.
         Needs transaction_two_phase_commit_enable=True, or `may_time_out`: then the broker aborts it
         after transaction_timeout_ms. Raises Abortable, Fatal, IllegalState.
         """
@@ -468,7 +469,8 @@ class Producer:
         self._transactional().resume(PreparedTransaction(*prepared))
 
     async def _abort_quietly(self) -> None:
-        """Abort after an exception, which is raised in preference to an error of the abort."""
+        """Abort the transaction after an exception. An error of the abort is only logged, so that
+        the exception is raised."""
         calls = self._transactional()
         if not self._closing:
             await calls.abort_quietly()
@@ -483,7 +485,7 @@ class Producer:
         return self._transaction_calls
 
     def _take_no_records(self) -> None:
-        """Close the fast path, because the transaction takes no more records."""
+        """Close the fast path of `send`, because the transaction accepts no more records."""
         self._open_topics = {}
 
     # --- the fast path ----------------------------------------------------------------------------
@@ -497,7 +499,7 @@ class Producer:
         partition: int | None,
         timestamp_ms: Any,
     ) -> Delivery | None:
-        """Append to an open batch with room; None if the record needs the slow path."""
+        """Append a record to an open batch with room; None if the record needs the slow path."""
         if timestamp_ms is None:
             timestamp_ms = int(self._wall_clock() * 1000)
         try:

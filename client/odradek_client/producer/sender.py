@@ -47,16 +47,16 @@ from odradek_protocol.schemas.produce import (
 
 
 class ProduceReaction(Enum):
-    """The reaction to the answer for a batch."""
+    """The reaction to a broker's answer about a batch."""
 
     WRITTEN = auto()  # success
     WRITTEN_BEFORE = auto()  # success, with an unknown offset (C-24)
     SPLIT = auto()  # try again in smaller batches (C-25)
-    OUT_OF_ORDER = auto()  # C-50
-    FORGOTTEN = auto()  # C-52
-    RETRY = auto()  # C-53
-    FAIL = auto()  # this batch only; a transaction must be aborted
-    FATAL = auto()  # C-55
+    OUT_OF_ORDER = auto()  # the owner of the sequences decides (C-50)
+    FORGOTTEN = auto()  # the owner of the sequences decides (C-52)
+    RETRY = auto()  # send the batch again (C-53)
+    FAIL = auto()  # only this batch fails; a transaction must be aborted
+    FATAL = auto()  # the producer can send nothing more (C-55)
 
 
 _SPECIAL = {
@@ -90,8 +90,7 @@ MAY_BE_WRITTEN = frozenset(
     }
 )
 
-#: The different reactions of a producer without an identity, which has no sequences and cannot be
-#: fenced.
+#: The reactions for a producer without an identity, which has no sequences and cannot be fenced.
 WITHOUT_IDENTITY: dict[ErrorCode, ProduceReaction] = {
     code: ProduceReaction.FAIL
     if reaction in {ProduceReaction.OUT_OF_ORDER, ProduceReaction.FORGOTTEN, ProduceReaction.FATAL}
@@ -102,8 +101,9 @@ WITHOUT_IDENTITY: dict[ErrorCode, ProduceReaction] = {
 
 @dataclass(slots=True)
 class Produce:
-    """A Produce request to send: its batches, at most one per partition. `topic_names`: topic id ->
-    name, as in the request, because the topic may be deleted or replaced before the answer."""
+    """A Produce request to send: its batches, at most one per partition. `topic_names`: the topic
+    names by topic id at the time of the request; a topic may be deleted or replaced before the
+    answer."""
 
     node_id: int
     batches: list[ProducerBatch]
@@ -112,9 +112,8 @@ class Produce:
 
 @dataclass(slots=True)
 class Plan:
-    """The decisions of one pass. `wake_ms`: the time of the next pass, unless an event causes one
-    earlier.
-    """
+    """The decisions of one pass. `wake_ms`: the time until the next pass, unless an event causes
+    one earlier."""
 
     produce: list[Produce] = field(default_factory=list)
     init_producer_id: InitProducerIdRequest | None = None
@@ -126,7 +125,7 @@ class Plan:
     wake_ms: float | None = None
 
     def wake_within(self, wait_ms: float | None) -> None:
-        """Set the next pass to this time from now, or earlier."""
+        """Make the next pass happen within this time from now."""
         if wait_ms is not None and (self.wake_ms is None or wait_ms < self.wake_ms):
             self.wake_ms = wait_ms
 
@@ -160,7 +159,7 @@ class Sender:
         self.refresh_metadata = False
         #: The reason why the last unsuccessful batch is sent again; None after an acknowledgement.
         self.trouble: OdradekError | None = None
-        # The same reason for each partition.
+        # Like `trouble`, for each partition.
         self._troubles: dict[tuple[str, int], OdradekError] = {}
         #: Returns the reason why a node has no connection, or None; set by the sender loop.
         self.why_unreachable: Callable[[int], str | None] = lambda _: None
@@ -200,7 +199,8 @@ class Sender:
     def _plan_transaction(
         self, plan: Plan, transactions: TransactionManager, now_ms: float
     ) -> None:
-        """Plan steps 5 and 6 of C-30."""
+        """Plan the next request to a coordinator, and fail batches that will never be sent (steps 5
+        and 6 of C-30)."""
         error = transactions.undrained_error
         if error is not None:
             undrained = self._accumulator.take_all(only_undrained=True)
@@ -225,7 +225,7 @@ class Sender:
         plan.wake_within(ready.check_ms)
         for node_id, queues in ready.nodes.items():
             if self._in_flight.get(node_id, 0) >= self._max_in_flight:
-                continue  # its next answer causes the next pass
+                continue  # the node's next answer causes the next pass
             if not is_ready(node_id):
                 plan.connect.append(node_id)
                 continue
@@ -259,7 +259,7 @@ class Sender:
     def _still_ready(
         self, plan: Plan, node_id: int, queues: list[PartitionQueue], now_ms: float
     ) -> list[PartitionQueue]:
-        """The queues with another batch behind the drained one, which may be sent too."""
+        """The queues whose next batch, after the drained one, may be sent in this pass, too."""
         again = []
         for queue in queues:
             if queue.batches and not queue.muted:
@@ -275,8 +275,9 @@ class Sender:
     def version_limit(self, batches: list[ProducerBatch]) -> int | None:
         """The highest version of Produce for these batches; None: any.
 
-        Without the id of a topic, which brokers before Metadata 10 do not send, topics are given by
-        name. From TRANSACTIONS_V2_SINCE on a request means transactions of version 2 (T-60).
+        If a topic id is unknown (brokers before Metadata 10 send none), the request must name
+        topics. From TRANSACTIONS_V2_SINCE on, the version of the request means transactions of
+        version 2 (T-60).
         """
         if self._transactions is not None and not self._transactions.is_v2:
             return TRANSACTIONS_V2_SINCE - 1
@@ -286,7 +287,8 @@ class Sender:
         return None
 
     def request(self, sent: Produce, version: int) -> ProduceRequest:
-        """The request for drained batches. UnsupportedByBroker if that version cannot have them."""
+        """The request for drained batches. UnsupportedByBroker if the version cannot express
+        them."""
         if self._config.compression_type == "zstd" and version < ZSTD_SINCE:
             raise UnsupportedByBroker(
                 "the broker is too old for compression_type=zstd; choose another one"
@@ -328,8 +330,8 @@ class Sender:
     def answered(
         self, sent: Produce, response: ProduceResponse | None, now_ms: float
     ) -> list[ProducerBatch]:
-        """Handle a broker's answer to a request; None with acks=0. Returns the batches that have
-        finally failed."""
+        """Handle a broker's answer to a request; with acks=0 it is None. Returns the batches that
+        have finally failed."""
         self._returned(sent)
         if response is None:
             for batch in sent.batches:
@@ -493,15 +495,15 @@ class Sender:
     def request_answered(
         self, handler: TxnRequestHandler, response: Any, version: int, now_ms: float
     ) -> bool:
-        """Take a coordinator's answer. True to look up the coordinator again before the next
-        request."""
+        """Pass on a coordinator's answer. True if the coordinator must be looked up again before
+        the next request."""
         assert self._transactions is not None
         return self._transactions.answered(handler, response, version, now_ms)
 
     def request_failed(
         self, handler: TxnRequestHandler, error: OdradekError, now_ms: float
     ) -> bool:
-        """React to a request without an answer. True to look up the coordinator again."""
+        """Pass on the failure of a request. True if the coordinator must be looked up again."""
         assert self._transactions is not None
         return self._transactions.unanswered(handler, error, now_ms)
 
@@ -513,8 +515,8 @@ class Sender:
     # --- giving up --------------------------------------------------------------------------------
 
     def refused(self, node_id: int, error: AuthenticationFailed) -> list[ProducerBatch]:
-        """React to a failed authentication at a node: its batches fail at once, which is fatal for
-        a transactional producer (C-75)."""
+        """React to a failed authentication at a node: its batches fail immediately. For a
+        transactional producer the failure is fatal (C-75)."""
         if self._transactions is not None:
             self._transactions.fail(error)
             return self._fail_all(error)

@@ -34,10 +34,10 @@ from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
 #: Failures within this time of the first are logged together with it.
 GATHERED_MS = 1_000.0
 
-#: The interval of further log lines, also of the line that records are still refused.
+#: The shortest time between two log lines about failures, and between two about refused records.
 NEXT_LINE_MS = 30_000.0
 
-#: The time for which records are refused and sent again before that is logged.
+#: The time for which records are refused and sent again before a log line reports it.
 PATIENCE_MS = 5_000.0
 
 log = logging.getLogger("odradek.client.producer")
@@ -96,8 +96,8 @@ class DeliveryLog:
                 self._failures[unknown] = _Failures()
 
     def answered(self, trouble: OdradekError | None, now_ms: float) -> None:
-        """Note batches that were acknowledged (None), or refused and will be sent again, for the
-        last reason."""
+        """Note batches that were acknowledged (`trouble` is None), or that were refused and will be
+        sent again. `trouble`: the last reason of a refusal."""
         if trouble is None:
             self._refused_since_ms = None
             return
@@ -169,7 +169,7 @@ class SenderLoop:
         try:
             self._carry_out_next_step()
         except (KeyboardInterrupt, SystemExit):
-            # A KeyboardInterrupt may come at any line, also while only this pass refers to the
+            # A KeyboardInterrupt may be raised at any line, even while only this pass refers to the
             # drained batches.
             self._sender.fail_all(
                 Closed("the program was interrupted before the record was sent"),

@@ -11,8 +11,8 @@ from odradek_client.producer.transaction_states import IllegalTransition, State,
 
 
 class TransactionLifecycle:
-    """The state of a transactional producer, with the legal steps of the table, and the error that
-    led to the state.
+    """The state of a transactional producer, which changes only by the legal steps of the table,
+    and the error that led to the state.
 
     Every caller gets a new exception, whose text names the next call to make.
     """
@@ -21,7 +21,7 @@ class TransactionLifecycle:
         self.state = State.UNINITIALIZED
         self.fatal_error: OdradekError | None = None
         self.abortable_error: OdradekError | None = None
-        #: The operation whose outcome its caller has not got yet (C-67).
+        #: The operation whose outcome its caller has not received yet (C-67).
         self.pending: Operation | None = None
 
     # --- steps ------------------------------------------------------------------------------------
@@ -72,14 +72,15 @@ class TransactionLifecycle:
         return pending
 
     def seen(self, operation: Operation) -> None:
-        """End the operation, now that its caller gets the outcome. Raises the operation's error."""
+        """End the operation, because its caller receives the outcome. Raises the operation's
+        error."""
         if self.pending is operation:
             self.pending = None
         if operation.error is not None:
             raise self.for_caller(operation.error)
 
     def check_nothing_pending(self, name: str) -> None:
-        """IllegalState if the outcome of another call is not known yet."""
+        """Raise IllegalState if the outcome of another call is not known yet."""
         if self.pending is not None:
             raise self.not_before(self.pending, name)
 

@@ -64,7 +64,7 @@ OFFSETS_WAITING_MAX = 1000
 #: The pause before the first AddPartitionsToTxn is repeated, while the previous transaction is
 #: being completed (C-33).
 FIRST_ADD_RETRY_MS = 20.0
-#: The number of times that an abort is repeated because it may have come too early, before the
+#: The most times that an abort is repeated because it may have been sent too early. After that the
 #: producer counts as fenced.
 EARLY_ABORTS_MAX = 5
 #: The states in which records and offsets are added to a transaction.
@@ -122,7 +122,7 @@ class TransactionManager:
         self.sequences = Sequences()
         self.lifecycle = TransactionLifecycle()
         self._queue = TransactionQueue(backoff)
-        #: True if this transaction is of v2; changes between transactions only.
+        #: True if this transaction is of v2. The value changes only between transactions.
         self.is_v2 = False
         self._next_is_v2 = False
         self.is_prepared = False
@@ -134,7 +134,7 @@ class TransactionManager:
         self.refused_partition: TopicPartition | None = None
         #: True if the coordinator may know of the open transaction.
         self._started = False
-        #: True if a broker has confirmed that the transaction has a partition.
+        #: True if a broker has confirmed that a partition is part of the transaction.
         self._confirmed = False
         self._can_bump = True
         self._bump_required = False
@@ -148,7 +148,7 @@ class TransactionManager:
 
     @property
     def fatal_error(self) -> OdradekError | None:
-        """The fatal error; None without one."""
+        """The fatal error; None if there is none."""
         return self.lifecycle.fatal_error
 
     # --- what the application calls ---------------------------------------------------------------
@@ -207,7 +207,8 @@ class TransactionManager:
         return operation
 
     def check_open(self, name: str) -> int:
-        """The number of the open transaction. Raises if no transaction is open for records."""
+        """The number of the open transaction. IllegalState, or the error of the state, if no
+        transaction is open for records."""
         if self.state is not State.IN_TRANSACTION or self.is_prepared:
             self.lifecycle.check_not_failed()
             if self.is_prepared:
@@ -276,8 +277,8 @@ class TransactionManager:
     def _end(self, name: str, *, committed: bool) -> Operation:
         operation = self.ending = Operation(name, self._new_future)
         self._queue.add(EndTxnHandler(self._id, operation, committed=committed, v2=self.is_v2))
-        # The version changes only for the next transaction: the request that ends this one keeps
-        # its version (C-70).
+        # The request that ends this transaction keeps its version; only the next transaction can
+        # have another one (C-70).
         self._next_is_v2 = self._feature_level() >= V2_LEVEL
         if self._next_is_v2 and not self.is_v2:
             # An epoch bump keeps requests of v2 out of the last transaction of v1.
@@ -354,7 +355,8 @@ class TransactionManager:
 
     @property
     def undrained_error(self) -> OdradekError | None:
-        """The error of batches that will never be sent; None otherwise (C-30)."""
+        """The error for batches that have not been sent yet, if they never will be; else None
+        (C-30)."""
         if self.state is State.ABORTING:
             return TransactionAborted("the transaction was aborted before the record was sent")
         if self.state is State.ABORTABLE_ERROR:
@@ -382,7 +384,7 @@ class TransactionManager:
     # --- batches ----------------------------------------------------------------------------------
 
     def may_drain(self, batch: ProducerBatch) -> bool:
-        """True if the batch may be sent (C-20); in v1 only to partitions that were added to the
+        """True if the batch may be sent (C-20). In v1 its partition must have been added to the
         transaction (C-62)."""
         if not self.is_v2 and batch.tp not in self._added:
             return False
@@ -405,7 +407,7 @@ class TransactionManager:
         self._confirmed = True
 
     def gave_up(self, batch: ProducerBatch, *, may_be_written: bool) -> None:
-        """Note that a stamped batch has finally failed. If the batch is certainly not written, the
+        """Note that a stamped batch has finally failed. If the batch was certainly not written, the
         gap is closed without a new epoch (C-45)."""
         fatal = self.state is State.FATAL_ERROR
         if not may_be_written and not fatal:
@@ -416,12 +418,12 @@ class TransactionManager:
             self.sequences.leave_unresolved(batch)
 
     def out_of_order(self, batch: ProducerBatch) -> bool:
-        """True to retry after OUT_OF_ORDER_SEQUENCE_NUMBER (C-50)."""
+        """True if the batch is retried after OUT_OF_ORDER_SEQUENCE_NUMBER (C-50)."""
         return self.sequences.failed_because_of_another(batch)
 
     def unknown_producer_id(self, batch: ProducerBatch, log_start_offset: int) -> bool:
-        """True to retry after UNKNOWN_PRODUCER_ID (C-52); rewrites the partition's sequences if
-        needed."""
+        """True if the batch is retried after UNKNOWN_PRODUCER_ID (C-52). Restarts the partition's
+        sequences if needed."""
         if log_start_offset < 0 or batch.sequence_was_reset:
             return True
         if self.sequences.of(batch.tp).last_acked_offset < log_start_offset:
@@ -458,10 +460,12 @@ class TransactionManager:
     def next_request(
         self, active: Iterable[TopicPartition], has_incomplete: bool, now_ms: float
     ) -> tuple[TxnRequestHandler | None, float | None]:
-        """(the next request, None) or (None, the ms until there may be one, None for unknown).
+        """(the next request, None), or (None, the time in ms until there may be one). That time is
+        None if only an event can lead to a request.
 
         `active`: partitions with waiting records. One request is in flight at a time (C-30);
-        records of other partitions may be sent meanwhile. The end waits for every record.
+        records of other partitions may be sent meanwhile. The end of the transaction waits for
+        every record.
         """
         if self._queue.in_flight is not None or self.state in {
             State.FATAL_ERROR,
@@ -490,7 +494,7 @@ class TransactionManager:
     def answered(
         self, handler: TxnRequestHandler, response: Any, version: int, now_ms: float
     ) -> bool:
-        """Take a coordinator's answer. True to look up the coordinator again (C-33)."""
+        """Handle a coordinator's answer. True if the coordinator must be looked up again (C-33)."""
         self._queue.in_flight = None
         if self.state is State.FATAL_ERROR:
             return False
@@ -501,7 +505,7 @@ class TransactionManager:
             if reaction is not TxnReaction.DONE and reaction.value > worst.value:
                 worst, error, worst_of = reaction, handler.error(tp, code), tp
         if isinstance(handler, TxnOffsetCommitHandler):
-            # Only the remaining partitions are sent again (C-63).
+            # Only the partitions whose offsets are not committed yet are sent again (C-63).
             for tp in [tp for tp in handler.offsets if codes[tp] is ErrorCode.NONE]:
                 del handler.offsets[tp]
         if error is None:
@@ -514,8 +518,8 @@ class TransactionManager:
 
     @fatal_if_illegal
     def unanswered(self, handler: TxnRequestHandler, error: OdradekError, now_ms: float) -> bool:
-        """React to a request without an answer or a coordinator. True to look up the coordinator
-        again (C-33)."""
+        """React to a request without an answer or a coordinator. True if the coordinator must be
+        looked up again (C-33)."""
         self._queue.in_flight = None
         if self.state is State.FATAL_ERROR:
             return False

@@ -25,7 +25,7 @@ class TransactionQueue:
     def __init__(self, backoff: Backoff) -> None:
         self._backoff = backoff
         self._waiting: list[TxnRequestHandler] = []
-        #: The request that was sent and not answered.
+        #: The request that was sent and has no answer yet.
         self.in_flight: TxnRequestHandler | None = None
 
     def __len__(self) -> int:
@@ -37,7 +37,7 @@ class TransactionQueue:
         return not self._waiting and self.in_flight is None
 
     def add(self, handler: TxnRequestHandler) -> None:
-        """Queue a request behind the others of its kind."""
+        """Queue a request after the others of its kind."""
         self._waiting.append(handler)
 
     def add_partitions(
@@ -58,7 +58,7 @@ class TransactionQueue:
             waiting.partitions |= new
 
     def first(self) -> TxnRequestHandler | None:
-        """The next request."""
+        """The waiting request of the most urgent kind; None if there is none."""
         return min(self._waiting, key=lambda each: each.kind.rank, default=None)
 
     def remove(self, handler: TxnRequestHandler) -> None:
@@ -74,7 +74,8 @@ class TransactionQueue:
     def retry(
         self, handler: TxnRequestHandler, now_ms: float, at_most_ms: float | None = None
     ) -> None:
-        """Send the request again after a backoff, before the others of its kind."""
+        """Put a request back after a failure. It is sent after a backoff, ahead of the others of
+        its kind."""
         handler.attempts += 1
         delay_ms = self._backoff.delay_ms(handler.attempts)
         if at_most_ms is not None:
@@ -83,7 +84,7 @@ class TransactionQueue:
         self._waiting.insert(0, handler)
 
     def fail(self, error: OdradekError) -> None:
-        """Drop all requests with an error for their callers."""
+        """Drop all requests. Their callers get the error."""
         waiting, self._waiting = self._waiting, []
         for handler in waiting:
             handler.finish(error)
@@ -91,8 +92,8 @@ class TransactionQueue:
             self.in_flight.finish(error)
 
     def drop_for_abort(self, error: OdradekError) -> None:
-        """Drop the requests of a transaction that will not be committed, with an error for their
-        callers."""
+        """Drop the requests of a transaction that will not be committed, except those that must
+        survive an abort. The callers of all of them get the error."""
         waiting = self._waiting
         self.fail(error)
         self._waiting = [handler for handler in waiting if survives_abort(handler)]

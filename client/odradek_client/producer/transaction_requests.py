@@ -55,8 +55,8 @@ TWO_PHASE_REMEDY = (
 
 
 class Kind(IntEnum):
-    """The kinds of requests, in the order in which they are sent (C-30). Requests of one kind are
-    sent in the order of arrival."""
+    """The kinds of requests, in the order in which they are sent (C-30). Kinds with the same rank
+    are sent in the order in which they were requested."""
 
     INIT = 1
     ADD_PARTITIONS = 2
@@ -71,14 +71,15 @@ class Kind(IntEnum):
 
 
 class TxnReaction(Enum):
-    """The reaction to a coordinator's error code (C-68), gravest last."""
+    """The reaction to a coordinator's error code (C-68). If an answer has several codes, the
+    reaction that is last in this list applies."""
 
     DONE = auto()
     RETRY = auto()
-    FIND_COORDINATOR = auto()  # and retry
+    FIND_COORDINATOR = auto()  # look up the coordinator again, and retry
     ABORTABLE = auto()
     FORGOTTEN = auto()  # abortable if the epoch can be bumped, else fatal
-    BACK = auto()  # as if it had not been requested; may be tried again
+    BACK = auto()  # the call fails as if it had not been made; it may be repeated
     FATAL = auto()
 
 
@@ -98,7 +99,7 @@ REACTIONS: dict[ErrorCode, TxnReaction] = {
     code: _SPECIAL.get(code, TxnReaction.RETRY if code.retriable else TxnReaction.FATAL)
     for code in _E
 }
-#: The different reactions of some kinds of requests.
+#: The reactions that are different for some kinds of requests.
 _OF_OFFSETS = {
     _E.ILLEGAL_GENERATION: TxnReaction.ABORTABLE,
     _E.UNKNOWN_MEMBER_ID: TxnReaction.ABORTABLE,
@@ -121,8 +122,8 @@ def reaction_to(kind: Kind, code: ErrorCode) -> TxnReaction:
 
 
 class Operation:
-    """A call of the application that waits for brokers, also after its caller has stopped waiting
-    (C-67)."""
+    """A call of the application that waits for brokers. The operation continues even if its caller
+    has stopped waiting (C-67)."""
 
     __slots__ = ("_new_future", "_waiters", "done", "error", "name")
 
@@ -134,7 +135,7 @@ class Operation:
         self._waiters: list[Future] = []
 
     def finish(self, error: OdradekError | None = None) -> None:
-        """Set the result; only the first one counts."""
+        """Set the result; later results are ignored."""
         if self.done:
             return
         self.done, self.error = True, error
@@ -165,7 +166,7 @@ class TxnRequestHandler:
     key_type = TRANSACTION_COORDINATOR
     max_version: int | None = None
     min_version = 0
-    #: The remedy if the broker is too old.
+    #: The advice if the broker is too old.
     remedy = "use a newer broker"
 
     def __init__(self, key: str, operation: Operation | None = None) -> None:
@@ -179,7 +180,7 @@ class TxnRequestHandler:
         return f"<{type(self).__name__} {self.key!r}>"
 
     def message(self, identity: ProducerIdentity) -> Message:
-        """The request, under the producer's identity."""
+        """The request, with the producer's identity."""
         raise NotImplementedError
 
     def check_version(self, version: int, api_name: str) -> None:
@@ -197,14 +198,14 @@ class TxnRequestHandler:
             self.operation.finish(error)
 
     def codes(self, response: Any) -> dict[TopicPartition | None, ErrorCode]:
-        """The error codes of an answer, by partition, or for None if the answer is not about
+        """The error codes in an answer by partition. The key is None if the answer is not about
         partitions."""
         return {None: _E.of(response.error_code)}
 
     def error(self, tp: TopicPartition | None, code: ErrorCode) -> OdradekError:
         """The exception for one of the codes."""
         if code is _E.INVALID_PRODUCER_EPOCH:
-            # The older name of the same error (T-15).
+            # INVALID_PRODUCER_EPOCH is the older name of the same error (T-15).
             return ProducerFenced(str(error_for(_E.PRODUCER_FENCED)), code=code)
         return error_for(code, about=f"transactional id {self.key!r}")
 
@@ -234,7 +235,7 @@ class InitProducerIdHandler(TxnRequestHandler):
 
     def error(self, tp: TopicPartition | None, code: ErrorCode) -> OdradekError:
         if self._two_phase and code is _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-            # A broker with two-phase commit disabled answers this too (KIP-939).
+            # A broker with two-phase commit disabled also answers with this code (KIP-939).
             return error_for(code, TWO_PHASE_REMEDY, about=f"transactional id {self.key!r}")
         return super().error(tp, code)
 
@@ -279,8 +280,8 @@ class AddPartitionsToTxnHandler(TxnRequestHandler):
             tp: answered.get(tp, _E.UNKNOWN_SERVER_ERROR) for tp in sorted(self.partitions)
         }
         if any(code not in {_E.NONE, _E.OPERATION_NOT_ATTEMPTED} for code in codes.values()):
-            # OPERATION_NOT_ATTEMPTED of the other partitions is left out, because the refused
-            # partition has the reason.
+            # OPERATION_NOT_ATTEMPTED for the other partitions is left out, because the code of the
+            # refused partition is the reason.
             return {tp: code for tp, code in codes.items() if code != _E.OPERATION_NOT_ATTEMPTED}
         return codes
 
@@ -292,7 +293,7 @@ class AddPartitionsToTxnHandler(TxnRequestHandler):
 
 
 class AddOffsetsToTxnHandler(TxnRequestHandler):
-    """AddOffsetsToTxn; `then`: the request that commits the offsets (C-63)."""
+    """AddOffsetsToTxn. `then`: the request that commits the offsets afterwards (C-63)."""
 
     kind = Kind.ADD_OFFSETS
 

@@ -26,9 +26,9 @@ _S = State
 
 #: The states from which each state may be entered.
 ALLOWED_FROM: dict[State, frozenset[State]] = {
-    # INITIALIZING: after a failed authorization, so that the call may be repeated.
+    # From INITIALIZING after a failed authorization, so that the call may be repeated.
     _S.UNINITIALIZED: frozenset({_S.READY, _S.ABORTABLE_ERROR, _S.INITIALIZING}),
-    # COMMITTING and ABORTING: the epoch is bumped after the end of a transaction.
+    # From COMMITTING and ABORTING if the epoch is bumped after the end of a transaction.
     _S.INITIALIZING: frozenset({_S.UNINITIALIZED, _S.COMMITTING, _S.ABORTING}),
     _S.READY: frozenset({_S.INITIALIZING, _S.COMMITTING, _S.ABORTING}),
     _S.IN_TRANSACTION: frozenset({_S.READY}),
@@ -47,7 +47,7 @@ class IllegalTransition(RuntimeError):
 
 
 def step(current: State, target: State) -> State:
-    """`target`, if it may be entered from `current`."""
+    """Returns `target` if it may be entered from `current`; otherwise IllegalTransition."""
     if current is State.FATAL_ERROR and target is not State.FATAL_ERROR:
         raise IllegalTransition(
             f"{target.name} cannot follow FATAL_ERROR: the producer is finished"

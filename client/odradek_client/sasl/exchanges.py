@@ -20,7 +20,7 @@ from odradek_protocol.sasl.scram import (
 )
 
 #: The most iterations, which limit the processor time that a broker can cause (C-72) to a tenth of
-#: a second. Kafka's brokers store 16,384 at most.
+#: a second. Kafka's brokers store at most 16,384 iterations.
 SCRAM_ITERATIONS_MAX = 100_000
 _ERROR_BYTES_MAX = 4096
 
@@ -87,7 +87,7 @@ class ScramExchange:
         return self._first.encode()
 
     def answer(self, token: bytes) -> bytes | None:
-        """The proof; None when the broker has sent its proof."""
+        """The client's proof as the next token; None when the broker has shown its own proof."""
         if self._client.state is ScramState.FIRST:
             server = self._client.receive_first(token)
             self._check_iterations(server.iterations)
@@ -136,8 +136,8 @@ class OAuthBearerExchange:
         return OAuthBearerMessage(self._token.value, extensions=self._token.extensions).encode()
 
     def answer(self, token: bytes) -> bytes | None:
-        """None if the broker accepts the token; it sends an error only after another message of the
-        client (RFC 7628)."""
+        """None if the broker accepts the token. Otherwise an empty message, after which the broker
+        sends its error (RFC 7628)."""
         if not token:
             return None
         status = _status(token)

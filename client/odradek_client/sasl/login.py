@@ -30,14 +30,14 @@ from odradek_protocol.tls.files import resolve
 from odradek_protocol.tls.settings import TlsError
 
 _NONCE_BYTES = 24
-#: The pause after a failed attempt to replace a token that is still valid.
+#: The pause after a failed attempt to replace a token that has not expired.
 _AGAIN_MS = 10_000
 
 log = logging.getLogger("odradek.client")
 
 
 class Login:
-    """The login of a client. Call it for each authentication."""
+    """The login of a client. Call the object for each authentication."""
 
     def __init__(
         self,
@@ -68,11 +68,13 @@ class Login:
         return self._with_password(self._present_password(self._credentials))
 
     def refused(self) -> None:
-        """Replace the token, which the broker refused."""
+        """Forget the token, because the broker refused it; the next authentication gets another
+        one."""
         self._token = None
 
     def _present_password(self, before: Password) -> Password:
-        """The password, read again, because the file of a reference may have another one by now."""
+        """The password, read again, because the file to which the setting refers may have changed.
+        If it cannot be read, the earlier password."""
         try:
             found = credentials(self._settings, resolve)
         except (ConfigError, TlsError) as error:
@@ -175,7 +177,7 @@ async def _called(provider: Callable[[], Any]) -> Any:
 
 
 def _given(returned: Any) -> tuple[str, float | None]:
-    """The token of a provider, and its end in ms."""
+    """The token of a provider, and its expiry in ms since the epoch (None: unknown)."""
     if isinstance(returned, str):
         return returned, None
     if isinstance(returned, tuple | list) and len(returned) >= 2:

@@ -25,13 +25,13 @@ _URL = re.compile(
     r"(?P<path>(?:/[^?#\s]*)?)(?:\?[^#\s]*)?"
 )
 
-#: Returns the secret of a text, which is the secret itself or a reference to it.
+#: Returns a secret. The argument is the secret itself, or a reference to it.
 Resolve = Callable[[str], str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SaslSettings:
-    """The SASL settings of one client as they were given: secrets may be references."""
+    """The SASL settings of one client as they were given. Secrets may be given as references."""
 
     mechanism: str
     jaas_config: str = field(default="", repr=False)
@@ -95,7 +95,7 @@ def credentials(settings: SaslSettings, resolve: Resolve) -> Password | TokenSou
 
 
 def _jaas_options(settings: SaslSettings, resolve: Resolve) -> Mapping[str, str] | None:
-    """The options of the login module; None without sasl.jaas.config."""
+    """The options of the login module in sasl.jaas.config; None if that setting is empty."""
     if not settings.jaas_config.strip():
         return None
     try:

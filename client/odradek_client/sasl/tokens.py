@@ -69,7 +69,8 @@ def token_of(
 
 
 def claims_of(value: str) -> Mapping[str, object]:
-    """The claims of a JWT, which only the broker checks; none for any other token."""
+    """The claims of a JWT, whose signature only the broker checks; an empty dict for any other
+    token."""
     parts = value.split(".")
     if len(parts) != _JWT_PARTS:
         return {}

@@ -46,8 +46,9 @@ class SharePartition(NamedTuple):
 
 
 def to_batches(types: Mapping[int, int], make: Callable[[int, int, list[int]], B]) -> list[B]:
-    """The batches of a request: one for each range of offsets without a hole, with one type if all
-    offsets have the same. `make(first_offset, last_offset, types)` makes a batch."""
+    """The batches of a request: one for each range of consecutive offsets, with a single type if
+    all offsets of the range have the same type. `make(first_offset, last_offset, types)` makes a
+    batch."""
     return [
         make(first, first + len(some) - 1, some[:1] if len(set(some)) == 1 else some)
         for first, some in _ranges(types)
@@ -68,7 +69,7 @@ def _ranges(types: Mapping[int, int]) -> Iterator[tuple[int, list[int]]]:
 
 
 class PendingAcknowledgements:
-    """The acknowledgements of one partition that are to be sent to its leader.
+    """The acknowledgements of one partition that are waiting to be sent to its leader.
 
     Each request takes one group of acknowledgements. Renewals form separate groups, because a
     broker that does not renew locks refuses all acknowledgements of the same request.
@@ -89,7 +90,8 @@ class PendingAcknowledgements:
         return len(self._fresh) + len(self._renewals) + sum(map(len, self._again))
 
     def add(self, offset: int, kind: int) -> None:
-        """Add an acknowledgement; a renewal of the same record that was not sent is dropped."""
+        """Add an acknowledgement. It replaces a renewal of the same record that was not sent
+        yet."""
         if kind == AcknowledgeType.RENEW:
             self._renewals[offset] = kind
             return
@@ -97,19 +99,19 @@ class PendingAcknowledgements:
         self._fresh[offset] = kind
 
     def add_again(self, types: Types) -> None:
-        """Put a group back whose request was not carried out."""
+        """Put a group back, because its request was not carried out."""
         if types:
             self._again.append(types)
 
     def halve(self, types: Types) -> None:
-        """Put a refused group of several records back as two."""
+        """Put a refused group of several records back as two groups."""
         offsets = sorted(types)
         middle = len(offsets) // 2
         for part in (offsets[:middle], offsets[middle:]):
             self.add_again({offset: types[offset] for offset in part})
 
     def take(self) -> Types:
-        """Take the next group that is no renewal; empty if there is none."""
+        """Take the next group without renewals; empty if there is none."""
         for index, types in enumerate(self._again):
             if not _has_renewal(types):
                 del self._again[index]
@@ -127,7 +129,7 @@ class PendingAcknowledgements:
         return taken
 
     def take_all(self) -> Types:
-        """Take all acknowledgements but renewals, for the last request of a session."""
+        """Take all acknowledgements except renewals, for the last request of a session."""
         taken: Types = {}
         for types in (*self._again, self._fresh):
             taken |= {at: kind for at, kind in types.items() if kind != AcknowledgeType.RENEW}

@@ -50,8 +50,9 @@ class ReadSettings:
 
 @dataclass(slots=True)
 class Taken:
-    """The result of `take`: the readable records with their delivery counts, the acknowledgements
-    of offsets that are not returned, and the error of the first unreadable record."""
+    """The result of `take`. `records`: the readable records with their delivery counts. `answers`:
+    the acknowledgements of offsets that are not returned. `failure`: the error of the first
+    unreadable record."""
 
     records: list[tuple[ConsumerRecord, int]] = field(default_factory=list)
     answers: Types = field(default_factory=dict)
@@ -61,7 +62,8 @@ class Taken:
 class AcquiredBatch:
     """The acquired records of a partition.
 
-    `node_id`: the leader from which they were acquired. `deadline_ms`: the end of their locks.
+    `node_id`: the leader from which they were acquired. `deadline_ms`: the time at which their
+    locks expire.
     """
 
     __slots__ = (
@@ -106,7 +108,7 @@ class AcquiredBatch:
         return list(self._left)
 
     def take(self, limit: int) -> Taken:
-        """Take up to `limit` records, up to the first that cannot be read."""
+        """Take up to `limit` records, but none after the first that cannot be read."""
         taken = Taken()
         while len(taken.records) < limit and self._left:
             if not self._decoded:
@@ -132,7 +134,8 @@ class AcquiredBatch:
         return taken
 
     def _pass_gaps(self, taken: Taken, offset: int) -> None:
-        """Acknowledge the acquired offsets before a record as gaps."""
+        """Acknowledge the acquired offsets before `offset` as gaps, because the data has no record
+        for them."""
         while self._left:
             first = next(iter(self._left))
             if first >= offset:
@@ -196,8 +199,8 @@ class AcquiredBatch:
     # --- what cannot be read ---
 
     def _end(self, taken: Taken) -> None:
-        """Acknowledge the offsets behind the last whole batch as gaps, except those of an
-        incomplete batch, which is delivered again."""
+        """Handle the acquired offsets after the last whole batch: those of an incomplete batch are
+        released, the others are acknowledged as gaps."""
         rest = self._data[self._at :]
         if len(rest):
             cut = _INT64.unpack_from(rest)[0] if len(rest) >= _INT64.size else 0
@@ -208,8 +211,8 @@ class AcquiredBatch:
         self._left.clear()
 
     def _refuse_batch(self, taken: Taken, error: BatchError) -> None:
-        """Refuse the acquired records of the batch at the position; if its header is damaged too,
-        also all records behind it."""
+        """Refuse the acquired records of the damaged batch at the position. If its header is
+        damaged too, refuse all records after it as well."""
         try:
             header = read_header(self._data, self._at)
         except BatchError:
@@ -250,8 +253,9 @@ def _call(deserialize: Deserializer | None, data: bytes | None, what: str) -> An
 
 
 def _offsets(acquired: Sequence[AcquiredRecords]) -> dict[int, int]:
-    """The acquired offsets with their delivery counts, ascending; the first count of an offset that
-    is named twice. BatchError if there are more than a broker lets a member acquire."""
+    """The acquired offsets in ascending order, with their delivery counts. If an offset is named
+    twice, its first count applies. BatchError if there are more than a broker lets a member
+    acquire."""
     found: dict[int, int] = {}
     for each in sorted(acquired, key=lambda each: each.first_offset):
         if each.last_offset - each.first_offset + len(found) >= ACQUIRED_MAX:

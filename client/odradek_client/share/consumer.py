@@ -31,7 +31,7 @@ from odradek_client.structs import TopicPartition
 if TYPE_CHECKING:
     from odradek_client.config.keywords import ShareConsumerSettings
 
-#: The timeout of each poll of a loop over single records, which polls again and again.
+#: The timeout of each poll in a loop over single records; the loop polls again afterwards.
 _ITERATION_POLL_MS = 1_000
 #: The least time that brokers get to answer the requests that end the sessions.
 _CLOSE_MIN_MS = 1_000
@@ -92,14 +92,14 @@ class ShareConsumer:
             self.subscribe(topics)
 
     def wrap_holder(self, wrap: Callable[[Holder], Holder]) -> None:
-        """Replace the holder that records call by the result of `wrap`, for programs that use
-        records in other threads. To be called before `start`."""
+        """Replace the object that records call by the result of `wrap`, for programs that use
+        records in other threads. Call this method before `start`."""
         self._fetcher.holder = wrap(self._fetcher.holder)
 
     # --- life -------------------------------------------------------------------------------------
 
     async def start(self, timeout_ms: float | None = None) -> None:
-        """Connect to the cluster. `async with` does it.
+        """Connect to the cluster, as `async with` does.
 
         MetadataTimeout if no broker answers within `timeout_ms` (default_api_timeout_ms if None).
         """
@@ -114,12 +114,12 @@ class ShareConsumer:
 
     async def close(self, timeout_ms: float = 30_000) -> None:
         """Wait for records in `async with`, send the acknowledgements, return all other records to
-        the group, leave it, close the connections. May be called again.
+        the group, leave the group, and close the connections. May be called again.
 
-        Records that are not acknowledged are released, also in implicit mode; call `commit` before
-        to accept them. Handlers and brokers together get `timeout_ms`: records that are handled
-        longer are released too, and those whose acknowledgement reaches no broker are delivered
-        again when their locks expire.
+        Records that are not acknowledged are released, even in implicit mode; to accept them, call
+        `commit` before. `timeout_ms` limits the wait for handlers and brokers together. Records
+        that are handled for longer are released, too. Records whose acknowledgement reaches no
+        broker are delivered again when their locks expire.
         """
         if self._closed:
             return
@@ -143,7 +143,7 @@ class ShareConsumer:
             await self._wait(left_ms)
         fetcher.begin_close(network.now_ms())
         self._loop.wake()
-        # Brokers get at least a short time, even if the handlers have taken all of it.
+        # Brokers get at least a short time, even if the handlers have used up the timeout.
         deadline_ms = max(deadline_ms, network.now_ms() + min(timeout_ms, _CLOSE_MIN_MS))
         while not fetcher.is_closed and (left_ms := deadline_ms - network.now_ms()) > 0:
             await self._wait(left_ms)
@@ -249,7 +249,7 @@ class ShareConsumer:
     async def _poll(self, limit: int, timeout_ms: float) -> list[ShareRecord]:
         fetcher, network = self._fetcher, self._network
         deadline_ms = network.now_ms() + timeout_ms
-        # Other tasks may run, so that answers are handled even if many records are buffered.
+        # Other tasks get a turn, so that answers are handled even if many records are buffered.
         await asyncio.sleep(0)
         if self._implicit:
             self._accept_unhandled()
@@ -333,8 +333,8 @@ class ShareConsumer:
     async def commit(
         self, *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OdradekError | None]:
-        """Send all acknowledgements, and wait for the results: by partition the first error, or
-        None.
+        """Send all acknowledgements, and wait for the results. Returns for each partition the first
+        error, or None.
 
         In implicit mode, first accepts the records that polls have returned. RequestTimedOut if the
         results are not known within `timeout_ms` (default_api_timeout_ms if None).
@@ -381,8 +381,9 @@ class ShareConsumer:
             record.accept()
 
     def set_acknowledgement_callback(self, callback: AcknowledgementCallback | None) -> None:
-        """Have `callback(record, error)` called with the result of every acknowledgement, and for
-        every record whose lock expires; `error` is None for success. It must not block."""
+        """Let `callback(record, error)` be called with the result of every acknowledgement, and for
+        every record whose lock expires. `error` is None for success. The callback must not
+        block."""
         self._callback = callback
 
     def _on_result(self, record: ShareRecord) -> None:

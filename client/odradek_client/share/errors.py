@@ -22,13 +22,13 @@ __all__ = ["LockExpired", "Reject", "Release", "UnreadableRecord"]
 
 
 class Reject(Exception):
-    """The record must never be delivered again. Raised in `async with record`, which ends quietly
-    and rejects the record."""
+    """The exception by which a handler rejects a record: the group never delivers it again. It does
+    not leave the `async with record` in which it is raised."""
 
 
 class Release(Exception):
-    """The record is to be delivered again. Raised in `async with record`, which ends quietly and
-    releases the record."""
+    """The exception by which a handler releases a record: the group delivers it again. It does not
+    leave the `async with record` in which it is raised."""
 
 
 class LockExpired(LocalError):
@@ -51,7 +51,7 @@ class UnreadableRecord(RecordError):
     exception is the cause).
 
     `offsets` are those of the records. They were released or rejected, as `outcome` says; the next
-    poll continues behind them.
+    poll continues after them.
     """
 
     def __init__(

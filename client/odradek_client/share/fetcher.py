@@ -47,7 +47,7 @@ from odradek_protocol.schemas.share_fetch import (
 
 #: The time for which acknowledgements wait for a fetch that can include them.
 ACKNOWLEDGE_DELAY_MS = 100
-#: The duration of locks, if a broker does not report it: the default of brokers.
+#: The duration of locks if a broker does not report it, which is the brokers' default.
 LOCK_MS = 30_000
 
 SESSION_LOST = frozenset(
@@ -57,8 +57,8 @@ SESSION_LOST = frozenset(
         ErrorCode.SHARE_SESSION_LIMIT_REACHED,
     }
 )
-#: The errors after which a retry does not help, because the broker has released the locks or does
-#: not lead the partition.
+#: The errors after which an acknowledgement is not retried, because the broker has released the
+#: locks or does not lead the partition.
 _LEADER_GONE = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -106,13 +106,13 @@ class SharePlan:
 
 @dataclass(slots=True)
 class _Node:
-    """A leader: its session and the acknowledgements for it."""
+    """A leader, with its session and the acknowledgements that wait for a request to it."""
 
     session: ShareSession = field(default_factory=ShareSession)
     pending: dict[SharePartition, PendingAcknowledgements] = field(default_factory=dict)
     in_flight: PlanKind | None = None
     retry_at_ms: float = 0.0
-    #: The time at which pending acknowledgements are sent without a fetch.
+    #: The time at which pending acknowledgements are sent even without a fetch.
     due_ms: float = 0.0
     closed: bool = False
 
@@ -136,9 +136,9 @@ class ShareFetcher:
     """The requests of a share consumer to the leaders of its partitions.
 
     The caller sends the requests of `next_requests`, passes each answer to `on_response` or the
-    error to `on_failure`, and takes records with `collect`. `wanted_records` is the number that a
-    poll waits for, 0 if none does. It fetches metadata when `metadata_wanted` is set, and clears
-    it.
+    error to `on_failure`, and takes records with `collect`. The caller sets `wanted_records` to the
+    number of records that a poll is waiting for, 0 if no poll waits. It also fetches metadata when
+    `metadata_wanted` is set, and clears that flag.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class ShareFetcher:
         return self._assigned.keys()
 
     def assign(self, partitions: Iterable[SharePartition], now_ms: float) -> None:
-        """Fetch exactly these partitions from here on; buffered records of others are released."""
+        """Fetch exactly these partitions, and release buffered records of other partitions."""
         self._assigned = dict.fromkeys(partitions)
         kept: deque[AcquiredBatch] = deque()
         for batch in self._buffer:
@@ -183,8 +183,8 @@ class ShareFetcher:
             self._add(batch.node_id, batch.partition, offset, release, now_ms)
 
     def collect(self, limit: int, now_ms: float) -> list[ShareRecord]:
-        """Take up to `limit` buffered records. Raises the error of a partition, or of records that
-        cannot be read, if there is no record to return before it."""
+        """Take up to `limit` buffered records. If there is no record to return before it, raises
+        the error of a partition or of unreadable records."""
         if self._errors:
             raise self._errors.pop(0)
         found: list[ShareRecord] = []
@@ -237,7 +237,7 @@ class ShareFetcher:
         node.pending.setdefault(partition, PendingAcknowledgements()).add(offset, kind)
 
     def flush(self) -> None:
-        """Send the pending acknowledgements as soon as their leaders are free."""
+        """Send pending acknowledgements as soon as their leader has no request in flight."""
         for node in self._nodes.values():
             node.due_ms = 0.0
 
@@ -304,7 +304,7 @@ class ShareFetcher:
     def _may_fetch(self, wanted: list[SharePartition]) -> bool:
         if not wanted or not self.wanted_records or self.buffered or self._stopped:
             return False
-        # A strict limit would be exceeded by the records of several leaders.
+        # The records of several leaders together could exceed a strict limit.
         return not self._settings.record_limit or all(
             node.in_flight is not PlanKind.FETCH for node in self._nodes.values()
         )
@@ -355,8 +355,8 @@ class ShareFetcher:
         return self._planned(PlanKind.ACKNOWLEDGE, node_id, node, request, acknowledged)
 
     def _plan_close(self, node_id: int, node: _Node, now_ms: float) -> SharePlan | None:
-        """The request that ends the session, with all acknowledgements; the broker then releases
-        the records that this member has acquired."""
+        """The request that ends the session, with all pending acknowledgements. The broker then
+        releases the other records that this member has acquired."""
         if not node.session.is_open:
             node.closed = True
             self._fail_pending(node_id, node, "has lost the share session", now_ms)
@@ -388,8 +388,8 @@ class ShareFetcher:
         return SharePlan(kind, node_id, request, acknowledged, partitions)
 
     def wake_at_ms(self, now_ms: float) -> float | None:
-        """The time of the next request, or of the next event of a lock, if nothing happens before;
-        None if there is none."""
+        """The time of the next request, or of the next expiry or renewal of a lock, unless an event
+        changes it; None if nothing is due."""
         times = [
             max(node.retry_at_ms, node.due_ms)
             for node in self._nodes.values()
@@ -409,7 +409,7 @@ class ShareFetcher:
     # --- answers ----------------------------------------------------------------------------------
 
     def on_failure(self, plan: SharePlan, error: OdradekError, now_ms: float) -> None:
-        """Note that a request has no answer: a new session begins, and it is unknown whether the
+        """Note that a request has no answer. A new session begins, and nobody knows whether the
         acknowledgements were carried out."""
         node = self._nodes[plan.node_id]
         node.in_flight = None
@@ -428,7 +428,7 @@ class ShareFetcher:
         cluster: ClusterView,
         now_ms: float,
     ) -> None:
-        """Take an answer: buffer its records, note the results of acknowledgements and new
+        """Handle an answer: buffer its records, and note the results of acknowledgements and new
         leaders."""
         node = self._nodes[plan.node_id]
         node.in_flight = None
@@ -470,7 +470,7 @@ class ShareFetcher:
             self.metadata_wanted = True
         for partition, types in plan.acknowledged.items():
             if (lost or error.retriable) and not node.closed:
-                # The broker checks the session first, so no acknowledgement was carried out.
+                # The broker checks the session first, so it has carried out no acknowledgement.
                 node.pending.setdefault(partition, PendingAcknowledgements()).add_again(types)
             else:
                 self._finish(partition, types, error, now_ms)
@@ -515,7 +515,7 @@ class ShareFetcher:
         lock_until_ms: float,
         now_ms: float,
     ) -> None:
-        """Take the result of a partition's acknowledgements."""
+        """Handle the result of a partition's acknowledgements."""
         if isinstance(data, ShareFetchedPartition):
             code, message = (
                 ErrorCode.of(data.acknowledge_error_code),
@@ -591,7 +591,7 @@ class ShareFetcher:
         self.counts.bytes += len(data.records or b"")
         pending = node.pending.get(partition)
         for offset in batch.offsets:
-            # The broker would apply an acknowledgement of an earlier acquisition to this one.
+            # The broker would apply an acknowledgement of the earlier acquisition to this one.
             self.held.lent_again(partition, offset)
             if pending is not None:
                 pending.drop(offset)
@@ -603,9 +603,8 @@ class ShareFetcher:
     # --- leaders that are gone --------------------------------------------------------------------
 
     def _drop_moved(self, cluster: ClusterView) -> None:
-        """Drop the buffered records of partitions that another node leads now, because their locks
-        are lost.
-        """
+        """Drop the buffered records of partitions that have a new leader, because their locks are
+        lost."""
         self._buffer = deque(
             batch
             for batch in self._buffer
@@ -613,7 +612,7 @@ class ShareFetcher:
         )
 
     def _fail_moved(self, node_id: int, node: _Node, cluster: ClusterView, now_ms: float) -> None:
-        """Fail the acknowledgements for partitions that another node leads now, because that node
+        """Fail the acknowledgements for partitions that have a new leader, because the new leader
         has none of the locks."""
         for partition in list(node.pending):
             if _is_led_elsewhere(cluster, partition, node_id):
@@ -634,8 +633,8 @@ class ShareFetcher:
 
     def _fail_lent(self, node_id: int, node: _Node, now_ms: float) -> None:
         """Fail the records that were acquired in a session that the node has lost. The node has
-        released them, and would ignore the acknowledgement of a record that another member has
-        finished meanwhile."""
+        released them. If another member has finished such a record meanwhile, the node would ignore
+        our acknowledgement."""
         why = "has lost the share session"
         self._buffer = deque(batch for batch in self._buffer if batch.node_id != node_id)
         self._fail_pending(node_id, node, why, now_ms)
@@ -664,7 +663,7 @@ class ShareFetcher:
 
 
 def _is_led_elsewhere(cluster: ClusterView, partition: SharePartition, node_id: int) -> bool:
-    """True if the leader of the partition is known, and another node."""
+    """True if the leader of the partition is known to be another node."""
     leader = cluster.leader_of(partition.topic, partition.partition)
     return leader is not None and leader != node_id
 
@@ -677,13 +676,14 @@ def _given_back(node_id: int, partition: SharePartition, why: str) -> NotLeader:
 
 
 def _take(node: _Node) -> dict[SharePartition, Types]:
-    """The next acknowledgements of each partition, without renewals."""
+    """The next acknowledgements of each partition, except renewals."""
     return _taken(node, PendingAcknowledgements.take)
 
 
 def _take_renewals(node: _Node) -> dict[SharePartition, Types]:
     """The next renewals of each partition. Renewals are sent first, because their locks are about
-    to expire, and alone, because a broker acquires no records in a request with renewals."""
+    to expire, and in a request of their own, because a broker acquires no records in such a
+    request."""
     return _taken(node, PendingAcknowledgements.take_renewals)
 
 

@@ -68,7 +68,7 @@ class ShareGroupLoop(EpochHeartbeats):
         self._start_heartbeats()
 
     def take_over(self) -> None:
-        """Pass the assignment on, as far as the names of its topics are known."""
+        """Pass on the assigned partitions of the topics whose names are known."""
         names = self._network.cluster.topic_names
         assignment = self.membership.assignment
         known = frozenset(topic_id for topic_id in assignment if topic_id in names)
@@ -114,7 +114,7 @@ class ShareGroupLoop(EpochHeartbeats):
     # --- leaving ----------------------------------------------------------------------------------
 
     async def leave(self) -> None:
-        """Leave the group; if that request cannot be sent, the coordinator removes the member when
+        """Leave the group. If the request cannot be sent, the coordinator removes the member when
         its session expires."""
         await self._stop_heartbeats()
         membership = self.membership

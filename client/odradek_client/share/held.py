@@ -22,10 +22,10 @@ Place = tuple[SharePartition, int]
 
 
 class HeldRecords:
-    """The records without a final result.
+    """The records that were returned to the application and have no final result.
 
-    `on_result(record)` is called for each record with a result; `on_renewals_refused(error)` once,
-    when the group does not renew locks.
+    `on_result(record)` is called for each record with a result. `on_renewals_refused(error)` is
+    called once, if the group does not renew locks.
     """
 
     def __init__(self, renew_locks: bool, handling_max_ms: float, answer_grace_ms: float) -> None:
@@ -51,7 +51,8 @@ class HeldRecords:
         self.unanswered += 1
 
     def lent_again(self, partition: SharePartition, offset: int) -> None:
-        """Note that a record was acquired again, so that an earlier lock has expired."""
+        """Note that a record was acquired again. A lock from an earlier acquisition has expired
+        then."""
         before = self._records.get((partition, offset))
         if before is not None:
             self._end(before, LockExpired(before.topic_partition, offset))
@@ -95,8 +96,8 @@ class HeldRecords:
             record.step(RecordState.ANSWERED)
 
     def finish(self, partition: SharePartition, offset: int, error: OdradekError | None) -> None:
-        """Note the result of an acknowledgement. Offsets without a record here are gaps, or were
-        never returned to the application."""
+        """Note the result of an acknowledgement. An offset that has no record here is a gap, or its
+        record was never returned to the application."""
         record = self._records.get((partition, offset))
         if record is not None and record.state is RecordState.ANSWERED:
             self._end(record, error)
@@ -110,8 +111,9 @@ class HeldRecords:
         self.on_result(record)
 
     def expire(self, now_ms: float) -> list[ShareRecord]:
-        """End and return the records whose locks have expired: at once if the application has not
-        acknowledged them, else after a further request timeout without an answer of the broker."""
+        """End and return the records whose locks have expired. A record that the application has
+        not acknowledged ends immediately. An acknowledged one ends after a further request timeout
+        without an answer of the broker."""
         if now_ms < self._next_expiry_ms:
             return []
         expired = [each for each in self._records.values() if self._expires_at_ms(each) <= now_ms]
@@ -125,8 +127,8 @@ class HeldRecords:
         return record.deadline_ms + grace_ms
 
     def still_locked(self, partition: SharePartition, types: Types, now_ms: float) -> Types:
-        """The acknowledgements that may be sent again, because their locks have not expired; the
-        other records end."""
+        """The acknowledgements that may be sent again, because the locks of their records have not
+        expired. Records with an expired lock end."""
         kept: Types = {}
         for offset, kind in types.items():
             record = self._records.get((partition, offset))
@@ -141,7 +143,7 @@ class HeldRecords:
     # --- renewal ----------------------------------------------------------------------------------
 
     def begin_handling(self, record: ShareRecord, now_ms: float) -> None:
-        """Keep the lock of a record renewed from here on."""
+        """Renew the lock of a record from now on, until `end_handling`."""
         if record.state is RecordState.ACQUIRED:
             record.handled_since_ms = now_ms
             record.renew_at_ms = now_ms + (record.deadline_ms - now_ms) / 2
@@ -152,8 +154,8 @@ class HeldRecords:
         self._handled.pop((record.place, record.offset), None)
 
     def to_renew(self, now_ms: float) -> list[ShareRecord]:
-        """The records whose locks are to be renewed; each is returned once until its renewal has a
-        result."""
+        """The records whose locks must be renewed now. Each is returned only once until its renewal
+        has a result."""
         if not self._renew_locks:
             return []
         found = [
@@ -163,7 +165,7 @@ class HeldRecords:
             and now_ms - (record.handled_since_ms or 0) < self._handling_max_ms
         ]
         for record in found:
-            # Only one renewal at a time is in flight.
+            # At most one renewal of a record is in flight.
             record.renew_at_ms = _NEVER
         return found
 
@@ -180,9 +182,8 @@ class HeldRecords:
     def not_renewed(
         self, partition: SharePartition, offset: int, error: OdradekError, now_ms: float
     ) -> None:
-        """Note that a renewal has failed: it is tried again until the lock expires, unless the
-        broker has refused it. If the broker does not renew locks at all, no other renewal is
-        tried."""
+        """Note that a renewal has failed. It is repeated until the lock expires, unless the broker
+        has refused it. If the broker does not renew locks at all, no more renewals are sent."""
         record = self._records.get((partition, offset))
         if record is None or record.state is not RecordState.ACQUIRED:
             return
@@ -193,7 +194,7 @@ class HeldRecords:
             self.on_renewals_refused(error)
 
     def wake_at_ms(self) -> float | None:
-        """The time of the next renewal or expiry."""
+        """The time of the next renewal or expiry; None if there is none."""
         times = [self._next_expiry_ms] if self._records else []
         if self._renew_locks:
             times += [

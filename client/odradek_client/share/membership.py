@@ -7,9 +7,9 @@ an assignment. A member is in one of these states; `SHARE_STEPS` has the legal s
     UNSUBSCRIBED  not in the group, and not joining it
     JOINING       its next heartbeat joins the group, with epoch 0
     STABLE        in the group
-    LEAVING       its next heartbeat, due at once, leaves the group
-    STALE         left because the application did not poll; joins again when it does
-    FATAL         refused by the group; another try does not help
+    LEAVING       its next heartbeat, due immediately, leaves the group
+    STALE         left because the application did not poll; joins again at the next poll
+    FATAL         the group refuses the member, and would refuse it again
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ _FENCING = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.FENCED_MEMBER_EPOCH,
-        # The group itself was removed; the member creates it again.
+        # The group itself was deleted; the member creates it again.
         ErrorCode.GROUP_ID_NOT_FOUND,
     }
 )
 _REDISCOVER = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
-#: The text for a broker that supports share groups and has them disabled.
+#: The text if the broker supports share groups, but has them disabled.
 SWITCHED_OFF = (
     "the cluster has share groups switched off: set its feature share.version to 1 "
     "(kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature share.version=1)"
@@ -105,9 +105,8 @@ class ShareMembership(EpochMembership):
     # --- joining and leaving ---
 
     def join(self) -> None:
-        """Enter the group with the next heartbeat, which is due at once. IllegalState if the member
-        is in the group.
-        """
+        """Join the group with the next heartbeat, which is due immediately. IllegalState if the
+        member is in the group."""
         self._step(_S.JOINING)
         self._begin()
 
@@ -118,9 +117,9 @@ class ShareMembership(EpochMembership):
         self._next_heartbeat_ms = 0
 
     def leave(self, *, stale: bool = False) -> bool:
-        """Leave the group with the next heartbeat, due at once; False if the member is in no group.
-        `stale`: because the application did not poll, so that the member joins again when it
-        does."""
+        """Leave the group with the next heartbeat, which is due immediately. False if the member is
+        in no group. `stale`: the application did not poll, so the member joins again at the next
+        poll."""
         if self.state not in _IN_GROUP:
             if self.state not in (_S.UNSUBSCRIBED, _S.LEAVING):
                 self._step(_S.UNSUBSCRIBED)
@@ -144,12 +143,12 @@ class ShareMembership(EpochMembership):
     # --- heartbeats ---
 
     def hasten_heartbeat(self) -> None:
-        """Make the next heartbeat due at once, because something has changed."""
+        """Make the next heartbeat due immediately, because something has changed."""
         self._next_heartbeat_ms = 0
 
     def heartbeat_request(self, topics: frozenset[str], now_ms: int) -> ShareGroupHeartbeatRequest:
-        """The next heartbeat. It has the topics only when they have changed since the last answered
-        one; so the caller has to report every answer, and the lack of an answer."""
+        """The next heartbeat. It contains the topics only if they have changed since the last
+        answered heartbeat; so the caller has to report every answer, and the lack of an answer."""
         self._next_heartbeat_ms = now_ms + max(self._interval_ms, 1)
         request = ShareGroupHeartbeatRequest(
             group_id=self.group_id, member_id=self.member_id, member_epoch=self.epoch
@@ -195,7 +194,7 @@ class ShareMembership(EpochMembership):
         self._sent_topics = None
         joining = self.state is _S.JOINING
         if joining and code is ErrorCode.GROUP_ID_NOT_FOUND:
-            # A join creates a missing group, so this error means that a group of another type has
+            # A join creates a missing group. So this error means that a group of another type has
             # the name.
             self.fail(InvalidGroup(f"{self.about}: {OTHER_KIND} ({code.name})", code=code))
             return Action.GO_ON

@@ -2,9 +2,9 @@
 
 A record is in one of these states; `RECORD_STEPS` has the legal steps::
 
-    ACQUIRED   with the application, which has not acknowledged it; its lock is running
-    ANSWERED   acknowledged by the application; the broker's answer is not there yet
-    DONE       the broker has taken the acknowledgement
+    ACQUIRED   returned to the application, which has not acknowledged it; its lock is running
+    ANSWERED   acknowledged by the application; the broker's answer has not arrived yet
+    DONE       the broker has carried out the acknowledgement
     FAILED     the broker has refused it, or the lock has expired: `error` has the reason
 """
 
@@ -48,16 +48,16 @@ class Holder(Protocol):
         """Send an acknowledgement."""
 
     def begin_handling(self, record: ShareRecord) -> None:
-        """Keep the lock of the record renewed from here on."""
+        """Renew the lock of the record from now on, until `end_handling`."""
 
     def end_handling(self, record: ShareRecord) -> None:
         """Undo `begin_handling`."""
 
     def note_decision(self, record: ShareRecord, decision: Reject | Release) -> None:
-        """Note that the application has raised `Reject` or `Release`."""
+        """Note that a handler has raised `Reject` or `Release`."""
 
     def new_waiter(self) -> Any:
-        """An awaitable with `done` and `set_result`."""
+        """A new awaitable, with the methods `done` and `set_result`."""
 
 
 class ShareRecord:
@@ -68,9 +68,9 @@ class ShareRecord:
         async with record:
             ...
 
-    accepts the record at the end, and renews its lock meanwhile; releases it if an exception
-    leaves the block; rejects it for `Reject`, and releases it for `Release`, which do not leave the
-    block. A blocking consumer's records take `with`.
+    accepts the record at the end, and renews its lock meanwhile. If an exception leaves the block,
+    the record is released. `Reject` rejects the record and `Release` releases it; these two
+    exceptions do not leave the block. With a blocking consumer, use `with`.
     """
 
     __slots__ = (
@@ -112,11 +112,12 @@ class ShareRecord:
         self.leader_epoch = raw.leader_epoch
         self.delivery_count = delivery_count
         self.state = RecordState.ACQUIRED
-        #: The application's acknowledgement; None before it.
+        #: The application's acknowledgement; None if it has not acknowledged the record.
         self.answer: AcknowledgeType | None = None
-        #: The reason why the acknowledgement has no effect; None if it has one.
+        #: The reason why the acknowledgement has no effect; None if it has an effect or no result
+        #: yet.
         self.error: OdradekError | None = None
-        #: The end of the lock, of the loop's clock.
+        #: The time at which the lock expires (clock of the event loop).
         self.deadline_ms = deadline_ms
         self.renew_at_ms = 0.0
         #: The time at which the application began to handle the record with `async with`, or None.
@@ -156,7 +157,7 @@ class ShareRecord:
 
     @property
     def is_handled(self) -> bool:
-        """True inside of `async with record`."""
+        """True inside the block of `async with record`."""
         return self._handled
 
     def __repr__(self) -> str:
@@ -280,8 +281,8 @@ class Acknowledgement:
             raise error.with_traceback(None)
 
     def exception(self) -> OdradekError | None:
-        """The reason why the acknowledgement has no effect, None if it has one. IllegalState before
-        that is known."""
+        """The reason why the acknowledgement has no effect, None if it has one. IllegalState while
+        the result is not known."""
         if not self.done():
             raise IllegalState("the acknowledgement is still on its way; await it")
         return self.record.error

@@ -2,9 +2,9 @@
 request (KIP-932).
 
 Epoch 0 opens a session with all partitions, later requests name only changes, and epoch -1 closes
-the session. A broker adds every partition in a ShareFetch to the session, also a partition that is
-in the request only for its acknowledgements, and would then acquire its records; so the client
-counts such partitions too, and removes them again.
+the session. A broker adds every partition in a ShareFetch to the session, even if the request
+contains the partition only for its acknowledgements. It would then acquire the partition's records.
+So the client notes such partitions too, and removes them again.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class ShareSession:
 
     @property
     def is_open(self) -> bool:
-        """True if the broker has the session, as far as is known. Acknowledgements are accepted
-        only in a session."""
+        """True if the broker has the session, as far as the client knows. Acknowledgements are
+        accepted only in a session."""
         return self._epoch != OPEN_EPOCH
 
     @property
@@ -70,7 +70,7 @@ class ShareSession:
         wanted: Collection[SharePartition],
         acknowledged: Mapping[SharePartition, Types],
     ) -> SessionRequest:
-        """The next ShareFetch, after which the session has the partitions `wanted`."""
+        """The next ShareFetch. After it, the session has exactly the partitions `wanted`."""
         if not self.is_open:
             assert not acknowledged, "a request that opens a session has no acknowledgements"
             self._partitions = dict.fromkeys(wanted)
@@ -133,7 +133,7 @@ def _forgotten_topics(partitions: Iterable[SharePartition]) -> list[ForgottenSha
 
 
 def acknowledge_topics(acknowledged: Mapping[SharePartition, Types]) -> list[AcknowledgeTopic]:
-    """The topics of a ShareAcknowledge."""
+    """The part of a ShareAcknowledge that contains the acknowledgements, by topic."""
     return [
         AcknowledgeTopic(
             topic_id=topic_id,

@@ -22,7 +22,7 @@ _IDLE_S = 1.0
 class ShareLoop:
     """The task that sends the requests that a `ShareFetcher` plans.
 
-    `on_change` is called after every event for which a call may wait.
+    `on_change` is called after every event that a call of the application may be waiting for.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class ShareLoop:
         self._requests: dict[asyncio.Task[None], None] = {}
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start the task."""
         self._task = self._network.loop.create_task(self._run(), name="odradek-share")
 
     def wake(self) -> None:
-        """Check at once for requests to send."""
+        """Check now whether there are requests to send."""
         self._wakeup.set()
 
     async def _run(self) -> None:
@@ -95,7 +95,7 @@ class ShareLoop:
         self._on_change()
 
     async def stop(self) -> None:
-        """Cancel the task, and the requests without an answer."""
+        """Cancel the task, and the requests that have no answer yet."""
         await cancel(self._task, *self._requests)
         self._task = None
 
