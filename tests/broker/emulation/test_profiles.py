@@ -1,4 +1,4 @@
-"""The profiles of other brokers: what they serve, and their limits of topics and batches."""
+"""The profiles of other brokers: the served APIs, and the limits on topics and batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from odradek_broker.emulation.served import served_apis
 from odradek_protocol.keys import APIS, PRIVATE_KEYS, ApiKey
 from odradek_protocol.message import Versions
 
-#: Versions that Kafka 4.0 removed, and ours does not have.
+#: APIs of profiles that have only versions which Kafka 4.0 removed.
 TOO_OLD = {("event-hubs", ApiKey.OFFSET_FOR_LEADER_EPOCH)}
 EVERY_PROFILE = pytest.mark.parametrize("name", PROFILES)
 
@@ -29,7 +29,7 @@ def test_every_profile_serves_the_newest_version_that_it_advertises(name: str) -
         assert each.versions.last <= each.api.versions.last
         if each.advertised is not None:
             assert set(each.versions) <= set(each.advertised)
-            # Clients choose the newest version, so that one must be answered.
+            # Clients choose the newest advertised version, so it must be served.
             assert each.versions.last == each.advertised.last, each.api.name
 
 

@@ -1,4 +1,4 @@
-"""The rings of events behind `odradek explain`, and their sentences."""
+"""The bounded histories of events for `odradek explain`, and the sentences about events."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_d11_the_events_of_all_subjects_are_limited() -> None:
         left(history, number, f"g{number}")
     assert len(history) == 50
     assert history.about("g149").events == [] and told(history, "g150") == ["150"]
-    # The events of g0 are dropped; but that there may have been some is known.
+    # The events of g0 are dropped: its history is known to begin at the time of the last drop only.
     assert history.about("g0") == ([], 1_150, 0)
 
 
@@ -129,7 +129,7 @@ def test_a_repeated_event_is_counted() -> None:
     for number in range(5):
         clock.now_ms += 100
         history.record("p", EventKind.MEMBER_LEFT, error=E.UNKNOWN_MEMBER_ID, member="m")
-        left(history, number)  # events of others in between do not matter
+        left(history, number)  # events of another subject in between do not matter
     (event,) = history.about("p").events
     assert (event.times, event.at_ms, event.last_ms) == (5, 1_100, 1_500)
     history.record("p", EventKind.MEMBER_LEFT, error=E.NONE, member="m")

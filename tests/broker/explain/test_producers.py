@@ -56,7 +56,7 @@ async def test_p13_a_refused_batch_is_shown_with_expected_and_received_sequence(
     assert first.text == (
         "t-0: the first batch of this producer id, with epoch 0, sequences 0 to 2, at offset 0"
     )
-    # The accepted batch is not recorded; the two refusals are one event.
+    # Later accepted batches are not recorded; the two refusals are one event.
     assert refused.text == (
         "t-0: a batch with epoch 0, sequences 9 to 10, was refused with"
         f" OUT_OF_ORDER_SEQUENCE_NUMBER: producer id {who} epoch 0 came with sequence 9, expected 5"
@@ -99,7 +99,7 @@ async def test_p24_the_expiry_of_a_producer_id_is_in_the_history(start_broker: S
     client = await broker.client()
     await client.create_topic("t")
     who = await new_id(client)
-    await produce(client, who, 0, 0)  # with a timestamp of long ago
+    await produce(client, who, 0, 0)  # an old timestamp, so that the producer expires
     broker.node.logs.remove_expired_producers(broker.node.clock.wall_ms())
     answer = await ask(client, who)
     assert answer.events[-1].text == (
@@ -117,7 +117,7 @@ async def test_p24_the_expiration_of_producer_ids_may_be_changed_at_run_time(
     client = await broker.client()
     await client.create_topic("t")
     who = await new_id(client)
-    await produce(client, who, 0, 0)  # with a timestamp of long ago
+    await produce(client, who, 0, 0)  # an old timestamp, so that the producer expires
     log = broker.node.logs.get("t", 0)
     assert log is not None and log.producers.expiration_ms == 86_400_000
     await client.set_for_brokers(producer_id_expiration_ms="60000")
@@ -164,7 +164,7 @@ async def test_a18_only_readable_topics_are_in_the_history(
     broker.node.authorizer = RuleList(read)
     answer = await ask(client, who)
     assert len(answer.events) == 1 and len(answer.states) == 1
-    # The client of the id belongs to no topic: showing it requires a right on the cluster.
+    # The right on a topic does not show the client of the id, but DESCRIBE on the cluster does.
     broker.node.authorizer = RuleList(Rule(Operation.DESCRIBE, ResourceType.CLUSTER))
     answer = await ask(client, who)
     assert [event.name for event in answer.events] == ["producer_given"]
@@ -174,7 +174,7 @@ async def test_a18_only_readable_topics_are_in_the_history(
 
 
 async def test_the_transactional_id_of_a_producer_id_is_shown(client: RawClient) -> None:
-    # This creates the coordinator's topic.
+    # creates the topic of the coordinator
     await client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["payments"]))
     request = InitProducerIdRequest(transactional_id="payments", transaction_timeout_ms=60_000)
     answer = await client.call(request)

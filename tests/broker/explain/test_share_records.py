@@ -28,7 +28,7 @@ LOCK_MS = 30_000
 
 
 class Told(ShareWorld):
-    """A leader whose events are kept in a history. Records come in batches of ten."""
+    """A leader whose events are recorded in a history. The log has batches of ten records."""
 
     def __init__(self, **limits: int) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Told(ShareWorld):
         self.produce(10)
 
     def note(self) -> None:
-        """Pass on what has happened since the last call."""
+        """Record the events since the last call."""
         for event in self.events:
             self.history.record(event)
         self.events.clear()

@@ -57,7 +57,7 @@ def test_t56_a_fenced_producer_is_shown_with_the_producer_that_fenced_it(
 ) -> None:
     zombie = init(world, "zombie")
     world.add(zombie)
-    assert init(world, "successor") == (-1, -1)  # told to retry
+    assert init(world, "successor") == (-1, -1)  # the client has to retry
     successor = init(world, "successor")
     world.transactions.end(EndCall(ID, *zombie, True, 1, "client zombie at host"))
     fenced, again, refused = sentences(world)[2], sentences(world)[-2], sentences(world)[-1]
@@ -65,7 +65,7 @@ def test_t56_a_fenced_producer_is_shown_with_the_producer_that_fenced_it(
         "InitProducerId from client successor at host: Ongoing -> PrepareAbort; producer id 1001,"
         " epoch 1; fences client zombie at host (producer id 1001, epoch 0); the open transaction"
     )
-    # Epoch 1 was fenced without having an owner: the second InitProducerId fences no client.
+    # No client ever had epoch 1, so the second InitProducerId fences none.
     assert "fences" not in again and "epoch 2" in again
     assert refused == (
         "EndTxn(commit) from client zombie at host with producer id 1001, epoch 0, was refused with"
@@ -192,7 +192,7 @@ def test_a_refused_request_is_shown_with_expected_and_received_values(
     else:
         world.transactions.end(call)
     assert sentences(world)[-1].endswith(f"was refused with {error.name}: {reason}")
-    # A request for the producer id that was shown has the same result.
+    # The history of the producer id has the same refusal.
     (event,) = world.producer_history.about(str(call.producer_id)).events
     assert (event.error, event.fields["reason"]) == (error, reason)
 
@@ -215,7 +215,8 @@ def test_refusals_of_unknown_ids_and_missing_partitions_are_shown(world: Transac
     told = sentences(world)
     refused = next(text for text in told if "PRODUCER_FENCED" in text)
     assert refused.endswith("expected epoch 1, got 0")
-    assert "Ongoing -> PrepareAbort" in told[told.index(refused) - 1]  # the cause first
+    # the cause comes just before it
+    assert "Ongoing -> PrepareAbort" in told[told.index(refused) - 1]
 
 
 def test_a_step_whose_record_is_refused_is_recorded_in_the_history(world: TransactionWorld) -> None:

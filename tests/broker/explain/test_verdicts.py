@@ -1,4 +1,4 @@
-"""Verdicts about groups: tables of commits and ends, in virtual time."""
+"""Verdicts about groups, from samples of commits and log ends in virtual time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Commit:
 
 
 class World:
-    """A group "g" whose commits and partitions a test moves, sample by sample."""
+    """A group "g" whose commits and log ends a test changes between samples."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -48,7 +48,7 @@ class World:
         self.commits[group][partition] = Commit(offset, self.wall_ms)
 
     def sample(self) -> Verdict:
-        """The verdict after the next sample."""
+        """Take the next sample; returns the verdict."""
         self.now_ms += SAMPLE_INTERVAL_MS
         self.verdicts.step(self.now_ms)
         return self.verdict()
@@ -69,8 +69,8 @@ def world() -> World:
 
 
 def run(world: World, samples: int, consumed: int, produced: int, every: int = 1) -> list[Verdict]:
-    """The verdicts of some samples: between two of them `produced` records come, and the group
-    commits `consumed` more at every `every`-th sample."""
+    """The verdicts of some samples: before each, `produced` records are added, and before every
+    `every`-th the group commits `consumed` records more."""
     found = []
     for number in range(samples):
         world.ends[T0] = world.ends.get(T0, 0) + produced
@@ -99,13 +99,14 @@ def test_a_group_that_catches_up_is_ok(world: World) -> None:
 
 def test_a_group_that_is_slower_than_its_producers_gets_a_warning(world: World) -> None:
     found = run(world, 20, 50, 100)
-    # The first sample knows no earlier end, and at the second the group has all of the first.
+    # The first sample has no earlier end, and at the second the group has reached the end of the
+    # first.
     assert found == [Verdict.OK] * (WINDOW + 1) + [Verdict.WARNING] * (20 - WINDOW - 1)
     assert world.text() == (
         "WARNING: with its last 10 commits, of 1.5 min, it never came nearer to the end: 550 records"
         " were left, 1000 are now; most of them in t-0"
     )
-    # It comes nearer once, and has to be further behind ten times again.
+    # The group comes nearer to the end once; only ten further commits cause a warning again.
     assert run(world, 1, 200, 100) == [Verdict.OK]
     assert run(world, 10, 50, 100)[-1] is Verdict.WARNING
 
@@ -126,7 +127,7 @@ def test_a_group_without_commits_is_stopped(world: World) -> None:
     run(world, 5, 10, 0)
     world.members = 0
     found = [world.sample() for _ in range(12)]
-    # The window is 40 s long; ten samples without a commit are needed too.
+    # The window spans 40 s, but ten samples without a commit are needed too.
     assert found == [Verdict.OK] * 9 + [Verdict.STOPPED] * 3
     assert world.text() == (
         "STOPPED: it has committed nothing for 2.2 min, and 9950 records wait; it has no members;"
@@ -139,13 +140,13 @@ def test_a_group_without_commits_is_stopped(world: World) -> None:
 
 
 def test_a_group_that_commits_seldom_is_not_stopped(world: World) -> None:
-    """A commit every two minutes is the group's normal interval, which the window knows."""
+    """A window of ten commits shows that a commit every two minutes is normal for the group."""
     world.ends[T0] = 10**6
     assert set(run(world, 130, 1_000, 10, every=12)) == {Verdict.OK}
     world.members = 0
     found = [world.sample() for _ in range(130)]
     first = found.index(Verdict.STOPPED)
-    # The window has ten commits, of 18 minutes.
+    # The window of ten commits spans 18 minutes.
     assert 90 < first < 112 and set(found[first:]) == {Verdict.STOPPED}
 
 

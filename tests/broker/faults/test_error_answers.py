@@ -33,7 +33,7 @@ from odradek_protocol.schemas.produce import (
 from wire_values import full
 
 CODE = ErrorCode.NOT_COORDINATOR
-#: These versions have no field for a code.
+#: Versions of APIs whose answers have no field for an error code.
 WITHOUT_CODE = {(ApiKey.DESCRIBE_LOG_DIRS, version) for version in range(3)}
 
 
@@ -78,7 +78,8 @@ def test_every_api_has_an_error_answer_in_every_version(api: Api, version: int) 
     assert CODE in set(codes_in(answer))
     assert not refused.rest
     if refused.parts is not None:
-        # Two of each list; AlterReplicaLogDirs answers two topics for each of two directories.
+        # The request has two elements in each list: in AlterReplicaLogDirs two directories of two
+        # topics.
         many = 4 if api.key is ApiKey.ALTER_REPLICA_LOG_DIRS else 2
         assert len(getattr(answer, refused.parts)) == many
 

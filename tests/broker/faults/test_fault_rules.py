@@ -1,5 +1,5 @@
-"""Rules of ordered faults: matching requests, number of times, duration; and orders that make
-rules."""
+"""The rules for injected faults: matching requests, number of times, duration; and the orders that
+create rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a disk with an ordered fault: full or slow."""
+"""The files of a disk with an injected fault: full or slow."""
 
 from __future__ import annotations
 

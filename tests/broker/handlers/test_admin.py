@@ -52,7 +52,7 @@ E = ErrorCode
 
 
 def call(node: FakeNode, request: Message, version: int | None = None) -> Any:
-    """The answer, with request and answer encoded and decoded in that version."""
+    """The answer, after request and answer were encoded and decoded in that version."""
     if version is None:
         version = api_of(request).versions.last
     answer = send(node, request, version)
@@ -329,7 +329,7 @@ def test_an_answer_that_waits_for_the_disk_times_out(request_: Message) -> None:
     answer = call(node, request_)
     node.timers[0].callback()
     assert answer.done
-    node.flush()  # The disk recovers too late for this answer.
+    node.flush()  # The disk recovers after the time-out of this answer.
     encoded = codec.encode_bytes(answer.result(), api_of(request_).versions.last)
     told = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.LEADER_NOT_AVAILABLE)
     assert any(int(code).to_bytes(2, "big") in encoded for code in told)
@@ -368,7 +368,7 @@ def test_create_topics_in_every_version(version: int) -> None:
 
 @pytest.mark.parametrize("version", versions(ApiKey.CREATE_TOPICS))
 def test_create_topics_takes_defaults_for_minus_one_in_every_version(version: int) -> None:
-    """kafkajs sends it in version 3."""
+    """kafkajs sends -1 in version 3."""
     topic = CreatableTopic(name="t", num_partitions=-1, replication_factor=-1)
     node = FakeNode(num_partitions="6")
     answer = call(node, CreateTopicsRequest(topics=[topic]), version)
@@ -596,7 +596,7 @@ def groups(*names: str) -> DescribeConfigsRequest:
 
 
 def count_described(monkeypatch: pytest.MonkeyPatch, slice_size: int) -> list[str]:
-    """The names that are described from here on, in their order."""
+    """Returns a list that gets the names of all resources described from now on."""
     names: list[str] = []
     describe = describe_configs._describe
 

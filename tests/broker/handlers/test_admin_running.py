@@ -1,4 +1,4 @@
-"""Administration of a running broker: the changes on disk, at once, and after a restart."""
+"""Administration of a running broker: changes take effect immediately, and survive a restart."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def alter(client: RawClient, kind: int, name: str, key: str, value: str) -
 
 
 async def produce(client: RawClient, topic: str, size_bytes: int) -> int:
-    """Produce one record of that size. Returns the error."""
+    """Produce one record with a value of `size_bytes`. Returns the error."""
     request = produce_request(topic, batch_of(b"x" * size_bytes))
     answer = await client.call(request, 12)
     code: int = answer.responses[0].partition_responses[0].error_code

@@ -16,7 +16,7 @@ from odradek_protocol.schemas.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 
-#: The path of the world's data directory, as in DescribeLogDirs.
+#: The path of the world's data directory, as DescribeLogDirs reports it.
 HERE = "/data"
 
 

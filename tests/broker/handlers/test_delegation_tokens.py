@@ -1,5 +1,8 @@
-"""Delegation tokens: who may ask, what is created, renewed, ended and described, and what is
-refused. Kafka's answers are in tests/oracle/tokens."""
+"""Delegation tokens: the rights of users; creating, renewing, expiring and describing tokens; and
+refusals.
+
+Kafka's answers are in tests/oracle/tokens.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ HOUR_MS = 3_600_000
 
 
 def asked(node: Any, request: Message, user: str = "alice", **more: Any) -> Any:
-    """The answer to a request of a user, when it is durable."""
+    """The answer to a user's request; a Deferred if the answer waits for the disk."""
     api = api_of(request)
     context = RequestContext(api.versions.last, "client", "host", 1, user=user, **more)
     answer: Any = HANDLERS[api.key](node, context, request)

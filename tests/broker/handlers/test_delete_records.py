@@ -26,7 +26,8 @@ E = ErrorCode
 async def delete(
     client: RawClient, *offsets: int, topic: str = "t", version: int = 2
 ) -> list[tuple[int, int]]:
-    """(error, low watermark) of partitions 0, 1, ..."""
+    """Delete records of partitions 0, 1, ... before the given offsets; returns (error, low
+    watermark) of each."""
     partitions = [
         DeleteRecordsPartition(partition_index=index, offset=offset)
         for index, offset in enumerate(offsets)
@@ -41,7 +42,7 @@ async def delete(
 
 @pytest.fixture(autouse=True)
 async def topic(client: RawClient) -> None:
-    """Six records in partition 0 of two."""
+    """Create a topic of two partitions, the first of which has six records."""
     await client.create_topic("t", partitions=2)
     for _ in range(2):
         await client.call(produce_request("t", batch_of(b"a", b"b", b"c")), 9)
@@ -52,7 +53,7 @@ def log(broker: RunningBroker) -> Any:
 
 
 def starts_on_disk(broker: RunningBroker) -> list[str]:
-    """The log start offsets that a start after a crash would read."""
+    """The log start offsets in the checkpoint, which a start after a crash reads."""
     path = Path(broker.node.logs.directories[0].path_of("log-start-offset-checkpoint"))
     return small_file(path.read_bytes()).splitlines()
 

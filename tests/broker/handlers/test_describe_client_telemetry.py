@@ -1,4 +1,4 @@
-"""DescribeClientTelemetry: rights, pages, what is known of a client."""
+"""DescribeClientTelemetry: rights, pages, and the description of a client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeHistory: rights, limits, and subjects that are unknown."""
+"""DescribeHistory: rights, limits, and unknown subjects."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a18_a_group_without_describe_is_left_out(world: TransactionWorld) -> No
 
 
 def test_a18_subscribed_topics_without_describe_are_left_out() -> None:
-    """ConsumerGroupDescribe does not name them either."""
+    """ConsumerGroupDescribe does not name these topics either."""
     world = GroupWorld()
     subscribed = ("open", "secret", "all that match s.*")
     world.group_history.record(GROUP, EventKind.CONSUMER_JOINED, member="m", topics=subscribed)

@@ -101,7 +101,7 @@ def test_n36_a_cursor_must_name_a_topic_of_the_request_and_a_partition(
 
 
 class _All:
-    """Allows everything on all topics but one."""
+    """Allows everything, except access to one topic."""
 
     def __init__(self, hidden: str) -> None:
         self._hidden = hidden

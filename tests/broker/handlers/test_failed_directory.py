@@ -26,7 +26,8 @@ BELOW = {"offsets_topic_num_partitions": "2", "transaction_state_log_num_partiti
 
 @pytest.fixture
 async def broker(start_broker: StartBroker, tmp_path: Path) -> RunningBroker:
-    """A broker with two directories, and the odd partitions of t in the second one, which fails."""
+    """A broker with two data directories; the second one, which the tests let fail, has the odd
+    partitions of t."""
     dirs = f"{tmp_path / 'a'},{tmp_path / 'b'}"
     broker = await start_broker(log_dirs=dirs, **BELOW)
     client = await broker.client()
@@ -43,7 +44,7 @@ async def _find(client: RawClient, key_type: int) -> dict[str, int]:
 
 
 async def _fail(broker: RunningBroker, tmp_path: Path) -> None:
-    """Let the disk of the directory fail."""
+    """Let the second directory fail."""
     (tmp_path / "b").rename(tmp_path / "away")
     directory = broker.node.logs.directories[1]
     directory.disk.doubt(OSError(5, "Input/output error"))
@@ -52,7 +53,7 @@ async def _fail(broker: RunningBroker, tmp_path: Path) -> None:
 
 
 def _keys(broker: RunningBroker, shards: Any, *, failed: bool) -> set[str]:
-    """The keys whose shard is in the failed directory, or in the other one."""
+    """The keys whose coordinator is in the failed directory, or those of the other directory."""
     directory = broker.node.logs.directories[1 if failed else 0]
     lost = {index for topic, index in directory.logs if topic == shards._topic}
     assert lost, "both directories have some"
@@ -62,7 +63,7 @@ def _keys(broker: RunningBroker, shards: Any, *, failed: bool) -> set[str]:
 async def test_l42_partitions_of_a_failed_directory_have_a_storage_error(
     broker: RunningBroker, tmp_path: Path
 ) -> None:
-    """The answers of Kafka 4.3.0 after its second directory was removed."""
+    """Kafka 4.3.0 gave the same answers after its second directory was removed."""
     await _fail(broker, tmp_path)
     client = await broker.client()
     for index, expected in ((0, E.NONE), (1, E.KAFKA_STORAGE_ERROR)):

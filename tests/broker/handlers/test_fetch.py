@@ -35,7 +35,7 @@ def fetch(
     partition_max_bytes: int = 1 << 20,
     **fields: Any,
 ) -> FetchRequest:
-    """A fetch of (topic, partition, offset) each."""
+    """A Fetch request for the given (topic, partition, offset) triples."""
     topics: dict[str, FetchTopic] = {}
     for name, partition, offset in wanted:
         topic = topics.setdefault(name, FetchTopic(topic=name))
@@ -112,8 +112,8 @@ async def test_f01_a_fetch_without_records_waits_for_max_wait_ms(
 async def test_f01_a_fetch_of_available_records_is_not_parked(
     client: RawClient, broker: RunningBroker, topic: str
 ) -> None:
-    """Consumers with short queues request one batch at a time: the wait for other fetches must not
-    be added to each. Nor may the kernel delay small answers."""
+    """Consumers with short queues fetch one batch at a time: a wait for more records would delay
+    each batch, and so would the kernel if it held small answers back."""
     for offset in range(5):
         request = fetch((topic, 0, offset), max_wait_ms=2**31 - 1, partition_max_bytes=1200)
         answer = partitions(await client.call(request, 11))[topic, 0]
@@ -363,7 +363,7 @@ async def test_f23_forgotten_partitions_leave_a_session_and_close_an_empty_one(
 async def test_f02_min_bytes_over_max_bytes_is_lowered_to_max_bytes(
     client: RawClient, topic: str
 ) -> None:
-    """Otherwise min.bytes could never be reached, and the fetch would wait in vain."""
+    """With the requested min.bytes the fetch would wait in vain."""
     request = fetch((topic, 0, 0), max_wait_ms=60_000, min_bytes=1 << 24, max_bytes=1_500)
     answer = partitions(await client.call(request, 11))[topic, 0]
     assert offsets(answer.records) == [0]
@@ -470,7 +470,7 @@ async def test_f21_invalid_session_ids_and_epochs_are_refused(
 async def test_f25_a_partition_with_records_moves_to_the_end_of_its_session(
     client: RawClient, topic: str
 ) -> None:
-    """With room for one batch only, the partitions take turns."""
+    """The answers have room for one batch, so the partitions take turns."""
     request = fetch((topic, 0, 0), (topic, 1, 0), max_bytes=1100, session_epoch=0)
     first = await client.call(request, 11)
     assert partitions(first)[topic, 0].records and not partitions(first)[topic, 1].records
@@ -517,7 +517,7 @@ def test_f26_d11_the_partitions_of_all_sessions_are_limited() -> None:
 
 
 def after(epoch: int, offset: int, **fields: Any) -> FetchRequest:
-    """Fetch as a client whose last record is of `epoch`, and without a time limit."""
+    """A fetch that waits for 10 minutes, by a client whose last record has the given epoch."""
     request = fetch(("t", 0, offset), max_wait_ms=600_000, **fields)
     request.topics[0].partitions[0].last_fetched_epoch = epoch
     return request

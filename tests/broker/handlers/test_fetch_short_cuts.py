@@ -1,6 +1,6 @@
-"""The short cuts of Fetch do not change answers: a second broker without them reads all partitions
-each time, and both give the same answers, byte by byte, and have the same sessions and counters
-(D6, F-01 to F-28)."""
+"""The short cuts of Fetch do not change answers: a second broker without short cuts reads all
+partitions each time. Both brokers give the same answers, byte by byte, and have the same sessions
+and counters (D6, F-01 to F-28)."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ CLIENT = quota_entity([("client-id", "client-1")])
 
 
 class Pair:
-    """Both brokers, and the sessions of a client, by the answers of the broker without short
-    cuts."""
+    """Both brokers. Sessions, epochs and ends are taken from the broker without short cuts."""
 
     def __init__(self, **settings: str) -> None:
         self.both = [FetchWorld(short_cuts=short, **settings) for short in (True, False)]
@@ -48,7 +47,7 @@ class Pair:
         world.settle_metadata()
 
     def do(self, what: Callable[[FetchWorld], Any]) -> Any:
-        """Do it on both; returns the second result."""
+        """Call `what` with each broker; returns the result of the broker without short cuts."""
         for world in self.both:
             given = what(world)
         return given
@@ -59,7 +58,7 @@ class Pair:
         self.both[0].check_up_to_date()
 
     def sessions(self) -> list[tuple[int, int, bool]]:
-        """(id, epoch, true with topic ids) of each session."""
+        """(id, epoch, True if it uses topic ids) of each session."""
         found = self.both[1].node.fetch_sessions._sessions.values()
         return [(each.id, each.epoch, each.uses_topic_ids) for each in found]
 
@@ -80,7 +79,7 @@ class Pair:
 
 
 class Consumer:
-    """A client like usual ones: it requests the offsets that follow its last answers."""
+    """A client that fetches as usual: always from the offset after the records that it received."""
 
     def __init__(self, pair: Pair, rng: random.Random, connection: int) -> None:
         self.pair, self.rng, self.connection = pair, rng, connection
@@ -151,7 +150,8 @@ class Consumer:
 
 
 def a_request(pair: Pair, rng: random.Random) -> tuple[FetchRequest, int]:
-    """A request: mostly one of a consumer at the end of a log, sometimes any other."""
+    """A random request: usually that of a consumer at the end of a log, sometimes an unusual
+    one."""
     version = rng.choice(VERSIONS) if rng.random() < 0.5 else rng.choice((11, 12, 13, 16))
     usual = rng.random() < 0.7
     request = FetchRequest(
@@ -215,7 +215,7 @@ def a_topic(pair: Pair, rng: random.Random, version: int, *, usual: bool) -> Fet
 
 
 def move(pair: Pair, rng: random.Random, open_sequences: dict[Any, int]) -> None:
-    """Write something to a partition of both."""
+    """Append to a random partition of both brokers, or end a transaction there."""
     name, index = rng.choice(TOPICS), rng.randrange(PARTITIONS)
     chance = rng.random()
     producer = rng.randrange(1, 4)
@@ -239,7 +239,7 @@ def move(pair: Pair, rng: random.Random, open_sequences: dict[Any, int]) -> None
 
 
 def step(pair: Pair, rng: random.Random, open_sequences: dict[Any, int]) -> None:
-    """Do one random action on both."""
+    """Do one random action with both brokers."""
     name, index = rng.choice(TOPICS), rng.randrange(PARTITIONS)
     chance = rng.random()
     if chance < 0.6:
@@ -297,7 +297,7 @@ def play(seed: int, steps: int, **broker_settings: str) -> Pair:
     pair, rng = Pair(**broker_settings), random.Random(seed)
     open_sequences: dict[Any, int] = {}
     consumers = [Consumer(pair, rng, 10 + n) for n in range(3)]
-    # Some histories are without faults, others full of them.
+    # Some runs have no faults, others have many.
     trouble = rng.choice((0.0, 0.1, 1.0))
     for _ in range(steps):
         chance = rng.random()
@@ -329,7 +329,7 @@ def test_f24_short_histories_have_the_same_answers_without_short_cuts(
 
 
 def looked_at(world: FetchWorld, request: FetchRequest, partitions: list[Any]) -> tuple[int, int]:
-    """The number of a request, and the number of partitions that were looked up until its
+    """Send a request; returns its number, and how many partitions were looked up until its
     answer."""
     counted: list[int] = []
     found = world.node.partition
@@ -385,8 +385,7 @@ def test_f24_a_fetch_of_a_session_reads_changed_partitions_only() -> None:
 
 
 def test_f20_a_session_has_at_most_one_parked_fetch() -> None:
-    """The client has sent another request, so the parked one is answered before it; its session is
-    unchanged."""
+    """The second request of the session answers the parked one, and the session is unchanged."""
     world = FetchWorld(short_cuts=True)
     world.create("t", 1)
     world.settle_metadata()
@@ -411,8 +410,8 @@ def test_f20_a_session_has_at_most_one_parked_fetch() -> None:
 
 @pytest.mark.parametrize("waits", [False, True])
 def test_f12_an_older_version_in_a_session_has_no_diverging_epochs(waits: bool) -> None:
-    """Answers of an older version have no diverging epochs; the client would lose its connection
-    because of one."""
+    """Answers before version 12 have no field for a diverging epoch: to encode one would close the
+    connection."""
     pair = Pair()
     pair.do(lambda world: world.append("a", 0, 3))
     pair.do(FetchWorld.settle_metadata)
@@ -445,7 +444,7 @@ def test_f12_an_older_version_in_a_session_has_no_diverging_epochs(waits: bool) 
 
     fetch(0, 12, 3)
     pair.do(begin_epoch)
-    fetch(1, 12, 5)  # behind the end of the epoch in the request: the logs diverge
+    fetch(1, 12, 5)  # the offset is after the end of the requested epoch: the logs diverge
     fetch(2, 11)
     pair.do(lambda world: world.advance(500))
     pair.check()

@@ -1,5 +1,4 @@
-"""ElectLeaders and the reassignments of partitions, on the only node, which leads all
-partitions."""
+"""ElectLeaders and the reassignment of partitions, on a single node, which leads all partitions."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ def elected(world: NodeWorld, *indexes: int, version: int = 2) -> Any:
 
 
 def moved(world: NodeWorld, *replicas: list[int] | None, index: int = 0) -> list[int]:
-    """The errors of moves of one partition that a request names several times."""
+    """The errors of a request that names one partition several times, with these replicas."""
     partitions = [ReassignablePartition(partition_index=index, replicas=ids) for ids in replicas]
     topics = [ReassignableTopic(name="a", partitions=partitions)]
     answer = ask(world.node, AlterPartitionReassignmentsRequest(topics=topics), 1)
@@ -68,7 +67,7 @@ def test_n38_an_election_of_the_current_leader_is_not_needed(
 
 
 def test_n38_n39_a_refusal_names_the_missing_topic_or_partition(world: NodeWorld) -> None:
-    """Each message is short for any name of the topic, because a request may have many."""
+    """A message does not repeat the topic's name, because a request may have many long names."""
     elections = [TopicPartitions(topic=name, partitions=[7]) for name in ("a", "x" * 30_000)]
     moves = [
         ReassignableTopic(

@@ -24,7 +24,8 @@ BASE_MS = 1_700_000_000_000
 
 
 def ask(*timestamps: int, partition: int | None = None, epoch: int = -1) -> ListOffsetsRequest:
-    """A request of one partition for each timestamp, or of one partition several times."""
+    """A request for partitions 0, 1, ..., each with one timestamp; or for `partition`, with all of
+    them."""
     return ListOffsetsRequest(
         topics=[
             ListOffsetsTopic(
@@ -48,7 +49,7 @@ async def one(client: RawClient, timestamp: int, version: int, **fields: Any) ->
 
 
 def deletion(topic: str, offset: int) -> DeleteRecordsRequest:
-    """The deletion of all records of partition 0 below the offset."""
+    """A request that deletes all records of partition 0 before the offset."""
     asked = DeleteRecordsPartition(partition_index=0, offset=offset)
     return DeleteRecordsRequest(
         topics=[DeleteRecordsTopic(name=topic, partitions=[asked])], timeout_ms=10_000
@@ -57,7 +58,8 @@ def deletion(topic: str, offset: int) -> DeleteRecordsRequest:
 
 @pytest.fixture(autouse=True)
 async def topic(client: RawClient) -> None:
-    """Records 0..5 at BASE_MS + 0, 1, 2 and + 10, 11, 12, in two batches."""
+    """Create a topic with six records in two batches, at BASE_MS + 0, 1, 2 ms and + 10, 11, 12
+    ms."""
     await client.create_topic("t", partitions=2)
     for start in (0, 10):
         batch = batch_of(b"a", b"b", b"c", timestamp_ms=BASE_MS + start)

@@ -1,4 +1,4 @@
-"""Mirror topics over the wire: AppendMirrorRecords, PromoteMirrorTopics, and what is refused
+"""Mirror topics over the wire: AppendMirrorRecords, PromoteMirrorTopics, and refused requests
 (rules I-02, I-09, I-13)."""
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def promote(client: RawClient, *topics: str) -> list[int]:
 
 
 async def history(client: RawClient, topic: str) -> tuple[list[str], list[str]]:
-    """(the sentences of the events, those of the states)."""
+    """The sentences of the events and those of the states."""
     request = DescribeHistoryRequest(subject_type=describe_history.MIRROR, subject=topic)
     answer = await client.call(request, 0)
     assert answer.error_code == E.NONE, answer
@@ -71,7 +71,7 @@ async def history(client: RawClient, topic: str) -> tuple[list[str], list[str]]:
 
 @pytest.fixture
 def source() -> SourceLog:
-    """Five records of a producer, and an open transaction."""
+    """A source log with three records of a producer, and two in an open transaction."""
     made = SourceLog()
     made.leader_epoch = 2
     made.data(3, producer_id=7)
@@ -81,7 +81,7 @@ def source() -> SourceLog:
 
 @pytest.fixture(autouse=True)
 async def topics(client: RawClient, source: SourceLog) -> None:
-    """The ordinary topic t, and the mirror topic m, which has what the source has."""
+    """Create the ordinary topic t, and the mirror topic m with the records of the source."""
     await client.create_topic("t")
     await client.create_topic("m", mirror_source=SOURCE)
     part = MirroredPartition(
@@ -225,7 +225,8 @@ async def test_i02_transaction_markers_for_a_mirror_topic_are_refused(
 async def test_i02_a_coordinator_counts_refused_mirror_markers_as_written(
     broker: RunningBroker,
 ) -> None:
-    """The coordinator of a transaction would ask for them again until the promotion."""
+    """Otherwise the transaction coordinator would request these markers again until the
+    promotion."""
     marker = MarkerRequest(8, 0, 0, True, 1, [("m", 0)])
     assert broker.node.markers.write(marker).result() == {("m", 0): E.INVALID_REQUEST}
     assert ANSWERS[E.INVALID_REQUEST] is MarkerAnswer.DONE

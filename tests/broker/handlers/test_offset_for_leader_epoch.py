@@ -86,7 +86,7 @@ async def test_f13_an_epoch_ends_at_the_start_of_the_next_epoch(
         (0, 6),
         (3, 7),
         (3, 7),
-        (5, 7),  # the leader's own epoch, though it has no records yet
+        (5, 7),  # the current epoch of the leader, which has no records yet
         (-1, -1),
     ]
 

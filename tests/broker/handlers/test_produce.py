@@ -102,7 +102,7 @@ async def test_p06_a_partition_takes_exactly_one_batch_of_magic_2(
 async def test_p11_a_duplicate_together_with_another_batch_is_refused(
     client: RawClient, broker: RunningBroker, topic: str
 ) -> None:
-    """Several batches cannot be one append, so none can be hidden behind a duplicate."""
+    """A request has one batch per partition, so no new batch can be hidden behind a duplicate."""
     first = batch_of(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
     second = batch_of(b"b", producer_id=7, producer_epoch=0, base_sequence=1)
     assert only(await client.call(produce_request(topic, bytearray(first)), 9)).error_code == 0
@@ -116,8 +116,8 @@ async def test_p11_a_duplicate_together_with_another_batch_is_refused(
 async def test_p19_a_batch_sent_on_many_connections_at_once_is_written_once(
     broker: RunningBroker, client: RawClient, topic: str, transactional: bool
 ) -> None:
-    """Check and append are one step: no other append comes in between, not even while a transaction
-    is verified."""
+    """The check and the append are one step: no other append comes between them, even while a
+    transaction is verified."""
     identity: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     request = produce_request(topic, None)
     if transactional:
@@ -253,7 +253,8 @@ async def test_d5_a_produce_is_answered_when_its_records_are_durable(
 async def test_the_deletion_of_a_topic_answers_its_waiting_produces(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The request would delay everything behind it until its timeout (N-03)."""
+    """Without an answer, the request would delay all later ones of its connection until its timeout
+    (N-03)."""
     broker = await start_broker()
     client = await broker.client()
     await client.create_topic("t")
@@ -271,7 +272,8 @@ async def test_the_deletion_of_a_topic_answers_its_waiting_produces(
 async def test_d11_p24_the_oldest_producers_over_the_limit_are_dropped(
     start_broker: StartBroker,
 ) -> None:
-    """The producers with the oldest writes; a dropped one counts as unknown (P-14)."""
+    """The producers whose last write is the oldest are dropped, and are unknown afterwards
+    (P-14)."""
     broker = await start_broker(max_producer_ids="1000", log_durability="page-cache")
     client = await broker.client()
     await client.create_topic("t")

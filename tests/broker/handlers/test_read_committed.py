@@ -24,8 +24,11 @@ Seen = list[tuple[int, bytes | None]]
 
 
 class Written(NamedTuple):
-    """The expected log. `committed`: the (offset, value) that readers of committed records may see.
-    `open_at`: the first offset that they must not reach."""
+    """The expected log.
+
+    `committed`: (offset, value) of the records that readers of committed records get. `open_at`:
+    the first offset of an open transaction, where they stop.
+    """
 
     committed: Seen
     open_at: int
@@ -33,8 +36,8 @@ class Written(NamedTuple):
 
 
 def write(log: Any) -> Written:
-    """Plain records, a transaction that is committed and one that is aborted, two that overlap, and
-    one that stays open with a committed one behind its beginning."""
+    """Write plain records and transactions: committed, aborted, overlapping, and an open one that
+    is followed by a committed one."""
     sequences: dict[int, int] = {}
     pending: dict[int, Seen] = {}
     committed: Seen = []
@@ -89,7 +92,7 @@ def write(log: Any) -> Written:
 
 
 async def read_from(client: RawClient, offset: int, max_bytes: int) -> tuple[Seen, int]:
-    """The records of a consumer that begins there, and the offset at which it stops."""
+    """The records that a consumer gets from `offset` on, and the offset at which it stops."""
     seen: Seen = []
     while True:
         response = await client.call(fetch_request(offset, max_bytes=max_bytes), 11)
@@ -118,7 +121,7 @@ async def read_from(client: RawClient, offset: int, max_bytes: int) -> tuple[See
 async def test_f09_read_committed_sees_committed_records_from_every_offset(
     client: RawClient, broker: RunningBroker, max_bytes: int
 ) -> None:
-    """From the middle of batches as well, and with limits smaller than any batch."""
+    """The offsets may be in the middle of a batch, and the limits smaller than any batch."""
     await client.create_topic("t")
     written = write(broker.node.partition("t", 0).log)
     for offset in range(written.open_at + 1):
@@ -148,8 +151,8 @@ async def test_f09_read_committed_sees_the_same_records_after_a_restart(
 async def test_f07_read_committed_begins_at_the_log_start_after_deletions(
     client: RawClient, broker: RunningBroker
 ) -> None:
-    """The start may be in the middle of a batch: the whole batch is sent, and the reader drops the
-    records before it."""
+    """If the log start is in the middle of a batch, the whole batch is sent, and the reader drops
+    the records before the log start."""
     await client.create_topic("t", partitions=2)
     written = write(broker.node.partition("t", 0).log)
     for start in (1, 5, written.open_at - 1):

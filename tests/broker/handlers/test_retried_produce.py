@@ -1,5 +1,5 @@
-"""Batches that come a second time: of the last five, older than these, after a restart, and after
-the producer has expired (P-04, P-09, P-14, P-24 to P-28)."""
+"""Batches that are sent again: one of the last five, an older one, after a restart, and after the
+producer has expired (P-04, P-09, P-14, P-24 to P-28)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ async def send(client: RawClient, sequence: int) -> Answer:
     """Send a batch of one record, whose value is its sequence. Returns (error, base offset)."""
     batch = batch_of(
         b"%d" % sequence,
-        timestamp_ms=int(time.time() * 1000),  # producers of old records expire at once
+        # a producer whose records are old would expire immediately
+        timestamp_ms=int(time.time() * 1000),
         producer_id=PRODUCER,
         producer_epoch=0,
         base_sequence=sequence,
@@ -53,7 +54,7 @@ def values(broker: RunningBroker) -> list[bytes | None]:
 
 
 def forget(broker: RunningBroker) -> None:
-    """Let `producer.id.expiration.ms` pass since its last record."""
+    """Let the producer expire, as if it had been idle for `producer.id.expiration.ms`."""
     producers = log_of(broker).producers
     idle_ms = broker.node.config.producer_id_expiration_ms
     expired = producers.remove_expired(producers.entry(PRODUCER).last_timestamp + idle_ms)
@@ -62,7 +63,7 @@ def forget(broker: RunningBroker) -> None:
 
 @pytest.fixture
 async def seven(client: RawClient) -> None:
-    """Append sequences 0 to 6, each as a batch."""
+    """Append the sequences 0 to 6, each in its own batch."""
     await client.create_topic("t")
     for sequence in range(7):
         assert await send(client, sequence) == (E.NONE, sequence)
@@ -116,8 +117,8 @@ async def test_p28_a_retry_across_a_restart_is_stored_once(
 async def test_p24_a_retry_of_an_expired_producer_is_written_twice(
     client: RawClient, broker: RunningBroker, how: str
 ) -> None:
-    """The gap in the detection of duplicates that Kafka has as well: an unknown producer may begin
-    with any sequence."""
+    """Kafka has the same gap in the detection of duplicates: an unknown producer may begin with any
+    sequence."""
     log = log_of(broker)
     if how == "expired":
         forget(broker)

@@ -39,7 +39,7 @@ Acks = Sequence[tuple[int, int, list[int]]]
 
 
 class Later(SoonScheduler):
-    """A scheduler that keeps timers with a delay for `ring`."""
+    """A scheduler whose delayed timers fire only in `ring`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class World(NodeWorld):
             self.settle()
 
     def begin(self) -> None:
-        """Switch share groups on, as after each start."""
+        """Enable share groups; each start needs it again."""
         self.node.metadata.feature_levels["share.version"] = 1
 
     @property
@@ -78,13 +78,13 @@ class World(NodeWorld):
         return self.node.metadata.topic_id("t")
 
     def settle(self) -> None:
-        """Let the disk and the loop end what they have begun."""
+        """Run flushes and scheduled calls until nothing is left."""
         for _ in range(10):
             self.flush()
             self.later.run()
 
     def ask(self, request: Message, version: int = 2) -> Any:
-        """The answer to a request, when the disk has done its work."""
+        """The answer to a request, after all its writes are durable."""
         answer = send(self.node, request, version)
         self.settle()
         return received(request, version, answer)
@@ -163,7 +163,8 @@ class World(NodeWorld):
 
 
 def acquired(answer: Any) -> list[tuple[int, int, int, int]]:
-    """(partition, first offset, last offset, deliveries) of what an answer has."""
+    """(partition, first offset, last offset, delivery count) of the acquired records in an
+    answer."""
     assert answer.error_code == 0
     return [
         (each.partition_index, got.first_offset, got.last_offset, got.delivery_count)

@@ -49,7 +49,8 @@ class World:
     def push(
         self, *metrics: bytes, client: bytes = ID, codec: int = 0, data: bytes | None = None
     ) -> Any:
-        """The error of a push, or the deferred of it, when the client may push again."""
+        """Push metrics after the push interval; returns the error, or the Deferred of a later
+        answer."""
         self.node.clock.advance(1000)
         found = self.node.telemetry.instances.get(client) or self.get(client)
         metrics_data = otlp.metrics_data(metrics) if data is None else data
@@ -63,7 +64,7 @@ class World:
         return answer if isinstance(answer, Deferred) else E(answer.error_code)
 
     def text(self) -> str:
-        """The families of clients in /metrics."""
+        """The metrics of clients, as /metrics shows them."""
         found = gathered(telemetry_families(self.node))
         return b"".join(family.encoded() for family in found).decode()
 

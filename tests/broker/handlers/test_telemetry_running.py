@@ -1,4 +1,5 @@
-"""Metrics of clients at a running broker: after a restart, on real connections, in a thread."""
+"""Metrics of clients at a running broker: after a restart, on real connections, read in a
+thread."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ ID = bytes(range(1, 17))
 
 
 async def subscribe(client: RawClient, name: str = "s", **settings: str) -> None:
-    """Set settings of a subscription; an empty one goes back to its default."""
+    """Change settings of a subscription; an empty value restores the default."""
     configs = [
         AlterableConfig(
             name=key.replace("_", "."), config_operation=0 if value else 1, value=value or None
@@ -49,7 +50,7 @@ async def get(client: RawClient, instance: bytes = ID) -> Any:
 
 
 async def push(client: RawClient, data: bytes, codec: Codec = Codec.NONE) -> ErrorCode:
-    """The error of the first push after a subscription was asked for."""
+    """Request the subscription and push once; returns the error of the push."""
     subscription = await get(client)
     assert subscription.error_code == E.NONE
     request = PushTelemetryRequest(

@@ -32,7 +32,7 @@ ANY = 1
 
 
 class SecuredNode(FakeNode):
-    """A node with an authorizer that allows everything, and that is not the one without ACLs."""
+    """A node with an authorizer, so that ACLs are supported; it allows everything."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Quotas in the cluster metadata: valid ones, their description, and their state after a
+"""Quotas in the cluster metadata: their checks, their description, and their state after a
 restart."""
 
 from __future__ import annotations

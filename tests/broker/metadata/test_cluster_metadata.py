@@ -73,7 +73,7 @@ def state(metadata: ClusterMetadata) -> Any:
 
 
 def replayed(node: FakeNode) -> ClusterMetadata:
-    """The state after a restart: the same records, replayed into another object."""
+    """The state after a restart: the recorded records, replayed into a new object."""
     metadata = ClusterMetadata(node.config, CountingRandomness())
     for value in node.recorded:
         metadata.replay_bytes(value)
@@ -409,7 +409,8 @@ def test_delete_topics_by_name_and_by_id_does_not_compare_all_names() -> None:
 
 
 def test_a_refusal_of_too_many_partitions_keeps_no_reference_to_the_request() -> None:
-    """An exception that is raised repeatedly would collect the frames of all raises."""
+    """A shared exception object would keep the frames of every raise, and with them the
+    requests."""
     node = FakeNode()
     node.create("t")
     more = [NewPartitions("t", 16_001)]
@@ -653,7 +654,8 @@ def test_settings_of_groups_and_client_metrics_are_kept_and_replayed() -> None:
 
 
 def test_settings_that_fit_together_may_change_together_in_either_direction() -> None:
-    """One record after the other: the first alone would not fit."""
+    """The records are replayed one after the other, and the first alone would contradict the other
+    setting."""
     least, most = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
     node = FakeNode()
     for low, high in (("5", "10"), ("50", "100"), ("1", "2")):

@@ -159,7 +159,7 @@ def world() -> NodeWorld:
 
 
 def stored(world: NodeWorld) -> Any:
-    """The metadata log on disk, its ends, the content of the next snapshot, and the state."""
+    """The metadata log on disk, its offsets, the content of the next snapshot, and the state."""
     node, directory = world.node, f"data/{METADATA_TOPIC}-0"
     metadata = node.metadata
     return deepcopy(

@@ -1,5 +1,5 @@
-"""SCRAM credentials in the cluster metadata: valid ones, their description, and their state after a
-restart."""
+"""SCRAM credentials in the cluster metadata: their checks, their description, and their state after
+a restart."""
 
 from __future__ import annotations
 

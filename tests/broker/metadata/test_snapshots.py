@@ -56,7 +56,7 @@ from odradek_protocol.stored.cluster_metadata import (
 )
 
 DIRECTORY = f"data/{METADATA_TOPIC}-0"
-#: A snapshot at each maintenance, and nothing older than the newest is kept.
+#: Settings with which each maintenance takes a snapshot and trims the log before it.
 EAGER = {
     "metadata_log_max_record_bytes_between_snapshots": "1",
     "metadata_max_retention_bytes": "0",
@@ -174,7 +174,7 @@ def _token_change(rng: random.Random, metadata: ClusterMetadata) -> MetadataReco
 
 
 def _histories(rng: random.Random, metadata: ClusterMetadata) -> Iterator[list[MetadataRecord]]:
-    """Random changes of metadata; each may depend on those before it."""
+    """Random changes of metadata, each of which may depend on earlier ones."""
     for _ in range(300):
         name = f"t{rng.randrange(6)}"
         if rng.random() < 0.1:
@@ -274,7 +274,7 @@ def test_d4_an_image_being_read_leaves_out_later_records() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_d4_a_slow_read_of_an_image_ignores_later_changes(seed: int) -> None:
-    """Each snapshot replays to the metadata at its beginning, however slowly it is read."""
+    """A snapshot has the metadata of the moment when its read began, however slowly it is read."""
     rng = random.Random(seed)
     metadata = ClusterMetadata(default_config(), RealRandomness())
     image = MetadataImage()
@@ -347,7 +347,7 @@ def test_l39_a_snapshot_is_taken_after_enough_bytes() -> None:
 def test_l39_a_snapshot_is_taken_after_its_interval_if_records_came() -> None:
     world = NodeWorld(metadata_log_max_snapshot_interval_ms="300000")
     make_topics(world, "a")
-    take_snapshot(world)  # After two minutes, and after four.
+    take_snapshot(world)  # maintenance after two minutes and after four
     assert checkpoints(world) == []
     take_snapshot(world)
     assert len(checkpoints(world)) == 1
@@ -467,7 +467,7 @@ def test_an_unreadable_snapshot_is_kept_for_the_next_start() -> None:
 
 
 def test_l39_a_broker_without_the_snapshot_of_its_log_does_not_start() -> None:
-    """Without it every log would have no topic, and would be renamed."""
+    """Without the snapshot all logs would seem to belong to no topic, and would be renamed."""
     world = _world_with_history()
     (only,) = checkpoints(world)
     world.files.put(f"{DIRECTORY}/{only}", b"")
@@ -478,7 +478,8 @@ def test_l39_a_broker_without_the_snapshot_of_its_log_does_not_start() -> None:
 
 
 def test_a_log_that_ends_before_the_snapshot_restarts_at_its_offset() -> None:
-    """With page-cache durability a power cut loses unsynced data; the snapshot was synced."""
+    """A power cut loses the unsynced end of the log (page-cache durability), but not the synced
+    snapshot."""
     world = NodeWorld(**EAGER, log_durability="page-cache")
     make_topics(world, "a", "b")
     world.logs.get(METADATA_TOPIC, 0).durability.flush()  # type: ignore[union-attr]
@@ -535,7 +536,8 @@ def test_a_snapshot_that_failed_is_written_at_a_later_maintenance(kind: str) -> 
 
 
 def test_l39_no_snapshot_is_taken_before_a_topic_removal_is_finished() -> None:
-    """The record tells a start which files to delete; otherwise they would only be renamed."""
+    """The record of the removal tells a start which files to delete; without it they are only
+    renamed."""
     world = NodeWorld(**EAGER)
     make_topics(world, "a", "b")
     world.produce("b", 3)
@@ -554,7 +556,8 @@ def test_l39_no_snapshot_is_taken_before_a_topic_removal_is_finished() -> None:
 
 
 def _changes(world: NodeWorld, done: set[str], gone: set[str]) -> None:
-    """A history with two snapshots; `done` and `gone` are called with acknowledged changes."""
+    """Create and delete topics, with two snapshots. `done` and `gone` get the names of the topics
+    whose creation or deletion is acknowledged."""
     for step in range(2):
         names = {f"{step}-{number}" for number in range(3)}
         make_topics(world, *sorted(names))
@@ -631,8 +634,8 @@ def test_a_full_disk_while_a_snapshot_is_due_refuses_changes_and_loses_none(code
 def test_l33_a_start_rebuilds_indexes_of_closed_metadata_segments(
     monkeypatch: pytest.MonkeyPatch, suffix: str, content: bytes | None, *, clean: bool
 ) -> None:
-    """A start cannot try again, so it waits for no worker. Records before the snapshot are not
-    read."""
+    """A start cannot be retried like a request, so it rebuilds the indexes without a worker.
+    Records before the snapshot are not read."""
     world = NodeWorld(metadata_log_max_record_bytes_between_snapshots="1")
     make_topics(world, "first", "second")
     take_snapshot(world)

@@ -19,7 +19,8 @@ from odradek_broker.metrics.families import (
 
 
 def read(family: Family) -> tuple[str, str, dict[tuple[str, str], float]]:
-    """(type, help, values by name and labels) of the only family of a text."""
+    """(type, help, values by name and labels) of the family, as Prometheus' parser reads its
+    text."""
     (found,) = text_string_to_metric_families(family.encoded().decode())
     samples = {
         (each.name, ",".join(f"{k}={v}" for k, v in sorted(each.labels.items()))): each.value

@@ -17,7 +17,7 @@ from odradek_client.admin.history import Subject
 SECONDS = "kafka_consumergroup_group_lag_seconds"
 LONGEST = "kafka_consumergroup_group_max_lag_seconds"
 LEFT_OUT = "odradek_consumergroup_lag_seconds_left_out_total"
-#: The age in seconds of each of ten records, which are two batches of five.
+#: The ages in seconds of ten records, which are in two batches of five.
 AGES_S = [900, 800, 850, 700, 600, 500, 400, 300, 200, 100]
 
 
@@ -60,7 +60,7 @@ class World:
             await admin.alter_group_offsets(group, {("t", 0): offset})
 
     def values(self, name: str, label: str = "group") -> dict[str, float]:
-        """The samples of a metric by group."""
+        """The values of a metric, by group or by another label."""
         families = text_string_to_metric_families(self.exposition.render().decode())
         samples = [sample for family in families for sample in family.samples]
         return {each.labels.get(label, ""): each.value for each in samples if each.name == name}
@@ -80,8 +80,8 @@ async def world(start_broker: StartBroker) -> World:
 async def test_the_lag_is_the_age_of_the_first_unread_record(
     world: World, compression: str
 ) -> None:
-    """At the start of a batch and in the middle, where the records are not in the order of their
-    times."""
+    """The offsets are at the start and in the middle of batches; timestamps do not rise within a
+    batch."""
     await world.fill(compression)
     for offset in (0, 1, 2, 4, 5, 9, 10):
         await world.commit(f"at-{offset}", offset)
@@ -112,7 +112,7 @@ async def test_the_lag_uses_append_times_if_the_topic_has_them(world: World) -> 
 
 
 async def test_transaction_markers_do_not_count_as_unread_records(world: World) -> None:
-    """A group that read all records stands before the marker of the transaction."""
+    """The offset of a group that has read all records may be that of a transaction marker."""
     await world.fill()
     async with Producer(bootstrap_servers=world.bootstrap, transactional_id="x") as producer:
         await producer.init_transactions()
@@ -159,7 +159,7 @@ async def test_lookups_over_the_limit_of_a_scrape_are_left_to_the_next_scrape(
 async def test_the_lag_neither_rebuilds_indexes_nor_scans_segments(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the index does not lead to the batch the sample is left out."""
+    """A sample is left out if the index does not lead to the batch."""
     await world.fill(**{"index.interval.bytes": str(2**30)})
     async with Producer(bootstrap_servers=world.bootstrap) as producer:
         for _ in range(600):
@@ -211,7 +211,8 @@ async def _told(world: World, group: str) -> tuple[str, int]:
 async def test_the_history_of_a_group_has_the_age_of_the_oldest_unread_record(
     world: World,
 ) -> None:
-    """In the middle of a batch the newest record of it is the least age that is known."""
+    """Of an offset in the middle of a batch only a minimum age is known: that of the batch's newest
+    record."""
     await world.fill()
     for offset in (0, 3, 5, 10):
         await world.commit(f"at-{offset}", offset)

@@ -92,7 +92,7 @@ def test_errors_are_counted_from_the_fields_of_answers() -> None:
         ProduceResponse(responses=[TopicProduceResponse(partition_responses=partitions)]),
     )
     finish(ApiKey.FIND_COORDINATOR, FindCoordinatorResponse(error_code=15))
-    finish(ApiKey.PRODUCE, object())  # No answer is sent (acks=0).
+    finish(ApiKey.PRODUCE, object())  # no answer is sent with acks=0
     errors = {
         labels: value
         for (name, labels), value in samples(Exposition(metrics).render()).items()

@@ -26,7 +26,7 @@ KAFKA, OWN = {"group": GROUP, **WHERE}, {"sharegroup": GROUP, **WHERE}
 
 
 class Jobs:
-    """A broker with 20 records in the only partition of "jobs", which are delivered twice."""
+    """A broker with 20 records in the only partition of "jobs"; each is delivered at most twice."""
 
     def __init__(self, broker: RunningBroker) -> None:
         self.node = broker.node
@@ -46,7 +46,7 @@ class Jobs:
         return ShareConsumer("jobs", bootstrap_servers=self.bootstrap, **given)
 
     def value(self, name: str, **labels: str) -> float | None:
-        """A sample of the present metrics; None if there is no such sample."""
+        """The current value of a sample; None if there is no such sample."""
         text = Exposition(self.node.metrics, self.node).render().decode()
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
@@ -67,7 +67,7 @@ def fetches_of(node: Any) -> list[Sample]:
 
 
 async def polled(consumer: ShareConsumer, count: int) -> list[Any]:
-    """This many records."""
+    """Poll until `count` records have come."""
     records: list[Any] = []
     while len(records) < count:
         records += await consumer.poll(1_000)

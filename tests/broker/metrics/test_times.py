@@ -1,4 +1,4 @@
-"""Times that a running broker measures of its disk and its event loop."""
+"""The times of the disk and the event loop that a running broker measures."""
 
 from __future__ import annotations
 

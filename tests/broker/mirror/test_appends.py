@@ -47,7 +47,7 @@ def batch(base_offset: int = 0, count: int = 1, **build: object) -> bytes:
     return bytes(make_batch(count, base_offset=base_offset, **build))  # type: ignore[arg-type]
 
 
-#: The fields of a batch's header: their positions and formats.
+#: The header fields of a batch: position in bytes, and struct format.
 FIELDS = {
     "base_offset": (0, ">q"),
     "length": (8, ">i"),
@@ -66,7 +66,7 @@ FIELDS = {
 
 
 def forged(content: bytes, **fields: int) -> bytes:
-    """The batch with other values in its header, and a checksum that fits."""
+    """The batch with changed header fields, and a matching checksum unless `crc` is given."""
     changed = bytearray(content)
     for name, value in fields.items():
         at, form = FIELDS[name]
@@ -287,7 +287,7 @@ def test_i04_an_incomplete_last_batch_is_refused(world: MirrorWorld) -> None:
 def test_i04_batches_fetched_at_another_offset_than_the_log_end_are_refused(
     world: MirrorWorld, source: SourceLog
 ) -> None:
-    """Such batches follow others whose append failed: appending them would leave a gap."""
+    """Such batches follow a failed append: to append them would leave a gap."""
     source.data(5)
     source.skip(4)
     source.data(2)
@@ -299,7 +299,7 @@ def test_i04_batches_fetched_at_another_offset_than_the_log_end_are_refused(
         assert (result.error_code, result.log_end_offset) == (E.OFFSET_OUT_OF_RANGE, 5)
         assert f"were fetched at offset {fetch_offset}" in (result.error_message or "")
     assert world.stored() == first
-    # A gap of the source: nothing is at the offset at which was fetched.
+    # A fetch at offset 5 returned the batch at 9, because the source has no records in between.
     assert world.append(behind, fetch_offset=5).error_code == E.NONE
     same_state(world, source)
 
@@ -364,7 +364,7 @@ def test_i05_a_mirror_has_the_transactions_of_the_source(
 
 
 def test_i05_sequences_of_mirrored_batches_are_not_checked(world: MirrorWorld) -> None:
-    """Compaction and retention remove batches between those of a producer."""
+    """At the source, compaction or retention may have removed batches of a producer."""
     content = batch(0, producer_id=3, epoch=4, sequence=9) + batch(
         1, producer_id=3, epoch=4, sequence=2
     )
@@ -403,8 +403,8 @@ def test_i06_a_producer_id_block_being_recorded_skips_mirrored_ids(world: Mirror
 def test_i06_i07_producer_ids_and_epochs_of_a_request_never_decrease(
     world: MirrorWorld, ids: tuple[int, int]
 ) -> None:
-    """The request has two partitions with new producers, and names one of them again with a lower
-    epoch."""
+    """The request has new producer ids for two partitions, and names one of the partitions again
+    with a lower epoch."""
     world.mirror_topic("u", 2)
     request = [
         world.wanted(batch(0, producer_id=producer_id), topic="u", index=index, epoch=9)
@@ -422,7 +422,8 @@ def test_i06_i07_producer_ids_and_epochs_of_a_request_never_decrease(
 
 
 def test_i07_the_epoch_of_a_partition_named_often_is_raised_once(world: MirrorWorld) -> None:
-    """The request also names topics and partitions that do not exist. The highest epoch counts."""
+    """One request names a partition 5,000 times: its epoch is raised to the highest. The request
+    also names topics and partitions that do not exist."""
     epochs = random.Random(1).sample(range(1, 50_000), 5_000)
     request = [
         world.wanted(batch(0, leader_epoch=-1, producer_id=epoch), epoch=epoch) for epoch in epochs
@@ -535,7 +536,7 @@ def test_i08_the_first_batch_may_begin_before_the_log_start(world: MirrorWorld) 
 
 @pytest.mark.parametrize("start", [0, 40])
 def test_i08_a_gap_at_the_log_start_stays_part_of_the_log(world: MirrorWorld, start: int) -> None:
-    """A group that is there must not find its offset out of range."""
+    """Otherwise the offset of a group that is in the gap would be out of range."""
     source = SourceLog(start)
     source.leader_epoch = 3
     source.skip(20)
@@ -665,7 +666,7 @@ def test_i09_an_offline_log_is_answered_without_its_end_offset(
 def test_i09_a_mirror_continues_after_a_power_cut_before_the_answer(
     world: MirrorWorld, source: SourceLog
 ) -> None:
-    """The mirror asks for the log end, and continues there."""
+    """The mirror requests the log end offset, and continues there."""
     for seed in range(20):
         source.data(2, producer_id=3, sequence=2 * seed, transactional=True)
         world.send(source.read(world.log_of().log_end_offset))
@@ -677,8 +678,8 @@ def test_i09_a_mirror_continues_after_a_power_cut_before_the_answer(
 
 
 def test_i10_batches_behind_a_gap_survive_a_power_cut() -> None:
-    """The journal restores successive batches only, and a segment behind a gap looks as if the one
-    before it had lost its end."""
+    """The journal restores only contiguous batches, and the segment before a gap looks as if it had
+    lost its end."""
     world, source = MirrorWorld(), SourceLog()
     world.mirror_topic(segment_bytes="1048576")
     source.data(3)

@@ -1,5 +1,5 @@
-"""Mirror topics that are filled while the broker crashes, cleans up, or has no room (rules I-03 to
-I-09)."""
+"""Mirror topics that are appended to while the broker crashes, cleans up, or has no room (rules
+I-03 to I-09)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _ROUNDS = 6
 
 
 def grow(source: SourceLog, number: int) -> None:
-    """Batches of two producers, one of which has transactions, a gap, a new leader epoch, and at
-    times a later log start."""
+    """Add batches of two producers to the source, one of them with transactions; every second time
+    a gap, and once a higher log start."""
     source.leader_epoch = number
     source.data(3, producer_id=7, sequence=3 * number)
     source.data(2, producer_id=8 + number, transactional=True)
@@ -35,7 +35,7 @@ def grow(source: SourceLog, number: int) -> None:
 
 
 def values(data: bytes) -> dict[int, tuple[bytes | None, bytes | None]]:
-    """Key and value of every record, by offset."""
+    """Offset -> key and value of each record."""
     return {
         record.offset: (record.key, record.value)
         for at, header in iter_batches(data)
@@ -61,7 +61,7 @@ def _operations(durability: str) -> int:
 
 @pytest.mark.parametrize(
     ("durability", "keep_page_cache"),
-    # The page cache promises nothing across a power cut.
+    # Only kills with `page-cache`: a power cut would lose the page cache.
     [("fsync", False), ("fsync", True), ("page-cache", True)],
     ids=["power-cut", "kill", "kill-page-cache"],
 )
@@ -95,7 +95,8 @@ def test_i09_a_crash_at_any_disk_operation_loses_no_answered_records(
 def test_i08_a_gap_at_the_log_start_survives_crashes_without_epoch_checkpoint(
     world: MirrorWorld,
 ) -> None:
-    """A start without a checkpoint of log starts goes by the first leader epoch."""
+    """A start that has no checkpoint of the log start takes the first offset of the leader
+    epochs."""
     source = SourceLog()
     source.leader_epoch = 3
     source.skip(20)
@@ -131,7 +132,7 @@ def test_i02_a_mirror_continues_after_metadata_snapshots() -> None:
             start=source.log.log_start_offset,
             high_watermark=source.end,
         )
-        # The leader epoch and the producer ids are on their way.
+        # The records about the leader epoch and the producer ids are not durable yet.
         assert world.maintain_later() == []
         world.soon.run()
         world.flush_all()
@@ -161,11 +162,11 @@ def test_i09_a_mirror_continues_after_a_full_disk_has_room_again(
     assert result.error_code == E.KAFKA_STORAGE_ERROR, result
     assert result.log_end_offset in (-1, kept)
     if kind == "append":
-        # The log is as it was, without a restart.
+        # A failed append leaves the log unchanged and usable.
         world.files.heal()
         assert world.append(None).log_end_offset == kept
     else:
-        # A partition is offline after a failed flush, until the broker starts again.
+        # A failed flush takes the partition offline until the broker starts again.
         world.crash(keep_page_cache=True)
     world.follow(source)
     same_state(world, source)
@@ -205,7 +206,8 @@ def test_i03_a_mirror_topic_is_compacted_while_a_mirror_appends() -> None:
         end = world.log_of().log_end_offset
         result = world.append(source.read(end), high_watermark=source.end)
         assert (result.error_code, result.log_end_offset) == (E.NONE, source.end)
-        # The cleaner's manager writes them too: without them a start takes the gaps for damage.
+        # The cleaner's manager writes recovery points too: a start takes gaps above them for
+        # damage.
         world.logs.write_recovery_points([world.log_of()])
         cleaned_to = compact(world.log_of(), world.files, NOW_MS, cleaned_to)
         directory = world.logs.directory_of(world.log_of())

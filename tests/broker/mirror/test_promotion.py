@@ -26,7 +26,8 @@ def world() -> MirrorWorld:
 
 
 def mirrored(world: MirrorWorld, index: int = 0) -> SourceLog:
-    """Records of several producers, two of whose transactions are open, under leader epoch 5."""
+    """Mirror the records of several producers, two with an open transaction, under leader epoch
+    5."""
     source = SourceLog()
     source.leader_epoch = 5
     source.data(2, producer_id=1, epoch=3, transactional=True)
@@ -39,7 +40,7 @@ def mirrored(world: MirrorWorld, index: int = 0) -> SourceLog:
 
 
 def assert_promoted(world: MirrorWorld, source: SourceLog, index: int = 0) -> None:
-    """The topic is ordinary: the open transactions are aborted, and nobody knows the producers."""
+    """Check that the topic is an ordinary one, and that its open transactions are aborted."""
     log, metadata = world.log_of("t", index), world.node.metadata
     assert not metadata.is_mirror("t")
     stored, copied = world.stored("t", index), source.read()
@@ -53,7 +54,7 @@ def assert_promoted(world: MirrorWorld, source: SourceLog, index: int = 0) -> No
 
 
 def assert_takes_our_producers(world: MirrorWorld, index: int = 0) -> None:
-    """Producers with the ids of the source's, and older epochs, begin at sequence 0."""
+    """Check that producers with the ids of the source and lower epochs can begin at sequence 0."""
     log = world.log_of("t", index)
     epoch = world.node.metadata.leader_epoch_of("t", index)
     assert len(log.producers) == 0
@@ -120,7 +121,7 @@ def test_i11_an_empty_mirror_is_promoted(world: MirrorWorld, opened: int) -> Non
 
 
 def test_i11_a_mirror_with_an_empty_active_segment_is_promoted(world: MirrorWorld) -> None:
-    """A promotion replaces a snapshot that is there already, with the producers of the source."""
+    """The promotion replaces the snapshot at the log end, which has the producers of the source."""
     source = SourceLog()
     source.data(2, producer_id=3, epoch=9)
     world.follow(source)
@@ -144,7 +145,7 @@ def test_i11_all_partitions_of_a_mirror_are_promoted_together() -> None:
 
 
 def steps(world: MirrorWorld) -> Callable[[], bool]:
-    """Each call flushes one log; False if no log has asked for a flush."""
+    """A function that flushes one log; it returns False if no log has asked for a flush."""
 
     def step() -> bool:
         if not world.asked:
@@ -211,7 +212,7 @@ def test_i12_a_second_promotion_waits_for_the_first(world: MirrorWorld) -> None:
 
 
 def test_i12_a_mirror_cannot_append_behind_the_markers_of_a_promotion(world: MirrorWorld) -> None:
-    """After a crash in the middle there are records that the source does not have."""
+    """A crash during the promotion leaves markers, which the source does not have."""
     source = mirrored(world)
     world.node.promotions.promote("t")
     steps(world)()

@@ -96,8 +96,8 @@ def test_append_counts_the_bytes_of_wide_memoryviews(files: RealFiles) -> None:
 
 
 def _short_writes(monkeypatch: pytest.MonkeyPatch, limits: list[int]) -> list[int]:
-    """Let each gathered write write only this number of bytes; returns the positions of the
-    calls."""
+    """Limit each gathered write to the next number of bytes; returns a list of the writes'
+    positions."""
     positions: list[int] = []
 
     def write_at(fd: int, buffers: Sequence[Buffer], position: int) -> int:
@@ -216,7 +216,7 @@ def test_close_waits_for_a_running_sync(files: RealFiles, monkeypatch: pytest.Mo
     def slow_sync(fd: int) -> None:
         entered.set()
         assert leave.wait(10)
-        os.fstat(fd)  # raises if the descriptor was closed underneath
+        os.fstat(fd)  # raises if the descriptor was closed meanwhile
         order.append("synced")
 
     monkeypatch.setattr(machine, "_sync_data", slow_sync)

@@ -100,7 +100,7 @@ def test_p23_a_failing_timeout_callback_does_not_stop_other_waiters() -> None:
 
 
 def test_d11_durations_without_a_waiting_request_are_dropped() -> None:
-    """A client may choose a new duration for each request, of up to 24 days."""
+    """A client may choose another duration, of up to 24 days, for each request."""
     world = World()
     for wait_ms in range(1_000_000, 1_001_000):
         world.timeouts.end(world.begin(wait_ms), wait_ms)
@@ -127,6 +127,6 @@ def test_p23_all_waiters_time_out_or_end(steps: list[tuple[int, int, int]]) -> N
         world.pass_time(number)
         for waiting, _, deadline_ms in open_:
             due = deadline_ms <= world.clock.now_ms
-            # A timeout of 0 fires in the next turn of the loop.
+            # A time-out of 0 ms fires in the next turn of the loop.
             assert waiting.told == due or (due and number == 0)
         open_ = [each for each in open_ if each[2] > world.clock.now_ms or not each[0].told]

@@ -1,4 +1,4 @@
-"""The quota that applies to a client, and the usage that counts."""
+"""The quota that applies to a client, and the usage that is compared with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odradek_broker.quotas.rates import SampledRate, Windows
 from odradek_broker.request import RequestContext
 
 WINDOWS = Windows(11, 1000)
-#: The most specific first.
+#: Quota entities, the most specific first.
 ORDER: list[QuotaEntity] = [
     quota_entity([("user", "u"), ("client-id", "c")]),
     quota_entity([("user", "u"), ("client-id", None)]),
@@ -59,7 +59,7 @@ def test_clients_above_their_quota_are_throttled() -> None:
     for client_id in ("slow", "fast", "without"):
         held.usage(held.applied("", client_id), 0).record(1_000, 0)
     assert sorted(held.throttled(0)) == [False, False, True]
-    # The usage is forgotten with its window.
+    # The usage has expired with its window.
     assert sorted(held.throttled(20_000)) == [False, False, False]
 
 
@@ -239,7 +239,8 @@ def test_q10_old_clients_are_throttled_without_an_error(version: int, allowed: l
     context = RequestContext(version, "c", "host", 1, user="u")
     take = held.mutations(context, 6)
     assert [take(14), take(1)] == allowed
-    # Three tokens too many, and one more of the client that does not know the error.
+    # The bucket is overdrawn by 3 tokens; a client that does not know the error overdraws it by 1
+    # more.
     assert context.throttle_ms == (4000 if version == 5 else 3000)
     clock.advance(context.throttle_ms)
     later = RequestContext(version, "c", "host", 1, user="u")

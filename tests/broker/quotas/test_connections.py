@@ -1,4 +1,4 @@
-"""Limits of connections, decided without connections."""
+"""Quotas of connections, without real connections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek_broker.quotas.rates import Windows
 
 
 class World:
-    """Quotas of connections, a clock, and settings that may change."""
+    """Quotas of connections, a clock, and settings that a test can change."""
 
     def __init__(self, **settings: Any) -> None:
         self.clock = SimulatedClock(now_ms=1000)
@@ -79,7 +79,7 @@ def test_q13_connections_over_the_rate_are_delayed_by_at_most_a_window() -> None
     assert all(world.admitted(*["192.0.2.1"] * 10))
     assert world.quotas.pause_ms() == 0
     assert world.admitted("192.0.2.2") == [True]
-    # Eleven in ten seconds, where ten are allowed.
+    # Eleven connections in ten seconds; ten are allowed.
     assert world.quotas.pause_ms() == 1000
     world.clock.advance(400)
     assert world.quotas.pause_ms() == 600
@@ -99,10 +99,10 @@ def test_q14_connections_over_the_rate_of_an_address_are_held_and_closed() -> No
     assert all(world.admitted(*["192.0.2.1"] * 5))
     refused = world.quotas.admit("192.0.2.1")
     assert "connection_creation_rate" in refused.reason
-    # Six in ten seconds, where five are allowed: two seconds, limited to one window.
+    # Six in ten seconds, and five are allowed: a wait of two seconds, but of one window at most.
     assert refused.hold_ms == 1000
     assert world.admitted("192.0.2.2") == [True]
-    # A refused connection does not count: five expire, and not six.
+    # The refused connection is not counted, so five connections expire.
     world.clock.advance(10_900)
     world.admitted("192.0.2.1")
     world.clock.advance(100)

@@ -1,4 +1,4 @@
-"""Rates over sampled windows and buckets of tokens: Kafka's arithmetic."""
+"""Rates over sampled windows, and token buckets: Kafka's arithmetic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from odradek_broker.quotas.rates import SampledRate, TokenBucket, Windows
 
-#: Kafka's own: eleven windows of a second.
+#: The windows of Kafka: eleven of a second each.
 WINDOWS = Windows(11, 1000)
 
 
@@ -22,7 +22,7 @@ def test_q05_the_first_rate_is_computed_over_all_full_windows() -> None:
 def test_q06_the_throttle_time_brings_the_rate_down_to_the_quota() -> None:
     rate = SampledRate(WINDOWS)
     rate.record(3000, 0)
-    # 300 a second over ten seconds, where 100 are allowed.
+    # The rate of ten seconds is 300 a second, and the limit is 100.
     assert rate.throttle_ms(100, 0) == 20_000
     assert rate.throttle_ms(300, 0) == 0
 
@@ -30,8 +30,8 @@ def test_q06_the_throttle_time_brings_the_rate_down_to_the_quota() -> None:
 @pytest.mark.parametrize(
     ("limit", "recorded", "wait_ms"),
     [
-        # The case of a recorded Apache Kafka: Fetch answers of 2578, 2592 and 2597 bytes, a quota
-        # of 250 bytes a second.
+        # Recorded from Apache Kafka: Fetch answers of 2578, 2592 and 2597 bytes, with a quota of
+        # 250 bytes a second.
         (250, 2578, 312),
         (250, 2586, 344),
         (250, 2592, 368),
@@ -48,7 +48,7 @@ def test_q05_samples_expire_by_whole_windows() -> None:
     rate.record(500, 0)
     rate.record(500, 999)
     rate.record(100, 1000)
-    # The first window was last used at 999, and all windows last 11 seconds.
+    # The first window was last used at 999 ms, and expires 11 s later.
     assert rate.per_second(11_998) == pytest.approx(1100 / 11.998)
     assert rate.per_second(11_999) == pytest.approx(100 / 10.999)
     assert rate.per_second(12_000) == 0
@@ -76,8 +76,8 @@ def test_a_rate_over_a_single_window_has_no_full_windows() -> None:
 def test_q06_a_client_that_waits_for_its_throttle_time_stays_within_its_quota(
     steps: list[tuple[int, int]],
 ) -> None:
-    """Over any time, except for the initial burst, the last request, and the half millisecond by
-    which each wait is rounded, as in Kafka."""
+    """The usage since the start is within the quota, apart from the initial burst, the last
+    request, and the half millisecond by which each wait may be rounded, as in Kafka."""
     rate, now_ms, used, limit = SampledRate(WINDOWS), 0, 0, 1000
     for number, (pause_ms, amount) in enumerate(steps):
         now_ms += pause_ms

@@ -1,4 +1,4 @@
-"""Throttled connections on virtual time: their answers, and the end of their wait."""
+"""Throttled connections in virtual time: their answers, and the end of their wait."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ CLIENT = quota_entity([("client-id", "c")])
 
 
 class Peer(asyncio.Protocol):
-    """A client that sends any requests, and notes the times of answers (seconds of the loop)."""
+    """A client that sends any requests, and records the times of the answers in seconds of the
+    loop."""
 
     def __init__(self) -> None:
         self.transport: Any = None
@@ -57,7 +58,7 @@ class Peer(asyncio.Protocol):
         self.transport.write(self.frame(request, version, client_id))
 
     def frame(self, request: Message, version: int, client_id: str = "c") -> bytes:
-        """The frame that `send` sends, with an expected answer."""
+        """Encode a request whose answer the client expects."""
         api = api_of(request)
         self.sent.append((api, version))
         parts = frames.encode_request(request, version, len(self.sent), client_id)
@@ -144,7 +145,7 @@ def fetch(offset: int = 0, session: tuple[int, int] = (0, -1)) -> FetchRequest:
 
 def test_n11_a_throttled_request_is_answered_at_once_and_the_next_one_waits() -> None:
     async def story(broker: Broker, peer: Peer) -> None:
-        # Half of the amount that one request may use at once: the wait is as long.
+        # The request is twice the quota of ten seconds, so the wait is ten seconds.
         broker.quota(QuotaKey.PRODUCER_BYTE_RATE, body_bytes(produce(), 9) / 20)
         start_s = asyncio.get_running_loop().time()
         peer.send(produce(), 9)
@@ -174,7 +175,7 @@ def test_n11_a_produce_with_acks_0_throttles_its_connection() -> None:
 
 
 def test_q07_requests_behind_a_throttled_request_are_handled_after_its_wait() -> None:
-    """The broker works ahead, but not beyond a quota."""
+    """The broker handles requests in advance until one exceeds the quota."""
 
     async def story(broker: Broker, peer: Peer) -> None:
         size = body_bytes(produce(), 9)
@@ -208,8 +209,8 @@ def test_n11_a_throttled_client_does_not_delay_other_clients() -> None:
 
 
 def test_n11_a_throttled_connection_is_not_read() -> None:
-    """The data of a throttled connection stays in the network, and uses no memory of the broker but
-    one receive buffer."""
+    """The data of a throttled connection stays in the network. The broker's only memory for it is a
+    receive buffer."""
 
     async def story(broker: Broker, peer: Peer) -> None:
         broker.quota(QuotaKey.PRODUCER_BYTE_RATE, 1)
@@ -234,7 +235,7 @@ def test_n11_a_stop_answers_the_requests_of_a_throttled_connection() -> None:
         assert len(peer.answers) == 1
         broker.sessions[0].close_after_answers()
         await asyncio.sleep(1)
-        # Requests received before are answered; no quota delays them then.
+        # Requests that were received are answered without a delay by quotas.
         assert len(peer.answers) == 2
         assert peer.lost
         assert broker.sessions == []
@@ -324,7 +325,7 @@ def test_q08_a_fetch_reads_no_more_than_the_quota_allows() -> None:
         peer.send(fetch(), 11)
         await asyncio.sleep(1)
         whole = len(peer.answers[0][1].responses[0].partitions[0].records)
-        # Ten seconds' worth are two and a half batches.
+        # The quota of ten seconds is two and a half batches.
         broker.quota(QuotaKey.CONSUMER_BYTE_RATE, whole / 40)
         peer.send(fetch(), 11)
         await asyncio.sleep(1)
@@ -342,7 +343,8 @@ def test_q09_the_request_quota_counts_the_time_of_all_requests() -> None:
         broker.quota(QuotaKey.REQUEST_PERCENTAGE, 2)
         peer.send(MetadataRequest(topics=None), 9)
         await asyncio.sleep(1)
-        # 0.3 seconds are 3 % of ten; the wait is for half of them, but one window at most.
+        # The request took 3 % of ten seconds; the quota is 2 %: a wait of 5 s, but of one window at
+        # most.
         assert peer.answers[0][1].throttle_time_ms == 1000
         assert broker.node.metrics.throttled_requests == {"Request": 1}
 
@@ -350,7 +352,8 @@ def test_q09_the_request_quota_counts_the_time_of_all_requests() -> None:
 
 
 def test_q09_append_mirror_records_is_exempt_from_quotas() -> None:
-    """A follower's requests are exempt in Kafka; `odradek mirror` has a limit of its own."""
+    """Kafka exempts the requests of followers too. The limit of `odradek mirror` is its own
+    setting."""
 
     async def story(broker: Broker, peer: Peer) -> None:
         ticks = iter(range(0, 10**12, 300_000))
@@ -369,7 +372,7 @@ def test_q09_append_mirror_records_is_exempt_from_quotas() -> None:
 
 def test_q10_topics_auto_created_by_metadata_count_towards_the_quota() -> None:
     async def story(broker: Broker, peer: Peer) -> None:
-        # The bucket has 0.55 of a partition, and is overdrawn by 0.45.
+        # The bucket has tokens for 0.55 partitions; one partition overdraws it by 0.45.
         broker.quota(QuotaKey.CONTROLLER_MUTATION_RATE, 0.05)
         peer.send(MetadataRequest(topics=[MetadataRequestTopic(name="new")]), 9)
         await asyncio.sleep(1)

@@ -1,5 +1,5 @@
-"""Regular expressions over topic names (rule G-117), compared with Python's `re` where both support
-the syntax."""
+"""Regular expressions over topic names (rule G-117), compared with Python's `re` for the syntax
+that both support."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_g117_an_invalid_or_too_large_expression_is_refused(text: str) -> None:
 
 
 def test_g117_matching_needs_no_exponential_time() -> None:
-    """`(a+)+b` on a run of a's takes a backtracking matcher 2^n steps."""
+    """A backtracking matcher takes 2^n steps for `(a+)+b` on a text of n letters a."""
     assert not compile_pattern("(a+)+b").matches("a" * 249)
     assert not compile_pattern("(a|a)*(a|a)*c").matches("a" * 249)
     assert compile_pattern("((a{10}){10}){10}").matches("a" * 1_000)

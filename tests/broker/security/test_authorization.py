@@ -1,7 +1,8 @@
-"""The rights of each request (A-09 to A-18, A-20). The rights of transactions and Produce (A-01 to
-A-08), and of group administration (A-16), are with the tests of their handlers.
+"""The rights that each request needs (A-09 to A-18, A-20).
 
-A real broker with a list of rules as its authorizer; everything without a rule is denied.
+A real broker has a list of rules as its authorizer; everything without a rule is denied. The rights
+of transactions and Produce (A-01 to A-08), and of group administration (A-16), are tested with
+their handlers.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ UNKNOWN = E.UNKNOWN_TOPIC_OR_PARTITION
 
 @pytest.fixture
 async def rules(broker: RunningBroker, client: RawClient) -> RuleList:
-    """A list of rules, empty at first. The topics `seen` and `hidden` have a record each."""
+    """The broker's list of rules, empty at first. Each of the topics `seen` and `hidden` has a
+    record."""
     for name in ("seen", "hidden"):
         await client.create_topic(name)
         await client.call(produce_request(name, batch_of(b"value")), 9)
@@ -120,7 +122,7 @@ def fetch(*names: str, **fields: Any) -> FetchRequest:
 
 
 def fetched(response: Any) -> dict[str, tuple[int, bool]]:
-    """topic: (error, true if records came)"""
+    """Topic -> (error, True if the answer has records)."""
     return {
         topic.topic: (topic.partitions[0].error_code, bool(topic.partitions[0].records))
         for topic in response.responses
@@ -190,7 +192,7 @@ async def test_a09_a_fetch_of_a_follower_needs_cluster_action(
     assert answer.responses[0].partitions[0].error_code == DENIED
     allow(rules, O.CLUSTER_ACTION, THE_CLUSTER)
     answer = await client.call(request, version)
-    # There are no followers here.
+    # The broker has no followers.
     assert answer.responses[0].partitions[0].error_code == E.NOT_LEADER_OR_FOLLOWER
 
 
@@ -402,7 +404,7 @@ async def test_a14_offset_commit_by_topic_id_needs_read_on_each_topic(
 
 @pytest.fixture
 async def positions(client: RawClient, broker: RunningBroker, rules: RuleList) -> RuleList:
-    """A group `g` with committed offsets in both topics."""
+    """Commit offsets of a group `g` in both topics."""
     broker.node.authorizer = ALLOW_EVERYTHING
     assert committed(await client.call(commit("seen", "hidden"), 8)) == [E.NONE] * 2
     broker.node.authorizer = rules
@@ -661,7 +663,7 @@ async def test_a67_a_subscribed_regex_matches_topics_with_describe_only(
     joined = await client.call(join, 1)
     assert assigned(joined) == {"seen"}
     allow(rules, O.DESCRIBE, TOPIC, "hidden")
-    # Replaying an ACL would notify the coordinator; the rules here are not ACLs.
+    # A new ACL would raise this version; the rules of the tests are not ACLs.
     broker.node.metadata.topics_version += 1
     again = await client.call(beat(0, subscribed_topic_regex="seen|hidden"), 1)
     assert assigned(again) == {"seen", "hidden"}
@@ -714,7 +716,7 @@ def test_a20_the_right_to_each_topic_is_checked_once() -> None:
     assert CLUSTER.type is THE_CLUSTER
 
 
-#: Requests without authorization, and the reasons.
+#: Requests that need no right, and the reasons.
 OPEN_TO_ALL = {
     ApiKey.API_VERSIONS: "what a client asks before anybody knows who it is",
     ApiKey.SASL_HANDSHAKE: "by which a client says who it is",
@@ -729,8 +731,8 @@ OPEN_TO_ALL = {
 @looped("key", HANDLERS, ids=lambda key: key.name)
 def test_a20_every_request_asks_the_authorizer(key: ApiKey) -> None:
     module = inspect.getmodule(import_handler(key))
-    # Handlers of one family may ask in a function that they share, in a module named `_...` or in
-    # the first of the handlers.
+    # Handlers may call the authorizer in a function that they share, which is in a module named
+    # `_...` or in the module of another handler.
     shared = {
         sys.modules[value.__module__]
         for value in vars(module).values()

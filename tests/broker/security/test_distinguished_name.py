@@ -1,4 +1,5 @@
-"""Names in certificates, in Java's form, from `X500Principal.getName()` of Java 17."""
+"""Names in certificates, compared with the names that `X500Principal.getName()` of Java 17
+returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens of OAUTHBEARER: their users, and refused tokens."""
+"""Tokens of OAUTHBEARER: the user of a token, and refused tokens."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a46_a_signed_token_has_a_user_and_an_expiry() -> None:
     ],
 )
 def test_a46_a_token_with_invalid_claims_is_refused(claims: dict[str, Any], problem: str) -> None:
-    # PyJWT refuses to sign some of them.
+    # PyJWT's own encoder refuses some of these claims.
     header = {"alg": "RS256", "kid": "r", "typ": "JWT"}
     given = {name: value for name, value in (CLAIMS | claims).items() if value is not None}
     token = jwt.PyJWS().encode(json.dumps(given).encode(), RSA_KEY, "RS256", header)
@@ -202,7 +202,7 @@ def test_a46_another_authorization_id_is_refused() -> None:
 
 
 class Source:
-    """A source of keys: its answer, and unfinished reads."""
+    """A source of keys: its answer, and the reads that have not finished."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.data: bytes | JwksError = JWKS
@@ -248,7 +248,7 @@ def test_a47_jwks_keys_are_read_in_the_background(monkeypatch: pytest.MonkeyPatc
     source.answer()
     assert key_id(waits) == key_id(keys.key("r")) == "r"
     assert not source.waiting
-    # A token may be signed with a new key.
+    # A token may be signed with a key that was added later.
     source.data = jwks(public(RSA_KEY, "new"))
     assert keys.key("new") is None, "not so soon"
     source.now_ms = 10_000

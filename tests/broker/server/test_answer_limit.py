@@ -41,12 +41,12 @@ _GROUP = 32
 
 
 async def coordinator(client: RawClient, key_type: int = 0) -> None:
-    """Find the coordinator of groups (0) or transactional ids (1), which creates the topic."""
+    """Find the coordinator of groups (0) or transactional ids (1), which creates its topic."""
     await client.call(FindCoordinatorRequest(key="g", key_type=key_type), 3)
 
 
 async def member_with(client: RawClient, group: str, assignment_bytes: int) -> None:
-    """A stable classic group with one member, whose assignment has this number of bytes."""
+    """A stable classic group with one member, whose assignment has `assignment_bytes` bytes."""
     await coordinator(client)
     join = JoinGroupRequest(
         group_id=group,
@@ -200,7 +200,7 @@ async def test_a18_a_repeated_resource_is_described_with_all_requested_keys(
 async def test_d11_every_name_is_refused_if_the_answer_would_be_too_large(
     start_broker: StartBroker,
 ) -> None:
-    """One line in the log, a code for each name, and the connection stays open."""
+    """The log gets one line, each name an error code, and the connection stays open."""
     broker = await start_broker(fetch_max_bytes="100000")
     client = await broker.client()
     for group in ("a", "b"):
@@ -221,7 +221,7 @@ async def test_d11_every_name_is_refused_if_the_answer_would_be_too_large(
 async def test_d11_too_many_settings_of_unknown_groups_are_refused_by_name(
     start_broker: StartBroker,
 ) -> None:
-    """The names need not exist; the answer is given up in the middle, and the connection stays
+    """The groups need not exist. The broker stops building the answer, and the connection stays
     open."""
     broker = await start_broker(fetch_max_bytes="100000")
     client = await broker.client()

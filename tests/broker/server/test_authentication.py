@@ -310,7 +310,7 @@ async def test_n28_reauthentication_prolongs_the_session(
     answer = await plain(client, "alice", "secret")
     assert (answer.error_code, answer.session_lifetime_ms) == (0, 60_000)
     assert session._authentication._expires_at_ms >= first_ms
-    # At most once a second.
+    # A client may re-authenticate at most once a second.
     assert (await handshake(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert await serves(client)
     assert broker.server.metrics.authentications["SASL_PLAINTEXT", "PLAIN", True, False] == 1
@@ -426,7 +426,7 @@ async def test_a53_a_token_authenticates_its_owner_until_it_expires(
     token_id = change.token.token_id
     password = metadata.delegation_tokens.password_of(token_id)
     as_token: Any = {"extensions": {"tokenauth": "true"}}
-    # The name of the owner and the HMAC alone are of no use.
+    # Without the extension `tokenauth`, the HMAC of a token is no password.
     wrong = await scram(await broker.client(), mechanism, token_id, password)
     assert wrong.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     client = await broker.client()
@@ -568,7 +568,7 @@ async def test_a20_n25_no_api_is_served_before_authentication(
 async def test_a23_the_history_has_authenticated_connections_only(
     start_broker: StartBroker,
 ) -> None:
-    """Connections that are not authenticated are no events, and events name the user."""
+    """Unauthenticated connections are not in the history. Its events name the user."""
     broker = await with_users(start_broker)
     history = broker.node.connections.history
     stranger = await broker.client()

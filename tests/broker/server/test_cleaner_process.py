@@ -1,5 +1,5 @@
-"""The process for compaction: started when needed, ended with its parent, and without a loss if it
-is killed."""
+"""The process for compaction: it starts when needed, ends with its parent, and can be killed
+without a loss."""
 
 from __future__ import annotations
 

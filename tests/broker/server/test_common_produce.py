@@ -1,6 +1,9 @@
-"""The second codec of Produce changes nothing: the same requests to two nodes, one of which has the
-generated codec alone, with answers, files, state and counters held equal (D7, P-06 to P-23, T-60 to
-T-62, Q-01, R-03 to R-08)."""
+"""The hand-written codec of Produce changes nothing (D7, P-06 to P-23, T-60 to T-62, Q-01, R-03 to
+R-08).
+
+Two nodes get the same requests, and one of them has only the generated codec. Their answers, files,
+state and counters must be equal.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ EVERYBODY = quota_entity([(USER, None), (CLIENT_ID, None)])
 
 @dataclass(frozen=True)
 class Sent:
-    """A Produce request, by its differences from the simplest one."""
+    """A Produce request, described by its differences from the simplest one."""
 
     version: int = 9
     topic: str = "orders"
@@ -57,10 +60,10 @@ class Sent:
     client_id: str | None = "me"
     transactional_id: str | None = None
     batch: Callable[[], bytes | None] = lambda: bytes(make_batch(3))
-    #: Batches for partition 1 of the same topic, and for another topic.
+    #: The number of batches for partition 1 of the same topic; below, the number of topics.
     beside: int = 0
     topics: int = 1
-    #: Changes to the encoded frame, which begins with the key.
+    #: Changes the encoded frame, which begins with the API key.
     change: Callable[[bytearray], bytes] = bytes
 
 
@@ -92,8 +95,8 @@ Step = Callable[[ProduceWorld], None]
 
 
 def both(steps: list[Sent | Step], **settings: str) -> ProduceWorld:
-    """Play the steps on two nodes and compare them after each; returns the node with the second
-    codec."""
+    """Play the steps on two nodes, and compare the nodes after each step; returns the node with the
+    hand-written codec."""
     common = ProduceWorld(common_codec=True, **settings)
     generated = ProduceWorld(common_codec=False, **settings)
     for step in steps:
@@ -175,7 +178,7 @@ def release(world: ProduceWorld) -> None:
 
 
 def read_data(world: ProduceWorld) -> None:
-    """Wait for data, like a parked fetch."""
+    """Wait for data, as a parked fetch does."""
     partition = world.node.partition("orders", 0)
     if partition is not None:
         partition.data_waiters[lambda: world.replies.append((-1, "data"))] = None
@@ -198,7 +201,7 @@ def in_transaction(sequence: int, **more: Any) -> Callable[[], bytes]:
 
 
 def altered(batch: Callable[[], bytes], position: int, value: int, *, sound: bool) -> Any:
-    """The batch with one byte changed; `sound`: with a matching checksum."""
+    """The batch with one byte changed. `sound`: the checksum is corrected."""
 
     def build() -> bytes:
         content = bytearray(batch())
@@ -395,14 +398,15 @@ STORIES: dict[str, list[Sent | Step]] = {
         *[Sent(change=up_to(end)) for end in range(16)],
     ],
     "tags": [
-        # The tags of header, partition, topic and request.
+        # Tagged fields in the header, the partition, the topic and the request.
         Sent(change=lambda frame: bytes(frame[:12]) + b"\1\x07\1x" + bytes(frame[13:])),
         Sent(change=lambda frame: bytes(frame[:-1]) + b"\1\x07\1x"),
         Sent(change=lambda frame: bytes(frame[:-2]) + b"\1\x07\1x\0"),
         Sent(change=lambda frame: bytes(frame[:-3]) + b"\1\x07\1x\0\0"),
     ],
     "lengths that are longer than they need be": [
-        # Lengths of topics, and of the topic's name: two bytes where one would suffice.
+        # The lengths of the topics and of the topic's name have two bytes, although one would
+        # suffice.
         Sent(change=lambda frame: bytes(frame[:20]) + b"\x82\0" + bytes(frame[21:])),
         Sent(change=lambda frame: bytes(frame[:21]) + b"\x87\0" + bytes(frame[22:])),
     ],
@@ -451,12 +455,12 @@ def test_d7_common_produce_requests_do_not_use_the_generated_decoder(
 def test_p22_a_produce_that_waits_for_the_disk_does_not_keep_its_frame(
     common_codec: bool, sent: Sent
 ) -> None:
-    """A connection may have hundreds of such requests, each of a megabyte."""
+    """A connection may have hundreds of such requests, each of 1 MB."""
     world = ProduceWorld(common_codec=common_codec, log_durability="fsync")
     memory = bytearray(frame_of(world, sent))
     reply = world.dispatcher.answer(world.peer, memoryview(memory))
     assert isinstance(reply, Deferred) and not reply.done
-    memory.clear()  # BufferError if there is a view of it
+    memory.clear()  # BufferError if a view of it is left
     world.flush()
     assert reply.done
 
@@ -539,13 +543,13 @@ def test_d7_both_produce_codecs_have_the_same_effects_for_random_steps(
 
 
 def few_bytes() -> bytes:
-    """Fewer bytes than a header has, one of them equal to the format's magic."""
+    """Records shorter than a batch header, in which the byte of the magic is 2."""
     return bytes(16) + b"\2" + bytes(30)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_n06_both_produce_codecs_agree_on_a_change_of_any_byte_around_records(version: int) -> None:
-    """Each byte is changed; lengths, counts and tags above all."""
+    """Each byte is changed, including those of lengths, counts and tags."""
     builds: list[Callable[[], bytes]] = [lambda: bytes(make_batch(1)), few_bytes]
     for batch in builds:
         request = request_of(Sent(batch=batch, transactional_id="tx"), bytes(16))

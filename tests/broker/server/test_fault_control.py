@@ -1,5 +1,5 @@
-"""A broker under test, with faults instead of handlers, over the network; and a broker that is
-not."""
+"""Brokers with and without fault control: injected faults in place of handlers, over the
+network."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from waiting import until
 
 @pytest.fixture
 async def tested(tmp_path: Path) -> AsyncIterator[RunningBroker]:
-    """A broker under test, with an HTTP endpoint."""
+    """A broker with fault control and an HTTP endpoint."""
     config, _ = parse_config(
         {
             "listeners": "PLAINTEXT://127.0.0.1:0",
@@ -70,7 +70,7 @@ def end_of(broker: RunningBroker, topic: str, index: int = 0) -> int:
 async def test_a_broker_not_under_test_has_plain_handlers_and_files(
     start_broker: StartBroker,
 ) -> None:
-    """The plain table of handlers, and the plain files."""
+    """The table of handlers and the files are the ordinary ones."""
     broker = await start_broker()
     client = await ready(broker)
     assert (await client.call(produce_request("t", batch_of(b"1")), 9)).responses

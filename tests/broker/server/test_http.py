@@ -1,4 +1,4 @@
-"""The HTTP endpoint: its answers, also to invalid requests."""
+"""The HTTP endpoint: its answers to valid and invalid requests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Endpoint:
         self.address = address
 
     async def send(self, request: bytes, *, end: bool = False) -> bytes:
-        """The whole answer to these bytes."""
+        """The whole answer to these bytes. `end`: the client closes its side after sending."""
         reader, writer = await asyncio.open_connection(*self.address)
         writer.write(request)
         if end:
@@ -84,7 +84,7 @@ async def test_the_metrics_page_has_prometheus_text(endpoint: Endpoint) -> None:
 async def test_other_requests_are_answered_while_the_metrics_are_rendered(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clients that request the metrics meanwhile get the same ones."""
+    """Clients that request /metrics during a rendering get its result too."""
     made: list[int] = []
     begun, answered = asyncio.Event(), asyncio.Event()
 
@@ -262,7 +262,7 @@ async def test_a_stop_closes_open_http_connections(endpoint: Endpoint) -> None:
     writer.write(b"GET /heal")
     assert (await endpoint.get("/healthz"))[
         0
-    ] == 200  # The first connection is accepted by now, too.
+    ] == 200  # The endpoint has accepted the first connection before this one.
     await endpoint.server.stop()
     async with asyncio.timeout(PATIENCE_S):
         with suppress(ConnectionError):

@@ -1,4 +1,4 @@
-"""The first users of SCRAM: created once, with a password from a reference."""
+"""The first SCRAM users: created once, with a password that a reference names."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_a48_initial_users_are_created_once(
             client = await broker.client()
             assert (await scram(client, mechanism, user, password)).error_code == 0
     await broker.stop()
-    # An existing user keeps the password, and needs no source for it.
+    # An existing user keeps the password; its reference is not read.
     monkeypatch.delenv("ADMIN_PASSWORD")
     path.write_text("another")
     again = await start_broker(keys=keys)

@@ -1,5 +1,4 @@
-"""Several listeners: each tells its clients its own addresses, and limits count over all of
-them."""
+"""Several listeners: each advertises its own addresses, and each can have its own limit."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ async def client_of(broker: RunningBroker, listener: str) -> RawClient:
 
 
 async def told(client: RawClient) -> set[tuple[str, int]]:
-    """The addresses in all answers with addresses."""
+    """The addresses in all answers that have addresses."""
     metadata = await client.call(MetadataRequest(topics=[]), 9)
     cluster = await client.call(DescribeClusterRequest(), 1)
     found = await client.call(FindCoordinatorRequest(key="g", key_type=0), 3)
@@ -84,7 +83,7 @@ async def test_q11_a_listener_may_have_its_own_limit_of_connections(
     assert [each.listener for each in broker.server._sessions].count("HOST") == 1
     await others[0].set_for_brokers(**{key: "2"})
     assert (await second.receive()).error_code == 0
-    # After lowering the limit, the longest idle connection is closed, and none of another listener.
+    # A lower limit closes the connection of this listener that was idle longest, and no other.
     await second.call(ApiVersionsRequest(), 0)
     await others[0].set_for_brokers(**{key: "1"})
     assert await first.closed()

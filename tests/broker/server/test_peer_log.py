@@ -1,4 +1,4 @@
-"""Log lines about misbehaving peers are limited, however many peers there are."""
+"""The limit on log lines about misbehaving peers, however many peers there are."""
 
 from __future__ import annotations
 

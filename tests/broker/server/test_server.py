@@ -15,7 +15,7 @@ from waiting import until
 
 
 class Failing:
-    """A step that fails unexpectedly until it has been called three times."""
+    """A step that fails unexpectedly the first three times that it is called."""
 
     def __init__(self, then: Callable[[], object]) -> None:
         self.calls = 0
@@ -31,7 +31,7 @@ class Failing:
 async def test_periodic_tasks_of_the_broker_continue_after_any_error(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each failure is a line in the log, and the next step runs at its time."""
+    """Each failure is logged, and the next step runs at its usual time."""
     for name in ("_IDLE_CHECK_S", "_MAINTENANCE_S", "_RECOVERY_POINTS_S"):
         monkeypatch.setattr(server, name, 0.001)
     broker = await start_broker()

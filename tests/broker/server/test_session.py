@@ -66,7 +66,7 @@ def ends_of(topic: str) -> ListOffsetsRequest:
 async def test_n03_answers_are_sent_in_the_order_of_requests(
     client: RawClient, broker: RunningBroker
 ) -> None:
-    """The parked fetch is answered first, because of the produce behind it."""
+    """The parked fetch is answered first, because the produce request after it brings records."""
     await client.create_topic("t")
     client.send(long_poll("t", 0), 11)
     client.send(produce_request("t", batch_of(b"a")), 9)
@@ -187,7 +187,7 @@ async def test_n06_unknown_keys_and_versions_close_the_connection(broker: Runnin
 async def test_n06_each_api_key_that_is_not_served_is_logged_once(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Other problems of a peer are logged again at once.
+    # Other problems of a peer may be logged again immediately.
     monkeypatch.setattr(repeated_lines, "AGAIN_S", 0.0)
     assert ApiKey.VOTE not in APIS
     with capture_logs() as lines:
@@ -359,7 +359,7 @@ async def test_n15_a_clean_stop_keeps_all_records_and_writes_its_marker_file(
 
 
 async def test_n15_a_stop_answers_parked_joins(start_broker: StartBroker) -> None:
-    """Otherwise they would delay it until the timeout of slow peers, without a result."""
+    """Parked joins would delay the stop until the limit for slow peers, and would get no answer."""
     broker = await start_broker(group_initial_rebalance_delay_ms="600000")
     client = await broker.client()
     await client.call(FindCoordinatorRequest(key="g"), 2)
@@ -390,8 +390,8 @@ async def test_n06_requests_before_an_invalid_request_are_answered(client: RawCl
 async def test_n03_answers_keep_their_order_if_a_produce_wakes_an_earlier_fetch(
     start_broker: StartBroker,
 ) -> None:
-    """With page-cache durability the produce wakes the fetch before it has its own answer; the
-    requests behind the produce must not be answered between the two."""
+    """With page-cache durability the produce wakes the fetch before the answer of the produce is
+    ready. Requests after the produce must not be answered before it."""
     broker = await start_broker(log_durability="page-cache")
     client = await broker.client()
     await client.create_topic("t")
@@ -421,7 +421,7 @@ async def test_n04_an_idle_peer_that_reads_no_answers_is_disconnected(
 async def test_d11_unread_answers_make_later_fetch_answers_smaller(
     start_broker: StartBroker,
 ) -> None:
-    """Every consumer may request 50 MB without reading them."""
+    """A consumer could otherwise request 50 MB at a time without reading the answers."""
     limit_bytes = 10_000_000
     broker = await start_broker(queued_max_request_bytes=str(limit_bytes))
     client = await broker.client()

@@ -1,4 +1,5 @@
-"""TLS at the broker: accepted and refused clients, the reasons, and changed certificates."""
+"""TLS at the broker: accepted clients, refused clients with the reason, and changed
+certificates."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ _BROKER = 4
 
 
 def tls_settings(certificate: Certificate = BROKER, **more: str) -> dict[str, str]:
-    """The settings of a broker with one listener with TLS."""
+    """The settings of a broker with one SSL listener."""
     return {
         "listeners": "SSL://127.0.0.1:0",
         "ssl_keystore_type": "PEM",
@@ -54,7 +55,7 @@ def tls_settings(certificate: Certificate = BROKER, **more: str) -> dict[str, st
 
 
 def context(own: Certificate | None = None, trusted: Authority = CA, **more: Any) -> ssl.SSLContext:
-    """The context of a client."""
+    """A client's SSL context."""
     keystore = StoreSettings(name="ssl.keystore")
     if own is not None:
         keystore = StoreSettings(
@@ -136,7 +137,7 @@ async def test_n19_keystores_and_truststores_of_each_type_are_read(
             "ssl_keystore_location": str(pem),
             "ssl_key_password": "secret",
         },
-        # keytool writes PKCS12 by default, whatever the file's name is.
+        # keytool writes PKCS12 by default, whatever the suffix of the file.
         {"ssl_keystore_location": str(p12), "ssl_keystore_password": "secret"},
         {"ssl_keystore_type": "pem", "ssl_keystore_location": str(tmp_path / "line.pem")},
     ]
@@ -252,8 +253,7 @@ async def test_n18_a_listener_with_mutual_tls_may_bind_public_addresses(
 
 
 async def refusal(broker: RunningBroker, tls: ssl.SSLContext | None, data: bytes = b"") -> str:
-    """The broker's log line about a failed connection; without `tls` the connection sends
-    `data`."""
+    """The broker's log line about a failed connection, which sends `data` if `tls` is None."""
     host, port = broker.server.addresses["SSL"]
     with capture_logs() as lines:
         if tls is None:
@@ -331,7 +331,7 @@ async def test_n23_unfinished_tls_handshakes_of_an_address_are_limited(
     assert await third.closed()
     silent[0].close()
     await until(lambda: len(broker.server._sessions) == 1)
-    # Finished handshakes do not count.
+    # Finished handshakes are not counted.
     for _ in range(3):
         assert await serves(await connect(broker))
 
@@ -345,7 +345,7 @@ async def test_n23_the_oldest_of_too_many_unfinished_handshakes_is_closed(
         first, *later = [RawClient(*await asyncio.open_connection(*address)) for _ in range(3)]
         assert await first.closed()
     assert any("max.ssl.handshakes" in line.get("reason", "") for line in lines)
-    # The other handshakes may still finish.
+    # The other handshakes can still finish.
     assert len(broker.server._sessions) == 2
     assert await serves(await connect(broker))
     for each in later:
@@ -566,7 +566,7 @@ async def test_n04_a_silent_tls_connection_is_closed(
 
 
 async def fetch_page(address: tuple[str, int], path: str, headers: str = "") -> bytes:
-    """The whole answer of the HTTP endpoint over TLS."""
+    """The whole answer of the HTTP endpoint to a request over TLS."""
     reader, writer = await asyncio.open_connection(
         *address, ssl=context(), server_hostname="localhost"
     )

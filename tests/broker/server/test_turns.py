@@ -1,4 +1,4 @@
-"""The turns of connections: no connection delays all others (rule N-56)."""
+"""The turns of connections: no connection delays the others for long (rule N-56)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def _size_at(frames: bytes, at: int) -> int:
 
 
 class Wire(asyncio.Transport):
-    """Counts the complete answers that a session has sent; `reading`: true if the session reads."""
+    """Counts the complete answers that a session has sent; `reading`: False while the session is
+    paused."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +75,8 @@ class Wire(asyncio.Transport):
 
 
 class Connection:
-    """A session of its own; `arrive` gives it bytes while it reads, all in one turn of the loop."""
+    """A session without a network. `arrive` gives it bytes in one turn of the loop, as long as it
+    reads."""
 
     def __init__(self) -> None:
         world = NodeWorld(log_durability="page-cache")
@@ -128,8 +130,8 @@ def moves(times: int) -> tuple[Message, int]:
 def test_n56_other_connections_get_a_turn_between_large_requests(
     request_of: Callable[[int], tuple[Message, int]],
 ) -> None:
-    """A partition is named 5,000 times in an election, and 20,000 times in a move, whose answer is
-    smaller."""
+    """The requests name one partition 5,000 times in an election and 20,000 times in a move,
+    because the answer to a move is smaller."""
     times = 5_000 if request_of is elections else 20_000
 
     async def story(connection: Connection) -> None:

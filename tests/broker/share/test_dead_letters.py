@@ -1,4 +1,5 @@
-"""Dead letters: the records that get one, its contents, and records that can have none."""
+"""Dead letters: the records that get one, its contents, and the reasons for which a record gets
+none."""
 
 from __future__ import annotations
 
@@ -128,7 +129,7 @@ def test_h203_the_dead_letter_partition_is_the_source_modulo_the_count() -> None
 
 
 def _without_letters(world: DeadLetterWorld) -> str:
-    """Reject a record that is to get no dead letter; returns the reason."""
+    """Reject a record that gets no dead letter; returns the reason."""
     world.jobs(1)
     world.acquired()
     assert _rejected(world) == Outcome()
@@ -304,8 +305,8 @@ def test_h205_a_dead_lettered_record_does_not_return_if_its_state_is_not_stored(
 
 
 def test_h205_a_repeated_acceptance_is_confirmed_when_the_state_is_stored() -> None:
-    """A record that is accepted in the same request is passed over when it is accepted again, and
-    has no dead letter that would tell a load of it."""
+    """A record that one request accepts, with a rejected one beside it, can be accepted again after
+    a failed write: it has no dead letter from which a load could tell."""
     world = DeadLetterWorld()
     world.jobs(2)
     world.acquired()
@@ -346,7 +347,7 @@ def test_h205_a_failed_disk_leaves_a_dead_letter_undecided_until_the_start() -> 
 
 
 def test_h205_a_broker_that_stops_writes_no_more_dead_letters() -> None:
-    """The dead letters that are left are tried again every second, as long as the broker runs."""
+    """While the broker runs, failed dead letters are tried again every second."""
     world = DeadLetterWorld(letters=False)
     world.create_letters(max_message_bytes="400")
     world.jobs(20)

@@ -184,7 +184,7 @@ async def test_t30_v1_a_delayed_end_ends_the_next_transaction(
     assert error is E.NONE, "Kafka takes it for the end of the second as well"
     await v1.complete()
     assert v1.state() is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
-    # Not silently: the rest of the transaction is refused.
+    # The producer learns of it: the rest of the transaction is refused.
     assert await v1.write(who, 2, b"of the second, too") is E.TRANSACTION_ABORTABLE
     assert await v1.aborted() == ([] if commit else [0, 2])
 
@@ -220,8 +220,8 @@ async def test_t62_v1_records_delayed_past_the_abort_are_refused(
 async def test_t62_v1_records_delayed_past_the_abort_get_into_the_next_transaction(
     v1: Transactions,
 ) -> None:
-    """The other exposure of version 1: once the partition is in the next transaction, the leader
-    cannot recognize a record of the one before."""
+    """Once the partition is part of the next transaction, the leader of version 1 cannot recognize
+    a delayed record of the previous one."""
     who = await v1.init()
     await v1.begin(who, 0, b"in time")
     await v1.ended(who, False)
@@ -248,7 +248,7 @@ async def test_t65_v2_an_end_sent_again_gets_the_same_answer(
         error, _ = await v2.end(first, not commit)
         assert error is E.INVALID_TXN_STATE
     assert v2.last_stable_offset == before == (2, 2), "no second marker"
-    # After another epoch the retry counts as that of an unknown producer.
+    # After another InitProducerId the epoch of the retry is that of a fenced producer.
     await v2.init(second)
     error, _ = await v2.end(first, commit)
     assert error is E.PRODUCER_FENCED

@@ -1,11 +1,12 @@
-"""Epochs run out at 32766 (T-13), and no producer fences itself: a new producer id follows.
+"""A transactional id whose epochs run out at 32766 gets another producer id (T-13), and no producer
+fences itself.
 
 The whole sequence, 33,000 identities of one transactional id, is slow (about a minute each):
 
     pytest -m slow tests/broker/coordinator/transactions/test_epoch_exhaustion.py
 
-By default only the last steps before the end are made, from a state on disk that equals the result
-of the others.
+By default the tests begin shortly before the last epoch, with a stored state like that of an id
+that has used the others.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ Identity = tuple[int, int]
 
 @asynccontextmanager
 async def new_instances(address: str) -> AsyncIterator[Callable[[], Awaitable[Identity]]]:
-    """The request and connection of aiokafka: each call is that of a new producer of the id."""
+    """A function that sends InitProducerId with aiokafka, each time as a new producer of the id."""
     client = aiokafka.client.AIOKafkaClient(bootstrap_servers=address)
     await client.bootstrap()
     try:
@@ -77,8 +78,8 @@ async def new_instances(address: str) -> AsyncIterator[Callable[[], Awaitable[Id
 
 
 class Recoveries:
-    """The request and connection of kafka-python: a producer that sends its identity, and gets the
-    next epoch (KIP-360)."""
+    """Sends InitProducerId with kafka-python, each time with the identity of the last answer
+    (KIP-360)."""
 
     def __init__(self, address: str) -> None:
         self._client = KafkaNetClient(bootstrap_servers=address)
@@ -103,7 +104,7 @@ class Recoveries:
 
 
 def assert_each_is_new(found: list[Identity]) -> None:
-    """Epochs rise by one to the last; then there is another producer id, from 0 on."""
+    """Check that epochs rise by one up to the last, and begin at 0 with another producer id."""
     for before, after in itertools.pairwise(found):
         if before[1] < LAST_EPOCH:
             assert after == (before[0], before[1] + 1)
@@ -113,7 +114,8 @@ def assert_each_is_new(found: list[Identity]) -> None:
 
 
 def commit_and_read(address: str, expected: list[bytes]) -> None:
-    """The last producer works: librdkafka commits, and reads the committed records."""
+    """Check that another producer works: librdkafka commits a record, and reads the committed
+    ones."""
     client = CLIENTS[0]
     with transactional(client, address, ID) as producer:
         producer.begin()
@@ -126,7 +128,7 @@ def commit_and_read(address: str, expected: list[bytes]) -> None:
 
 
 async def near_the_end(start_broker: StartBroker, **fields: Any) -> RunningBroker:
-    """A broker whose disk has an id with STEPS - 1 epochs left."""
+    """A broker whose disk has a transactional id with STEPS - 1 epochs left."""
     broker = await start_broker()
     address = f"{broker.host}:{broker.port}"
     await asyncio.to_thread(create_topic, address, "t")
@@ -201,7 +203,7 @@ async def test_t13_producers_of_other_libraries_continue_after_the_last_epoch(
 
 
 async def run_transactions(address: str, count: int, epoch: int | None = None) -> set[Identity]:
-    """Run `count` transactions of one producer of this client, every third aborted; returns its
+    """Run `count` transactions with one Odradek producer, which aborts every third; returns its
     identities."""
     identities = set()
     async with Producer(bootstrap_servers=address, transactional_id=ID) as producer:
@@ -218,7 +220,7 @@ async def run_transactions(address: str, count: int, epoch: int | None = None) -
 
 
 async def producer_identity(producer: Any) -> Identity:
-    """The identity of its batches."""
+    """The producer id and epoch of the producer's batches."""
     await producer.flush()
     held = producer._transactions.identity
     return held.producer_id, held.epoch

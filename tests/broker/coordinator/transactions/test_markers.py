@@ -34,13 +34,14 @@ from raw_transactions import (
 from waiting import until
 
 E = ErrorCode
-#: Records of tests are old, markers are new; one fetch reads one segment.
+#: A segment.ms that rolls no segment although the records of the tests are old and the markers are
+#: new: one fetch reads only one segment.
 ONE_SEGMENT = str(2**62)
 
 
 @pytest.fixture
 async def verifier(broker: RunningBroker, client: RawClient) -> FakeVerifier:
-    """A verifier that allows all writes to `t`, with two partitions."""
+    """A verifier that allows all writes to `t`, a topic of two partitions."""
     await client.create_topic("t", partitions=2, segment_ms=ONE_SEGMENT)
     fake = FakeVerifier()
     fake.install(broker.node)
@@ -61,7 +62,7 @@ async def fetch(client: RawClient, offset: int = 0, **options: Any) -> Any:
 
 
 def last_offset(data: Any) -> int:
-    """The last offset of a fetch; -1 without records."""
+    """The last offset in a fetch answer; -1 if the answer has no records."""
     return max((header.last_offset for _, header in iter_batches(data.records)), default=-1)
 
 
@@ -132,7 +133,7 @@ async def test_t40_the_coordinator_of_this_broker_writes_markers_the_same_way(
 async def test_t40_a_marker_may_exceed_the_size_limits_of_its_topic(
     client: RawClient, broker: RunningBroker, verifier: FakeVerifier
 ) -> None:
-    """MESSAGE_TOO_LARGE and RECORD_LIST_TOO_LARGE are impossible (T-43)."""
+    """Markers never get MESSAGE_TOO_LARGE or RECORD_LIST_TOO_LARGE (T-43)."""
     await client.create_topic("tiny", max_message_bytes="70", segment_bytes="70")
     response = await client.call(marker_request(topic="tiny"))
     assert marker_codes(response) == [E.NONE]

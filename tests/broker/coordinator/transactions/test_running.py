@@ -68,7 +68,7 @@ async def end(client: RawClient, who: Identity, version: int, commit: bool = Tru
 
 
 async def batches(client: RawClient) -> list[tuple[int, int, bool]]:
-    """(producer id, epoch, true for a marker) of all batches in t-0, segment by segment."""
+    """(producer id, epoch, True for a marker) of all batches in t-0."""
     found: list[tuple[int, int, bool]] = []
     offset = 0
     while True:

@@ -41,7 +41,7 @@ def row(
     return {"same": same, "older": older, "oldest": oldest, "newer": newer, "other": other}
 
 
-#: InitProducerId with the current producer id and epoch (KIP-360). No last epoch is stored here.
+#: InitProducerId with a producer id and epoch (KIP-360); the stored state has no last epoch.
 INIT = {
     "Empty": row(OK, FENCED, FENCED, FENCED, FENCED),
     "Ongoing": row(BUSY, FENCED, FENCED, FENCED, FENCED),
@@ -50,7 +50,7 @@ INIT = {
     "CompleteCommit": row(OK, FENCED, FENCED, FENCED, FENCED),
     "CompleteAbort": row(OK, FENCED, FENCED, FENCED, FENCED),
 }
-#: InitProducerId of a new instance.
+#: InitProducerId without a producer id, as a new instance sends it.
 INIT_NEW = {
     "Empty": OK,
     "Ongoing": BUSY,
@@ -67,7 +67,7 @@ ADD = {
     "CompleteCommit": row(OK, FENCED, FENCED, FENCED, UNMAPPED),
     "CompleteAbort": row(OK, FENCED, FENCED, FENCED, UNMAPPED),
 }
-#: Verification of a partition that is in the transaction, in states with partitions.
+#: Verification of a partition, which is in the transaction if the state has partitions.
 VERIFY = {
     "Empty": row(NOT_IN, FENCED, FENCED, FENCED, UNMAPPED),
     "Ongoing": row(OK, FENCED, FENCED, FENCED, UNMAPPED),
@@ -92,8 +92,8 @@ ABORT_V1 = {
     "CompleteCommit": row(BAD_STATE, FENCED, FENCED, FENCED, UNMAPPED),
     "CompleteAbort": row(OK, FENCED, FENCED, FENCED, UNMAPPED),
 }
-#: In version 2 the older epoch is a retry, and the check for a decided, incomplete transaction
-#: precedes that of identity (T-65).
+#: In version 2 the older epoch is a retry, and a decided but incomplete transaction is refused
+#: before the identity is checked (T-65).
 COMMIT_V2 = {
     "Empty": row(BAD_STATE, FENCED, FENCED, FENCED, UNMAPPED),
     "Ongoing": row(OK, FENCED, FENCED, FENCED, UNMAPPED),
@@ -120,7 +120,7 @@ TABLES = {
     "commit v2": COMMIT_V2,
     "abort v2": ABORT_V2,
 }
-#: Requests for which an answer of NONE changes no stored state.
+#: Requests that succeed without a change of the stored state.
 NO_RECORD = {
     ("commit v1", "CompleteCommit", "same"),
     ("abort v1", "CompleteAbort", "same"),
@@ -168,7 +168,7 @@ def test_every_state_answers_every_request_as_the_table_says(
     assert ask(world, request_, IDENTITIES[identity]) is expected
     changes = expected is OK and request_ != "verify"
     changes = changes and (request_, state, identity) not in NO_RECORD
-    # A fenced transaction answers 51 and is aborted nevertheless.
+    # This request gets CONCURRENT_TRANSACTIONS (51), and aborts the transaction nevertheless.
     changes = changes or (request_, state, identity) == ("init", "Ongoing", "same")
     if changes:
         assert len(world.log.records) > count
@@ -181,7 +181,7 @@ def test_every_state_answers_every_request_as_the_table_says(
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("state", [name for name in STATES if not name.startswith("Prepare")])
 def test_t65_an_older_epoch_is_no_retry_after_version_1(state: str, commit: bool) -> None:
-    """Version 1 does not raise the epoch at the end: a producer with the epoch before was
+    """Version 1 does not raise the epoch at the end of a transaction, so the older epoch was
     fenced."""
     world = in_state(state, 1)
     before = world.held()
@@ -226,7 +226,7 @@ def test_requests_for_an_unknown_id_get_invalid_producer_id_mapping(request_: st
     ("state", "identity"), list(product(("Empty", "CompleteCommit", "CompleteAbort"), IDENTITIES))
 )
 def test_t12_an_init_with_the_last_epoch_is_a_retry(state: str, identity: str) -> None:
-    """With the last epoch stored, the lost answer is given again."""
+    """A request with the stored last epoch gets the lost answer again."""
     world = TransactionWorld()
     world.put(state=STATES[state], last_epoch=4)
     answer = world.init(*IDENTITIES[identity])

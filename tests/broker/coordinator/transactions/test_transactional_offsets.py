@@ -57,7 +57,7 @@ def commit(
 
 
 def end(world: GroupWorld, *, committed: bool, producer_id: int = PRODUCER) -> Deferred[ErrorCode]:
-    """End the transaction, as the leader of the partition does for the transaction coordinator."""
+    """Write the marker that ends the transaction, as the leader of the partition does."""
     written = world.log.append_marker(producer_id, committed)
     world.groups.marker_written(0, producer_id, committed, written)
     return written
@@ -207,7 +207,7 @@ def test_o03_a_refused_append_changes_nothing(world: GroupWorld) -> None:
 def test_o17_o18_offsets_agree_with_a_list_of_writes(
     steps: list[tuple[str, int, int]],
 ) -> None:
-    """The model: all writes in order; those of open or aborted transactions do not count."""
+    """The model is the list of all writes; those of open or aborted transactions have no effect."""
     world = GroupWorld()
     writes: list[list[Any]] = []
     for kind, producer, offset in steps:
@@ -290,7 +290,7 @@ async def verifier(broker: RunningBroker, client: RawClient) -> FakeVerifier:
 
 
 async def prepared(broker: RunningBroker) -> None:
-    """A node with the topic of offsets."""
+    """Create the offsets topic."""
     made: list[None] = []
     broker.node.ensure_internal_topic(OFFSETS_TOPIC).then(made.append)
     await until(lambda: made)

@@ -447,7 +447,6 @@ def test_t13_a_repeated_init_at_the_last_epoch_gets_the_same_answer() -> None:
 
 @pytest.mark.full
 def test_t13_33000_instances_get_33000_identities() -> None:
-    """33,000 instances, one after the other, get 33,000 identities."""
     world = TransactionWorld()
     seen = {world.begin() for _ in range(33_000)}
     assert len(seen) == 33_000
@@ -768,7 +767,7 @@ def test_t55_a_transaction_that_takes_too_long_is_aborted(world: TransactionWorl
 def test_t55_setting_the_wall_clock_neither_ends_nor_extends_a_transaction(
     world: TransactionWorld, jump_ms: int
 ) -> None:
-    """The clock is set an hour back, and a day forward."""
+    """The wall clock is set back by an hour, then forward by a day."""
     who = world.begin(timeout_ms=60_000)
     world.add(who)
     world.clock.jump(jump_ms)
@@ -807,7 +806,7 @@ def test_t55_no_scan_is_due_while_no_transaction_is_open(world: TransactionWorld
 def test_t55_a_commit_and_a_timeout_at_one_moment_have_one_outcome(
     world: TransactionWorld, commit_first: bool
 ) -> None:
-    """The request that is decided first, although neither is on disk when the other arrives."""
+    """The first request decides, although its record is not on disk when the second one arrives."""
     who = world.begin(timeout_ms=1_000)
     world.add(who)
     world.wait(9_000)
@@ -1013,8 +1012,8 @@ def test_t65_an_abort_of_an_empty_transaction_raises_the_epoch(world: Transactio
 def test_t65_a_producer_with_the_next_epoch_waits_for_the_markers(
     world: TransactionWorld, commit: bool, again: bool
 ) -> None:
-    """A producer that aborts its next transaction before sending any of its records shows the new
-    epoch while the markers of the last one are in flight."""
+    """A producer that ends its next transaction before it has sent a record has the new epoch,
+    while the markers of the previous transaction are in flight."""
     who = world.begin()
     world.verify(who, T0, add=True)
     world.markers.hold = True
@@ -1051,7 +1050,8 @@ def test_t65_requests_wait_until_the_complete_record_is_durable(
 
 
 def test_t65_requests_wait_without_end_once_markers_have_stopped(world: TransactionWorld) -> None:
-    """A coordinator that was replaced only ever answers that clients must wait (T-43)."""
+    """A coordinator whose markers are fenced was replaced: it always answers that clients must wait
+    (T-43)."""
     who = world.begin()
     world.verify(who, T0, add=True)
     world.markers.codes = {T0: E.TRANSACTION_COORDINATOR_FENCED}
@@ -1063,7 +1063,7 @@ def test_t65_requests_wait_without_end_once_markers_have_stopped(world: Transact
 
 
 def test_t66_a_client_never_gets_an_epoch_above_32766() -> None:
-    """A number of transactions of version 2 on one id that exhausts its epochs."""
+    """Transactions of version 2 raise the epoch of one id until its epochs are exhausted."""
     world = TransactionWorld()
     world.put(epoch=32_700)
     who = (7, 32_700)

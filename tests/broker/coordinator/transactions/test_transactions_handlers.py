@@ -47,7 +47,7 @@ def world() -> TransactionWorld:
 
 
 def ask(world: TransactionWorld, request: Message, version: int) -> Any:
-    """The decoded answer to an encoded request; time passes for a later answer."""
+    """The decoded answer to an encoded request. If the answer is not immediate, 5 s pass."""
     answer = send(world, request, version)
     if isinstance(answer, Deferred) and not answer.done:
         world.wait(5_000)
@@ -55,12 +55,12 @@ def ask(world: TransactionWorld, request: Message, version: int) -> Any:
 
 
 def allow(world: TransactionWorld, operation: Operation, resource: Resource) -> None:
-    """Allow only this."""
+    """Allow only this operation on this resource."""
     world.authorizer = RuleList(Rule(operation, resource.type, resource.name))
 
 
 def deny(world: TransactionWorld, operation: Operation, resource: Resource) -> None:
-    """Deny this, and allow everything else."""
+    """Deny this operation on this resource, and allow everything else."""
     everything = [Rule(each, kind) for each in Operation for kind in ResourceType]
     world.authorizer = RuleList(Rule(operation, *resource, deny=True), *everything)
 
@@ -461,8 +461,8 @@ def test_list_transactions_applies_its_filters(version: int) -> None:
     assert listed(state_filters=["Nonsense"]) == set()
     assert listed(producer_id_filters=[b[0]]) == {"a-2"}
     if version >= 1:
-        # The time since the transaction began, and the largest number for one without a begin; c-1
-        # began just now.
+        # The filter compares the time since the transaction began, which is infinite without a
+        # begin; c-1 has just begun.
         assert listed(duration_filter=5_000) == {"a-1", "b-1"}
         assert listed(duration_filter=5_001) == {"b-1"}
         assert listed(duration_filter=0) == {"a-1", "a-2", "b-1"}

@@ -1,13 +1,13 @@
 """Random producers, instances, lost answers, slow disks, refused markers and crashes, against a
 small model that knows nothing of how the coordinator works.
 
-The model keeps what was told: identities, and which transactions were ended how. What must hold:
+The model has the identities and the outcomes that were answered. Invariants:
 
 - No identity is ever given to two instances, and none has an epoch above 32766.
-- An acknowledged decision is kept: its markers, and only its markers, reach its partitions, each
-  above or at the epoch of the data; a transaction whose end nobody acknowledged is never both.
+- An acknowledged outcome is kept: the partitions of the transaction get markers of this outcome
+  only, with the epoch of the data or the next one.
 - Once nothing is refused or held back any more, every decided transaction is complete.
-- What is stored is the same before and after a reload.
+- The stored state is the same before and after a reload.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Instance:
     version: int
     identity: Identity | None = None
     parts: set[TopicPartition] = field(default_factory=set)
-    #: The requested end of the transaction, while its answer is missing.
+    #: The requested end (True: commit) until it is answered; None if no end was requested.
     ending: bool | None = None
 
 
@@ -135,7 +135,7 @@ class TransactionMachine(RuleBasedStateMachine):
         assert instance.identity is not None
         if answer.error is E.NONE:
             self._not_fenced(instance)
-            # An abort by the coordinator counts as the requested one (T-65).
+            # If the coordinator has aborted the transaction, a requested abort succeeds (T-65).
             self.decided.append((instance.identity, frozenset(instance.parts), commit))
             if instance.version == 2:
                 assert 0 <= answer.epoch <= 32_766
@@ -145,12 +145,13 @@ class TransactionMachine(RuleBasedStateMachine):
         elif answer.error in (E.PRODUCER_FENCED, E.INVALID_PRODUCER_ID_MAPPING):
             instance.identity = None
         elif answer.error is E.INVALID_TXN_STATE:
-            # A timeout or a successor aborted the transaction that was to be committed.
+            # A timeout or a successor has aborted the transaction that this instance wanted to
+            # commit.
             instance.identity = None
 
     @rule(at=WHO, commit=st.booleans(), parts=st.sets(st.sampled_from(PARTS)))
     def whole_transaction(self, at: int, commit: bool, parts: set[TopicPartition]) -> None:
-        """A usual transaction, without a disturbance."""
+        """A whole transaction, while nothing is refused or held back."""
         self.nothing_in_the_way()
         if self.instances[at].identity is None:
             self.initialize_producer(at)
@@ -160,7 +161,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(first=WHO, second=WHO)
     def take_over(self, first: int, second: int) -> None:
-        """An instance follows another, without a disturbance."""
+        """One instance replaces another, while nothing is refused or held back."""
         self.nothing_in_the_way()
         for at in (first, second):
             self.initialize_producer(at)
@@ -217,7 +218,8 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @invariant()
     def markers_of_one_epoch_agree(self) -> None:
-        """A producer id and epoch ends once in a partition, however often its marker is written."""
+        """The producer ids and epochs of the markers in a partition never decrease, even if one is
+        repeated."""
         for written in self.world.markers.written.values():
             epochs = [(mark.producer_id, mark.epoch) for mark in written]
             assert epochs == sorted(epochs), "markers never go back"

@@ -31,7 +31,7 @@ def world() -> TransactionWorld:
 
 
 def prepared(world: TransactionWorld, version: int = 2) -> tuple[int, int]:
-    """An open transaction whose producer is gone."""
+    """A prepared transaction, whose producer sends no more requests."""
     who = world.begin(two_phase=True, timeout_ms=-1)
     if version == 2:
         assert world.verify(who, T0, T1, add=True).result() == {T0: E.NONE, T1: E.NONE}
@@ -86,7 +86,7 @@ def test_t71_a_prepared_transaction_has_no_timeout(world: TransactionWorld) -> N
 def test_t71_an_id_without_an_open_transaction_expires_as_any_other(
     world: TransactionWorld, restarts: bool
 ) -> None:
-    """Two-phase commit keeps the prepared transaction, not the id, as in Kafka."""
+    """A prepared transaction never expires; an id without an open transaction does, as in Kafka."""
     who = prepared(world)
     world.wait(YEAR_MS)
     assert world.state() is S.ONGOING, "prepared is for ever"

@@ -42,7 +42,7 @@ def offsets(response: Any) -> list[int]:
 
 @pytest.fixture
 async def verifier(broker: RunningBroker, client: RawClient) -> FakeVerifier:
-    """The coordinator of a broker with a topic `t` of two partitions."""
+    """A fake of the coordinator, in a broker with a topic `t` of two partitions."""
     await client.create_topic("t", partitions=2)
     fake = FakeVerifier()
     fake.install(broker.node)
@@ -166,8 +166,8 @@ async def test_t62_the_first_batch_after_a_marker_is_verified_again(
 async def test_t61_a_batch_with_an_epoch_below_the_partitions_is_not_verified(
     client: RawClient, verifier: FakeVerifier, version: int
 ) -> None:
-    """The last marker of a producer id whose epochs ran out has 32,767, and the coordinator has
-    another producer id."""
+    """After the last epoch of a producer id, its last marker has 32,767, and the coordinator has
+    replaced the producer id."""
     await client.call(transactional_produce(transactional_batch(0, epoch=32_766)), version)
     await client.call(marker_request(epoch=32_767))
     verifier.error = E.INVALID_PRODUCER_ID_MAPPING
@@ -330,7 +330,8 @@ async def test_p15_v2_the_first_sequence_in_a_partition_must_be_0(
     response = await client.call(transactional_produce(transactional_batch(7)), 12)
     assert codes(response) == [E.OUT_OF_ORDER_SEQUENCE_NUMBER]
     response = await client.call(transactional_produce(transactional_batch(7)), 11)
-    # The sequence check of the v2 attempt is still in force; a v1 producer has another producer id.
+    # The v2 batch began the check of sequences for this producer id; v1 begins none for the other
+    # id.
     assert codes(response) == [E.OUT_OF_ORDER_SEQUENCE_NUMBER]
     other = transactional_batch(7, producer_id=PRODUCER + 1)
     assert codes(await client.call(transactional_produce(other), 11)) == [E.NONE]
@@ -344,8 +345,8 @@ async def test_n03_p15_batches_stay_in_order_under_random_coordinator_answers(
     seed: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A producer with five requests in flight repeats the refused ones, in order; markers end its
-    transaction at any time."""
+    """A producer with five requests in flight retries the refused ones in order, while markers end
+    its transactions at random times."""
     monkeypatch.setattr(verification, "RETRY_TOTAL_MS", 2)
     dice = random.Random(seed)
     verifier.holding = True
