@@ -1,4 +1,4 @@
-"""One broker for all foreign clients; each test has topics of its own."""
+"""One broker for all foreign clients; each test uses its own topics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from broker_process import BrokerProcess
 from foreign_topics import topic_maker
 from kafka_cluster import KafkaCluster
 
-# Records of tests have old timestamps, so that nothing may be deleted for its age.
+# Records of tests have old timestamps: retention must not delete them.
 SETTINGS = [
     "group.initial.rebalance.delay.ms=0",
     "group.min.session.timeout.ms=500",
@@ -25,7 +25,7 @@ SETTINGS = [
 
 @pytest.fixture(scope="session")
 def broker_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A running broker, which must stop cleanly at the end."""
+    """A running broker; the test run fails if it does not stop cleanly."""
     broker = BrokerProcess(tmp_path_factory.mktemp("interop"), SETTINGS)
     broker.start()
     yield broker
@@ -40,7 +40,8 @@ def address(broker_process: BrokerProcess) -> str:
 
 @pytest.fixture(scope="session")
 def new_topic(address: str) -> Callable[..., str]:
-    """Creates a topic with so many partitions, under a name that no other test has."""
+    """Return a function that creates a topic with a number of partitions, under a name that no
+    other test uses."""
     return topic_maker(address)
 
 
@@ -48,8 +49,8 @@ def new_topic(address: str) -> Callable[..., str]:
 def either(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """The address of our broker, with its default settings, and with `--kafka` of an Apache
-    Kafka."""
+    """The address of our broker with its default settings. With `--kafka` each test runs a second
+    time, with the address of an Apache Kafka."""
     if request.param == "kafka":
         cluster: KafkaCluster = request.getfixturevalue("kafka")
         yield cluster.bootstrap

@@ -117,7 +117,7 @@ USERS = {
 
 
 def ours(bootstrap: str, user: str) -> dict[str, Any]:
-    """Settings of our clients."""
+    """Settings of our clients for a user."""
     return {
         "bootstrap_servers": bootstrap,
         "security_protocol": "SASL_PLAINTEXT",
@@ -129,8 +129,8 @@ def ours(bootstrap: str, user: str) -> dict[str, Any]:
 
 @pytest.fixture
 async def secured(tmp_path: Path) -> AsyncIterator[str]:
-    """A broker where `loader` may write to topics in-..., and `reports` read them with its own
-    group."""
+    """A broker where `loader` may write to topics whose names begin with `in-`, and `reports` may
+    read them in its own group."""
     with SubprocessBroker(data_dir=tmp_path / "data", settings=USERS) as broker:
         topic = AclResourceType.TOPIC, "in-", PatternType.PREFIXED
         async with Admin(**ours(broker.bootstrap, "admin")) as admin:

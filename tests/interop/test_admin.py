@@ -1,4 +1,4 @@
-"""Other projects' clients administer topics, and each sees the results of the others."""
+"""Foreign clients administer topics; each client sees the changes of the others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from foreign_clients import CLIENTS, DEADLINE_S, Record, Settings
 from waiting import wait_until
 
-#: confluent-kafka's stubs export nothing, though all of this is public.
+#: confluent-kafka's type stubs do not export these public names.
 _admin: Any = confluent_kafka.admin
 ConfigResource, ResourceType = _admin.ConfigResource, _admin.ResourceType
 NewPartitions, NewTopic = _admin.NewPartitions, _admin.NewTopic
@@ -154,7 +154,7 @@ def test_aiokafka_creates_describes_and_deletes_topics(address: str, admin: Any)
                 )
                 (altered,) = await client.alter_configs([change])
                 assert [error for error, *_ in altered.resources] == [0]
-            # AlterConfigs replaces all settings: the first key is at its default again.
+            # AlterConfigs replaces all settings: the setting changed before has its default again.
             assert _config(admin, "by-aiokafka", "segment.ms") == "7200000"
             assert _config(admin, "by-aiokafka", "retention.ms") != "7200000"
             await client.delete_topics(["by-aiokafka"])
@@ -176,7 +176,7 @@ def test_a_topic_is_created_by_producing_to_it(client: Any, address: str, admin:
 def test_f_a_parked_fetch_is_answered_when_a_record_is_written(
     address: str, new_topic: Callable[..., str]
 ) -> None:
-    """The fetch would wait for a minute; the test does not."""
+    """The fetch may wait for a minute; the test does not wait that long."""
     topic = new_topic()
     got: list[Any] = []
     consumer = confluent_kafka.Consumer(

@@ -1,5 +1,7 @@
-"""Kafka's own tools: the same commands against Apache Kafka and our broker, line by line, without
-parts that always differ between brokers: ids, times and error messages.
+"""Kafka's own tools: the same commands with Apache Kafka and with our broker must print the same
+lines.
+
+Parts that always differ between brokers are not compared: ids, times and error messages.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ OUR_SETTINGS = {
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
-    """Addresses of an Apache Kafka and of our broker, by "kafka" and "ours"."""
+    """The addresses of an Apache Kafka and of our broker, as "kafka" and "ours"."""
     settings = [f"{key}={value}" for key, value in {**SHARED_SETTINGS, **OUR_SETTINGS}.items()]
     with KafkaCluster(tmp_path_factory.mktemp("kafka"), 1, SHARED_SETTINGS) as cluster:
         broker = BrokerProcess(tmp_path_factory.mktemp("ours"), settings)
@@ -51,8 +53,8 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, s
         broker.stop()
 
 
-#: Output that always differs between brokers, and its placeholder. Our quorum has no listener for
-#: controllers.
+#: Patterns of output that always differs between brokers, and their replacements. Our quorum has no
+#: listener for controllers.
 OWN = (
     (r"TopicId: \S{22}", "TopicId: ID"),
     (r"(ClusterId:\s+)\S{22}", r"\1ID"),
@@ -66,8 +68,8 @@ OWN = (
 
 
 def comparable(printed: str, address: str) -> list[str]:
-    """Printed lines without ids, addresses, times and paths; settings of a topic in the order of
-    their names."""
+    """The printed lines, with ids, addresses, times and paths replaced, and with a topic's settings
+    sorted by name."""
     text = printed.replace(address, "HOST:PORT").replace(address.rpartition(":")[2], "PORT")
     for pattern, stands in OWN:
         text = re.sub(pattern, stands, text)
@@ -80,8 +82,8 @@ def comparable(printed: str, address: str) -> list[str]:
 def test_kafkas_command_line_tools_print_the_same_at_both_brokers(
     brokers: Mapping[str, str], tmp_path: Path
 ) -> None:
-    """kafka-topics, -leader-election, -reassign-partitions, -client-metrics, -configs, -cluster,
-    -metadata-quorum, -features."""
+    """These are kafka-topics, kafka-leader-election, kafka-reassign-partitions,
+    kafka-client-metrics, kafka-configs, kafka-cluster, kafka-metadata-quorum and kafka-features."""
     printed = {
         name: comparable(
             run(
@@ -105,8 +107,8 @@ def test_kafkas_command_line_tools_print_the_same_at_both_brokers(
 
 
 async def _share_groups(address: str) -> None:
-    """Two share groups with a topic of two partitions: `shares-m` with a member, `shares-e` without
-    one."""
+    """Make two share groups for a topic of two partitions: `shares-m` keeps its member, `shares-e`
+    has had one."""
     host, _, port = address.rpartition(":")
     client = RawClient(*await asyncio.open_connection(host, int(port)))
     try:
@@ -138,7 +140,7 @@ async def _share_groups(address: str) -> None:
 def test_kafkas_share_groups_tool_prints_the_same_at_both_brokers(
     brokers: Mapping[str, str], tmp_path: Path
 ) -> None:
-    """kafka-share-groups: list, describe, reset and delete offsets, delete."""
+    """The commands are list, describe, reset and delete offsets, and delete."""
     printed = {}
     for name, address in brokers.items():
         asyncio.run(_share_groups(address))
@@ -147,15 +149,17 @@ def test_kafkas_share_groups_tool_prints_the_same_at_both_brokers(
             *(address, str(tmp_path), "shares"),
             folder=tmp_path,
         )
-        # The tool lists groups in the order of a hash table.
+        # The tool prints groups in the order of a hash table.
         printed[name] = sorted(comparable(ran, address))
     assert printed["ours"] == printed["kafka"]
     assert "These share groups were deleted successfully: 'shares-e'" in printed["ours"]
 
 
 async def _with_streams_groups(address: str, tool: Callable[[], str]) -> str:
-    """Run a tool beside two streams groups that read a topic of two partitions: `streams-m` has a
-    member, which stays alive, `streams-e` had one."""
+    """Run a tool while there are two streams groups for a topic of two partitions.
+
+    `streams-m` has a member that sends heartbeats; `streams-e` has had a member.
+    """
     host, _, port = address.rpartition(":")
     client = RawClient(*await asyncio.open_connection(host, int(port)))
     try:
@@ -201,13 +205,13 @@ async def _with_streams_groups(address: str, tool: Callable[[], str]) -> str:
 def test_kafkas_streams_groups_tool_prints_the_same_at_both_brokers(
     brokers: Mapping[str, str], tmp_path: Path
 ) -> None:
-    """kafka-streams-groups: list, describe, reset and delete offsets, delete."""
+    """The commands are list, describe, reset and delete offsets, and delete."""
     printed = {}
     for name, address in brokers.items():
         command = [kafka_cluster.java(), "-cp", kafka_cluster.streams_class_path(), str(TOOLS)]
         tool = partial(run, *command, address, str(tmp_path), "streams", folder=tmp_path)
         ran = asyncio.run(_with_streams_groups(address, tool))
-        # The tool lists groups in the order of a hash table.
+        # The tool prints groups in the order of a hash table.
         printed[name] = sorted(comparable(ran, address))
     assert printed["ours"] == printed["kafka"]
     assert "Deletion of requested streams groups ('streams-e') was successful." in printed["ours"]

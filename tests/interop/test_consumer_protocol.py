@@ -1,5 +1,5 @@
-"""librdkafka as a member of consumer groups (KIP-848, `group.protocol=consumer`), to check both of
-our implementations."""
+"""librdkafka as a member of consumer groups (KIP-848, `group.protocol=consumer`): a check of our
+broker and of our client."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ while True:
 
 
 class Member:
-    """A consumer that a thread of its own polls."""
+    """A consumer that a thread polls."""
 
     def __init__(self, address: str, group: str, *topics: str, **settings: str) -> None:
         self.owned: frozenset[Place] = frozenset()
@@ -72,7 +72,7 @@ class Member:
             self.owned = frozenset((place.topic, place.partition) for place in held)
 
     def rest(self) -> None:
-        """Stop polling: while another thread polls, a commit takes librdkafka a second or more."""
+        """Stop polling: a commit takes librdkafka a second or more while another thread polls."""
         self._stop.set()
         self._thread.join(10)
 
@@ -100,8 +100,8 @@ class Group:
         return member
 
     def settle(self, places: set[Place], members: list[Member] | None = None) -> None:
-        """Wait until every partition has one owner, and the members differ by at most one
-        partition."""
+        """Wait until every partition has one owner, and the numbers of the members' partitions
+        differ by at most one."""
         among = self.members if members is None else members
 
         def settled() -> bool:
@@ -241,7 +241,7 @@ def test_g160_the_group_is_described_and_listed(
 def test_g150_g155_a_group_changes_its_protocol_member_by_member(
     group: Group, new_topic: NewTopic, strategy: str, admin: confluent_kafka.admin.AdminClient
 ) -> None:
-    """The protocol is changed and changed back, and every record is read once meanwhile."""
+    """The protocol changes and changes back, and every record is read once meanwhile."""
     topic = new_topic(PARTITIONS)
     classic = {"group_protocol": "classic", "partition_assignment_strategy": strategy}
     classic |= {"session_timeout_ms": "6000", "heartbeat_interval_ms": "200"}

@@ -1,5 +1,8 @@
-"""Delegation tokens by Kafka's kafka-delegation-tokens and by franz-go, and clients of Java and Go
-that authenticate with them. Go and its proxy of modules are required for the latter."""
+"""Delegation tokens managed by kafka-delegation-tokens and franz-go, and clients in Java and Go
+that authenticate with them.
+
+The tests of franz-go need Go and its module proxy.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ GO_MODULES = ("github.com/twmb/franz-go@v1.22.3", "github.com/twmb/franz-go/pkg/
 TOOL = "org.apache.kafka.tools.DelegationTokenCommand"
 #: The id and the HMAC in the table that the tool prints.
 ROW = re.compile(r"^(\S{22})\s+([A-Za-z0-9+/]{86}==)\s+(\S+)\s+(\S+)\s+(\S+)\s", re.MULTILINE)
-#: The lines of the program in Java, without those of its log.
+#: The lines that the Java program prints, without its log lines.
 TOLD = re.compile(r"^(?:nodes|create|produce): .*", re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""Clients of others and our own against a broker that emulates another one."""
+"""Foreign clients and our own with a broker that emulates another broker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RECORDS = [Record(b"k", b"v%d" % number) for number in range(20)]
 def emulated(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, str]]:
-    """The name of a profile, and the address of a broker that has it."""
+    """The name of a profile, and the address of a broker that uses it."""
     broker = BrokerProcess(
         tmp_path_factory.mktemp("emulated"),
         [
@@ -133,7 +133,7 @@ async def _raw(name: str) -> AsyncIterator[RawClient]:
 
 
 def _newer() -> bytes:
-    """An ApiVersions request in version 99."""
+    """An ApiVersions request of version 99, as from a client newer than the broker."""
     frame = b"\0\x12\0\x63\0\0\0\x01\0\x01x\0"
     return len(frame).to_bytes(4, "big") + frame
 
@@ -157,7 +157,7 @@ async def test_event_hubs_closes_the_connection_at_a_newer_version() -> None:
 
 
 async def _created(address: str, *topics: NewTopic) -> list[str]:
-    """The error of each topic, empty if it was created."""
+    """The error for each topic; an empty text if the topic was created."""
     errors = []
     async with Admin(bootstrap_servers=address) as admin:
         for topic in topics:

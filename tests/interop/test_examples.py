@@ -1,6 +1,7 @@
-"""The examples in other languages pass, and their tests fail without what they rely on.
+"""The examples in other languages pass, and their tests fail if the fault on which they rely does
+not happen.
 
-Their tool chains and package registries are required.
+The toolchains and package registries of the languages are required.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ pytestmark = [pytest.mark.kafka, pytest.mark.own_broker, pytest.mark.timeout(600
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 DEADLINE_S = 500
-#: Where cargo builds: librdkafka takes minutes, so that the next run takes what this one built.
+#: The build directory of cargo: it is kept for the next run, because librdkafka takes minutes to
+#: compile.
 TARGET = Path.home() / ".cache" / "odradek" / "cargo"
-#: The file that users copy, and its longest length.
+#: The file that users copy, by language.
 HELPERS = {
     "java": "src/test/java/Odradek.java",
     "go": "odradek_test.go",
@@ -30,7 +32,7 @@ HELPER_LINES_MAX = 105
 
 
 class Example:
-    """A copy of an example, in which its commands run."""
+    """A copy of an example, and the commands that run in it."""
 
     def __init__(self, language: str, folder: Path) -> None:
         self.folder = folder / language
@@ -40,7 +42,7 @@ class Example:
         self.odradek.chmod(0o755)
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command; skips without its program."""
+        """Run a command; skips the test if the program is not installed."""
         program = shutil.which(command[0])
         if program is None:
             pytest.skip(f"there is no {command[0]}")
@@ -55,7 +57,7 @@ class Example:
         )
 
     def replace(self, file: str, old: str, new: str) -> None:
-        """Change the only place of a file that has the old text."""
+        """Replace `old`, which must occur exactly once in the file."""
         text = (self.folder / file).read_text("utf-8")
         assert text.count(old) == 1, (file, old)
         (self.folder / file).write_text(text.replace(old, new))
@@ -68,7 +70,8 @@ def said(done: subprocess.CompletedProcess[str]) -> str:
 def check(
     example: Example, command: list[str], passed: str, without_fault: tuple[str, ...]
 ) -> None:
-    """The tests pass; with a fault that is not met, one of them fails."""
+    """Check that the tests pass, and that they fail if their fault is changed to one that never
+    happens."""
     done = example.run(*command)
     assert done.returncode == 0, said(done)
     assert passed in done.stdout, said(done)
@@ -99,7 +102,7 @@ def test_the_node_example_passes_and_fails_without_its_fault(tmp_path: Path) -> 
 
 
 def test_the_rust_example_passes_and_fails_without_its_fault(tmp_path: Path) -> None:
-    """The build of librdkafka stays in the cache for the next run."""
+    """The compiled librdkafka stays in the cache for the next run."""
     example = Example("rust", tmp_path)
     never = ("tests/orders.rs", '"Produce"', '"DeleteTopics"')
     check(example, ["cargo", "test"], "3 passed", never)

@@ -1,9 +1,10 @@
-"""librdkafka with room for one record in its queue: each fetch of available records is answered at
-once.
+"""librdkafka with room for one record in its queue gets an immediate response to each fetch of
+available records.
 
-librdkafka's own test 0127 requires each record within 30 ms of `fetch.queue.backoff.ms`, by a
-clock, which fails on a busy machine with any broker. This test counts instead: with a very long
-wait, a parked fetch would stop the reader, and an incomplete answer would cause one more fetch.
+librdkafka's own test 0127 requires each record within 30 ms of `fetch.queue.backoff.ms`. It
+measures time, so it fails on a busy machine with any broker. This test counts fetches instead. The
+longest wait of a fetch is very long here: if the broker parked one, the reader would stop; and an
+incomplete response would cause one more fetch.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from odradek_protocol.keys import ApiKey
 
 RECORDS = 20
 READ = 10
-#: One record fits into an answer, two do not.
+#: One record fits into a response; two records do not.
 RECORD_BYTES, ANSWER_BYTES = 10_000, 12_000
-#: The longest wait that librdkafka accepts.
+#: The longest `fetch.wait.max.ms` that librdkafka accepts.
 WAIT_MS = 300_000
 
 
 @pytest.fixture
 def proxy(tmp_path: Path) -> Iterator[BrokerProxy]:
-    """A broker that is reached only through the proxy."""
+    """A proxy, through which all clients reach the broker."""
     proxy = BrokerProxy()
     settings = [f"advertised.listeners=PLAINTEXT://{proxy.address}", "log.retention.ms=-1"]
     broker = BrokerProcess(tmp_path, settings)
@@ -44,7 +45,7 @@ def proxy(tmp_path: Path) -> Iterator[BrokerProxy]:
 @pytest.mark.full
 @pytest.mark.parametrize("backoff_ms", [100, 10, 0])
 def test_f01_no_fetch_waits_while_there_are_records(proxy: BrokerProxy, backoff_ms: int) -> None:
-    """librdkafka's test 0127, by counts."""
+    """The scenario is that of librdkafka's test 0127, but the test counts fetches."""
     create_topic(proxy.address, "t")
     records = [Record(None, b"%02d" % n + bytes(RECORD_BYTES - 2)) for n in range(RECORDS)]
     settings = Settings(linger_ms=0, extra={"batch.num.messages": 1})

@@ -1,6 +1,9 @@
-"""Clients of a broker with a full disk: a commit of librdkafka's fails soon, and the consumer stays
-a member; acknowledgements of a share group have no result until there is room again; an admin
-request that is sent again and again writes no line into the log each time."""
+"""Clients of a broker with a full disk.
+
+A commit by librdkafka fails soon, and the consumer stays a member. Acknowledgements of a share
+group have no result until there is room again. An admin request that is retried does not write a
+log line for each attempt.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +84,7 @@ def test_o03_a_commit_on_a_full_disk_keeps_the_membership(
 async def test_h159_an_acknowledgement_on_a_full_disk_succeeds_when_there_is_room(
     broker: SubprocessBroker, faults: Faults
 ) -> None:
-    # With "latest" a record would be passed over that is produced before the group's first fetch.
+    # With "latest", the group would skip a record that is produced before its first fetch.
     async with Admin(bootstrap_servers=broker.bootstrap) as admin:
         earliest = {"share.auto.offset.reset": "earliest"}
         await admin.alter_configs({ConfigResource.group("share"): earliest})

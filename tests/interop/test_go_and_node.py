@@ -1,4 +1,5 @@
-"""franz-go and kafkajs at our SASL listener. Go, Node and their package registries are required."""
+"""franz-go and kafkajs with our SASL listener. Go, Node and their package registries are
+required."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def bootstrap(tmp_path: Path) -> Iterator[str]:
 
 
 def program(name: str) -> str:
-    """The path of a program; skips without it."""
+    """The path of a program; skips the test if the program is not installed."""
     found = shutil.which(name)
     if found is None:
         pytest.skip(f"there is no {name}")

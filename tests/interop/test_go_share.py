@@ -1,4 +1,4 @@
-"""franz-go's share consumer, and its own tests of it, at our broker and at Apache Kafka's.
+"""franz-go's share consumer, and franz-go's own tests of it, with our broker and with Apache Kafka.
 
 Go and its module proxy are required.
 """
@@ -19,7 +19,7 @@ from killable import Killable, killable
 pytestmark = [pytest.mark.kafka, pytest.mark.own_broker, pytest.mark.timeout(900)]
 
 PROGRAMS = Path(__file__).parent / "others" / "go_clients"
-#: The newest release, whose share consumer wants version 2 of ShareFetch.
+#: A release whose share consumer requires version 2 of ShareFetch.
 FRANZ_GO = "github.com/twmb/franz-go@v1.22.3"
 OWN_TESTS_DEADLINE_S = 400
 OWN_TESTS = (
@@ -35,7 +35,7 @@ SETTINGS = {
     "group.share.min.assignment.interval.ms": "0",
     "group.share.assignment.interval.ms": "0",
 }
-#: The output of the program at any broker.
+#: The output that the program must have with either broker.
 OUTCOMES = [
     "released twice: ok [1,2,3]",
     "always released: ok [1,2,3,4,5]",
@@ -59,7 +59,8 @@ def broker(
 
 @pytest.fixture(scope="module")
 def module(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the program and the module that it wants; skips if they cannot be had."""
+    """A folder with the program and the modules that it needs; skips the test if they cannot be
+    fetched."""
     if shutil.which("go") is None:
         pytest.skip("there is no go")
     folder = tmp_path_factory.mktemp("program") / "share"
@@ -83,7 +84,7 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_franz_go_accepts_releases_rejects_and_renews_records(
     broker: Killable, module: Path
 ) -> None:
-    """Two members, a lock that is renewed, and a broker that is killed halfway, too."""
+    """There are two members, a lock that is renewed, and a broker that is killed halfway."""
     asked: list[str] = []
 
     def restart(wanted: str) -> None:

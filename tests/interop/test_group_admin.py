@@ -1,4 +1,4 @@
-"""The group calls of foreign admin clients (rules O-14, A-16; KIP-496, KIP-518), and
+"""Calls about groups by foreign admin clients (O-14, A-16; KIP-496, KIP-518), and
 delete_records."""
 
 from __future__ import annotations

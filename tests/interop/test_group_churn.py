@@ -1,4 +1,4 @@
-"""Foreign clients and ours in one group, which come, leave and are killed at random."""
+"""Foreign clients and ours in one group, whose members join, leave and are killed at random."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def churn(
 def test_k52_k53_no_record_is_lost_while_some_members_join_leave_and_die(
     address: str, new_topic: Callable[..., str], strategy: str
 ) -> None:
-    """Every record is processed, and no partition has two owners at one time."""
+    """Every record is processed, and no partition has two owners at the same time."""
     churn(address, new_topic(PARTITIONS), strategy, operations=20, pause_max_s=0.4, seed=1)
 
 
@@ -47,6 +47,6 @@ def test_k52_k53_no_record_is_lost_while_some_members_join_leave_and_die(
 def test_k52_k53_no_record_is_lost_while_a_thousand_members_join_and_die(
     address: str, new_topic: Callable[..., str], strategy: str
 ) -> None:
-    """The same test a thousand times: pytest -m slow tests/interop/test_group_churn.py. Takes some
-    minutes per strategy."""
+    """The test above with a thousand joins, leaves and kills: pytest -m slow
+    tests/interop/test_group_churn.py. It takes some minutes for each strategy."""
     churn(address, new_topic(PARTITIONS), strategy, operations=1_000, pause_max_s=1.0, seed=2)

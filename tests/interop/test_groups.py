@@ -1,4 +1,5 @@
-"""Groups of foreign clients: shares, leaving and joining, committed offsets."""
+"""Groups of foreign clients: their shares of partitions, members that leave and join, committed
+offsets."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ GROUPS.append(CLIENTS)
 
 
 class Group:
-    """The members of a group, and the records for them."""
+    """The members of a group, and the records that are sent to them."""
 
     def __init__(self, address: str, name: str, topic: str) -> None:
         self.address, self.name, self.topic = address, name, topic
@@ -38,7 +39,7 @@ class Group:
         member.leave()
 
     def settle(self) -> None:
-        """Wait until every partition has one owner, and every member an equal share."""
+        """Wait until every partition has one owner, and all members have equally many."""
         share = PARTITIONS // len(self.members)
 
         def settled() -> bool:
@@ -72,7 +73,7 @@ class Group:
 
 @pytest.fixture
 def group(address: str, new_topic: NewTopic, request: pytest.FixtureRequest) -> Iterator[Group]:
-    """An empty group with a topic of its own."""
+    """A group without members, and a new topic for it."""
     made = Group(address, f"group of {request.node.name}", new_topic(PARTITIONS))
     yield made
     for member in list(made.members):
@@ -98,7 +99,7 @@ def test_g_members_share_partitions_while_one_leaves_and_one_joins(
     group.join(clients[1])
     group.settle()
     group.produce(60)
-    # Every member with partitions has read something.
+    # Every member that has partitions has read a record.
     assert all(member.records for member in group.members)
 
 

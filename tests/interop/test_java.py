@@ -1,6 +1,7 @@
-"""Kafka's own Java clients, Streams and Connect, against our broker and against Kafka's.
+"""Kafka's own Java clients, Streams and Connect, with our broker and with Kafka.
 
-The programs are single files in `java/`; the last line of each has the number of successful checks.
+The programs are single files in `java/`; the last line of each program's output has the number of
+successful checks.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ SETTINGS = ("group.initial.rebalance.delay.ms=0", "log.durability=page-cache")
 def address(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """The address of our broker, then of Kafka's, which shows that the programs are right."""
+    """The address of our broker, and then that of Kafka, which shows that the programs themselves
+    are right."""
     if request.param == "kafka":
         cluster: KafkaCluster = request.getfixturevalue("kafka")
         yield cluster.bootstrap
@@ -41,7 +43,7 @@ def address(
 
 
 def run(class_path: str, program: str, *arguments: str) -> list[str]:
-    """The lines that a program prints; it must succeed."""
+    """Run a program, which must succeed. Returns the lines that it prints."""
     done = subprocess.run(
         [kafka_cluster.java(), "-cp", class_path, str(PROGRAMS / f"{program}.java"), *arguments],
         check=False,
@@ -57,13 +59,14 @@ def run(class_path: str, program: str, *arguments: str) -> list[str]:
 def test_t65_java_runs_consecutive_transactions_without_being_fenced(
     address: str, how: str
 ) -> None:
-    """No producer is fenced by the markers of its own last transaction."""
+    """The markers of a producer's last transaction must not fence the producer."""
     printed = run(kafka_cluster.class_path(), "Transactions", address, "100", how)
     assert printed[-1] == "100 of 100 rounds"
 
 
 def test_java_share_groups_deliver_each_record_until_it_is_finished(address: str) -> None:
-    """Accepted, released, rejected and renewed records, and those of a member that closes."""
+    """The records are accepted, released, rejected or renewed, or their member closes without an
+    acknowledgement."""
     printed = run(kafka_cluster.class_path(), "Shares", address, "shares", "500")
     assert printed[-1] == "7 of 7 checks", printed
 
@@ -102,7 +105,7 @@ def test_kafka_streams_counts_exactly_once(address: str, protocol: str) -> None:
 
 
 def test_kafka_connect_copies_a_file(address: str, tmp_path: Path) -> None:
-    """Connect's standalone worker: a file into a topic, and the topic into a file."""
+    """Connect's standalone worker copies a file into a topic, and the topic into another file."""
     given, copied = tmp_path / "given", tmp_path / "copied"
     given.write_text("".join(f"line {number}\n" for number in range(LINES)))
     topic = f"connect-{tmp_path.name}"

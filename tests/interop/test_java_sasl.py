@@ -1,4 +1,4 @@
-"""Kafka's own Java clients at our SASL listener, by every mechanism."""
+"""Kafka's own Java clients with our SASL listener, by every mechanism."""
 
 from __future__ import annotations
 

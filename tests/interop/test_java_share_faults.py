@@ -1,4 +1,4 @@
-"""Ordered faults of share groups, as Java's share consumer meets them."""
+"""Injected faults of share groups as Java's share consumer sees them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def broker() -> Iterator[SubprocessBroker]:
 
 @pytest.fixture
 async def topic(broker: SubprocessBroker, unique_topic: str) -> str:
-    """A topic with records for a share group with its name."""
+    """A topic with records; the share group has the same name."""
     async with Admin(bootstrap_servers=broker.bootstrap) as admin:
         await admin.create_topics([NewTopic(unique_topic, 1)])
         settings = {"share.auto.offset.reset": "earliest"}
         await admin.alter_configs({ConfigResource.group(unique_topic): settings})
-    # In one batch, so that one poll has them all.
+    # One batch, so that one poll returns all records.
     async with Producer(bootstrap_servers=broker.bootstrap, linger_ms=60_000) as producer:
         for number in range(RECORDS):
             await producer.send(unique_topic, b"%d" % number)
@@ -44,7 +44,7 @@ async def topic(broker: SubprocessBroker, unique_topic: str) -> str:
 def printed(
     broker: SubprocessBroker, topic: str, fault: str, folder: Path, do: Callable[[str], None]
 ) -> list[str]:
-    """The output of the program, for which `do` orders the fault."""
+    """Run the program. Returns its output; `do` orders the fault when the program wants it."""
     return converse(
         *(kafka_cluster.java(), "-Xmx256m", "-Dorg.apache.logging.log4j.level=OFF"),
         *("-cp", kafka_cluster.class_path(), str(PROGRAM)),
@@ -78,7 +78,7 @@ def test_a_lost_acknowledgement_may_have_taken_effect(
     def lose(_: str) -> None:
         broker.faults.lose_acknowledgement(topic, topic, handled=handled)
 
-    # Java's client does not ask again: its connection is gone, and with it the session.
+    # Java's client does not retry: it has lost its connection, and with it the session.
     assert printed(broker, topic, "lose", tmp_path, lose) == [
         "it is told: UnknownServerException",
         f"it has again: {'{}' if handled else TWICE}",

@@ -42,7 +42,7 @@ async def test_our_admin_creates_describes_and_deletes_acls_of_kafka(bootstrap: 
     holds = AclBindingFilter(AclResourceType.TOPIC, "orders", PatternType.MATCH)
     async with Admin(bootstrap_servers=bootstrap) as admin:
         await admin.create_acls([read, prefixed])
-        # A broker gets a change from the controller a moment later.
+        # A broker receives a change from the controller a moment later.
         while len(found := await admin.describe_acls(holds)) < 2:
             pass
         assert set(found) == {read, prefixed}

@@ -1,5 +1,5 @@
-"""Apache Kafka's cleaner over directories that our broker has written, beside ours: the files must
-be the same, byte by byte (L-23 to L-26)."""
+"""Apache Kafka's cleaner and ours clean the same directories of our broker: the resulting files
+must be the same, byte by byte (L-23 to L-26)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _INDEX_INTERVAL_BYTES = 100
 
 
 class Rounds:
-    """A history that is cleaned several times, with the log before and after each cleaning."""
+    """A history that is cleaned several times, with the files before and after each cleaning."""
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.history = CompactedHistory(
@@ -62,7 +62,7 @@ class Rounds:
 
 
 def copy_out(files: MemoryFiles, place: Path) -> None:
-    """A partition's directory on the disk of this machine."""
+    """Write a partition's directory to the disk of this machine."""
     place.mkdir(parents=True)
     for path in files.paths():
         name = path.rpartition("/")[2]
@@ -71,7 +71,7 @@ def copy_out(files: MemoryFiles, place: Path) -> None:
 
 
 def closed_segments(content: dict[str, bytes]) -> dict[str, bytes]:
-    """The files of all segments but the active one; indexes without an entry may be missing."""
+    """The files of all segments but the active one. Indexes without an entry may be missing."""
     active = max(name for name in content if name.endswith(".log"))
     return {
         name: data

@@ -1,4 +1,5 @@
-"""Our client against Apache Kafka, one node and three: writing, reading, commits."""
+"""Our client with Apache Kafka, a cluster of one node and one of three: writing, reading,
+commits."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.kafka
 
 DEADLINE_S = 60.0
 PARTITIONS = 3
-#: Settings of a group's members, by their names in these tests.
+#: The settings of a group's members, by the name of the protocol.
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "eager": {},
     "cooperative": {"partition_assignment_strategy": "cooperative-sticky"},
@@ -26,7 +27,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(params=["kafka", "kafka_cluster"])
 def nodes(request: pytest.FixtureRequest) -> KafkaCluster:
-    """One node, and three."""
+    """A cluster of one node, and a cluster of three."""
     found: KafkaCluster = request.getfixturevalue(request.param)
     return found
 
@@ -40,7 +41,7 @@ async def topic(nodes: KafkaCluster) -> str:
 
 
 async def read(bootstrap: str, topic: str, count: int, **settings: Any) -> list[ConsumerRecord]:
-    """`count` records from the beginning, and those that follow immediately."""
+    """Read `count` records from the beginning, and any that follow immediately."""
     found: list[ConsumerRecord] = []
     async with (
         asyncio.timeout(DEADLINE_S),
@@ -102,7 +103,7 @@ async def test_records_are_written_with_every_acks(
 async def test_a_group_shares_partitions_and_resumes_at_its_commits(
     nodes: KafkaCluster, topic: str, protocol: str
 ) -> None:
-    """Two members read everything once; a later member begins behind their commits."""
+    """Two members read every record once; a later member begins after their commits."""
     bootstrap = nodes.bootstrap
     settings: dict[str, Any] = {
         "bootstrap_servers": bootstrap,
@@ -137,8 +138,8 @@ async def test_a_group_shares_partitions_and_resumes_at_its_commits(
 
 
 async def test_our_transactions_work_with_apache_kafka(nodes: KafkaCluster, topic: str) -> None:
-    """Version 2 (KIP-890): committed records are read once, aborted ones never; offsets are part of
-    it."""
+    """With version 2 of transactions (KIP-890), committed records are read once, and aborted
+    records never; a transaction also commits offsets."""
     bootstrap, group = nodes.bootstrap, f"g-{topic}"
     async with Producer(bootstrap_servers=bootstrap, transactional_id=topic) as producer:
         await producer.init_transactions()

@@ -1,5 +1,5 @@
-"""Our client against an Apache Kafka with faults: a node that hangs, rebalances, listeners that
-commit."""
+"""Our client with an Apache Kafka with faults: a node that hangs, rebalances, rebalance listeners
+that commit."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def new_topic(cluster: KafkaCluster) -> str:
 
 
 async def read_all(bootstrap: str, topic: str, count: int) -> list[int]:
-    """The values of `count` records from the beginning, and of those that follow immediately."""
+    """Read the values of `count` records from the beginning, and of any that follow immediately."""
     found: list[int] = []
     async with Consumer(
         topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest"
@@ -54,7 +54,8 @@ async def read_all(bootstrap: str, topic: str, count: int) -> list[int]:
 
 @pytest.fixture
 async def hanging(kafka_cluster: KafkaCluster) -> AsyncIterator[list[Any]]:
-    """Continue the stopped nodes in the list at the end, and wait until they lead again."""
+    """A list for suspended nodes. At the end of the test they are resumed, and the test waits until
+    they are in the cluster again."""
     hung: list[Any] = []
     yield hung
     for node in hung:
@@ -68,7 +69,8 @@ async def hanging(kafka_cluster: KafkaCluster) -> AsyncIterator[list[Any]]:
 async def test_records_for_a_hung_node_are_written_once_by_the_next_leader(
     kafka_cluster: KafkaCluster, hanging: list[Any]
 ) -> None:
-    """Long before the request timeout, which is ten minutes here."""
+    """The next leader gets the records long before the request timeout, which is ten minutes
+    here."""
     topic, count = await new_topic(kafka_cluster), 600
     settings: dict[str, Any] = {"request_timeout_ms": 600_000, "delivery_timeout_ms": 700_000}
     async with (
@@ -89,7 +91,7 @@ async def test_records_for_a_hung_node_are_written_once_by_the_next_leader(
 
 
 class Committing(RebalanceListener):
-    """Commits everything at each revocation."""
+    """A rebalance listener that commits all positions at each revocation."""
 
     def __init__(self) -> None:
         self.consumer: Consumer | None = None
@@ -110,8 +112,8 @@ class Committing(RebalanceListener):
 async def test_records_committed_by_listeners_are_not_read_again(
     kafka: KafkaCluster, protocol: str
 ) -> None:
-    """Members join and leave; each commits only when its partitions are revoked, also at its
-    end."""
+    """Members join and leave. A member commits only when its partitions are revoked, which also
+    happens when it leaves."""
     topic, count = await new_topic(kafka), 300
     settings: dict[str, Any] = {
         "bootstrap_servers": kafka.bootstrap,
@@ -128,7 +130,7 @@ async def test_records_committed_by_listeners_are_not_read_again(
     listeners: list[Committing] = []
 
     async def member(records: int) -> None:
-        """Run a member until the group has seen so many records."""
+        """Run a member until the group has seen `records` records."""
         listener = Committing()
         listeners.append(listener)
         async with Consumer(**settings) as consumer:
@@ -147,13 +149,13 @@ async def test_records_committed_by_listeners_are_not_read_again(
 
 @pytest.fixture(params=["kafka", "kafka_cluster"])
 def nodes(request: pytest.FixtureRequest) -> KafkaCluster:
-    """One node, and three."""
+    """A cluster of one node, and a cluster of three."""
     found: KafkaCluster = request.getfixturevalue(request.param)
     return found
 
 
 async def commits_of(bootstrap: str, group_id: str) -> dict[TopicPartition, list[int]]:
-    """Every committed offset of a group, in the order of the coordinator's log."""
+    """Read every committed offset of a group, in the order of the coordinator's log."""
     found: dict[TopicPartition, list[int]] = {}
     async with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
         numbers = await consumer.partitions_for("__consumer_offsets")
@@ -174,7 +176,8 @@ async def commits_of(bootstrap: str, group_id: str) -> dict[TopicPartition, list
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_committed_offsets_never_go_back(nodes: KafkaCluster, protocol: str) -> None:
-    """Background and explicit commits, members that join and leave, lost answers."""
+    """There are background and explicit commits, members that join and leave, and lost
+    responses."""
     topic = await new_topic(nodes)
     group_id = f"g-{topic}"
     chance = random.Random(9)

@@ -1,7 +1,7 @@
-"""Features that are lowered and raised again, on Apache Kafka and on our broker: the answers must
-be the same (N-53).
+"""Feature levels that are lowered and raised again, in Apache Kafka and in our broker: the
+responses must be the same (N-53).
 
-Each test has a broker of its own, because the levels apply to the whole broker.
+Each test starts its own broker, because the levels apply to the whole broker.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def _update(*updates: tuple[str, int, int], check: bool = False) -> Ask:
 
 
 def _level(name: str, most: int) -> list[Ask]:
-    """The level of a feature, found by the changes that count as upgrades and downgrades."""
+    """Requests that show the level of a feature: which changes are accepted as upgrades and as
+    downgrades."""
     return [
         _update((name, level, kind), check=True)
         for level in range(most + 1)
@@ -62,7 +63,8 @@ CHANGES = Scenario(
         *_changed((TRANSACTIONS, 1, SAFE)),
         *_changed((TRANSACTIONS, 0, UNSAFE), (GROUPS, 0, SAFE)),
         *_changed((GROUPS, 1, UPGRADE), ("no.such", 1, UPGRADE)),
-        # The answer is the same as soon as the broker knows the level.
+        # The request is repeated until this response: the broker learns of the new level a moment
+        # later.
         Ask("ConsumerGroupHeartbeat", _HEARTBEAT, until={"error_code": "UNSUPPORTED_VERSION"}),
         Ask("ConsumerGroupDescribe", {"group_ids": ["@g"]}),
         *_changed((TRANSACTIONS, 1, UPGRADE), (TRANSACTIONS, 2, UPGRADE)),
@@ -101,7 +103,7 @@ def test_n53_feature_levels_change_as_in_kafka(tmp_path: Path) -> None:
 
 
 def _without_text(answer: Any) -> Any:
-    """Some messages of our broker are longer than Kafka's."""
+    """The response without error messages: some of our broker's are longer than Kafka's."""
     if isinstance(answer, dict):
         return {k: _without_text(v) for k, v in answer.items() if k != "error_message"}
     return [_without_text(each) for each in answer] if isinstance(answer, list) else answer

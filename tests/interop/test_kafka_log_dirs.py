@@ -1,5 +1,5 @@
-"""Two data directories, one of which is removed: the answers of Apache Kafka and of our broker
-(L-41, L-42, L-44)."""
+"""A broker with two data directories, one of which is removed: Apache Kafka and our broker must
+respond in the same way (L-41, L-42, L-44)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SETTINGS = {"offsets.topic.num.partitions": "2", "log.segment.bytes": "1048576"
 
 @pytest.fixture(params=["kafka", "odradek"])
 def port(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
-    """The port of a broker on the directories a and b below `tmp_path`."""
+    """The port of a broker that uses the directories a and b below `tmp_path`."""
     settings = {**_SETTINGS, "log.dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}"}
     if request.param == "kafka":
         with KafkaCluster(tmp_path / "cluster", settings=settings) as cluster:
@@ -51,7 +51,7 @@ def port(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
 
 
 async def _described(client: RawClient) -> dict[str, tuple[int, bool, dict[str, list[int]]]]:
-    """{name of the directory: (error, true if its size is given, partitions by topic)}."""
+    """{name of the directory: (error, True if the response has its size, partitions by topic)}."""
     answer = await client.call(DescribeLogDirsRequest(topics=None))
     assert answer.error_code == E.NONE
     return {
@@ -75,7 +75,7 @@ async def _alter(client: RawClient, path: object, name: str, index: int) -> int:
 
 
 async def _produce(client: RawClient, index: int) -> int:
-    """Two of them do not fit into one segment."""
+    """Produce a batch of which two do not fit into one segment. Returns the error code."""
     request = produce_request("t", batch_of(b"x" * 600_000), partition=index)
     error: int = (await client.call(request, 9)).responses[0].partition_responses[0].error_code
     return error

@@ -1,8 +1,8 @@
-"""Files of each broker read by the other's software: Apache Kafka's own tool on our files, and
-partitions that are moved, both ways.
+"""Files of each broker read by the other's software: Kafka's kafka-dump-log on our files, and
+partitions that are moved between the brokers in both directions.
 
-Whole directories cannot be moved: the metadata of a KRaft quorum has records that this broker does
-not use.
+Whole data directories cannot be moved: the metadata log of a KRaft quorum has records that this
+broker does not use.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CRC_BITS = 0xFFFFFFFF
 
 
 def _dump(files: Iterable[Path], *options: str) -> dict[Path, list[str]]:
-    """The lines of kafka-dump-log for each file."""
+    """The lines that kafka-dump-log prints for each file."""
     command = [java(), "-Xmx256m", "-cp", class_path(), "org.apache.kafka.tools.DumpLogSegments"]
     done = subprocess.run(
         [*command, "--files", ",".join(map(str, files)), *options],
@@ -186,7 +186,8 @@ def test_kafkas_tool_decodes_our_internal_topics(data: Path, pattern: str, optio
 
 
 def _hand_over(source: Path, target: Path) -> None:
-    """Move all files of a partition but the topic's id, which is the other cluster's."""
+    """Move all files of a partition, except the file with the topic id, which belongs to the other
+    cluster."""
     kept = (target / "partition.metadata").read_bytes()
     shutil.rmtree(target)
     shutil.copytree(source, target)
@@ -241,7 +242,7 @@ def _producers(bootstrap: str, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _replayed(partition: Path) -> list[tuple[int, int, int]]:
-    """The same as `_producers`, from the batches."""
+    """The state of producers as in `_producers`, computed from the batches."""
     replay = own.Replay()
     for path in sorted(partition.glob("*.log")):
         for batch in own.read_segment(path):
@@ -253,7 +254,7 @@ def _replayed(partition: Path) -> list[tuple[int, int, int]]:
 def test_kafka_serves_partitions_that_our_broker_wrote(
     clean: bool, written_data: WrittenData, tmp_path: Path
 ) -> None:
-    """After a clean stop Kafka uses indexes and snapshots as they are; otherwise it rebuilds
+    """After a clean stop Kafka uses indexes and snapshots as they are; otherwise Kafka rebuilds
     them."""
     data = written_data.stopped
     with KafkaCluster(tmp_path / "kafka", 1, {"log.retention.ms": "-1"}) as kafka:
@@ -279,7 +280,7 @@ def test_kafka_serves_partitions_that_our_broker_wrote(
     shutil.copytree(data, copy)
     with data_directory_broker(copy) as broker:
         ours = _offsets_by_time(broker.bootstrap, HANDED_OVER)
-        # Kafka has lost the deletion of the first records of this one.
+        # Kafka no longer knows that the first records of this partition were deleted.
         assert {name: at for name, at in ours.items() if TRIMMED not in name} == {
             name: at for name, at in by_time.items() if TRIMMED not in name
         }
@@ -288,7 +289,7 @@ def test_kafka_serves_partitions_that_our_broker_wrote(
 
 
 def _log_errors(log: str) -> str:
-    """Log lines of Kafka about logs that could not be loaded."""
+    """The lines in Kafka's log about logs that could not be loaded."""
     return "\n".join(
         line
         for line in log.splitlines()

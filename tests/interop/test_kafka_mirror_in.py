@@ -1,4 +1,5 @@
-"""`odradek mirror` from Apache Kafka into our broker, with the same offsets, as a user runs it."""
+"""`odradek mirror` from Apache Kafka into our broker with the same offsets, started as a user would
+start it."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def produce(bootstrap: str, topic: str, codec: str = "none", partitions: int = P
 
 
 def transactions(bootstrap: str, topic: str) -> None:
-    """A committed and an aborted transaction in all partitions."""
+    """Write a committed and an aborted transaction, each to all partitions."""
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-writer"}
     )
@@ -92,7 +93,8 @@ def commit(bootstrap: str, name: str, places: list[confluent_kafka.TopicPartitio
             consumer.commit(offsets=places, asynchronous=False)
             break
         except confluent_kafka.KafkaException as error:
-            # The first use of a cluster's groups creates their topic; librdkafka gives up sooner.
+            # The first use of a group in a cluster creates the offsets topic; librdkafka gives up
+            # before that is done.
             if error.args[0].code() not in _COORDINATOR_STARTS or time.monotonic() > end_s:
                 raise
             time.sleep(0.2)
@@ -119,7 +121,7 @@ def bounds(bootstrap: str, topic: str, count: int = PARTITIONS) -> list[tuple[in
 
 
 def read(bootstrap: str, topic: str, isolation: str) -> list[list[tuple[object, ...]]]:
-    """The records of each partition, with the types of their timestamps."""
+    """Read the records of each partition, with the types of their timestamps."""
     found = messages(bootstrap, topic, PARTITIONS, isolation)
     return [[(*row(each), each.timestamp()[0]) for each in part] for part in found]
 
@@ -153,13 +155,13 @@ def test_kafkas_records_are_mirrored_at_the_same_offsets_until_promotion(
     promoted = ended("promote", "--to", ours.bootstrap, "--topics", topic)
     assert promoted.returncode == 0, promoted.stderr
     transactions(ours.bootstrap, topic)
-    # A transaction is answered when it is decided, before its markers are in their partitions.
+    # The commit is acknowledged when it is decided, before the markers are in the partitions.
     after = (TRIMMED_AT, ends[0][1] + 4)
     wait_until(lambda: bounds(ours.bootstrap, topic)[0] == after, f"the log has {after}")
 
 
 async def own_settings(bootstrap: str, group: str) -> dict[str, str | None]:
-    """The settings that were set for a group."""
+    """The dynamic settings of a group."""
     async with Admin(bootstrap_servers=bootstrap) as admin:
         resource = ConfigResource.group(group)
         found = (await admin.describe_configs(resource))[resource]
@@ -189,7 +191,7 @@ async def test_i43_group_settings_are_mirrored_to_kafka_and_from_kafka(
 
 
 def wait_for(is_so: Callable[[], bool], follower: subprocess.Popen[bytes]) -> None:
-    """Wait until the condition holds, while the mirror lives."""
+    """Wait until the condition is true; fails if the mirror ends."""
     end_s = time.monotonic() + DEADLINE_S
     while not is_so():
         assert follower.poll() is None, f"the mirror ended with {follower.returncode}"
@@ -198,7 +200,7 @@ def wait_for(is_so: Callable[[], bool], follower: subprocess.Popen[bytes]) -> No
 
 
 def has_copied(source: str, target: str, topic: str, count: int = PARTITIONS) -> bool:
-    """True if the target ends where the source does."""
+    """True if the partitions have the same log start and high watermark in both clusters."""
     try:
         return bounds(target, topic, count) == bounds(source, topic, count)
     except confluent_kafka.KafkaException:
@@ -288,5 +290,5 @@ def test_a_mirror_copies_from_sasl_to_sasl_with_tls(
         compared = ended("check", *both, "--json")
         assert compared.returncode == 0, compared.stderr
         rows = [json.loads(line) for line in compared.stdout.splitlines()]
-        # 20 records of each partition, and one of either transaction.
+        # Each partition has 20 records, and one from each of the two transactions.
         assert [row["source_records"] for row in rows] == [22] * PARTITIONS

@@ -1,4 +1,5 @@
-"""The mirror out, from Odradek to Apache Kafka and back: kills, lost leaders, other readers."""
+"""The mirror out, from Odradek to Apache Kafka and back: kills, the loss of leaders, foreign
+readers."""
 
 from __future__ import annotations
 
@@ -28,9 +29,9 @@ from odradek_client.structs import TopicPartition
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 PARTITIONS = 3
-#: The records that a partition gets in one turn of the test of compaction.
+#: The number of records that the test of compaction writes to a partition at a time.
 _REWRITTEN = 40
-#: The time without a record after which Kafka's console consumer ends.
+#: The time in ms without a record after which Kafka's console consumer ends.
 _JAVA_SILENCE_MS = 60_000
 _PLACE = re.compile(r"\tPartition:(\d+)\tOffset:(\d+)\t")
 
@@ -51,13 +52,13 @@ def source() -> Iterator[str]:
 
 
 def read_with_confluent(bootstrap: str, topic: str) -> list[list[Row]]:
-    """The committed records of each partition, as librdkafka reads them."""
+    """Read the committed records of each partition with librdkafka."""
     return [[row(each) for each in part] for part in messages(bootstrap, topic, PARTITIONS)]
 
 
 def read_with_java(bootstrap: str, topic: str, records: int) -> list[str]:
-    """So many committed records of a topic, as Kafka's console consumer prints them, in order of
-    partitions and offsets."""
+    """Read `count` committed records of a topic with Kafka's console consumer, sorted by partition
+    and offset."""
     shown = ("timestamp", "partition", "offset", "headers", "key")
     words = [java(), *SHORT_LIVED, "-cp", class_path()]
     words += ["org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", bootstrap]
@@ -67,7 +68,7 @@ def read_with_java(bootstrap: str, topic: str, records: int) -> list[str]:
         words += ["--formatter-property", f"print.{name}=true"]
     words += ["--formatter-property", "null.literal=none"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-    # The console consumer writes its log to the standard output as well.
+    # The console consumer writes log lines to the standard output as well.
     found = [(_PLACE.search(line), line) for line in done.stdout.splitlines()]
     lines = sorted((int(place[1]), int(place[2]), line) for place, line in found if place)
     assert lines, done.stdout + done.stderr
@@ -75,7 +76,7 @@ def read_with_java(bootstrap: str, topic: str, records: int) -> list[str]:
 
 
 def as_java_prints(partition: int, found: Row) -> str:
-    """A record as the line of Kafka's console consumer."""
+    """A record as a line of Kafka's console consumer."""
     offset, timestamp_ms, key, value, headers = found
     pairs = [f"{name}:{_text(content)}" for name, content in headers]
     told = ",".join(pairs) or "NO_HEADERS"
@@ -92,21 +93,24 @@ def _text(content: bytes | None) -> str:
 def checked(
     source: str, target: str, topic: str, *more: str
 ) -> tuple[int, list[dict[str, Any]], str]:
-    """The exit code of `odradek mirror check`, its rows, and what it told."""
+    """The exit code of `odradek mirror check`, its rows, and its messages."""
     words = ("--from", source, "--to", target, "--topics", topic, "--name", topic)
     done = ended("check", *words, "--mode", "exactly-once", "--json", *more)
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
 
 
 async def write_one(bootstrap: str, topic: str, partition: int, value: bytes = b"more") -> int:
-    """The offset of another record."""
+    """Write one more record. Returns its offset."""
     async with Producer(bootstrap_servers=bootstrap) as producer:
         return (await producer.send_and_wait(topic, value, partition=partition)).offset
 
 
 async def rewrite(bootstrap: str, topic: str, first: int) -> None:
-    """Overwrite a few keys of each partition, in a committed and in an aborted transaction; every
-    seventh record is a tombstone."""
+    """Overwrite a few keys of each partition, first in an aborted transaction, then in a committed
+    one.
+
+    Every seventh record is a tombstone.
+    """
     async with Producer(
         bootstrap_servers=bootstrap, transactional_id=topic, compression_type="lz4", linger_ms=5
     ) as producer:
@@ -122,8 +126,8 @@ async def rewrite(bootstrap: str, topic: str, first: int) -> None:
 
 
 async def compacted(bootstrap: str, topic: str) -> list[list[Row]]:
-    """The records of a topic of which compaction has removed some in each partition, and which
-    stays as it is."""
+    """Make a topic in which compaction has removed records of each partition. Then compaction is
+    stopped; returns the remaining records."""
     await make_topic(
         bootstrap,
         topic,
@@ -205,7 +209,8 @@ async def test_a_second_instance_ends_the_first(
 async def test_a_mirror_continues_after_its_transaction_was_aborted(
     source: str, nodes: KafkaCluster, unique_topic: str
 ) -> None:
-    """Abort as the timeout of the target does: the epoch is raised, no instance takes over."""
+    """The epoch of the producer is increased, as by the transaction timeout, and no other instance
+    takes over."""
     await make_topic(source, unique_topic, PARTITIONS)
     await fill(source, unique_topic, PARTITIONS, count=100)
     async with mirror(source, nodes.bootstrap, unique_topic) as made:
@@ -247,7 +252,7 @@ async def test_a_mirror_survives_the_loss_of_leaders(
 async def test_records_of_apache_kafka_are_copied_exactly_once(
     source: str, kafka: KafkaCluster, unique_topic: str
 ) -> None:
-    """Transactions, aborts and append times of Kafka, copied to Odradek."""
+    """The source has transactions, aborts and append times of Kafka; the copy is in Odradek."""
     append_time = "LogAppendTime"
     await make_topic(kafka.bootstrap, unique_topic, PARTITIONS, message_timestamp_type=append_time)
     await fill(kafka.bootstrap, unique_topic, PARTITIONS)
@@ -259,7 +264,7 @@ async def test_records_of_apache_kafka_are_copied_exactly_once(
 async def test_a_compacted_topic_keeps_its_records(
     source: str, nodes: KafkaCluster, unique_topic: str
 ) -> None:
-    """Batches with gaps, and tombstones."""
+    """The source has batches with gaps, and tombstones."""
     rows = await compacted(source, unique_topic)
     assert any(each[3] is None for part in rows for each in part)
     async with mirror(source, nodes.bootstrap, unique_topic) as made:
@@ -276,8 +281,8 @@ async def test_a_compacted_topic_keeps_its_records(
 async def test_a_topic_compacted_by_kafka_keeps_its_records(
     source: str, kafka: KafkaCluster, unique_topic: str
 ) -> None:
-    """The mirror runs from Kafka to Odradek. Kafka's cleaner keeps empty batches for the sequences
-    of producers."""
+    """The mirror runs from Kafka to Odradek. Kafka's cleaner keeps empty batches with the last
+    sequences of producers."""
     every_node = ConfigResource.broker(None)
     async with Admin(bootstrap_servers=kafka.bootstrap) as admin:
         await admin.alter_configs({every_node: {"log.cleaner.backoff.ms": "200"}})

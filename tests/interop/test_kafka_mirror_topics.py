@@ -1,5 +1,5 @@
 """Batches of an Apache Kafka in mirror topics of our broker: the same bytes at the same offsets,
-and the same for consumers of committed records (rules I-03, I-05, I-08)."""
+and the same results for read_committed consumers (I-03, I-05, I-08)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def fetch(client: RawClient, topic: str, offset: int, isolation: int) -> P
 
 
 async def whole_log(client: RawClient, topic: str) -> tuple[bytes, PartitionData]:
-    """(all whole batches from the log start, the last answer)."""
+    """Read all whole batches from the log start on. Returns them with the last response."""
     earliest = ListOffsetsPartition(partition_index=0, timestamp=_EARLIEST)
     request = ListOffsetsRequest(
         replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[earliest])]
@@ -89,7 +89,7 @@ async def whole_log(client: RawClient, topic: str) -> tuple[bytes, PartitionData
 
 
 async def committed(client: RawClient, topic: str, start: int) -> tuple[int, list[tuple[int, int]]]:
-    """(the last stable offset, the aborted transactions)."""
+    """The last stable offset, and the aborted transactions."""
     found = await fetch(client, topic, start, 1)
     aborted = [(each.producer_id, each.first_offset) for each in found.aborted_transactions or []]
     return found.last_stable_offset, sorted(aborted)
@@ -110,7 +110,7 @@ async def mirror(client: RawClient, topic: str, part: MirroredPartition) -> Mirr
 
 
 def consumed(bootstrap: str, topic: str, count: int) -> list[tuple[Any, ...]]:
-    """The committed records that librdkafka reads up to the last stable offset."""
+    """Read the committed records up to the last stable offset with librdkafka."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -160,7 +160,8 @@ def produce(bootstrap: str, topic: str, **settings: Any) -> None:
 
 
 def transactions(bootstrap: str, topic: str) -> confluent_kafka.Producer:
-    """Committed, aborted and interleaved transactions; the returned producer has one open."""
+    """Write committed, aborted and interleaved transactions. Returns a producer whose transaction
+    is open."""
     made = []
     for name in ("a", "b"):
         producer = confluent_kafka.Producer(
@@ -192,7 +193,7 @@ def create(bootstrap: str, topic: str, **config: str) -> None:
 
 
 async def assert_mirrored(kafka: str, ours: str, topic: str, *, few: int = 1 << 30) -> None:
-    """Mirror a topic, `few` bytes at most at a time, and compare both sides."""
+    """Mirror a topic, at most `few` bytes at a time, and compare both sides."""
     create(ours, topic, mirror_source=SOURCE)
     source, target = await connect(kafka), await connect(ours)
     content, last = await whole_log(source, topic)
@@ -276,7 +277,8 @@ async def test_i08_a_log_of_kafka_that_begins_later_is_mirrored(
 
 
 async def test_i03_compacted_logs_of_kafka_are_mirrored(kafka: KafkaCluster, address: str) -> None:
-    """Gaps, batches without records, markers of transactions whose records are gone."""
+    """The source has gaps, batches without records, and markers of transactions whose records are
+    gone."""
     topic = "compacted"
     create(kafka.bootstrap, topic, **{k.replace(".", "_"): v for k, v in _COMPACTED.items()})
     client = await connect(kafka.bootstrap)

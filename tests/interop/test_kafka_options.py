@@ -1,4 +1,5 @@
-"""`--kafka` and `--bootstrap`: the tests that run, and that a missing Java is never a pass."""
+"""The options `--kafka` and `--bootstrap`: which tests run, and that they fail if Java is
+missing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""The steps of docs/use/outgrow.md, in both directions, between our broker and three nodes of
-Apache Kafka, with programs of all kinds that go on at the new cluster; and back again."""
+"""The steps of docs/use/outgrow.md, in both directions between our broker and three nodes of Apache
+Kafka.
+
+Programs of all kinds continue in the new cluster, and are then moved back.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +32,13 @@ pytestmark = [pytest.mark.kafka, pytest.mark.own_broker, pytest.mark.timeout(900
 
 DEADLINE_S = 120.0
 ORDERS, LINES, WORDS = 120, 40, 60
-#: Kafka Streams deletes what it has read of its repartition topics so often.
+#: The interval in ms at which Kafka Streams deletes records of repartition topics that it has read.
 PURGE_MS = 3000
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
 }
-#: Six programs of Java run at once, none of them for long.
+#: Six Java programs run at the same time, but none of them for long.
 HEAP = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 GROUPS = {
     "group.initial.rebalance.delay.ms": "0",
@@ -57,7 +60,7 @@ def three_nodes(folder: Path) -> Iterator[str]:
 
 
 class Programs:
-    """All programs, at one cluster after the other."""
+    """The programs that move from cluster to cluster."""
 
     def __init__(self, address: str, folder: Path, protocol: str) -> None:
         self._folder = folder
@@ -79,7 +82,7 @@ class Programs:
         self._stack.close()
 
     def start(self, address: str) -> None:
-        """Start all programs, consumers first."""
+        """Start all programs, the consumers first."""
         self._address = self._words.address = address
         first = self._worker is None
         self._instance = self._stack.enter_context(self._words.instance(1))
@@ -97,7 +100,7 @@ class Programs:
         all_run([self._instance])
 
     def work(self) -> None:
-        """Produce and consume; some orders stay for the time after the move."""
+        """Produce and consume; some orders are left for the time after the move."""
         self._words.send(WORDS)
         self._file.write(LINES)
         self._orders.produce(self._address, ORDERS)
@@ -105,8 +108,8 @@ class Programs:
         self._invoices.process(self._address, self._orders.sent - ORDERS // 4)
 
     def stop(self) -> None:
-        """Stop all programs cleanly. The application of Streams and Connect may have records left;
-        more are written for them."""
+        """Stop all programs cleanly. More records are written for Streams and Connect, so that they
+        have some left."""
         assert self._instance is not None
         assert self._worker is not None
         self._instance.close()
@@ -118,7 +121,7 @@ class Programs:
         shutil.rmtree(self._words.folder(1) / "state")
 
     def check(self) -> None:
-        """Everything has been read once, and all results are there once."""
+        """Check that each record was read once, and that each result is there once."""
         assert self._worker is not None
         self._orders.bill(self._address)
         self._invoices.process(self._address, self._orders.sent)
@@ -129,7 +132,7 @@ class Programs:
 
 
 def odradek(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run a command, which must end with a code."""
+    """Run a command of `odradek`, which must have this exit code."""
     done = subprocess.run(
         [sys.executable, "-m", "odradek", *words],
         capture_output=True,
@@ -142,7 +145,7 @@ def odradek(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
 
 
 class Follower:
-    """`odradek mirror --follow`, which runs until the block ends."""
+    """A process `odradek mirror --follow`, which is killed at the end of the block."""
 
     def __init__(self, log: Path, *words: str) -> None:
         self._log, self._words = log, words
@@ -164,12 +167,12 @@ class Follower:
         print(self._log.read_text())
 
     def kill(self) -> None:
-        """Signal 9, if it runs."""
+        """Send SIGKILL, even if the process has ended."""
         self._process.kill()
         self._process.wait()
 
     def interrupt(self) -> None:
-        """Ctrl+C."""
+        """Interrupt the process, as Ctrl+C does."""
         self._process.send_signal(signal.SIGINT)
         assert self._process.wait(DEADLINE_S) == 130
 
@@ -177,8 +180,8 @@ class Follower:
 def move(
     source: str, target: str, programs: Programs, folder: Path, mode: str, *, killed: bool = False
 ) -> None:
-    """The steps of the page, from the look to the switch; the mirror is killed on the way if that
-    is wanted, and follows again later."""
+    """Do the steps of the page, from the plan to the switch. With `killed`, the mirror is killed,
+    and follows again later."""
     both = ("--from", source, "--to", target)
     also = ("--acls", "--quotas", *(["--skip-deleted"] if mode == "exactly-once" else []))
     looked = odradek("mirror", *both, *also, "--plan")
@@ -206,13 +209,13 @@ def move(
 
 
 def rehearse(target: str) -> None:
-    """A new group reads at the new cluster."""
+    """Read in the new cluster with a new group."""
     found = numbers_in(target, Orders.topic, ORDERS)
     assert set(found.values()) == {1}
 
 
 def allow_alice(address: str) -> None:
-    """ACLs by name and by prefix, and quotas."""
+    """Set ACLs by name and by prefix, and quotas."""
     acl = Commands(address)
     named = ("--topic", Orders.topic, "--group", Orders.group)
     acl.run("acl", "add", "--allow-principal", "alice", "--consumer", *named)
@@ -228,7 +231,7 @@ def allow_alice(address: str) -> None:
 
 
 def rights(address: str) -> list[str]:
-    """All ACLs and quotas."""
+    """All ACLs and quotas, as sorted texts."""
     rows = Commands(address).rows("acl", "list") + Commands(address).rows("quota", "describe")
     return sorted(json.dumps(row, sort_keys=True) for row in rows)
 
@@ -272,13 +275,13 @@ def test_programs_move_from_three_nodes_to_odradek_and_back(tmp_path: Path) -> N
 
 
 def delete_topics(address: str) -> None:
-    """Delete everything that was copied to the new cluster."""
+    """Delete all topics of a cluster."""
     topics = [row["topic"] for row in Commands(address).rows("topic", "list")]
     odradek("topic", "delete", "--bootstrap", address, *topics)
 
 
 def test_a_move_that_was_given_up_can_be_repeated(tmp_path: Path) -> None:
-    """A consumer and a writer have been at the new cluster; everything there is deleted."""
+    """A consumer and a writer have used the new cluster; then all its topics are deleted."""
     orders, invoices = Orders(), Invoices()
     with an_odradek() as old, three_nodes(tmp_path / "kafka") as new:
         create_topic(old, orders.topic, 3)

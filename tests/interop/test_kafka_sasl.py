@@ -1,4 +1,4 @@
-"""SASL with Apache Kafka: our client at its broker."""
+"""Our client with the SASL listener of an Apache Kafka."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PATIENCE_S = 120.0
 
 @pytest.fixture(scope="module")
 def kafka_with_sasl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """The addresses of its listeners: PLAINTEXT, SASL_PLAINTEXT."""
+    """The addresses of Kafka's listeners: PLAINTEXT, SASL_PLAINTEXT."""
     with kafka_of_sasl(tmp_path_factory.mktemp("kafka")) as addresses:
         yield addresses
 
@@ -53,7 +53,7 @@ def unsecured_token(lasts_s: float) -> tuple[str, float]:
 
 
 async def in_and_out(settings: dict[str, Any], topic: str) -> None:
-    """Produce and consume, with a transaction and a group."""
+    """Produce and consume, with a transaction and in a group."""
     async with Admin(**settings) as admin:
         await admin.create_topics([NewTopic(topic, 1)])
     values = [bytes([number]) * 50_000 for number in range(20)]
@@ -123,7 +123,7 @@ async def test_c74_our_client_logs_in_with_tokens_at_kafka(
 
 
 async def test_c73_a_session_is_renewed_on_its_connection(kafka_with_sasl: tuple[str, str]) -> None:
-    """The broker would close a connection that is used after its session's end."""
+    """The broker would close a connection that is used after the end of its session."""
     plaintext, sasl = kafka_with_sasl
     async with Admin(bootstrap_servers=plaintext) as admin:
         await admin.create_topics([NewTopic("renewed", 1)])

@@ -1,4 +1,5 @@
-"""Our assignor of streams groups beside Kafka's own class, on histories that neither has seen."""
+"""Our assignor of streams groups and Kafka's own class give the same results for random
+histories."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""The test suites that only send requests, against Apache Kafka: command line, client,
-transactions.
+"""Test suites that only send requests, run with Apache Kafka: command line, client, transactions.
 
-Each runs in a pytest of its own, because `--bootstrap` applies to a whole run.
+Each suite runs in a separate pytest, because `--bootstrap` applies to a whole run.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from kafka_cluster import KafkaCluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1200)]
 
-#: The settings for KIP-939 in Kafka 4.3.
+#: The settings that KIP-939 needs in Kafka 4.3.
 TWO_PHASE = {"transaction.two.phase.commit.enable": "true", "unstable.api.versions.enable": "true"}
 
 

@@ -1,5 +1,5 @@
-"""Starts of Apache Kafka and of our broker on directories that Apache Kafka left when it was killed
-during compaction."""
+"""Starts of Apache Kafka and of our broker with directories that a killed Apache Kafka left in the
+middle of compaction."""
 
 from __future__ import annotations
 

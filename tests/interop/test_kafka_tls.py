@@ -1,4 +1,4 @@
-"""TLS with Apache Kafka: our client at its broker, its tools at ours."""
+"""TLS between our client and an Apache Kafka, and between Kafka's tools and our broker."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def listener_settings(folder: Path) -> dict[str, str]:
-    """The same for both brokers."""
+    """Settings of the TLS listener, the same for both brokers."""
     return {
         "ssl.keystore.type": "PKCS12",
         "ssl.keystore.location": str(folder / "broker.p12"),
@@ -48,7 +48,7 @@ def listener_settings(folder: Path) -> dict[str, str]:
 
 
 def client_settings(folder: Path) -> dict[str, str]:
-    """The same for both clients."""
+    """Settings of the client, the same for both clients."""
     return {
         "security.protocol": "SSL",
         "ssl.truststore.type": "PEM",
@@ -62,7 +62,7 @@ def client_settings(folder: Path) -> dict[str, str]:
 def kafka_with_tls(
     folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, str]]:
-    """The addresses of its listeners: PLAINTEXT, SSL."""
+    """The addresses of Kafka's listeners: PLAINTEXT, SSL."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     cluster = KafkaCluster(tmp_path_factory.mktemp("kafka"), settings=listener_settings(folder))
@@ -132,7 +132,7 @@ def test_n19_kafkas_tools_connect_to_our_broker_over_tls(folder: Path, tmp_path:
 
 @pytest.mark.skipif(shutil.which("keytool") is None, reason="no keytool")
 def test_n19_keystores_made_by_keytool_are_read_or_refused(folder: Path, tmp_path: Path) -> None:
-    """PKCS12 is read under any file name; for JKS the error has the command that converts it."""
+    """PKCS12 is read under any file name; for JKS the error names the command that converts it."""
 
     def make(name: str, kind: str) -> str:
         command = ["keytool", "-genkeypair", "-alias", "broker", "-keyalg", "EC"]

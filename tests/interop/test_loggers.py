@@ -1,4 +1,4 @@
-"""The effect of a logger's level, changed by a client, on a running broker's log (A-79)."""
+"""A client changes the level of a logger, which changes the log of the running broker (A-79)."""
 
 from __future__ import annotations
 

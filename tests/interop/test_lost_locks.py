@@ -1,5 +1,7 @@
-"""Answers of share consumers to records that another member has finished meanwhile: Java's consumer
-and ours, at our broker and at Apache Kafka's (KIP-932)."""
+"""Responses to acknowledgements of records that another member has finished meanwhile (KIP-932).
+
+Java's consumer and ours are tried with our broker and with Apache Kafka.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ SETTINGS = {"group.share.min.record.lock.duration.ms": "1000"}
 def proxy(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[BrokerProxy]:
-    """The proxy through which all clients of a broker come."""
+    """The proxy through which all clients reach the broker."""
     proxy = BrokerProxy()
     settings = {**SETTINGS, "advertised.listeners": f"PLAINTEXT://{proxy.address}"}
     with killable(request.param, tmp_path_factory.mktemp("behind"), settings) as broker:
@@ -41,14 +43,15 @@ def proxy(
 
 @pytest.fixture(params=["connection", "lock"])
 def lost(request: pytest.FixtureRequest) -> str:
-    """The loss that ends the locks of the first member."""
+    """The loss by which the first member's locks end: the connection is cut, or the lock
+    expires."""
     kind: str = request.param
     return kind
 
 
 @pytest.fixture
 async def topic(proxy: BrokerProxy, unique_topic: str, lost: str) -> str:
-    """A topic with records for a share group with its name."""
+    """A topic with records; the share group has the same name."""
     proxy.reset()
     async with Admin(bootstrap_servers=proxy.address) as admin:
         await admin.create_topics([NewTopic(unique_topic, 1)])
@@ -56,7 +59,7 @@ async def topic(proxy: BrokerProxy, unique_topic: str, lost: str) -> str:
         if lost == "lock":
             settings["share.record.lock.duration.ms"] = str(LOCK_MS)
         await admin.alter_configs({ConfigResource.group(unique_topic): settings})
-    # In one batch, so that one poll has them all.
+    # One batch, so that one poll returns all records.
     async with Producer(bootstrap_servers=proxy.address, linger_ms=60_000) as producer:
         for number in range(RECORDS):
             await producer.send(unique_topic, b"%d" % number)
@@ -64,7 +67,8 @@ async def topic(proxy: BrokerProxy, unique_topic: str, lost: str) -> str:
 
 
 def end_locks(proxy: BrokerProxy, lost: str) -> None:
-    """End the locks of the member that has fetched, or let them end by themselves."""
+    """End the locks of the member that has fetched: cut its connection, or do nothing, so that the
+    locks expire."""
     if lost == "connection":
         proxy.cut(ApiKey.SHARE_FETCH)
 

@@ -1,4 +1,4 @@
-"""Programs and tools of others pass the same checks at our broker as at an Apache Kafka."""
+"""Foreign programs and tools pass the same checks with our broker as with an Apache Kafka."""
 
 from __future__ import annotations
 

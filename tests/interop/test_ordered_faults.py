@@ -1,4 +1,4 @@
-"""Ordered faults of a broker under test, with our client and confluent-kafka."""
+"""Injected faults of a broker under test, with our client and with confluent-kafka."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def send(request: pytest.FixtureRequest, broker: SubprocessBroker) -> Iterator[S
 
 
 def values_in(broker: SubprocessBroker, topic: str, last: bytes) -> list[bytes]:
-    """The values of a topic, up to `last`."""
+    """Read the values of a topic up to `last`."""
     found: list[bytes] = []
     with sync.Consumer(
         topic, bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest"
@@ -120,7 +120,8 @@ def test_a_producer_survives_passing_faults_and_writes_each_record_once(
 def test_p05_order_is_kept_when_the_second_of_five_in_flight_fails(
     broker: SubprocessBroker, faults: Faults, unique_topic: str, library: str, order: str
 ) -> None:
-    """Answers are slow, so that all five are in flight when the second is refused or lost."""
+    """Responses are slow, so that all five batches are in flight when the second one is refused or
+    lost."""
     values = [b"%d" % number for number in range(25)]
     faults_of: dict[str, dict[str, object]] = {
         "fail": {"code": "NOT_ENOUGH_REPLICAS"},
@@ -203,7 +204,8 @@ def test_confluent_kafka_survives_a_moved_coordinator_and_an_expired_session(
     try:
         message = consumer.poll(TIMEOUT_S)
         assert message is not None
-        # By a heartbeat: a synchronous commit with this fault does not end before the session does.
+        # The fault is met by a heartbeat: a synchronous commit would return only after the session
+        # has expired.
         moved = faults.move_coordinator(unique_topic)
         wait_until(
             lambda: met(faults, moved) == 1,

@@ -1,4 +1,4 @@
-"""Ordered faults of share groups, as share consumers meet them."""
+"""Injected faults of share groups, as share consumers see them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def broker() -> Iterator[SubprocessBroker]:
 
 @pytest.fixture
 async def faults(broker: SubprocessBroker, unique_topic: str) -> AsyncIterator[Faults]:
-    """The orders for a broker whose topic has ten records for a share group with its name."""
+    """The faults of a broker with a topic of ten records; the share group has the topic's name."""
     async with Admin(bootstrap_servers=broker.bootstrap) as admin:
         await admin.create_topics([NewTopic(unique_topic, 1)])
         settings = {"share.auto.offset.reset": "earliest"}
@@ -74,7 +74,7 @@ async def test_an_ordered_lock_expiry_gives_the_records_to_another_member(
 
 
 async def taken(consumer: ShareConsumer) -> list[Any]:
-    """All ten records."""
+    """Poll until all ten records have arrived."""
     found: list[Any] = []
     while len(found) < 10:
         found += await consumer.poll(1_000)
@@ -93,7 +93,8 @@ async def test_a_lost_acknowledgement_of_our_consumer_may_have_taken_effect(
         (outcome,) = (await consumer.commit()).values()
         assert outcome is not None and not isinstance(outcome, LockExpired)
         assert next(each.met for each in faults.list() if each.id == lost.id) == 1
-        # The others come back with the connection, and the four only if nothing was done.
+        # The lost connection releases the other records. The four acknowledged ones are delivered
+        # again only if the request was not handled.
         left = [] if not handled else list(range(4, 10))
         again: list[int] = []
         while len(again) < (len(left) or 10):

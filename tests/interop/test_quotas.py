@@ -1,4 +1,4 @@
-"""Quotas with other projects' clients and ours."""
+"""Quotas with foreign clients and ours."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from odradek import NewTopic, sync
 from odradek_client.admin import QuotaEntity
 
 DEADLINE_S = 60.0
-#: 110 KB over ten seconds, where ten are allowed: a wait of about a second.
+#: 110 KB over the ten seconds of a window with 10,000 bytes/s allowed: the throttle time is about a
+#: second.
 RATE = 10_000
 VALUE = b"x" * 110_000
 
@@ -87,7 +88,7 @@ def test_q10_our_admin_retries_topics_refused_by_a_quota(
     address: str, new_topic: Callable[..., str]
 ) -> None:
     name = new_topic()
-    # The bucket has 22 tokens, and gains two a second.
+    # The token bucket holds 22 tokens, and gains two per second.
     limit(address, name, controller_mutation_rate=2)
     with sync.Admin(bootstrap_servers=address, client_id=name) as admin:
         admin.create_topics(NewTopic(f"{name}-a", partitions=23))

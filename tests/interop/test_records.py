@@ -15,7 +15,8 @@ START_MS = 1_700_000_000_000
 
 
 def _varied(codec: str, refused: frozenset[str]) -> list[Record]:
-    """Records that differ in every possible way, except for features that a client refuses."""
+    """Records that differ in every possible way, except in features that the client does not
+    support."""
     headers = (("null", b"" if "null header" in refused else None),)
     text = f"{codec} größe 漢字 ".encode()
     return [
@@ -30,7 +31,7 @@ def _varied(codec: str, refused: frozenset[str]) -> list[Record]:
 
 @pytest.fixture(scope="module")
 def produced(address: str, new_topic: NewTopic) -> Callable[[Client], tuple[str, list[Record]]]:
-    """The topic that a client has filled with every codec, and the records."""
+    """A topic that a client has filled with every codec, and the records."""
     done: dict[str, tuple[str, list[Record]]] = {}
 
     def produce(client: Client) -> tuple[str, list[Record]]:
@@ -89,7 +90,7 @@ def test_p04_many_batches_in_flight_stay_in_order(
         "aiokafka": {"max_batch_size": 1000},
         "kafka-python": {"batch_size": 1000},
     }[client.name]
-    # Without idempotence only one request may be in flight, or retries could change the order.
+    # Without idempotence, retries could change the order if several requests were in flight.
     settings = Settings(idempotent=idempotent, linger_ms=0, extra=small)
     offsets = client.produce(address, topic, records, settings)
     assert offsets == [number // 4 for number in range(2000)]

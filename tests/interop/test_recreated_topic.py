@@ -17,7 +17,7 @@ from waiting import DEADLINE_S, until
 
 TOPIC, PARTITIONS = "t", 3
 TIMES = 6
-#: The least number of acknowledged records between two deletions.
+#: The least number of records that each writer gets acknowledged between two deletions.
 ROUND = 30
 
 
@@ -27,8 +27,10 @@ def odradek_broker_settings() -> dict[str, object]:
 
 
 class Writer:
-    """Writes numbers, one after the other; `acknowledged`: (value, partition, offset) of records
-    sent since the last creation of the topic."""
+    """Writes numbered values, one after the other.
+
+    `acknowledged`: (value, partition, offset) of records sent since the last creation of the topic.
+    """
 
     def __init__(self, name: str, bootstrap: str) -> None:
         self._name = name
@@ -39,7 +41,8 @@ class Writer:
         self._topics_made = 0
 
     def topic_was_made(self) -> None:
-        """Count later records for the new topic."""
+        """Note that the topic was created again: from now on only records sent to the new topic are
+        kept."""
         self._topics_made += 1
         self.acknowledged = []
 
@@ -54,7 +57,7 @@ class Writer:
                 try:
                     written = await producer.send_and_wait(TOPIC, value)
                 except OdradekError:
-                    continue  # The record met the deletion.
+                    continue  # The record was sent during the deletion.
                 if topics_made == self._topics_made:
                     self.acknowledged.append((value, written.partition, written.offset))
 
@@ -83,8 +86,8 @@ def directories(broker: SubprocessBroker) -> list[str]:
 async def test_l38_a_topic_recreated_while_producers_write_has_only_new_records(
     odradek_broker: SubprocessBroker,
 ) -> None:
-    """Records acknowledged after the creation are in the new topic, once and at their offset; no
-    older record is, not even after a kill."""
+    """Records that are sent and acknowledged after the creation are in the new topic, once and at
+    their offsets. Older records are not there, even after a kill."""
     bootstrap = odradek_broker.bootstrap
     topic = NewTopic(TOPIC, PARTITIONS, configs={"file.delete.delay.ms": "0"})
     writers = [Writer(name, bootstrap) for name in "abc"]
@@ -118,7 +121,7 @@ async def test_l38_a_topic_recreated_while_producers_write_has_only_new_records(
 
 
 async def written_by_all(writers: list[Writer]) -> None:
-    """Wait until each writer has a few more acknowledged records."""
+    """Wait until each writer has `ROUND` more acknowledged records."""
     goals = [len(writer.acknowledged) + ROUND for writer in writers]
     for writer, goal in zip(writers, goals, strict=True):
         await until(lambda writer=writer, goal=goal: len(writer.acknowledged) >= goal)  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Other projects' clients at SASL listeners: which ones authenticate, and the errors of the
+"""Foreign clients with SASL listeners: the credentials that authenticate, and the errors for
 others."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CA = Authority()
 
 
 def write_files(folder: Path) -> None:
-    """Certificates, and the users of PLAIN and SCRAM."""
+    """Write the certificates, and the users of PLAIN and SCRAM."""
     CA.write(folder / "ca.pem")
     CA.issue().write(folder / "broker.pem")
     hashed = hash_password(PASSWORD, bytes(range(16)))
@@ -59,7 +59,7 @@ def broker_settings(folder: Path, protocol: str) -> dict[str, Any]:
 def broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, str, Path]]:
-    """Address, protocol, and the folder with the files."""
+    """The address, the protocol, and the folder with the files."""
     folder = tmp_path_factory.mktemp("sasl")
     write_files(folder)
     with SubprocessBroker(settings=broker_settings(folder, request.param)) as started:

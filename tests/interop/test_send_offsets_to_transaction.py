@@ -1,9 +1,9 @@
 """librdkafka's `send_offsets_to_transaction`, with each of its requests lost or refused once (T-23,
 T-24).
 
-librdkafka 2.16 may wait for ever in that call after a lost connection, whatever its timeout and
-whichever broker (confluentinc/librdkafka#5456, #5511). The broker must then answer every request,
-and a repeated one in the same way; and the next producer with the id must find a consistent state,
+After a lost connection librdkafka 2.16 may wait forever in this call, whatever its timeout is, with
+any broker (confluentinc/librdkafka#5456, #5511). The broker must then respond to every request, and
+to a repeated request in the same way. The next producer with the id must find a consistent state,
 so that the offsets are committed once, with the records.
 """
 
@@ -38,10 +38,11 @@ from waiting import wait_until
 END = b"end"
 POSITION = 3
 TIMEOUT_S = 10.0
-#: The time after which the call counts as hanging.
+#: The time in s after which a call is taken to hang.
 PATIENCE_S = 12.0
 GROUP = 0
-#: The requests of the call; consumers that end meanwhile look for coordinators, too.
+#: The requests that the call sends. FindCoordinator is left out: consumers that end meanwhile send
+#: it, too.
 OWED = (ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT)
 STEPS = (*OWED, ApiKey.FIND_COORDINATOR)
 
@@ -58,7 +59,7 @@ class Setup:
         return self.proxy.address
 
     def kill_broker(self) -> None:
-        """Refuse connections until the broker is back."""
+        """Kill the broker and start it again; connections are refused until it is up."""
         self.proxy.refuse()
         self.broker.kill()
         self.broker.start()
@@ -85,7 +86,7 @@ def once(setup: Setup) -> Iterator[Once]:
 
 
 class Once:
-    """Changes the first request of an API, or its answer, and passes the others."""
+    """Changes the first request of an API or its response, and forwards all other requests."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -113,7 +114,7 @@ class Once:
 
 
 class Attempt(threading.Thread):
-    """One record and a position in one transaction; in a thread that may hang."""
+    """A thread that writes one record and a position in one transaction, and that may hang."""
 
     _names = count(1)
 
@@ -158,7 +159,7 @@ class Attempt(threading.Thread):
 
 @dataclass
 class Job:
-    """The work to be done once. The name is the group's and the transactional id."""
+    """The work to do once. `name`: the group and the transactional id."""
 
     name: str
     source: str
@@ -178,7 +179,7 @@ def new_job(setup: Setup) -> Job:
 
 
 def attempt(setup: Setup, job: Job) -> Attempt:
-    """Try it; return when the attempt has ended or its time is over."""
+    """Start an attempt of the job. Returns when it has ended, or after PATIENCE_S."""
     tried = Attempt(setup.address, job)
     tried.start()
     tried.join(PATIENCE_S)
@@ -186,7 +187,8 @@ def attempt(setup: Setup, job: Job) -> Attempt:
 
 
 def assert_done_once(setup: Setup, job: Job) -> None:
-    """Check that the record and the position are there once, and that no request is unanswered."""
+    """Check that the record and the position are there once, and that the broker has responded to
+    every request."""
     wait_until(lambda: not setup.proxy.unanswered(OWED), "every request is answered")
     assert committed_position(setup.address, job.name, job.source) == POSITION
     client = Confluent()
@@ -198,7 +200,8 @@ def assert_done_once(setup: Setup, job: Job) -> None:
 
 
 def assert_done_sooner_or_later(setup: Setup, once: Once, job: Job) -> None:
-    """If the first call hangs or times out, the next producer with the id does its work."""
+    """Check that the job is done once. If the first call hangs or times out, the next producer with
+    the id does it."""
     tried = attempt(setup, job)
     assert once.times == 1
     if tried.is_alive() or tried.error is not None:
@@ -210,7 +213,7 @@ def assert_done_sooner_or_later(setup: Setup, once: Once, job: Job) -> None:
 
 
 def may_be_repeated(error: BaseException | None) -> bool:
-    """True if the error says only that no answer came in time."""
+    """True if the error says only that no response came in time."""
     if not isinstance(error, confluent_kafka.KafkaException):
         return False
     told = error.args[0]
@@ -218,7 +221,7 @@ def may_be_repeated(error: BaseException | None) -> bool:
 
 
 def accepted(setup: Setup, key: ApiKey) -> list[Exchange]:
-    """Requests that the broker has answered without an error; of FindCoordinator, those for
+    """The requests that the broker has accepted. For FindCoordinator, these are all requests about
     groups."""
     found = [each for each in setup.proxy.of(key) if each.response_frame is not None]
     if key is ApiKey.FIND_COORDINATOR:
@@ -297,7 +300,7 @@ def test_t23_t24_a_request_refused_once_is_repeated(
 def test_t23_t24_a_request_answered_too_late_is_repeated(
     setup: Setup, once: Once, key: ApiKey
 ) -> None:
-    """The client closes the connection after its `socket.timeout.ms` and repeats the request."""
+    """The client closes the connection after `socket.timeout.ms`, and repeats the request."""
     job = new_job(setup)
     once.answered(key, lambda _: False)
     assert_done_sooner_or_later(setup, once, job)

@@ -1,5 +1,5 @@
-"""Java's share consumer and its administration in many situations: our broker and Apache Kafka's
-must do the same."""
+"""Java's share consumer and administration in many situations: our broker and Apache Kafka must
+behave in the same way."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ SETTINGS = {
 
 
 def test_share_consumers_behave_as_with_kafka(tmp_path: Path) -> None:
-    """Acquire modes, isolation, resets, administration, members that poll too late, deleted and
-    compacted records, topics that are made anew, many partitions, locks, limits, codecs."""
+    """The situations are acquire modes, isolation levels, resets, administration, members that poll
+    too late, deleted and compacted records, topics created again, many partitions, locks, limits
+    and codecs."""
     printed = {}
     for kind in ("ours", "kafka"):
         folder = tmp_path / kind

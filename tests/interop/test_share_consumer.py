@@ -1,4 +1,4 @@
-"""Our share consumer against our broker, and with `--kafka` against Apache Kafka (KIP-932)."""
+"""Our share consumer with our broker, and with `--kafka` with Apache Kafka (KIP-932)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from odradek.testing import make_unique_topic
 pytestmark = pytest.mark.full
 
 DEADLINE_S = 90.0
-#: The shortest lock that Kafka allows.
+#: The shortest lock duration in ms that Kafka allows.
 LOCK_MS = 15_000
 
 
 @pytest.fixture
 async def topic(either: str) -> AsyncIterator[str]:
-    """A topic with three partitions, with a share group of the same name that begins at its
-    start."""
+    """A topic with three partitions. The share group of the same name begins at the log starts."""
     name = make_unique_topic()
     async with asyncio.timeout(DEADLINE_S), Admin(bootstrap_servers=either) as admin:
         await admin.create_topics([NewTopic(name, 3)])
@@ -154,7 +153,7 @@ async def test_each_record_has_its_own_result(either: str, topic: str) -> None:
         while len(records) < 20:
             records += await consumer.poll(1_000)
         await asyncio.gather(records[4].accept(), records[11].accept())
-        # A second answer to a record that the broker has no lock for any more.
+        # A second acknowledgement of a record whose lock has ended.
         for lost in (records[4], records[11]):
             consumer._fetcher._add(lost.node_id, lost.place, lost.offset, 1, 0)
         for record in records:

@@ -1,5 +1,5 @@
-"""Dead letters of a whole broker, which is killed while members reject records, and whose members
-are others' clients."""
+"""Dead letters of a whole broker, which is killed while members of foreign libraries reject
+records."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def _prepare(address: str) -> None:
 
 
 async def _dead(address: str) -> list[int]:
-    """The values of all dead letters."""
+    """Read the values of all dead letters."""
     found: list[int] = []
     async with Consumer(bootstrap_servers=address) as consumer:
         for number in range(2):
@@ -71,7 +71,7 @@ async def _dead(address: str) -> list[int]:
 
 
 async def _work(address: str) -> None:
-    """Reject odd numbers and accept even ones, and begin again after each error."""
+    """Reject odd numbers and accept even ones; start a new member after each error."""
     while True:
         try:
             async with ShareConsumer(

@@ -1,4 +1,4 @@
-"""librdkafka's share consumers at our broker, and with `--kafka` at Apache Kafka's (KIP-932)."""
+"""librdkafka's share consumers with our broker, and with `--kafka` with Apache Kafka (KIP-932)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from foreign_topics import configure_group, create_topic, send_records
 from kafka_cluster import KafkaCluster
 from waiting import DEADLINE_S, wait_until
 
-#: Names of Kafka's settings, so that an Apache Kafka takes them too.
+#: The settings have Kafka's names, so that an Apache Kafka accepts them, too.
 SETTINGS = {
     "group.share.heartbeat.interval.ms": "300",
     "group.share.min.heartbeat.interval.ms": "300",
@@ -35,7 +35,7 @@ SETTINGS = {
 }
 _NUMBERS = count(1)
 
-#: A member that acquires records, prints one line for each, and acknowledges none.
+#: A program that acquires records, prints one line for each, and acknowledges none.
 _HOLDER = """
 import sys, confluent_kafka
 address, group, topic = sys.argv[1:]
@@ -52,7 +52,8 @@ while True:
 
 
 class Server:
-    """A broker: its address, and a way to kill and start it again (None if it cannot be killed)."""
+    """A broker: its address, and a function that kills it and starts it again (None if there is
+    none)."""
 
     def __init__(self, address: str, restart: Callable[[], None] | None = None) -> None:
         self.address, self.restart = address, restart
@@ -64,7 +65,7 @@ class Server:
         return name
 
     def topic(self, records: int, partitions: int = 1) -> str:
-        """A new topic with so many records in each partition; their values are all different."""
+        """A new topic with `count` records in each partition; all values are different."""
         name = f"shared-{next(_NUMBERS)}-{time.monotonic_ns()}"
         create_topic(self.address, name, partitions)
         self.send(name, [b"%d" % number for number in range(records)], partitions)
@@ -101,7 +102,7 @@ def server(
 
 
 class Delivery(NamedTuple):
-    """A record, and how often it has been delivered."""
+    """A record with its delivery count."""
 
     partition: int
     offset: int
@@ -112,10 +113,10 @@ Decide = Callable[[Delivery], AcknowledgeType]
 
 
 class Member:
-    """A share consumer that acknowledges explicitly, polled by a thread of its own.
+    """A share consumer that acknowledges explicitly; a thread polls it.
 
-    `decide` gives the acknowledgement of a delivery. `confirmed` has the places (partition, offset)
-    whose acceptance or rejection the broker has confirmed, `seen` every delivery.
+    `decide` returns the acknowledgement for a delivery. `seen`: every delivery. `confirmed`:
+    (partition, offset) of the records whose acceptance or rejection the broker has confirmed.
     """
 
     def __init__(
@@ -179,7 +180,8 @@ def accept(_: Delivery) -> AcknowledgeType:
 
 @pytest.mark.full
 def test_members_share_the_records_of_a_partition(server: Server) -> None:
-    """Every record goes to one member, and the records of one partition to several."""
+    """Each record is delivered to one member, and the records of one partition to several
+    members."""
     topic, group = server.topic(1_500, partitions=2), server.group()
     members = [Member(server.address, group, topic, accept) for _ in range(3)]
     ended: set[tuple[int, int]] = set()
@@ -213,7 +215,8 @@ def test_released_records_are_delivered_again_and_rejected_ones_are_not(server: 
 
 @pytest.mark.full
 def test_a_record_is_delivered_no_more_often_than_its_limit(server: Server) -> None:
-    """A record that every consumer releases is archived, and the records behind it go on."""
+    """A record that every consumer releases is archived, and the records after it are still
+    delivered."""
     topic, group = server.topic(10), server.group()
 
     def decide(delivery: Delivery) -> AcknowledgeType:
@@ -253,7 +256,7 @@ def test_the_records_of_a_killed_member_go_to_another(server: Server) -> None:
 
 @pytest.mark.full
 def test_records_of_an_expired_lock_go_to_another_member(server: Server) -> None:
-    """The member lives and keeps its heartbeats, and acknowledges nothing."""
+    """The member stays alive and sends heartbeats, but acknowledges nothing."""
     topic, group = server.topic(5), server.group()
     holder = _holder(server, group, topic)
     try:
@@ -269,8 +272,8 @@ def test_records_of_an_expired_lock_go_to_another_member(server: Server) -> None
 
 
 def _survives_kills(server: Server, restart: Callable[[], None], kills: int, members: int) -> None:
-    """Kill the broker again and again while members work: nothing is lost, and nothing that was
-    acknowledged is delivered again."""
+    """Kill the broker again and again while members work: no record is lost, and no acknowledged
+    record is delivered again."""
     topic, group = server.topic(200), server.group()
     working = [Member(server.address, group, topic, accept) for _ in range(members)]
 

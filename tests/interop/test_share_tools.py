@@ -1,5 +1,4 @@
-"""Kafka's own tools for share groups, against our broker and against Kafka's: both must print the
-same."""
+"""Kafka's own tools for share groups print the same with our broker and with Apache Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients of others on virtual time: aiokafka keeps its promises, and the page on tests has it."""
+"""aiokafka in virtual time: the test passes with it, and the page on tests shows the same code."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from snippets import snippets
 pytestmark = pytest.mark.own_broker
 
 PAGE = Path(__file__).parents[2] / "docs" / "use" / "testing.md"
-#: The compiled codec of aiokafka stamps records with the real time.
+#: The compiled codec of aiokafka writes timestamps of real time into records.
 SETTINGS = {"log.message.timestamp.after.max.ms": 2**62}
 VALUES = [str(number).encode() for number in range(10)]
 
 
 async def ten_records(cluster: SimulatedCluster) -> None:
-    """Send ten records, and read them in the same order, each once."""
+    """Send ten records, and check that they are read once and in order."""
     async with aiokafka.AIOKafkaProducer(
         bootstrap_servers=cluster.bootstrap, enable_idempotence=True
     ) as producer:

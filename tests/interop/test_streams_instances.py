@@ -1,5 +1,5 @@
-"""Several instances of an application of Kafka Streams with the group protocol "streams": a word
-count and two joins, exactly once, at our broker and at Kafka's."""
+"""Several instances of a Kafka Streams application with the group protocol "streams": a word count
+and two joins, exactly once, with our broker and with Apache Kafka."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_two_streams_instances_and_a_restart_count_exactly_once(
 def test_three_streams_instances_with_standbys_survive_kills(
     broker: Killable, tmp_path: Path
 ) -> None:
-    """An instance is killed and comes back, then the broker is killed and comes back."""
+    """First an instance is killed and started again, then the broker."""
     application = Application(broker.address, "killed", tmp_path, standbys=1)
     application.send(300)
     with ExitStack() as running:

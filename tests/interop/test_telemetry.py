@@ -1,4 +1,4 @@
-"""The metrics that clients of others push, in /metrics and in `odradek client-metrics show`."""
+"""Metrics that foreign clients push, as shown in /metrics and by `odradek client-metrics show`."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ pytestmark = pytest.mark.own_broker
 HERE = Path(__file__).parent
 TOPIC = "measured"
 INTERVAL_MS = 500
-#: How long a client works: several intervals, and their jitter.
+#: The time in s for which a client works: several push intervals, with their jitter.
 SECONDS = "6"
 DEADLINE_S = 120
 
 
 class World:
-    """A broker that asks every client for all metrics, by their prefix: franz-go knows no `*`."""
+    """A broker that asks every client for all metrics. It lists their prefixes, because franz-go
+    does not know `*`."""
 
     def __init__(self, broker: SubprocessBroker, http: str) -> None:
         self.bootstrap, self._http = broker.bootstrap, http
@@ -50,7 +51,7 @@ class World:
         ]
 
     def pushing(self, software: str) -> list[PushingClient]:
-        """The clients with this software that have pushed."""
+        """The clients with this client software name that have pushed metrics."""
         clients = self.admin.list_pushing_clients()
         return [each for each in clients if each.software_name == software and each.pushes]
 
@@ -76,7 +77,8 @@ def world() -> Iterator[World]:
 @pytest.mark.full
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_m20_librdkafka_pushes_its_metrics(world: World, codec: str) -> None:
-    """A producer and a consumer of librdkafka. It compresses metrics as records."""
+    """A producer and a consumer of librdkafka, which compresses metrics with the codecs of
+    records."""
     common = {"bootstrap.servers": world.bootstrap, "client.id": "librdkafka-client"}
     producer = confluent_kafka.Producer({**common, "compression.type": codec})
     consumer = confluent_kafka.Consumer(
@@ -104,7 +106,7 @@ def test_m20_librdkafka_pushes_its_metrics(world: World, codec: str) -> None:
 
 @pytest.mark.kafka
 def test_m20_m21_java_pushes_its_metrics(world: World) -> None:
-    """Kafka's own producer and consumer; the last push of each makes its counters exact."""
+    """The Java producer and consumer; after the last push of each, its counters are exact."""
     program = str(HERE / "java" / "Telemetry.java")
     done = subprocess.run(
         [

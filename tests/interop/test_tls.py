@@ -1,4 +1,4 @@
-"""librdkafka over TLS, with certificates of both sides."""
+"""librdkafka with TLS, where both sides have certificates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _admin: Any = confluent_kafka.admin
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of broker and client."""
+    """A folder with the certificate files of broker and client."""
     folder = tmp_path_factory.mktemp("tls")
     CA.write(folder / "ca.pem")
     Authority("Other CA").write(folder / "other-ca.pem")

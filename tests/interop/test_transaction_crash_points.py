@@ -1,8 +1,8 @@
-"""The crash table T-50: a broker that kills itself at every point of it, with the client still
-there.
+"""The crash table T-50: a broker kills itself at each point of the table while a client waits for
+it.
 
 The processes are real. The broker dies at a fault point (`odradek_broker/platform/fault_points.py`)
-and is restarted on its port; the rule must hold.
+and is restarted on the same port; the rule must hold.
 `tests/broker/coordinator/transactions/test_transactions_crash.py` tests the same table in memory,
 with more variants.
 """
@@ -63,7 +63,7 @@ SETTINGS = [
     "transaction.abort.timed.out.transaction.cleanup.interval.ms=100",
 ]
 
-#: librdkafka speaks transactions of version 1, ours of version 2.
+#: librdkafka uses version 1 of transactions, our client version 2.
 BOTH_CLIENTS = pytest.mark.parametrize(
     "client",
     budget.of_which([FOREIGN[0], OWN], [FOREIGN[0]]),
@@ -72,7 +72,7 @@ BOTH_CLIENTS = pytest.mark.parametrize(
 EVERY_CLIENT = pytest.mark.parametrize(
     "client", budget.of_which([*FOREIGN, OWN], [OWN]), ids=lambda client: str(client.name)
 )
-#: One of them commits and the other one aborts, where the broker behaves the same.
+#: One client commits and the other one aborts: in these tests the broker does the same for both.
 EACH_ITS_RESULT = pytest.mark.parametrize(
     ("client", "commit"),
     budget.of_which([(FOREIGN[0], True), (OWN, False)], [(FOREIGN[0], True)]),
@@ -92,8 +92,11 @@ def carried_out(
     nth: int = 1,
     also: Callable[[CrashingBroker], None] = lambda broker: None,
 ) -> None:
-    """Run a consume-transform-produce during which its broker dies, and check that its result is as
-    decided: the records once and in order, and the group's position with them."""
+    """Consume, transform and produce while the broker dies, and check that the decision was carried
+    out.
+
+    If it was to commit, the records are there once and in order, with the group's position.
+    """
     broker = CrashingBroker(folder, point, SETTINGS, nth=nth)
     broker.start_armed()
     try:
@@ -114,7 +117,7 @@ def carried_out(
 
 
 def torn_logs(broker: CrashingBroker) -> list[str]:
-    """The log lines of the start about truncated logs."""
+    """The lines in the broker's log about logs that it truncated when it started."""
     return [line for line in broker.log.splitlines() if "cut off the torn end of a log" in line]
 
 
@@ -140,8 +143,8 @@ async def connected(broker: CrashingBroker) -> RawClient:
 
 
 async def dies_of(broker: CrashingBroker, request: Message, version: int) -> None:
-    """Send a request that kills the broker: no answer comes, and the broker is back at the
-    return."""
+    """Send a request at which the broker dies. There is no response; returns when the broker is up
+    again."""
     client = await connected(broker)
     client.send(request, version)
     assert await client.closed()
@@ -150,7 +153,8 @@ async def dies_of(broker: CrashingBroker, request: Message, version: int) -> Non
 
 
 async def told(broker: CrashingBroker, request: Message, version: int) -> Any:
-    """The answer on a new connection, once the coordinator has loaded (T-58)."""
+    """Send a request on a new connection, until the coordinator has loaded (T-58). Returns the
+    response."""
     client = await connected(broker)
     try:
         async with asyncio.timeout(20):
@@ -214,12 +218,12 @@ async def state_name(broker: CrashingBroker) -> str:
 
 
 async def batches(broker: CrashingBroker) -> list[tuple[int, bool]]:
-    """(epoch, true for a marker) of all batches in t-0."""
+    """(epoch, True for a marker) of all batches in t-0."""
     found: list[tuple[int, bool]] = []
     offset = 0
     client = await connected(broker)
     try:
-        while True:  # a fetch ends with the segment
+        while True:  # A response ends at the end of a segment.
             response = await client.call(fetch_request(offset, isolation=0), 11)
             data = response.responses[0].partitions[0].records
             if not data:
@@ -340,8 +344,8 @@ def test_t50e_a_decided_commit_is_completed(client: TransactionalClient, tmp_pat
 async def test_t50e_t50f_a_retried_end_txn_is_answered_like_the_first(
     tmp_path: Path, version: int, commit: bool
 ) -> None:
-    """CONCURRENT_TRANSACTIONS until the markers are written, then NONE; in version 2 with the
-    producer id and epoch of the lost answer."""
+    """The broker responds with CONCURRENT_TRANSACTIONS until the markers are written, then with
+    NONE. In version 2 the response has the producer id and epoch of the lost response."""
     point = P.PREPARE_COMMIT_DURABLE if commit else P.PREPARE_ABORT_DURABLE
     async with dying(tmp_path, point) as broker:
         who = await begun(broker)
@@ -377,7 +381,7 @@ def test_t50f_a_decided_abort_is_completed(client: TransactionalClient, tmp_path
 def test_t50e_t50f_a_transaction_with_some_markers_is_completed(
     client: TransactionalClient, tmp_path: Path, commit: bool
 ) -> None:
-    """The broker has written one of two markers: of `target` and of the group's offsets."""
+    """The broker has written one of the two markers, those of `target` and of the offsets topic."""
     carried_out(client, tmp_path, P.MARKER_WRITTEN, commit=commit)
 
 
@@ -435,7 +439,7 @@ async def test_t50h_t50i_an_unwritten_commit_without_a_retry_is_aborted(
 
 
 async def written(broker: CrashingBroker, who: tuple[int, int], version: int) -> None:
-    """A batch of the transaction."""
+    """Write a batch in the transaction."""
     client = await connected(broker)
     batch = transactional_batch(0, producer_id=who[0], epoch=who[1])
     request = transactional_produce(batch, transactional_id=ID)

@@ -129,7 +129,8 @@ def test_t56_t59_a_new_producer_of_the_id_fences_the_old_one(
 
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    """A broker that may be killed, is durable, and checks for late transactions often."""
+    """A broker for one test, which may be killed: it is durable, and often checks for timed-out
+    transactions."""
     broker = BrokerProcess(
         tmp_path,
         [
@@ -153,7 +154,7 @@ def test_t55_a_transaction_of_a_client_is_aborted_after_its_timeout(
         slow.begin()
         slow.send("t", b"too slow")
         wait_until(lambda: end_of_committed(address, "t") == 2, "it is aborted")
-        with pytest.raises(Exception):  # noqa: B017  each library has its own word for it
+        with pytest.raises(Exception):  # noqa: B017  each library raises a different exception
             slow.send("t", b"too late")
             slow.commit()
     with transactional(client, address, "slow") as again:

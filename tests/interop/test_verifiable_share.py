@@ -1,5 +1,5 @@
-"""VerifiableShareConsumer and VerifiableProducer, from Apache Kafka's system tests, at our broker
-and at Kafka's."""
+"""VerifiableShareConsumer and VerifiableProducer of Apache Kafka's system tests, with our broker
+and with Apache Kafka."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Place = tuple[int, int]
 
 
 class Tool:
-    """Either of the two programs, and the events that it has printed, each a line of JSON."""
+    """A process of either program, and the events that it has printed as lines of JSON."""
 
     def __init__(self, name: str, address: str, folder: Path, *options: str) -> None:
         self.events: list[dict[str, Any]] = []
@@ -73,26 +73,26 @@ class Tool:
         self.kill()
 
     def kill(self) -> None:
-        """SIGKILL if the program still runs."""
+        """Send SIGKILL if the program still runs."""
         self.process.kill()
         self.process.wait(DEADLINE_S)
         self._reader.join(DEADLINE_S)
 
     def end(self) -> None:
-        """Wait until the program ends of itself, without an error."""
+        """Wait until the program has ended without an error."""
         code = self.process.wait(DEADLINE_S)
         self._reader.join(DEADLINE_S)
         assert code == 0, self.errors.read_text()[-4000:]
 
     def close(self) -> None:
-        """SIGTERM, upon which the program closes its client."""
+        """Send SIGTERM, so that the program closes its client and ends."""
         self.process.terminate()
         self.process.wait(DEADLINE_S)
         self._reader.join(DEADLINE_S)
         assert self.events[-1]["name"] == "shutdown_complete"
 
     def of(self, name: str) -> list[dict[str, Any]]:
-        """The events of a name."""
+        """The events of this name."""
         return [event for event in list(self.events) if event["name"] == name]
 
     def consumed(self) -> Counter[Place]:
@@ -138,12 +138,13 @@ def member(broker: Killable, folder: Path, name: str, *options: str) -> Tool:
 
 
 def produced(tool: Tool) -> set[Place]:
-    """The records whose writing was confirmed."""
+    """The records whose writes were acknowledged."""
     return {(each["partition"], each["offset"]) for each in tool.of("producer_send_success")}
 
 
 def lag(broker: Killable, group: str) -> int:
-    """The records of a group that have not ended, in partitions of which some have; 1 before."""
+    """The number of unfinished records of a group, in partitions with a known lag; 1 if no lag is
+    known yet."""
     with Admin(bootstrap_servers=broker.address) as admin:
         offsets = admin.list_share_group_offsets(group).values()
     known = [each.lag for each in offsets if each is not None and each.lag is not None]
@@ -171,7 +172,7 @@ def test_each_record_is_acknowledged_once(broker: Killable, tmp_path: Path, mode
 
 
 def test_killing_a_member_and_the_broker_loses_no_record(broker: Killable, tmp_path: Path) -> None:
-    """Three members read while a producer writes; one of them is killed, then the broker is."""
+    """Three members read while a producer writes; first a member is killed, then the broker."""
     name, records = "verified-kills", 2_000
     create_topic(broker.address, name, PARTITIONS)
     with ExitStack() as running:
@@ -196,8 +197,8 @@ def test_killing_a_member_and_the_broker_loses_no_record(broker: Killable, tmp_p
             each.close()
     accepted = sum((each.acknowledged() for each in members), Counter())
     assert set(accepted.values()) == {1}, "a record was acknowledged twice"
-    # The broker may have stored acknowledgements whose answer a kill took away, and records: the
-    # producer does not repeat what failed.
+    # A kill may have lost the responses to acknowledgements and to records that the broker has
+    # stored: the producer does not retry them.
     doubtful = sum((each.consumed() for each in members), Counter()).keys() - accepted.keys()
     read, written = accepted.keys() | doubtful, produced(writer)
     assert written <= read

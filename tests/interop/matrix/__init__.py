@@ -1,7 +1,7 @@
-"""Programs and tools of others, each run against our broker and an Apache Kafka.
+"""Foreign programs and tools, each run against our broker and an Apache Kafka.
 
     python -m tests.interop.matrix [ROW*]     run, keep the results, write docs/compatibility.md
 
-The rows are in `table.py`, the results of the last run of each in `results.json`. A row whose
-toolchain or tool is missing is skipped, with the reason; its result stays as it was.
+`table.py` has the rows, `results.json` the last result of each row. A row whose toolchain or tool
+is missing is skipped, and the reason is kept; its earlier result stays as it was.
 """

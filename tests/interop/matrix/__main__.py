@@ -2,7 +2,7 @@
 
     python -m tests.interop.matrix [ROW*]
 
-Ends with 1 if a row passed on Apache Kafka, failed on our broker and has no reason for it.
+The exit code is 1 if a row passed on Apache Kafka, failed on our broker and has no reason for that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Bento's pipelines from one topic to another, by YAML, with each of its two Kafka components."""
+"""Bento's pipelines from one topic to another, defined in YAML, with each of its two Kafka
+components."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ PARTITIONS = 2
 _WAIT_S = 90.0
 _STOP_S = 30.0
 
-#: Input and output of the components: sarama's, and franz-go's.
+#: The input and output of each component: first sarama's, then franz-go's.
 _PIPELINES = {
     "kafka": """
 input:
@@ -60,7 +61,7 @@ pipeline:
 
 
 def pipelines(tool: Path, place: Place) -> Iterator[Check]:
-    """Records go through a pipeline, before a kill of the broker and after it."""
+    """Send records through a pipeline, before and after a kill of the broker."""
     for component, text in _PIPELINES.items():
         name = f"{place.name}-{component.replace('_', '-')}"
         config = place.folder / f"{component}.yaml"
@@ -99,7 +100,8 @@ def _produce(place: Place, name: str, first: int) -> None:
 
 
 def _read(place: Place, name: str, distinct: int) -> list[tuple[str, str]]:
-    """The keys and values that came out, until there are so many different ones."""
+    """Read the keys and values that the pipeline wrote, until there are `distinct` different
+    ones."""
     consumer = Consumer({"bootstrap.servers": place.address, "group.id": f"{name}-reader"})
     consumer.assign([TopicPartition(f"{name}-out", each, 0) for each in range(PARTITIONS)])
     found: list[tuple[str, str]] = []
@@ -123,7 +125,7 @@ def _problem(found: list[tuple[str, str]], count: int, *, once: bool = False) ->
 
 
 def _lag(place: Place, name: str) -> int:
-    """The records behind the group's positions."""
+    """The number of records after the group's positions."""
     consumer = Consumer({"bootstrap.servers": place.address, "group.id": f"{name}-group"})
     try:
         asked = [TopicPartition(f"{name}-in", each) for each in range(PARTITIONS)]

@@ -1,4 +1,5 @@
-"""Command line tools and exporters of metrics, each with what is expected of it at any broker."""
+"""Command line tools and exporters of metrics, with the output that each must have with any
+broker."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ Words = list[str | Path]
 
 
 def _check(name: str, command: Words, place: Place, expected: str = "", stdin: str = "") -> Check:
-    """A command that has to succeed, and to print what a pattern describes."""
+    """Run a command, which must succeed and print text that matches `expected`."""
     done = executed(command, place.folder, stdin=stdin, deadline_s=_COMMAND_DEADLINE_S)
     printed = done.stdout + done.stderr
     well = done.returncode == 0 and re.search(expected, printed, re.DOTALL) is not None
@@ -32,7 +33,8 @@ def _numbered(count: int) -> str:
 
 
 def kcat(tool: Path, place: Place) -> Iterator[Check]:
-    """Every codec and a tombstone produced, a group, offsets by time, metadata."""
+    """Use kcat: produce with every codec and a tombstone, read in a group, query offsets by time
+    and metadata."""
     base: Words = [tool, "-b", place.address]
     topic = place.name
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
@@ -73,7 +75,7 @@ def kcat(tool: Path, place: Place) -> Iterator[Check]:
 
 
 def kaf(tool: Path, place: Place) -> Iterator[Check]:
-    """Topics, records, groups and their offsets."""
+    """Use kaf: topics, records, groups and their offsets."""
     base: Words = [tool, "--config", place.folder / "config", "-b", place.address]
     topic, group = place.name, f"{place.name}-group"
     create: Words = [*base, "topic", "create", topic, "-p", "3", "-r", "1"]
@@ -116,7 +118,7 @@ def kaf(tool: Path, place: Place) -> Iterator[Check]:
 
 
 def kafkactl(tool: Path, place: Place) -> Iterator[Check]:
-    """Topics, records, groups, offsets, ACLs and deletions."""
+    """Use kafkactl: topics, records, groups, offsets, ACLs and deletions."""
     config = place.folder / "config.yml"
     config.write_text(
         f"contexts:\n  default:\n    brokers:\n    - {place.address}\ncurrent-context: default\n"
@@ -163,9 +165,11 @@ def exporter(
     command: Callable[[Path, Place, int], tuple[list[str], Mapping[str, str]]],
     expected: Mapping[str, str],
 ) -> Callable[[Path, Place], Iterator[Check]]:
-    """Tries an exporter of metrics on a topic with records and a group that has read some of them.
+    """Return a function that tries an exporter of metrics, with a topic and a group that has read a
+    part of it.
 
-    `expected`: patterns of lines, in which TOPIC and GROUP stand for the names.
+    `expected`: patterns of lines of metrics; TOPIC and GROUP in a pattern are replaced by their
+    names.
     """
 
     def run(tool: Path, place: Place) -> Iterator[Check]:
@@ -194,7 +198,7 @@ def exporter(
 
 
 def _read_in_part(place: Place) -> None:
-    """Ten records in a topic, and a group that has committed 4."""
+    """Write ten records to a topic, and commit offset 4 in a group."""
     producer = Producer({"bootstrap.servers": place.address})
     for number in range(10):
         producer.produce(place.name, str(number))
@@ -207,13 +211,14 @@ def _read_in_part(place: Place) -> None:
 def kafka_exporter_command(
     tool: Path, place: Place, port: int
 ) -> tuple[list[str], Mapping[str, str]]:
-    """The command of kafka_exporter."""
+    """The command that starts kafka_exporter."""
     listen = f"--web.listen-address=127.0.0.1:{port}"
     return [str(tool), f"--kafka.server={place.address}", listen], {}
 
 
 def kminion_command(tool: Path, place: Place, port: int) -> tuple[list[str], Mapping[str, str]]:
-    """The command of kminion, with its end-to-end test, and offsets from the internal topic."""
+    """The command that starts kminion, configured to run its end-to-end test and to read offsets
+    from the offsets topic."""
     config = place.folder / "kminion.yml"
     config.write_text(
         f"kafka:\n  brokers: [{place.address}]\n"

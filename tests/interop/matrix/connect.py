@@ -20,7 +20,7 @@ _AT_END = confluent_kafka.KafkaError._PARTITION_EOF
 _STRINGS = "org.apache.kafka.connect.storage.StringConverter"
 _FILES = "org.apache.kafka.connect.file.FileStream"
 
-#: Settings that make a worker notice soon what happened to another.
+#: Settings with which a worker soon notices that another worker has ended.
 _IMPATIENT = {
     "session.timeout.ms": "6000",
     "heartbeat.interval.ms": "1000",
@@ -30,7 +30,7 @@ _IMPATIENT = {
 
 
 def _worker(classes: Path, main: str, settings: Mapping[str, str], folder: Path) -> Service:
-    """A process of Connect with settings."""
+    """A process of Connect with these settings."""
     file = folder / "worker.properties"
     file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     return Service([java(), "-Xmx512m", "-cp", str(classes), main, str(file)], folder)
@@ -40,12 +40,12 @@ class Rest(Http):
     """The REST API of a worker."""
 
     def create(self, name: str, config: Mapping[str, str]) -> bool:
-        """True if a connector was made; a worker may have to be asked again while it starts."""
+        """Create a connector; retries while the worker starts. Returns False if that fails."""
         body = {"name": name, "config": dict(config)}
         return until(lambda: self.json("POST", "/connectors", body) is not None)
 
     def is_running(self, name: str) -> bool:
-        """True if a connector and its only task run."""
+        """True if a connector and its only task are running."""
         status = self.json("GET", f"/connectors/{name}/status") or {}
         states = [status.get("connector", {}), *status.get("tasks", [])]
         return [each.get("state") for each in states] == ["RUNNING", "RUNNING"]
@@ -71,7 +71,7 @@ def _worker_settings(place: Place, port: int) -> dict[str, str]:
 
 
 class _Lines:
-    """A file that grows: lines with numbers."""
+    """A file to which numbered lines are added."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -87,7 +87,8 @@ class _Lines:
 
 
 def _values(address: str, topic: str, partitions: int, wanted: int) -> list[str]:
-    """The committed values of a topic; fewer than wanted if no more have come."""
+    """Read `wanted` committed values of a topic; after a timeout, return a text that says how many
+    there were."""
     try:
         found = read_committed(address, topic, partitions, wanted, DEADLINE_S)
     except AssertionError as failure:
@@ -96,7 +97,8 @@ def _values(address: str, topic: str, partitions: int, wanted: int) -> list[str]
 
 
 def distributed(classes: Path, place: Place) -> Iterator[Check]:
-    """A file into a topic exactly once, and the topic into a file, with kills of both sides."""
+    """Copy a file into a topic exactly once, and the topic into another file, while worker and
+    broker are killed."""
     port = free_ports(1)[0]
     rest, lines = Rest(port), _Lines(place.folder / "given")
     copy, topic = place.folder / "copied", f"{place.name}-lines"
@@ -147,7 +149,7 @@ def distributed(classes: Path, place: Place) -> Iterator[Check]:
 
 
 def _administered(rest: Rest, source: str, topic: str, lines: _Lines) -> Iterator[Check]:
-    """Administer a source connector, whose offsets are in a topic, by the REST API."""
+    """Administer a source connector, which keeps its offsets in a topic, with the REST API."""
     size = lines.path.stat().st_size
 
     def offset() -> Any:
@@ -198,7 +200,7 @@ def _code(message: confluent_kafka.Message) -> int | None:
 
 
 class _Group:
-    """A group at one cluster that has positions in a topic, without members."""
+    """A group in one cluster, without members, that has positions in a topic."""
 
     def __init__(self, address: str, group: str, topic: str) -> None:
         self._settings = {
@@ -223,7 +225,7 @@ class _Group:
         consumer.close()
 
     def unread(self) -> list[str] | None:
-        """The values behind the positions, None if a partition has no position."""
+        """The values after the group's positions; None if a partition has no position."""
         consumer = confluent_kafka.Consumer(self._settings)
         try:
             committed = consumer.committed(self._at([-1001] * _PARTITIONS), timeout=30)
@@ -244,7 +246,8 @@ class _Group:
 
 
 def _mirror_settings(place: Place, port: int) -> dict[str, str]:
-    """Both directions between Kafka, `a`, and the row's broker, `b`, exactly once."""
+    """Settings for mirroring in both directions between Kafka (`a`) and the row's broker (`b`),
+    exactly once."""
     both = {"a": place.kafka, "b": place.address}
     factors = (
         "replication.factor",
@@ -272,7 +275,8 @@ def _mirror_settings(place: Place, port: int) -> dict[str, str]:
             f"{flow}.refresh.groups.interval.seconds": "3",
             f"{flow}.sync.topic.configs.interval.seconds": "3",
             f"{flow}.offset.lag.max": "0",
-            # For comparison, Kafka is mirrored into itself: heartbeats would go round for ever.
+            # In the run for comparison, Kafka is mirrored into itself: heartbeats would be mirrored
+            # again and again forever.
             f"{flow}.emit.heartbeats.enabled": "false",
             f"{flow}.heartbeats.replication.enabled": "false",
         }
@@ -280,7 +284,7 @@ def _mirror_settings(place: Place, port: int) -> dict[str, str]:
 
 
 def mirror_maker(classes: Path, place: Place) -> Iterator[Check]:
-    """Records and groups' offsets from each cluster to the other; the mirror is killed."""
+    """Mirror records and offsets of groups in both directions; the mirror is killed meanwhile."""
     address = {"a": place.kafka, "b": place.address}
     flows = {here: (f"{place.name}-from-{here}", there) for here, there in ("ab", "ba")}
     for here, (topic, _) in flows.items():
@@ -305,7 +309,7 @@ def mirror_maker(classes: Path, place: Place) -> Iterator[Check]:
         for here, (topic, _) in flows.items():
             missing = wrong(here, _LINES)
             yield check(f"{flow[here]}: each record once", not missing, [missing, worker.log])
-            # A position that the mirror knows when it finds the group: the last.
+            # The mirror knows the translation of the last offsets even if it finds the group late.
             ends = [len(range(each, _LINES, _PARTITIONS)) for each in range(_PARTITIONS)]
             _Group(address[here], f"{place.name}-group-{here}", topic).commit(ends)
         for here in flows:

@@ -1,4 +1,4 @@
-"""The rows of tools that run on a Java virtual machine, beside the plain clients."""
+"""The rows of tools that run on a Java virtual machine, except plain clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafka_cluster import SPARK_KAFKA_VERSION, VERSION, mirror_class_path, strea
 _SPRING = "4.1.2"
 _KAFDROP = "4.2.0"
 _FLINK, _FLINK_CONNECTOR = "2.2.1", "5.0.0-2.2"
-#: Flink's serializer wants to see the classes of these packages.
+#: Flink's serializer needs access to the classes of these packages.
 _OPEN = tuple(
     f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in ("lang", "time", "util")
 )

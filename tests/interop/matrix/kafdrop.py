@@ -1,4 +1,5 @@
-"""Kafdrop, a web user interface for Kafka: its pages and its JSON tell what is in the broker."""
+"""Kafdrop, a web user interface for Kafka: its pages and its JSON must agree with the broker's
+contents."""
 
 from __future__ import annotations
 
@@ -22,28 +23,28 @@ from kafka_cluster import free_ports, java
 _PARTITIONS, _RECORDS = 3, 4
 _CODECS = ("gzip", "lz4", "zstd")
 _RETENTION_MS = "7200000"
-#: A setting that Kafka has for the whole cluster since it knows eligible leader replicas. Kafdrop
-#: shows what is neither a default nor a setting of the broker's file.
+#: A setting for the whole cluster that Kafka has since it supports eligible leader replicas.
+#: Kafdrop shows all settings that are neither defaults nor from the broker's file.
 _OF_ALL_TOPICS = {"min.insync.replicas": "1"}
 _KEYS = 3
 _WAIT_S = 30.0
 _SECONDS_TO_ROLL = 0.3
-#: An option that Kafdrop's own instructions have.
+#: An option that Kafdrop's own instructions require.
 _OPEN = "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"
 
 
 class Pages(Http):
-    """Kafdrop's pages, as texts without tags, and the JSON that it has for most of them."""
+    """Kafdrop's pages as texts without tags, and their data as JSON."""
 
     def text(self, path: str) -> str:
-        """A page's text, in which words and cells of tables have one blank before and behind."""
+        """A page's text. Each word and each cell of a table is between single blanks."""
         return _text(self("GET", path, headers={"Accept": "text/html"}).text)
 
     def found(self, path: str) -> Any:
         return self.json("GET", path)
 
     def messages(self, topic: str, partition: int, offset: int = 0) -> list[Any]:
-        """The messages that the page of a partition shows from an offset on."""
+        """The messages from an offset on, as shown on the page of a partition."""
         query = f"partition={partition}&offset={offset}&count=100&isAnyProto=false"
         return self.found(f"/topic/{topic}/messages?{query}") or []
 
@@ -51,7 +52,7 @@ class Pages(Http):
         return self.found(f"/topic/{topic}/allmessages") or []
 
     def lags(self, path: str, topic: str) -> Mapping[str, Sequence[int]]:
-        """The lag of each partition of a topic by groups: those that a page tells."""
+        """The lag of each partition of a topic, by group, as shown on a page."""
         told = self.found(path) or []
         return {
             group["groupId"]: [each["lag"] for each in of["partitions"]]
@@ -68,7 +69,7 @@ def _text(page: str) -> str:
 
 
 def _shown(name: str, ask: Callable[[], Any], expected: object) -> Check:
-    """A check of what Kafdrop tells; it gives up reading after 0.6 s, and is then asked again."""
+    """Check what Kafdrop shows. Retries, because Kafdrop stops reading after 0.6 s."""
     found = None
 
     def as_expected() -> bool:
@@ -80,7 +81,7 @@ def _shown(name: str, ask: Callable[[], Any], expected: object) -> Check:
 
 
 def _page(name: str, pages: Pages, path: str, pattern: str) -> Check:
-    """A check that a pattern describes a part of a page's text; asked again as in `_shown`."""
+    """Check that a part of a page's text matches a pattern. Retries as in `_shown`."""
     text = ""
 
     def as_expected() -> bool:
@@ -92,7 +93,7 @@ def _page(name: str, pages: Pages, path: str, pattern: str) -> Check:
 
 
 def run(jar: Path, place: Place) -> Iterator[Check]:
-    """Kafdrop beside the broker, which is killed in the end."""
+    """Run Kafdrop with the broker, which is killed near the end."""
     port = free_ports(1)[0]
     command = [java(), "-Xmx512m", _OPEN, "-jar", str(jar)]
     command += [f"--kafka.brokerConnect={place.address}", "--server.address=127.0.0.1"]
@@ -118,13 +119,14 @@ def run(jar: Path, place: Place) -> Iterator[Check]:
 
 
 def _moment(time_ms: int) -> str:
-    """A time as Kafdrop writes and reads it."""
+    """A time in the format that Kafdrop prints and parses."""
     seconds, milliseconds = divmod(time_ms, 1000)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{milliseconds:03}Z"
 
 
 def _message(first_time_ms: int, partition: int, offset: int) -> Any:
-    """The message of a record, which is a tombstone if it is the last of its partition."""
+    """The message that Kafdrop shows for a record. The last record of each partition is a
+    tombstone."""
     return {
         "partition": partition,
         "offset": offset,
@@ -137,7 +139,7 @@ def _message(first_time_ms: int, partition: int, offset: int) -> Any:
 
 
 def _fill(place: Place, time_ms: int) -> None:
-    """Records in three partitions, each compressed in another way; the first has been deleted."""
+    """Write records to three partitions, each with another codec, and delete the first record."""
     create_topic(place.address, place.name, _PARTITIONS, retention_ms=_RETENTION_MS)
     for partition, codec in enumerate(_CODECS):
         records = [
@@ -259,7 +261,8 @@ def _search(pages: Pages, place: Place, time_ms: int) -> Iterator[Check]:
 
 
 def _compacted(pages: Pages, place: Place) -> Iterator[Check]:
-    """Only the last record of each key is left, except in the active segment."""
+    """Check a compacted topic: except in the active segment, only the last record of each key is
+    left."""
     name = f"{place.name}-compacted"
     settings = {
         "cleanup_policy": "compact",
@@ -287,7 +290,7 @@ def _compacted(pages: Pages, place: Place) -> Iterator[Check]:
 
 
 def _transactions(pages: Pages, place: Place) -> Iterator[Check]:
-    """Committed records are there, aborted and open ones are not."""
+    """Check that committed records are shown, and aborted and open ones are not."""
     name = f"{place.name}-transactions"
     create_topic(place.address, name)
     for end in ("commit", "abort", "commit"):
@@ -325,7 +328,7 @@ def _at(topic: str, offsets: Sequence[int]) -> list[confluent_kafka.TopicPartiti
 
 
 def _commit(consumer: confluent_kafka.Consumer, topic: str, offsets: Sequence[int]) -> None:
-    """Commit; the coordinator may have to be asked again until it has loaded the group."""
+    """Commit offsets; retries while the coordinator still loads the group."""
 
     def committed() -> bool:
         try:
@@ -338,7 +341,7 @@ def _commit(consumer: confluent_kafka.Consumer, topic: str, offsets: Sequence[in
 
 
 def _member(place: Place, group: str, protocol: str) -> confluent_kafka.Consumer:
-    """The only member of a group, which has all partitions of the topic."""
+    """The only member of a group, after it has got all partitions of the topic."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": place.address,
@@ -364,7 +367,8 @@ def _group_names(place: Place) -> Mapping[str, str]:
 
 
 def _groups(pages: Pages, place: Place) -> Iterator[Check]:
-    """Groups without members, with the classic and with the consumer protocol, and their lag."""
+    """Check groups without members, and groups with the classic and the consumer protocol, with
+    their lags."""
     names = _group_names(place)
     empty = confluent_kafka.Consumer(
         {"bootstrap.servers": place.address, "group.id": names["empty"], "log_level": 0}
@@ -397,7 +401,7 @@ def _groups(pages: Pages, place: Place) -> Iterator[Check]:
 
 
 def _acl(place: Place) -> Mapping[str, str]:
-    """An ACL that has been made, as Kafdrop tells it."""
+    """An ACL as Kafdrop shows it."""
     kafka_admin: Any = confluent_kafka.admin
     client = kafka_admin.AdminClient({"bootstrap.servers": place.address, "log_level": 0})
     binding = kafka_admin.AclBinding(
@@ -422,7 +426,8 @@ def _acl(place: Place) -> Mapping[str, str]:
 
 
 def _administration(pages: Pages, place: Place) -> Iterator[Check]:
-    """ACLs; topics that are made and deleted with the forms, and a message that is sent."""
+    """Check ACLs, topics that are created and deleted with Kafdrop's forms, and a message sent with
+    its form."""
     acl = _acl(place)
 
     def acls() -> Any:
@@ -464,7 +469,7 @@ def _administration(pages: Pages, place: Place) -> Iterator[Check]:
 
 
 def _after_the_kill(pages: Pages, place: Place) -> Iterator[Check]:
-    """The broker was killed and is up again."""
+    """Check Kafdrop after the broker was killed and is up again."""
     ready = until(lambda: pages.found("/") is not None, DEADLINE_S)
     yield check("the broker is killed: the cluster is there", ready, pages.text("/"))
     send_records(place.address, place.name, [(1, "new", "new", int(time.time() * 1000), [])])

@@ -1,4 +1,4 @@
-"""The command line tools that Kafka ships, each started as its script starts it."""
+"""The command line tools that Kafka ships, each started in the same way as by its script."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from tests.interop.matrix.row import Check, Place, executed
 from kafka_cluster import java
 
 _COMMAND_DEADLINE_S = 90.0
-#: The time for which a tool runs that does not end by itself.
+#: The time in s after which a tool that does not end is killed.
 _ENDLESS_S = 10.0
 _KILLED = -9
 _RECORDS = 200
 _TOOLS = "org.apache.kafka.tools."
-#: Commands are short: the first compiler and the smallest collector start fastest.
+#: The commands run only briefly: with the C1 compiler and the serial collector the JVM starts
+#: fastest.
 _JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
 
 
 class Step(NamedTuple):
-    """A command: the class that the tool's script names, its arguments, and what it prints.
+    """A command of a tool.
 
-    Names in braces stand for what a row gives it (`_names`), in the pattern as well. `code` is the
-    code that the command ends with. An address is added to arguments without one, as the value of
-    --bootstrap-server.
+    `tool`: the class that the tool's script starts. `expected`: a pattern of the output. `code`:
+    the expected exit code. Names in braces, in the arguments and in the pattern, are replaced by
+    the texts of `_names`. If the arguments have no address, --bootstrap-server is added to them.
     """
 
     name: str
@@ -424,7 +425,7 @@ _ADMIN_STEPS = (
     ),
 )
 
-#: Commands on the files of a broker (`_file_names`).
+#: Commands that read the files of a broker (`_file_names`).
 _FILE_STEPS = (
     Step(
         "dump-log: records",
@@ -468,7 +469,7 @@ def _command(step: Step, names: Mapping[str, str], classes: Path) -> list[str | 
     words = [word.format(**names) for word in shlex.split(step.arguments)]
     address = names["address"]
     if address not in words and step.tool != _DUMP:
-        # The command of this tool comes first, that of others behind the address.
+        # ClusterTool takes its command first; the others take commands after the address.
         at = 1 if step.tool == "ClusterTool" else 0
         words[at:at] = ["--bootstrap-server", address]
     name = step.tool if step.tool.startswith("kafka.") else f"{_TOOLS}{step.tool}"
@@ -486,7 +487,8 @@ def _tried(step: Step, names: Mapping[str, str], classes: Path, folder: Path) ->
 
 
 def _names(place: Place, classes: Path) -> dict[str, str]:
-    """The texts for the names in braces; the broker's id and folder are asked with a tool."""
+    """The texts for the names in braces. A tool of Kafka finds out the broker's id and log
+    directory."""
     names = {
         "address": place.address,
         "port": place.address.rpartition(":")[2],
@@ -503,10 +505,10 @@ def _names(place: Place, classes: Path) -> dict[str, str]:
 
 
 def _file_names(logs: Path, topic: str) -> dict[str, str]:
-    """The files of partitions in a log directory, several of them with commas between."""
+    """The files of partitions in a log directory, separated by commas."""
     patterns = {
         "records": f"{topic}-0/*.log",
-        # An index is empty until its segment has 4 KB.
+        # An index has no entries until its segment has 4 KB.
         "index": f"{topic}-*/*.index",
         "offsets": "__consumer_offsets-*/*.log",
         "transactions": "__transaction_state-*/*.log",
@@ -520,7 +522,7 @@ def _file_names(logs: Path, topic: str) -> dict[str, str]:
 
 
 def _write_files(names: Mapping[str, str], folder: Path) -> None:
-    """The files that commands take."""
+    """Write the files that the commands read."""
     topic, node = names["topic"], int(names["node"] or 0)
     partition = {"topic": topic, "partition": 0}
     files = {
@@ -535,7 +537,8 @@ def _write_files(names: Mapping[str, str], folder: Path) -> None:
 
 
 def run(classes: Path, place: Place) -> Iterator[Check]:
-    """Records, groups, administration, and then the files of the broker."""
+    """Run the commands for records, groups and administration, and then those that read the
+    broker's files."""
     names = _names(place, classes)
     _write_files(names, place.folder)
     for step in (*_RECORD_STEPS, *_GROUP_STEPS, *_ADMIN_STEPS):

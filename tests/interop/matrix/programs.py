@@ -1,4 +1,4 @@
-"""Ways to run a program of the matrix and to read its checks."""
+"""Ways to run a program of the matrix, and to read its checks from its output."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ def _with_restarts(
 
 
 def program(*command: str) -> Run:
-    """Runs a program, which tells its checks: `{tool}` in a command stands for the tool's path.
+    """Return a function that runs a program, which prints its checks.
 
-    A program that prints `wanted: ...` gets the broker killed and started again.
+    `{tool}` in the command is replaced by the tool's path. When the program prints `wanted: ...`,
+    the broker is killed and started again.
     """
 
     def run(tool: Path, place: Place) -> list[Check]:
@@ -43,13 +44,17 @@ def program(*command: str) -> Run:
 
 
 def python(name: str, *arguments: str) -> Run:
-    """Runs a program of the folder `python`, which tells its checks, in the tool's environment."""
+    """Return a function that runs a program of the folder `python`, which prints its checks, in the
+    tool's virtual environment."""
     return program("{tool}", str(toolchains.PYTHON / f"{name}.py"), *arguments)
 
 
 def java(*runs: tuple[str, ...]) -> Run:
-    """Runs programs of tests/interop/java on a class path: their names, and arguments behind the
-    address. The last line of each, `N of N things`, tells that all is well."""
+    """Return a function that runs programs of tests/interop/java with a class path.
+
+    `runs`: the name of each program, and its arguments after the address. A program succeeds if its
+    last line is `N of N things`.
+    """
 
     def run(tool: Path, place: Place) -> list[Check]:
         checks: list[Check] = []
@@ -72,8 +77,12 @@ def java(*runs: tuple[str, ...]) -> Run:
 
 
 def java_told(name: str, *options: str) -> Run:
-    """Runs a compiled program of tests/interop/java, which tells its checks. Its arguments: the
-    address, a name, and an empty folder. It may want the broker killed: `wanted: restart`."""
+    """Return a function that runs a compiled program of tests/interop/java, which prints its
+    checks.
+
+    Its arguments are the address, a name, and an empty folder. When the program prints `wanted:
+    restart`, the broker is killed and started again.
+    """
 
     def run(tool: Path, place: Place) -> list[Check]:
         command = [kafka_java(), "-Xmx1g", *options, "-cp", str(tool), name]
@@ -84,8 +93,12 @@ def java_told(name: str, *options: str) -> Run:
 
 
 def spark(name: str) -> Run:
-    """Runs a program of the folder `python` with this interpreter, which has Spark, and jars of
-    Spark's own format from the folder `tool`. Its arguments: the jars, and java_told's."""
+    """Return a function that runs a program of the folder `python` with this interpreter, which has
+    pyspark.
+
+    Its arguments are the jars of Spark's own `kafka` format in the folder `tool`, and then those
+    that `java_told` gives.
+    """
 
     def run(tool: Path, place: Place) -> list[Check]:
         jars = ",".join(map(str, spark_format_jars(tool)))
@@ -97,10 +110,10 @@ def spark(name: str) -> Run:
 
 
 def compared() -> Run:
-    """Runs a program that prints `CALL: RESULT`, the same at any broker.
+    """Return a function that runs a program that prints `CALL: RESULT` in each line.
 
-    Each line is a check, which fails here if the result is not that of Apache Kafka's run. A
-    program that prints `wanted: ...` gets the broker killed and started again.
+    Each line is a check, which passes if the result is the same as in Apache Kafka's run. When the
+    program prints `wanted: ...`, the broker is killed and started again.
     """
     results_at_kafka: dict[str, str] = {}
 
@@ -122,7 +135,7 @@ def compared() -> Run:
 
 
 def _by_call(lines: Sequence[str]) -> dict[str, str]:
-    """The results by their calls; a repeated call has a number behind it."""
+    """The results by call. A repeated call has a number after its name."""
     seen: Counter[str] = Counter()
     results = {}
     for line in lines:
@@ -133,7 +146,10 @@ def _by_call(lines: Sequence[str]) -> dict[str, str]:
 
 
 def go_tests(pattern: str, environment: Mapping[str, str], seeds: str) -> Run:
-    """Runs compiled tests of Go whose names match. `seeds`: the variable with the address."""
+    """Return a function that runs those compiled tests of Go whose names match the pattern.
+
+    `seeds`: the environment variable for the broker's address.
+    """
 
     def run(tool: Path, place: Place) -> list[Check]:
         command = [str(tool), "-test.v", "-test.count=1", f"-test.timeout={_LONG_DEADLINE_S}s"]
@@ -144,7 +160,7 @@ def go_tests(pattern: str, environment: Mapping[str, str], seeds: str) -> Run:
             deadline_s=_LONG_DEADLINE_S + 30,
         )
         results = {found["name"]: found["result"] for found in _OF_GO.finditer(done.stdout)}
-        # A test that has parts is as good as they are.
+        # The result of a test with subtests follows from theirs.
         parents = {name.rpartition("/")[0] for name in results}
         checks = [
             Check(name, "" if result == "PASS" else _output(name, done.stdout))
@@ -159,6 +175,6 @@ def go_tests(pattern: str, environment: Mapping[str, str], seeds: str) -> Run:
 
 
 def _output(name: str, printed: str) -> str:
-    """The lines that a test of Go printed before and behind its result."""
+    """The lines that a test of Go has printed before and after its result."""
     around = printed.partition(f"--- FAIL: {name} ")
     return (around[0][-1000:] + "".join(around[1:])[:1000]) or "failed"

@@ -1,4 +1,4 @@
-"""The results of the last run of each row, and the table that docs/compatibility.md has of them."""
+"""The results of each row's last run, and the table of them in docs/compatibility.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ FILE = Path(__file__).parent / "results.json"
 
 
 class Result(NamedTuple):
-    """A row's result with a broker: how many checks passed, of how many, and the others' names."""
+    """A row's result with one broker: the number of passed checks, of all checks, and the names of
+    the failed ones."""
 
     passed: int
     of: int
@@ -29,7 +30,8 @@ class Result(NamedTuple):
 
 
 class Results(NamedTuple):
-    """A row's results with both brokers, in a version of the tool; or why it was skipped."""
+    """A row's results with both brokers and a version of the tool. `skipped`: the reason if the row
+    was skipped."""
 
     version: str
     ours: Result | None = None
@@ -42,7 +44,7 @@ class Results(NamedTuple):
 
 
 def load() -> dict[str, Results]:
-    """The kept results, by the keys of rows."""
+    """Read the kept results, by the keys of the rows."""
     kept = json.loads(FILE.read_text("utf-8")) if FILE.exists() else {}
 
     def result(of: dict[str, Any] | None) -> Result | None:
@@ -60,7 +62,7 @@ def load() -> dict[str, Results]:
 
 
 def save(results: Mapping[str, Results]) -> None:
-    """Keep results, in place of what is kept."""
+    """Replace the kept results."""
     kept = {}
     for key, each in sorted(results.items()):
         found: dict[str, object] = {"version": each.version}
@@ -74,7 +76,7 @@ def save(results: Mapping[str, Results]) -> None:
 
 
 def table(rows: Sequence[Row]) -> Iterator[str]:
-    """The lines of a table with a row for each of the matrix."""
+    """The lines of a table with one line for each row of the matrix."""
     yield "| tool | version | what was done | Odradek | Kafka | why they differ |"
     yield "|---|---|---|--:|--:|---|"
     results = load()

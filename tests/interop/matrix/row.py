@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-#: Kinds of brokers.
+#: The kinds of brokers.
 OURS, KAFKA = "ours", "kafka"
 DEADLINE_S = 300
 _TOLD = re.compile(r"(ok|failed) (.+?)(?:: (.*))?")
@@ -30,9 +30,9 @@ class Check(NamedTuple):
 class Place(NamedTuple):
     """A broker to run a row against.
 
-    `name` is for topics and groups, and no other run has it; `folder` is empty. `restart` kills the
-    broker (signal 9) and returns when it is up again. `kafka` is the address of the Apache Kafka,
-    which may be this broker.
+    `name`: a prefix for topics and groups that no other run uses. `folder`: an empty folder.
+    `restart` kills the broker (SIGKILL) and returns when it is up again. `kafka`: the address of
+    the Apache Kafka, which may be this broker.
     """
 
     kind: str
@@ -44,10 +44,10 @@ class Place(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row of the table: `what` a program does with a tool.
+    """A row of the matrix. `what`: what a program does with the tool.
 
-    `get` gets and builds the tool, or raises Missing; `run` makes the checks. `differs` is the
-    reason if our broker's result is another one than Kafka's.
+    `get` fetches and builds the tool, or raises Missing. `run` makes the checks. `differs`: the
+    reason if our broker's result differs from Kafka's.
     """
 
     key: str
@@ -66,7 +66,7 @@ def executed(
     stdin: str = "",
     deadline_s: float = DEADLINE_S,
 ) -> subprocess.CompletedProcess[str]:
-    """The ended command. One that exceeds the deadline is killed and has the code -9."""
+    """Run a command. After the deadline the command is killed, and its exit code is -9."""
     arguments = [str(word) for word in command]
     try:
         return subprocess.run(
@@ -89,7 +89,8 @@ def executed(
 
 
 def told(done: subprocess.CompletedProcess[str]) -> list[Check]:
-    """The checks that a program printed as `ok NAME` and `failed NAME: PROBLEM`, one on a line."""
+    """The checks that a program has printed, one in each line: `ok NAME` or `failed NAME:
+    PROBLEM`."""
     checks = [
         Check(found[2], (found[3] or "failed") if found[1] == "failed" else "")
         for found in map(_TOLD.fullmatch, done.stdout.splitlines())

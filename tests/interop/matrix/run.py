@@ -1,4 +1,4 @@
-"""Rows run against both brokers."""
+"""Runs rows of the matrix against both brokers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.interop.matrix.row import KAFKA, OURS, Check, Missing, Place, Row
 
 from killable import Killable, killable
 
-#: Settings of both brokers: an authorizer, so that ACLs can be administered, and two that Kafka
-#: ships in its properties and that differ from our defaults.
+#: Settings of both brokers: an authorizer, so that ACLs can be administered; and two settings of
+#: Kafka's shipped properties that differ from our defaults.
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
@@ -27,7 +27,7 @@ _serial = count()
 
 @contextmanager
 def brokers(folder: Path) -> Iterator[Mapping[str, Killable]]:
-    """Run an Apache Kafka and our broker, by their kinds. Raises KafkaUnavailable."""
+    """Run an Apache Kafka and our broker. Yields them by kind; raises KafkaUnavailable."""
     with ExitStack() as stack:
         running = {}
         for kind in (KAFKA, OURS):
@@ -51,19 +51,19 @@ def _checks(
 
 
 def run(row: Row, both: Mapping[str, Killable], folder: Path) -> Results:
-    """The results of a row, which gets its tool first."""
+    """Get the tool of a row, and run the row. Returns the results."""
     try:
         tool = row.get()
     except Missing as missing:
         return Results(row.version, skipped=str(missing))
-    # Kafka's run tells how many checks there are to pass.
+    # Kafka's run determines which checks must be made.
     kafka = _checks(row, tool, KAFKA, both, folder)
     ours = _checks(row, tool, OURS, both, folder)
     return Results(row.version, _result(ours, kafka), _result(kafka, kafka))
 
 
 def _result(checks: Sequence[Check], expected: Sequence[Check]) -> Result:
-    """A result in which checks that were expected and not made have failed."""
+    """A result in which expected checks that were not made have failed."""
     made = {check.name for check in checks}
     absent = [Check(each.name, "not made") for each in expected if each.name not in made]
     return Result.from_checks([*checks, *absent])

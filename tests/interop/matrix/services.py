@@ -1,4 +1,4 @@
-"""Tools that run as processes beside a broker and answer over HTTP, and waiting for them."""
+"""Tools that run as processes while a broker runs, and respond over HTTP."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOG_CHARACTERS = 1500
 
 
 class Service:
-    """A process with a log in a folder, which may be killed and started again."""
+    """A process that writes its log to a folder, and that may be killed and started again."""
 
     def __init__(
         self, command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None
@@ -46,14 +46,14 @@ class Service:
         return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
-        """End the process with signal 9."""
+        """Send SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(DEADLINE_S)
 
     @property
     def log(self) -> str:
-        """The end of what the process wrote."""
+        """The last part of the process's output."""
         return (self._folder / "log").read_text(errors="replace")[-_LOG_CHARACTERS:]
 
 
@@ -68,7 +68,7 @@ def running(service: Service) -> Iterator[Service]:
 
 
 def until(condition: Callable[[], bool], deadline_s: float = DEADLINE_S) -> bool:
-    """True as soon as the condition holds, False if it does not until the deadline."""
+    """Wait until the condition is true. Returns False after the deadline."""
     end = time.monotonic() + deadline_s
     while not condition():
         if time.monotonic() > end:
@@ -78,19 +78,19 @@ def until(condition: Callable[[], bool], deadline_s: float = DEADLINE_S) -> bool
 
 
 def check(name: str, well: bool, found: object) -> Check:
-    """A check that shows what was found if all is not well."""
+    """A check whose problem shows `found` unless all is well."""
     return Check(name, "" if well else f"found {found}"[:2000])
 
 
 class Answer(NamedTuple):
-    """An answer over HTTP. The status is 0 if there was no answer."""
+    """A response over HTTP. The status is 0 if there was no response."""
 
     status: int
     text: str
 
     @property
     def json(self) -> Any:
-        """The decoded text; None if the request failed, or if the text is not JSON."""
+        """The body decoded as JSON; None if the request failed or the body is not JSON."""
         if not 200 <= self.status < 300:
             return None
         try:
@@ -100,7 +100,7 @@ class Answer(NamedTuple):
 
 
 class Http:
-    """A service's port for HTTP on this machine."""
+    """The HTTP port of a service on this machine."""
 
     def __init__(self, port: int) -> None:
         self._base = f"http://127.0.0.1:{port}"
@@ -112,7 +112,7 @@ class Http:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Send a request, and follow redirections."""
+        """Send a request and follow redirects."""
         request = urllib.request.Request(
             self._base + path, data=body, headers=dict(headers or {}), method=method
         )
@@ -126,7 +126,7 @@ class Http:
             return Answer(0, "")
 
     def json(self, method: str, path: str, body: object = None) -> Any:
-        """Send JSON, or nothing, and return the JSON of the answer; None if there is none."""
+        """Send a JSON body, or none. Returns the JSON of the response, None if there is none."""
         sent = None if body is None else json.dumps(body).encode()
         kind = "application/json"
         return self(method, path, sent, {"Content-Type": kind, "Accept": kind}).json

@@ -1,4 +1,5 @@
-"""An application of Kafka Streams, exactly once, that loses its broker and its state directory."""
+"""An application of Kafka Streams, exactly once, whose broker is killed and whose state directory
+is deleted."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def _tried(name: str, act: Callable[[], object]) -> Check:
 
 
 def run(_: Path, place: Place) -> Iterator[Check]:
-    """A word count and two joins in a group of each protocol; every result is there once."""
+    """Do a word count and two joins, in a group of each protocol; every result must be there
+    once."""
     for protocol in ("classic", "streams"):
         name = f"{place.name}-{protocol}"
         settings = {"group.protocol": protocol}
@@ -37,7 +39,7 @@ def run(_: Path, place: Place) -> Iterator[Check]:
             yield _tried(f"{protocol}: each result once", application.check)
             application.send(_LINES)
             place.restart()
-            # The instance meets the broker in the middle of what it has to do.
+            # The broker is killed while the instance has work to do.
             application.send(_LINES)
             time.sleep(_BEHIND_THE_RESTART_S)
             place.restart()

@@ -1,6 +1,7 @@
-"""Programs of the matrix, built with the toolchains of their languages, outside of the checkout.
+"""Builds programs of the matrix with the toolchains of their languages, outside of the checkout.
 
-A program is built once for each content of its source, below `~/.cache/odradek/matrix`.
+A program is built again only if its sources change; the results are below
+`~/.cache/odradek/matrix`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ BUILD_DEADLINE_S = 3000
 
 
 def command(name: str) -> str:
-    """The path of a command. Raises Missing."""
+    """The path of a command. Raises Missing if it is not installed."""
     found = shutil.which(name)
     if found is None:
         raise Missing(f"there is no `{name}` here")
@@ -37,7 +38,7 @@ def command(name: str) -> str:
 
 def _built(folder: Path, *steps: Sequence[str], environment: Mapping[str, str]) -> None:
     for step in steps:
-        # A compiler leaves the processors to other programs.
+        # The compiler runs with low priority.
         polite = ["nice", *step] if shutil.which("nice") else step
         done = executed(polite, folder, environment, deadline_s=BUILD_DEADLINE_S)
         if done.returncode != 0:
@@ -46,7 +47,8 @@ def _built(folder: Path, *steps: Sequence[str], environment: Mapping[str, str]) 
 
 
 def _folder(name: str, sources: Sequence[Path], also: str) -> tuple[Path, bool]:
-    """A folder for a program, and whether the program is in it already; the sources are copied."""
+    """Return a folder for a program, and True if the program was built there already; otherwise the
+    sources are copied into it."""
     digest = hashlib.sha256(also.encode())
     for source in sources:
         digest.update(source.read_bytes())
@@ -61,8 +63,11 @@ def _folder(name: str, sources: Sequence[Path], also: str) -> tuple[Path, bool]:
 
 
 def go(name: str, *modules: str, common: bool = True) -> Callable[[], Path]:
-    """Makes the program of a folder in others/go_clients, with modules in their versions. `common`:
-    the program uses the file that lies beside the folders."""
+    """Return a function that builds a program of others/go_clients. `modules`: Go modules with
+    their versions.
+
+    `common`: the program also uses the file common.go of the folder above.
+    """
 
     def get() -> Path:
         shared = [OTHERS / "go_clients" / "common.go"] if common else []
@@ -83,7 +88,8 @@ def go(name: str, *modules: str, common: bool = True) -> Callable[[], Path]:
 
 
 def go_tests(package: str, module: str) -> Callable[[], Path]:
-    """Compiles the tests that a package of a Go module (with its version) has."""
+    """Return a function that compiles the tests of a package. `module`: its Go module with a
+    version."""
 
     def get() -> Path:
         folder, complete = _folder(f"go-tests-{package.rpartition('/')[2]}", [], module)
@@ -103,7 +109,8 @@ def go_tests(package: str, module: str) -> Callable[[], Path]:
 
 
 def go_tool(name: str, package: str, version: str) -> Callable[[], Path]:
-    """Makes a command that is written in Go; one on the PATH is used as it is."""
+    """Return a function that builds a command written in Go, unless a command of that name is on
+    the PATH."""
 
     def get() -> Path:
         found = shutil.which(name)
@@ -121,12 +128,13 @@ def go_tool(name: str, package: str, version: str) -> Callable[[], Path]:
 
 
 def on_path(name: str) -> Callable[[], Path]:
-    """Finds a command that has to be on the PATH."""
+    """Return a function that finds a command on the PATH."""
     return lambda: Path(command(name))
 
 
 def node(program: str, *packages: str) -> Callable[[], Path]:
-    """Makes a program of others/node with packages in their versions."""
+    """Return a function that prepares a program of others/node. `packages`: packages with their
+    versions."""
 
     def get() -> Path:
         runtime = Path(command("node")).resolve()
@@ -134,7 +142,7 @@ def node(program: str, *packages: str) -> Callable[[], Path]:
             f"node-{program}", sorted((OTHERS / "node").iterdir()), " ".join(packages)
         )
         if not complete:
-            # Packages that are compiled here find the headers beside this Node.
+            # Packages that are compiled find the headers in the folder of this Node.
             headers = runtime.parents[1] / "include" / "node"
             environment = (
                 {"npm_config_nodedir": str(runtime.parents[1])} if headers.is_dir() else {}
@@ -142,7 +150,7 @@ def node(program: str, *packages: str) -> Callable[[], Path]:
             _built(
                 folder,
                 [command("npm"), "install", "--no-save", "--prefix", ".", *packages],
-                # The librdkafka in Confluent's package finds its libraries on this machine.
+                # The librdkafka of Confluent's package is linked with libraries of this machine.
                 environment={**environment, "JOBS": "1", "CKJS_LINKING": "dynamic"},
             )
             (folder / "complete").touch()
@@ -152,8 +160,10 @@ def node(program: str, *packages: str) -> Callable[[], Path]:
 
 
 def rust(program: str, *dependencies: str) -> Callable[[], Path]:
-    """Makes a program of others/rust; `dependencies` are lines of Cargo.toml. What they compile to
-    is kept for all programs."""
+    """Return a function that builds a program of others/rust. `dependencies`: lines for Cargo.toml.
+
+    All programs share the compiled dependencies.
+    """
 
     def get() -> Path:
         sources = [OTHERS / "rust" / name for name in (f"{program}.rs", "checks.rs")]
@@ -177,7 +187,8 @@ def rust(program: str, *dependencies: str) -> Callable[[], Path]:
 
 
 def python(program: str, *packages: str) -> Callable[[], Path]:
-    """Makes a virtual environment with packages; returns its interpreter."""
+    """Return a function that makes a virtual environment with these packages, and returns its
+    interpreter."""
 
     def get() -> Path:
         folder, complete = _folder(f"python-{program}", [], " ".join(packages))
@@ -196,8 +207,10 @@ def python(program: str, *packages: str) -> Callable[[], Path]:
 
 
 def java_program(name: str, *artifacts: tuple[str, str, str]) -> Callable[[], Path]:
-    """Compiles a program of tests/interop/java with jars (group, artifact, version) and all that
-    they want; returns a class path."""
+    """Return a function that compiles a program of tests/interop/java, and returns its class path.
+
+    `artifacts`: jars as (group, artifact, version); what these depend on is fetched, too.
+    """
 
     def get() -> Path:
         folder, complete = _folder(f"java-{name}", [JAVA / f"{name}.java"], repr(artifacts))
@@ -216,7 +229,8 @@ def java_program(name: str, *artifacts: tuple[str, str, str]) -> Callable[[], Pa
 
 
 def jars(find: Callable[[], str | Path]) -> Callable[[], Path]:
-    """Fetches jars with a function of kafka_cluster; returns its class path or folder."""
+    """Return a function that fetches jars by `find`, a function of kafka_cluster, and returns their
+    class path or folder."""
 
     def get() -> Path:
         try:
@@ -229,8 +243,11 @@ def jars(find: Callable[[], str | Path]) -> Callable[[], Path]:
 
 
 def release_jar(name: str, version: str, variable: str, page: str) -> Callable[[], Path]:
-    """Takes a tool's jar from a path that an environment variable names, because no registry has
-    the jar; `page` has the jars of its releases."""
+    """Return a function that returns a tool's jar from the path in an environment variable.
+
+    No registry has this jar; `page` is the address of its releases, for the message if it is
+    missing.
+    """
 
     def get() -> Path:
         path = Path(os.environ.get(variable, ""))
@@ -248,7 +265,7 @@ def release_jar(name: str, version: str, variable: str, page: str) -> Callable[[
 
 
 def _version_of(jar: Path) -> str:
-    """The version that the manifest of a jar tells."""
+    """The version in the manifest of a jar."""
     with zipfile.ZipFile(jar) as archive:
         manifest = archive.read("META-INF/MANIFEST.MF").decode()
     told = re.search(r"^Implementation-Version: (\S+)", manifest, re.MULTILINE)
@@ -256,12 +273,14 @@ def _version_of(jar: Path) -> str:
 
 
 def kafka(version: str) -> Callable[[], Path]:
-    """Fetches the jars of a release of Kafka; returns a class path."""
+    """Return a function that fetches the jars of a release of Kafka, and returns their class
+    path."""
     return jars(lambda: class_path(version))
 
 
 def spark() -> Path:
-    """The folder with the jars of Spark's own format. Raises Missing, also without pyspark."""
+    """The folder with the jars of Spark's `kafka` format. Raises Missing if they or pyspark are
+    missing."""
     if importlib.util.find_spec("pyspark") is None:
         raise Missing("there is no `pyspark` here")
     return jars(spark_jars)()

@@ -1,4 +1,4 @@
-"""aiokafka does what users do with a client: HOST:PORT NAME."""
+"""Tries aiokafka with the work of `client_story`. Arguments: HOST:PORT NAME."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class _Loop:
-    """An event loop on a thread of its own."""
+    """An event loop in a thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -73,7 +73,7 @@ class _Member:
 
 
 class Aiokafka:
-    """The calls of aiokafka, each on the loop. Its admin client deletes no groups."""
+    """aiokafka's calls, run on the loop. Its admin client cannot delete groups."""
 
     deletes_groups = False
 

@@ -1,4 +1,4 @@
-"""Checks that a program of the matrix makes, told one on a line."""
+"""The checks of a program of the matrix, each printed as one line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Wrong(Exception):
 
 
 def check(name: str, work: Callable[[], None]) -> None:
-    """Do the work of a check, and tell whether it went well."""
+    """Run `work` as a check, and print whether it succeeded."""
     try:
         work()
     except Exception as error:  # noqa: BLE001  a check fails with any of them
@@ -44,7 +44,7 @@ def each_once(found: Iterable[Hashable], expected: Iterable[Hashable]) -> None:
 
 
 def until(ready: Callable[[], bool], awaited: str) -> None:
-    """Wait until a question is answered with yes. Raises Wrong after DEADLINE_S."""
+    """Wait until the function returns True. Raises Wrong after DEADLINE_S."""
     end = time.monotonic() + DEADLINE_S
     while not ready():
         if time.monotonic() > end:
@@ -53,6 +53,7 @@ def until(ready: Callable[[], bool], awaited: str) -> None:
 
 
 def kill_the_broker() -> None:
-    """Have the broker killed (signal 9) and started again, and wait until it is up."""
+    """Let the matrix kill the broker (SIGKILL) and start it again; returns when the broker is
+    up."""
     print("wanted: another start of the broker", flush=True)
     sys.stdin.readline()

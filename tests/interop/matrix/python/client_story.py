@@ -1,4 +1,4 @@
-"""The work that users have for a client, done with each of the Python clients in the same way."""
+"""The typical work of a client, done in the same way with each of the Python clients."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class Sender(Protocol):
 
 
 class Member(Protocol):
-    """A member of a group that commits automatically, and as it leaves; for one thread."""
+    """A member of a group that commits automatically, and once more when it leaves. Only one thread
+    uses it."""
 
     def poll(self) -> list[Record]: ...
 
@@ -46,7 +47,7 @@ class Member(Protocol):
 
 
 class Client(Protocol):
-    """The calls of a library."""
+    """The calls that the checks make to a client library."""
 
     deletes_groups: bool
 
@@ -62,7 +63,7 @@ class Client(Protocol):
     def transact(
         self, name: str, topic: str, value: str, position: tuple[str, str, int], commits: bool
     ) -> None:
-        """Write a value, and a position of a group (group, topic, offset in partition 0), in a
+        """Write a value and a group's position (group, topic, offset in partition 0) in a
         transaction."""
 
     def positions(self, group: str, topic: str) -> dict[int, int]: ...
@@ -79,7 +80,7 @@ class Client(Protocol):
 
 
 class Running:
-    """A member that reads on a thread of its own until it leaves."""
+    """A member that polls in a thread until it leaves."""
 
     def __init__(self, make: Callable[[], Member]) -> None:
         self.read: list[Record] = []
@@ -91,7 +92,7 @@ class Running:
         self._thread.start()
 
     def values(self) -> list[str]:
-        """The values that were read. Raises what has ended the member."""
+        """The values that were read. Raises the error that has ended the member."""
         if self._failures:
             raise self._failures[0]
         return [(record.value or b"").decode() for record in list(self.read)]
@@ -122,7 +123,7 @@ def _written(codec: str, number: int) -> Record:
 
 
 class Story:
-    """Checks of a client, in their order; later ones go on with what earlier ones left."""
+    """The checks of a client, in order; later checks use what earlier ones have left."""
 
     def __init__(self, client: Client, name: str, codecs: tuple[str, ...] = CODECS) -> None:
         self._client, self._codecs = client, codecs
@@ -190,7 +191,7 @@ class Story:
         for value, commits in (("one", True), ("three", False), ("sixteen", True)):
             position = (self._etl, self._topic, len(value))
             self._client.transact(self._name, self._within, value, position, commits)
-        # Kafka answers before the markers of a transaction are written.
+        # Kafka responds before the markers of a transaction are written.
         expected = {0: len("sixteen")}
         until(lambda: self._client.positions(self._etl, self._topic) == expected, "the position")
 
@@ -210,7 +211,7 @@ class Story:
         until(lambda: self._client.partitions(self._within) == 0, "the topic is gone")
 
     def _kill(self) -> None:
-        """Send while the broker is killed and starts again, and afterwards."""
+        """Send records while the broker is killed and started again, and afterwards."""
         witness = Running(lambda: self._client.member(f"{self._name}-w", self._killed))
         until(lambda: len(witness.assigned) == PARTITIONS, "the partitions")
         sender = self._client.sender(self._killed)

@@ -1,4 +1,4 @@
-"""confluent-kafka does what users do with a client: PROTOCOL HOST:PORT NAME."""
+"""Tries confluent-kafka with the work of `client_story`. Arguments: PROTOCOL HOST:PORT NAME."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class _Member:
 
 
 class Confluent:
-    """The calls of confluent-kafka; groups use the given protocol."""
+    """confluent-kafka's calls. Groups use the given protocol."""
 
     deletes_groups = True
 

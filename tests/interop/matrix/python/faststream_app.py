@@ -1,4 +1,5 @@
-"""FastStream's subscribers and publishers, with a broker that is killed: HOST:PORT NAME."""
+"""FastStream's subscribers and publishers, while the broker is killed. Arguments: HOST:PORT
+NAME."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ async def until(ready: Callable[[], bool], awaited: str) -> None:
 
 
 class Application:
-    """The application: doubles numbers from one topic into another, and collects what it reads."""
+    """An application that doubles numbers from one topic into another, and keeps what it reads."""
 
     def __init__(self, bootstrap: str, name: str) -> None:
         self.broker = KafkaBroker(bootstrap, enable_idempotence=True, logger=None)
@@ -70,7 +71,7 @@ async def pipeline(bootstrap: str, name: str) -> None:
 
 
 async def two_members(bootstrap: str, name: str) -> None:
-    """A second instance of the application takes over partitions, and leaves again."""
+    """Let a second instance of the application take over partitions and leave."""
     first, second = Application(bootstrap, name), Application(bootstrap, name)
     async with first.broker, second.broker:
         await first.broker.start()
@@ -89,7 +90,7 @@ async def two_members(bootstrap: str, name: str) -> None:
 
 
 async def killed(bootstrap: str, name: str) -> None:
-    """Messages are published one after the other while the broker is killed and starts again."""
+    """Publish messages, one after the other, while the broker is killed and started again."""
     app = Application(bootstrap, name)
     async with app.broker:
         await app.broker.start()

@@ -1,4 +1,4 @@
-"""faust counts words in a table, in two runs of a worker: HOST:PORT NAME."""
+"""faust counts words in a table, in two runs of a worker. Arguments: HOST:PORT NAME."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WAIT_S = 90.0
 
 
 def application(bootstrap: str, name: str) -> faust.App:
-    """The application: a table of counts, and an agent that sends each of them on."""
+    """An application with a table of counts, and an agent that sends every new count."""
     app = faust.App(
         name,
         broker=f"aiokafka://{bootstrap}",
@@ -45,7 +45,7 @@ def application(bootstrap: str, name: str) -> faust.App:
 
 
 async def create_topic(bootstrap: str, name: str) -> None:
-    """The topic of words; it must have as many partitions as the table."""
+    """Create the topic of words, with as many partitions as the table."""
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
     await admin.create_topics([NewTopic(f"{name}-words", KEYS, 1)])
@@ -59,7 +59,7 @@ async def produced(bootstrap: str, name: str) -> None:
 
 
 async def read(bootstrap: str, name: str, count: int) -> list[tuple[str, int]]:
-    """The first counts."""
+    """Read the first `count` counts."""
     found: list[tuple[str, int]] = []
     consumer = AIOKafkaConsumer(
         f"{name}-counts", bootstrap_servers=bootstrap, auto_offset_reset="earliest"
@@ -72,7 +72,7 @@ async def read(bootstrap: str, name: str, count: int) -> list[tuple[str, int]]:
 
 
 async def turn(bootstrap: str, name: str, number: int) -> list[tuple[str, int]]:
-    """A run of a worker; the counts that are there afterwards."""
+    """Run a worker until all counts are in the topic. Returns the counts."""
     app = application(bootstrap, name)
     await app.start()
     try:

@@ -1,4 +1,4 @@
-"""kafka-python does what users do with a client: HOST:PORT NAME."""
+"""Tries kafka-python with the work of `client_story`. Arguments: HOST:PORT NAME."""
 
 from __future__ import annotations
 
@@ -41,10 +41,12 @@ class _Member:
         self._consumer.subscribe([topic])
 
     def poll(self) -> list[Record]:
-        # A shorter poll may end between SyncGroup and its answer, which loses the assignment.
+        # A shorter poll may time out between SyncGroup and its response, which would lose the
+        # assignment.
         try:
             found = self._consumer.poll(timeout_ms=1000)
-        except KafkaConnectionError:  # raised while the broker is away; a later poll goes on
+        # kafka-python raises this while the broker is down; a later poll succeeds.
+        except KafkaConnectionError:
             return []
         return [
             Record(each.key, each.value, tuple(each.headers))

@@ -1,4 +1,5 @@
-"""Quix Streams counts words exactly once, in two runs of the application: HOST:PORT NAME."""
+"""Quix Streams counts words exactly once, in two runs of the application. Arguments: HOST:PORT
+NAME."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ KEYS = 4
 
 
 def run(bootstrap: str, name: str) -> None:
-    """A run of the application, which ends when nothing has come for a while."""
+    """Run the application until no records have arrived for 15 s."""
     application = Application(
         broker_address=bootstrap,
         consumer_group=f"{name}-group",
@@ -44,7 +45,7 @@ def produce(bootstrap: str, name: str) -> None:
 
 
 def read(bootstrap: str, name: str, count: int) -> list[tuple[str, int]]:
-    """The committed counts."""
+    """Read the committed counts."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -1,4 +1,4 @@
-"""Spark's own `kafka` format: batches and streams. Arguments: jars, address, name, folder."""
+"""Batches and streams with Spark's own `kafka` format. Arguments: jars, address, name, folder."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Trial:
         self.spark.sparkContext.setLogLevel("OFF")
 
     def numbers(self, first: int, last: int) -> DataFrame:
-        """Rows to write: a key, a value, and the partition."""
+        """Rows to write: key, value, partition and headers."""
         return self.spark.range(first, last).selectExpr(
             "concat('k', id % 7) AS key",
             "concat('v', id) AS value",
@@ -54,13 +54,13 @@ class Trial:
         writer.option("topic", topic).option("kafka.compression.type", "zstd").save()
 
     def read(self, topic: str, **options: str) -> DataFrame:
-        """A batch, with values as text."""
+        """Read a topic as a batch, with values as text."""
         reader = self.spark.read.format("kafka").option("kafka.bootstrap.servers", self.address)
         frame = reader.option("subscribe", topic).options(**options).load()
         return frame.withColumn("value", frame.value.cast("string"))
 
     def stream(self, source: str, target: str, *, ends: bool) -> StreamingQuery:
-        """A query that copies a topic, and ends when it has copied what is there, if it `ends`."""
+        """Start a query that copies a topic. If it `ends`, it copies only what is there now."""
         reader = self.spark.readStream.format("kafka").option("subscribe", source)
         reader = reader.option("kafka.bootstrap.servers", self.address)
         reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "200")
@@ -73,18 +73,18 @@ class Trial:
         return writer.trigger(processingTime="500 milliseconds").start()
 
     def values(self, topic: str) -> list[str]:
-        """The values of a topic, committed ones alone."""
+        """The committed values of a topic."""
         options = {"kafka.isolation.level": "read_committed"}
         return sorted(row.value for row in self.read(topic, **options).select("value").collect())
 
 
 def numbered(last: int) -> list[str]:
-    """The values of so many rows, in their order as texts."""
+    """The sorted values of the first `last` rows."""
     return sorted(f"v{number}" for number in range(last))
 
 
 def waited(condition: Callable[[], bool]) -> bool:
-    """True as soon as the condition holds."""
+    """Wait until the condition is true. Returns False after WAIT_S."""
     end = time.monotonic() + WAIT_S
     while not condition():
         if time.monotonic() > end:
@@ -94,7 +94,7 @@ def waited(condition: Callable[[], bool]) -> bool:
 
 
 def batches(trial: Trial, topic: str) -> None:
-    """Write and read batches."""
+    """Write a batch, and read it in several ways."""
     trial.write(trial.numbers(0, ROWS), topic)
     told("a batch there and back", trial.values(topic) == numbered(ROWS), trial.values(topic)[:3])
     rows = trial.read(topic, includeHeaders="true").select("key", "value", "headers", "offset")
@@ -111,7 +111,7 @@ def batches(trial: Trial, topic: str) -> None:
 
 
 def streams(trial: Trial, source: str, target: str) -> None:
-    """Copy a topic in two runs of a query, and in one that lives through a kill of the broker."""
+    """Copy a topic in two runs of a query, and in a third run during which the broker is killed."""
     query = trial.stream(source, target, ends=True)
     query.awaitTermination(WAIT_S)
     copied = trial.values(target)
@@ -127,7 +127,7 @@ def streams(trial: Trial, source: str, target: str) -> None:
     print("wanted: restart", flush=True)
     sys.stdin.readline()
     trial.write(trial.numbers(ROWS + 200, ROWS + 300), source)
-    # The sink writes at least once.
+    # The sink writes at least once, so there may be duplicates.
     well = waited(lambda: set(trial.values(target)) == set(numbered(ROWS + 300)))
     told("nothing is lost when the broker is killed", well, len(set(trial.values(target))))
     query.stop()
