@@ -395,7 +395,8 @@ def test_h207_the_history_of_a_record_names_its_dead_letter_or_the_problem() -> 
 
 
 def test_h206_dead_letters_of_other_groups_do_not_finish_a_record() -> None:
-    """Only those of this group and partition count, and only those that no producer wrote."""
+    """A dead letter finishes a record if it names this group and partition and has no producer
+    id."""
     source = Source("workers", SOURCE, 0)
     letter = DeadLetter(0, 1, GivenUpBecause.REJECTED)
     builder = BatchBuilder()
@@ -410,8 +411,8 @@ def test_h206_dead_letters_of_other_groups_do_not_finish_a_record() -> None:
 
 
 def test_h171_a_deleted_share_state_does_not_affect_the_next_one() -> None:
-    """A session ends while the deletion is not durable yet and the group has begun again, with an
-    epoch that does not fence the leader."""
+    """The share session ends after the state was deleted and initialized again, with an epoch that
+    does not fence the leader; the deletion is not durable yet."""
     world = DeadLetterWorld()
     world.jobs(2)
     assert world.acquired() == [(0, 1, 1)]

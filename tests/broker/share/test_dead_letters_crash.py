@@ -1,5 +1,5 @@
-"""Every record that is given up has one dead letter, whenever the power fails or the broker is
-killed (H-205, H-206)."""
+"""Every record that is rejected or delivered too often gets exactly one dead letter, whenever the
+power fails or the broker is killed (H-205, H-206)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ POISON = (1, 2, 4)
 
 
 def _work_off(world: DeadLetterWorld) -> None:
-    """Consume the rest: reject what is poison, and accept everything else."""
+    """Consume the remaining records: reject those with offsets in `POISON`, and accept the
+    others."""
     for _ in range(20):
         acquired = world.acquired("late")
         if not acquired:
@@ -35,7 +36,7 @@ def _work_off(world: DeadLetterWorld) -> None:
 
 
 def _first_steps(world: DeadLetterWorld) -> list[tuple[range, Deferred[Outcome]]]:
-    """Acknowledgements on their way: rejected offsets, with their answer."""
+    """Acknowledge without waiting; returns the rejected offsets with the answers."""
     world.jobs(RECORDS)
     world.acquired()
     world.acknowledge(0, 0, ACCEPT)
@@ -47,7 +48,7 @@ def _first_steps(world: DeadLetterWorld) -> list[tuple[range, Deferred[Outcome]]
 
 @pytest.mark.parametrize(
     ("durability", "keep_page_cache"),
-    # The page cache promises nothing across a power cut.
+    # Only kills with `page-cache`: a power cut would lose the page cache.
     budget.of_which([("fsync", False), ("fsync", True), ("page-cache", True)], [("fsync", False)]),
     ids=["power-cut", "kill", "kill-page-cache"],
 )
@@ -81,7 +82,7 @@ def test_h206_a_record_has_one_dead_letter_after_a_crash_at_any_step(
         if left and not all(left):
             break
         steps += 1
-    # The cut was before and after each of the two dead letters, and each of the two answers.
+    # Some crashes came before any answer, some between the two answers, some after both.
     assert {told for _, told in moments} >= {0, 2, 3}
     if durability == "fsync":
         assert {letters for letters, _ in moments} >= {0, 2, 3}
@@ -89,8 +90,8 @@ def test_h206_a_record_has_one_dead_letter_after_a_crash_at_any_step(
 
 @pytest.mark.parametrize("seed", budget.of_which(range(300), range(12)))
 def test_h206_a_record_has_one_dead_letter_after_random_crashes(seed: int) -> None:
-    """Members of two groups with one dead letter topic release, reject, expire and are cut off, and
-    disks are full, until every record is finished."""
+    """Members of two groups with one dead letter topic release and reject records, locks expire,
+    power is cut, and disks are full, until every record is finished."""
     rng = random.Random(seed)
     world = DeadLetterWorld(limit=2, copy=rng.random() < 0.5)
     world.jobs(RECORDS)

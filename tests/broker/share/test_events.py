@@ -209,7 +209,7 @@ def test_h253_each_offset_of_a_mixed_acknowledgement_has_its_reason() -> None:
     stored = [StateBatch(10, 10, 2, 5), StateBatch(11, 15, 4, 5)]
     found = archived_by([Acknowledgement(10, 15, types)], stored)
     assert found == {REJECT: 2, RELEASE: 2, GAP: 1}
-    # The first three offsets are before the start offset, and were passed over.
+    # Nothing is stored for the first three offsets, which are before the start offset.
     found = archived_by([Acknowledgement(10, 15, types)], [StateBatch(13, 15, 4, 5)])
     assert found == {RELEASE: 2, GAP: 1}
 

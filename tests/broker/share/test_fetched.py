@@ -1,4 +1,4 @@
-"""The records that a ShareFetch reads: little more than a member gets, and all that it may get."""
+"""The records that a ShareFetch reads: all that the member can acquire, and little more."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def test_h175_a_fetch_reads_little_more_than_it_acquires(monkeypatch: pytest.Mon
 def test_h175_members_get_the_same_records_as_from_the_whole_log(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same history twice: once with reads that begin with a byte, once with the whole log."""
+    """The same history is played twice: with reads that begin with one byte, and with the whole
+    log."""
     stories = []
     for expected_bytes in (1, WHOLE_LOG_BYTES):
         monkeypatch.setattr(fetching, "_expected_bytes", lambda *_, size=expected_bytes: size)

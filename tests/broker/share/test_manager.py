@@ -1,4 +1,4 @@
-"""Share partitions of a leader: loaded, stored, fenced; fetches that wait, locks that expire."""
+"""Share partitions of a leader: loading, storing, fencing, waiting fetches, expiring locks."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_h172_a_restart_serves_only_stored_acknowledgements() -> None:
     assert not lost.done
     world.states.hold = False
     world.start()
-    # The acceptance of the last record was not confirmed to anybody.
+    # The acceptance of 10 to 19 was not acknowledged.
     assert world.acquired("b") == [(5, 7, 2), (8, 19, 1)]
 
 
@@ -166,7 +166,8 @@ def test_h173_a_fetch_waits_for_records() -> None:
 
 
 def test_h173_a_fetch_waits_if_the_log_ends_before_the_start_offset() -> None:
-    """A power cut can take records of a log whose durability is page-cache."""
+    """With page-cache durability, a power cut can remove records of the log whose state is
+    stored."""
     world = ShareWorld()
     world.states.states[KEY] = ShareState(1, 3, 0, 15, 0)
     world.produce(10)
@@ -259,7 +260,7 @@ def test_h159_a_lock_that_a_failed_write_restores_still_expires() -> None:
     assert world.acquired() == [(10, 19, 1)]
     world.states.hold = True
     answer = world.acknowledge(10, 19, ACCEPT)
-    world.pass_time(LOCK_MS - 1_000)  # The lock of the first ten ends.
+    world.pass_time(LOCK_MS - 1_000)  # the lock on the first ten records expires
     world.states.error = E.COORDINATOR_NOT_AVAILABLE
     world.states.flush()
     assert answer.result().error is E.COORDINATOR_NOT_AVAILABLE
@@ -337,7 +338,7 @@ def test_h167_an_open_transaction_holds_back_a_read_committed_group() -> None:
     waiting = world.fetch("b", wait_ms=500)
     assert not waiting.done
     world.end_transaction(7, commit=False)
-    # The aborted records are left out; the marker is the client's to pass.
+    # The aborted records are not acquired. The marker is acquired, and the client passes over it.
     assert acquired(waiting) == [(20, 30, 1)]
 
 

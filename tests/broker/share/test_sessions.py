@@ -1,4 +1,4 @@
-"""Share sessions: epochs, partitions, limits, ends."""
+"""Share sessions: their epochs, partitions and limits, and their end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES = {T: "t"}
 
 
 class World:
-    """Sessions, and the reports about ended ones."""
+    """Share sessions, and the recorded reports about ended ones."""
 
     def __init__(self, sessions_max: int = 10) -> None:
         self.left: list[tuple[str, list[ShareKey], SessionEnd]] = []
@@ -41,7 +41,7 @@ class World:
         connection: int = 1,
         acknowledges: bool = False,
     ) -> list[int] | ErrorCode:
-        """The partitions of the plan, or the error."""
+        """The partitions that the session plans to fetch, or the error."""
         plan = self.plan(
             epoch,
             *partitions,
@@ -79,7 +79,8 @@ class World:
 
 
 def _told(plan: SharePlan | ErrorCode, records: int = -1, error: int = -1) -> list[int]:
-    """The partitions that an answer has, if the one has records and the other an error."""
+    """The partitions in an answer, if partition `records` has records and partition `error` an
+    error."""
     assert isinstance(plan, SharePlan) and plan.session is not None
     session = plan.session
     return [
@@ -131,7 +132,7 @@ def test_h182_an_answer_has_only_partitions_with_news() -> None:
     world.fetch(0, 0, 1)
     assert _told(world.plan(1)) == []
     assert _told(world.plan(2), records=0, error=1) == [0, 1]
-    # The error is over, which the client has to hear.
+    # The partition has no error any more, which the client has to learn.
     assert _told(world.plan(3)) == [1]
     assert _told(world.plan(4, 2)) == [2], "a partition that the session learned of"
     assert _told(world.plan(5)) == []

@@ -32,7 +32,7 @@ NOT_ACQUIRED = "The batch cannot be acknowledged. The batch is not in the acquir
 
 
 class World:
-    """A share partition over a log, with a clock that the test moves."""
+    """A share partition over a log, with a clock that the test controls."""
 
     def __init__(
         self,
@@ -56,7 +56,8 @@ class World:
         strict: bool = False,
         batches_max: int = 100,
     ) -> list[tuple[int, int, int]]:
-        """Fetch from the next offset on, as a broker does."""
+        """Fetch from the next offset on, like a broker; returns (first offset, last offset,
+        delivery count)."""
         if not self.partition.may_acquire(self.settings):
             return []
         offset = self.partition.next_fetch_offset()
@@ -75,7 +76,7 @@ class World:
         return acquired
 
     def begin(self, *acks: tuple[int, int, int | list[int]], member: str = "a") -> Change:
-        """Acknowledge, without the write that has to follow."""
+        """Acknowledge, but do not finish the write of the change."""
         return self.partition.acknowledge(
             member,
             [
@@ -89,7 +90,7 @@ class World:
     def acknowledge(
         self, *acks: tuple[int, int, int | list[int]], member: str = "a", durable: bool = True
     ) -> list[StateBatch]:
-        """Acknowledge, and finish the write; returns what was written."""
+        """Acknowledge, and finish the write; returns the stored batches."""
         change = self.begin(*acks, member=member)
         self.partition.finish(change, durable=durable, now_ms=self.now_ms)
         return change.stored
@@ -112,7 +113,7 @@ class World:
     def refusal(
         self, *acks: tuple[int, int, int | list[int]], member: str = "a"
     ) -> tuple[ErrorCode, str]:
-        """The error of acknowledgements that are refused."""
+        """The error and the message of refused acknowledgements."""
         with pytest.raises(Refused) as caught:
             self.begin(*acks, member=member)
         return caught.value.error, caught.value.message
@@ -138,7 +139,7 @@ def test_h151_a_restart_makes_acquired_records_available_with_the_stored_count()
     assert stored == [StateBatch(0, 9, 0, 1), StateBatch(20, 29, 2, 1)]
     world.fetch()
     again = World((0, 9), (10, 19), (20, 29), stored=stored)
-    # Of 10 to 19 nothing was stored: its delivery did not end.
+    # Nothing was stored for 10 to 19, so their delivery is not counted.
     assert again.fetch() == [(0, 9, 2), (10, 19, 1)]
     assert again.offsets == (0, 29)
     again.acknowledge((0, 19, ACCEPT))
@@ -174,7 +175,7 @@ def test_h152_released_records_are_delivered_again_in_their_runs() -> None:
 def test_h153_a_strict_record_limit_is_exact() -> None:
     world = World((0, 9), (10, 19))
     assert world.fetch(max_records=4, strict=True) == [(0, 3, 1)]
-    # Records in flight already, and no new ones behind them: the limit is of one batch.
+    # The limit holds for records in flight, and also for them and new records together.
     assert world.fetch("b", max_records=4, strict=True) == [(4, 7, 1)]
     assert world.fetch("b", max_records=4, strict=True) == [(8, 9, 1), (10, 11, 1)]
     world.acknowledge((0, 3, ACCEPT))
@@ -416,7 +417,7 @@ def test_h164_gaps_after_a_restart_are_delivered_again() -> None:
 def test_h164_a_gap_without_records_is_passed_over() -> None:
     stored = [StateBatch(10, 14, 2, 1), StateBatch(20, 24, 0, 2)]
     world = World((10, 14), (20, 24), start=5, stored=stored)
-    # The log has no record from 15 to 19: the client will say so.
+    # The log has no records from 15 to 19, which the client will report.
     assert world.fetch() == [(15, 19, 1), (20, 24, 3)]
     assert world.offsets == (15, 24)
     world = World((10, 14), start=5, stored=[StateBatch(10, 14, 2, 1)])
@@ -426,7 +427,7 @@ def test_h164_a_gap_without_records_is_passed_over() -> None:
 
 
 def test_h164_a_gap_at_the_limit_of_locks_is_passed_over() -> None:
-    """Compaction removed all that is in flight, at the limit of locks."""
+    """The limit of locks is reached, and compaction has removed all records in flight."""
     stored = [StateBatch(0, 0, 0, 1), StateBatch(3, 9, 0, 1)]
     settings = SETTINGS._replace(max_record_locks=8)
     world = World((10, 10), stored=stored, settings=settings)
@@ -435,7 +436,7 @@ def test_h164_a_gap_at_the_limit_of_locks_is_passed_over() -> None:
 
 
 def test_h164_finished_records_behind_a_gap_are_not_read_again() -> None:
-    """If a fetch has no room for more than them, it would bring nothing, every time."""
+    """A fetch that has room for only these records would return nothing, every time."""
     stored = [StateBatch(1, 2, 2, 1), StateBatch(3, 3, 0, 1)]
     world = World((0, 0), (1, 2), (3, 3), stored=stored)
     assert world.fetch(batches_max=1) == [(0, 0, 1)]
@@ -460,7 +461,7 @@ def test_h166_records_below_the_log_start_are_archived() -> None:
     change = world.begin((0, 9, RELEASE))
     world.partition.move_log_start(15)
     assert world.offsets == (15, 29)
-    # A change that fails makes nothing available that does not exist.
+    # A failed change makes no record available that the log does not have.
     world.partition.finish(change, durable=False, now_ms=0)
     assert world.partition.next_fetch_offset() == 30
     assert world.acknowledge((0, 9, ACCEPT)) == []
@@ -497,7 +498,8 @@ def test_h167_a_fetch_of_only_aborted_records_acquires_none_and_moves_on() -> No
 
 
 def test_ten_thousand_records_in_flight_take_few_objects() -> None:
-    """A batch that is treated as a whole is one run; equal neighbours become one again."""
+    """A batch is one run until a part of it changes, and equal neighbouring runs are merged
+    again."""
     world = World((0, 9_999), settings=SETTINGS._replace(max_record_locks=20_000))
     world.fetch()
     (batch,) = world.partition.in_flight

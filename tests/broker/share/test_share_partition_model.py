@@ -1,15 +1,15 @@
 """Random fetches, acknowledgements, failed writes, expired locks, retention, compaction and
 restarts of a share partition, against a model that has one object for each offset.
 
-The model knows nothing of batches, gaps or limits of an answer: it takes what was acquired as given
-and keeps who has which record, how often it was delivered and how it ended. What must hold:
+The model knows nothing of batches, gaps or limits of an answer. It takes the acquired records from
+the share partition, and knows the member, the delivery count and the state of each. Invariants:
 
-- Nobody is given a record that somebody has, that is finished, or whose change is being written.
-- The number of deliveries is exact, never above the limit; one above a limit that was lowered.
+- No member acquires a record that is acquired or finished, or whose change is being written.
+- The delivery count is exact, and at most one above the highest limit of the run.
 - No member gets a record before its pause is over; any member can get it afterwards.
-- A refused acknowledgement changes nothing; that of an acquired record is never refused.
-- The number of finished records, and the end of the next lock, are those of the model.
-- When everybody accepts what is left, every record of the log ends acknowledged or archived, once,
+- Acknowledgements of acquired records are never refused; a refused one changes nothing.
+- The number of finished records, and the end of the next lock, equal those of the model.
+- When all members accept the remaining records, each record of the log is acknowledged or archived,
   and the start offset is the end of the log.
 """
 
@@ -36,8 +36,8 @@ MEMBERS = st.sampled_from(["a", "b", "c"])
 
 @dataclass
 class Record:
-    """An offset. `pending`: the state that a change gives it, which is not durable yet. `due_ms`:
-    the end of its pause."""
+    """One offset. `pending`: its state after a change that is not durable yet. `gone`: the log does
+    not have it any more. `due_ms`: the end of its redelivery pause."""
 
     state: RecordState = S.AVAILABLE
     count: int = 0
@@ -56,7 +56,7 @@ class Record:
 
 @dataclass
 class Write:
-    """A change that is being written: the real one, and its records in the model."""
+    """A change that is being written, and the offsets of its records in the model."""
 
     change: Change
     start_offset: int
@@ -108,10 +108,10 @@ class SharePartitionMachine(RuleBasedStateMachine):
         if event in ("append", "hole"):
             self._append(at, hole=2 if event == "hole" else 0, aborted=at % 3 == 0)
         elif event == "compact" and len(self.log) > 1:
-            # A whole batch, but never the last one.
+            # Any batch but the last one.
             del self.log[at % (len(self.log) - 1)]
         elif event == "retention":
-            # The share partition hears of it with its next fetch.
+            # The share partition learns of it at its next fetch.
             self.log_start = min(self.log_start + at, self.end)
             self.log = [batch for batch in self.log if batch.last_offset >= self.log_start]
         elif event == "limit":
@@ -142,7 +142,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
             self._fetch(member, Limits(max_records, batch_size, strict), batches_max)
 
     def _fetch(self, member: str, limits: Limits, batches_max: int) -> bool:
-        """Fetch once, as a broker does; True if anything was acquired or moved."""
+        """Fetch once, like a broker. True if records were acquired or offsets moved."""
         offset = self.partition.next_fetch_offset()
         before = (self.partition.start_offset, offset)
         if offset < self.log_start:
@@ -181,7 +181,8 @@ class SharePartitionMachine(RuleBasedStateMachine):
         record.deadline_ms = self.now_ms + LOCK_MS
 
     def _archive_unread(self, offset: int, read: list[LogBatch]) -> None:
-        """Available records before what was read are not in the log any more."""
+        """Archive available records before the first batch that was read: they are not in the log
+        any more."""
         if not read:
             return
         for number in range(offset, read[0].base_offset):
@@ -190,7 +191,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
                 record.state, record.gone = S.ARCHIVED, True
 
     def _archive_aborted(self, number: int) -> None:
-        """An aborted record was archived if it was reached."""
+        """Archive an aborted record in the model if the share partition has archived it."""
         state = self._state_of(number)
         record = self.records.get(number)
         if state is S.ARCHIVED and record is None:
@@ -210,7 +211,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
                     record.state = S.ARCHIVED
 
     def _has(self, member: str) -> list[int]:
-        """The offsets that a member may acknowledge."""
+        """The offsets that a member is allowed to acknowledge."""
         return sorted(
             number
             for number, record in self.records.items()
@@ -229,7 +230,8 @@ class SharePartitionMachine(RuleBasedStateMachine):
     def acknowledge(
         self, member: str, at: int, length: int, types: list[int], durable: bool | None
     ) -> None:
-        """Acknowledge neighbours that the member has; `durable`: None to write it later."""
+        """Acknowledge neighbouring records of the member. `durable`: the result of the write, or
+        None if the write finishes later."""
         mine = self._has(member)
         if not mine:
             return
@@ -260,7 +262,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
     @rule(member=MEMBERS, at=st.integers(0, 60), length=st.integers(1, 15))
     def acknowledge_others(self, member: str, at: int, length: int) -> None:
-        """Acknowledge what the member does not have, or not all of it: nothing changes."""
+        """Acknowledge records of which the member does not have all: nothing changes."""
         wanted = range(at, at + length)
         mine = set(self._has(member))
         if all(number in mine or number < self.partition.start_offset for number in wanted):
@@ -297,7 +299,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         )
         self.writes.append(write)
         if durable is not None:
-            # Writes end in their order.
+            # Writes finish in the order in which they began.
             while self.writes:
                 self.finish_write(durable=durable or self.writes[0] is not write)
 
@@ -339,7 +341,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """Kill the broker: what is not stored is forgotten."""
+        """Kill the broker: state that is not stored is lost."""
         self.writes.clear()
         start = self.stored_start
         stored: list[StateBatch] = []
@@ -407,7 +409,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
             assert behind <= partition.end_offset
 
     def teardown(self) -> None:
-        """Everybody accepts what is left."""
+        """At the end all members accept the remaining records."""
         if not hasattr(self, "partition"):
             return
         while self.writes:

@@ -1,5 +1,5 @@
-"""A mismatching transaction index is rebuilt once, beside the loop; meanwhile, and if a rebuild is
-impossible, readers get no aborted records (L-05, L-33, F-09)."""
+"""A transaction index that does not match its segment is rebuilt once, outside the event loop.
+Meanwhile, and if the rebuild is impossible, readers get an error (L-05, L-33, F-09)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTo
 from raw_client import RawClient, batch_of, produce_request
 from waiting import until
 
-#: The start offsets of the segments of `log`, and the aborted transactions in all of them.
+#: The base offsets of the segments of `log`, and its aborted transactions: (producer id, first
+#: offset).
 BASES = [0, 3, 6, 8]
 ABORTED = [(1, 0), (2, 3)]
 
@@ -55,8 +56,8 @@ def files() -> MemoryFiles:
 
 @pytest.fixture
 def log(files: MemoryFiles) -> PartitionLog:
-    """A log: producer 1 writes into the first segment and is aborted in the second; producer 2 does
-    both in the third, and data follows."""
+    """A log of four segments. Producer 1 writes into the first, and is aborted in the second;
+    producer 2 writes into the second, and is aborted in the third."""
     log = make_log(files)
     append(log, make_batch(3, producer_id=1, transactional=True))
     log.roll(NOW_MS)
@@ -122,7 +123,7 @@ def test_l33_readers_do_not_wait_for_the_rebuild_of_a_transaction_index(
             aborted(log)
         assert caught.value.error is ErrorCode.OFFSET_NOT_AVAILABLE
     assert (len(workers.jobs), scans) == (1, [])
-    # A reader that does not need the index is answered.
+    # A reader that does not need the damaged index gets an answer.
     assert aborted(log, 6) == [(2, 3)]
     workers.run()
     assert aborted(log) == ABORTED
@@ -150,7 +151,7 @@ def test_l33_the_rebuild_of_a_transaction_index_ends_when_the_broker_stops(
 def test_l05_a_new_index_without_entries_is_an_empty_file(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
-    """Without a file the next start would not know that nothing was aborted."""
+    """Without a file the next start would not know that no transaction was aborted."""
     workers = Workers(log)
     ruin(log, files, 0)
     with pytest.raises(IndexesBeingRebuilt):
@@ -170,8 +171,8 @@ def test_l05_a_new_index_without_entries_is_an_empty_file(
 def test_f09_damage_never_makes_aborted_records_look_committed(
     log: PartitionLog, files: MemoryFiles, scans: list[str], segment_number: int, beside: bool
 ) -> None:
-    """Neither damage in the segment itself, before the marker, nor in an earlier one that tells
-    which transactions were open."""
+    """The damage is before the marker in its segment, or in the earlier segment with the first
+    batch of the transaction."""
     workers = Workers(log) if beside else None
     ruin(log, files)
     for path in [path for path in files.paths() if path.endswith("snapshot")]:
@@ -185,7 +186,7 @@ def test_f09_damage_never_makes_aborted_records_look_committed(
         with pytest.raises(LogCorrupt):
             aborted(log)
     once = len(scans)
-    # The segment itself, and those before its first transactional batch.
+    # The rebuild has read each segment at most once, up to the damage.
     assert once == 2 - segment_number
     assert aborted(log, 6) == [(2, 3)]
     # A restart finds the same damage.
@@ -361,7 +362,7 @@ def test_l08_an_abort_on_a_full_disk_is_indexed_once_there_is_room(
 def test_d5_a_power_cut_does_not_restore_an_index_without_the_last_abort(
     files: MemoryFiles,
 ) -> None:
-    """The start has a recovery point behind the marker, and reads no batch before it."""
+    """The recovery point of the start is after the marker, so the start reads no earlier batch."""
     log = make_log(files, durability="fsync")
     for producer_id in (1, 2):
         append(log, make_batch(3, producer_id=producer_id, transactional=True))
@@ -411,8 +412,8 @@ def test_l20_the_index_rebuild_of_a_deleted_segment_is_dropped(
 def test_l20_an_index_rebuild_starts_again_after_retention(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
-    """Retention removes the first segment, whose producer snapshot has the transactions that
-    were open at its end."""
+    """Retention removes the first segment, at whose end the producer snapshot has the open
+    transactions."""
     workers = Workers(log)
     ruin(log, files)
     with pytest.raises(IndexesBeingRebuilt):
@@ -430,8 +431,8 @@ def test_l20_an_index_rebuild_starts_again_after_retention(
 def test_l27_an_index_rebuild_starts_again_after_compaction(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
-    """Without snapshots the worker reads earlier segments, whose names belong to a cleaned segment
-    by now."""
+    """Without snapshots the worker reads earlier segments too, which a cleaning has replaced
+    meanwhile."""
     workers = Workers(log)
     ruin(log, files)
     for path in files.paths():
@@ -474,7 +475,7 @@ def test_l36_an_index_rebuild_starts_again_after_a_truncation(
 
 
 def restarted(files: MemoryFiles, log: PartitionLog, *, clean: bool) -> PartitionLog:
-    """The log after a stop, or after a crash whose recovery point is its end."""
+    """The log after a clean stop, or after a crash with the recovery point at its end."""
     if clean:
         return reopen(log, files, clean=True)
     log.durability.flush()
@@ -542,7 +543,7 @@ def test_l05_a_changed_transaction_index_is_detected(
 def test_l05_segments_without_transactions_are_not_read_for_a_missing_index(
     files: MemoryFiles, scans: list[str]
 ) -> None:
-    """Most logs have no transactions: their snapshots say so without a file."""
+    """Most logs have no transactions; their snapshots show that no index is missing."""
     log = make_log(files)
     for _ in range(3):
         append(log)
@@ -558,8 +559,8 @@ def test_l05_segments_without_transactions_are_not_read_for_a_missing_index(
 def test_l05_a_directory_written_by_kafka_is_scanned_once(
     files: MemoryFiles, scans: list[str]
 ) -> None:
-    """Kafka's snapshots do not cover transaction indexes, and a segment without aborts has no
-    index. But they have the open transactions."""
+    """Kafka's snapshots do not show that a segment without an index has no aborted transactions,
+    but they have the open transactions."""
     log = make_log(files)
     for _ in range(3):
         append(log, make_batch(producer_id=1, transactional=True))
@@ -613,7 +614,7 @@ async def test_f09_the_broker_rebuilds_a_transaction_index_in_a_thread(
     version: int,
     code: ErrorCode,
 ) -> None:
-    """Clients retry after either code; clients with old versions do not know the other one."""
+    """Both codes are retriable; clients of old versions do not know OFFSET_NOT_AVAILABLE."""
     await client.create_topic("t")
     await client.call(produce_request("t", batch_of(b"a")), 9)
     log = broker.node.partition("t", 0).log

@@ -21,14 +21,14 @@ from raw_client import batch_of, produce_request
 from raw_transactions import fetch_request
 
 FIRST_SEGMENT = f"{DIRECTORY}/{0:020d}.log"
-#: Batches of two records; the fourth has a segment of its own.
+#: The values of batches of two records each; the fourth batch has its own segment.
 VALUES = (b"first", b"middle", b"last", b"next")
 #: The checksum does not cover the base offset of a batch (R-01).
 BASE_OFFSET_BYTES = 8
 
 
 def written(files: MemoryFiles) -> list[int]:
-    """The end offsets of the batches in the first segment."""
+    """Write the batches; returns the end positions, in bytes, of those in the first segment."""
     log = make_log(files)
     ends = []
     for value in VALUES[:-1]:
@@ -46,8 +46,8 @@ def opened(files: MemoryFiles, clean: bool) -> PartitionLog:
 
 
 def found_at(log: PartitionLog, offset: int) -> list[tuple[int, bytes | None]] | None:
-    """(offset, value) of the batch there; None if a reader gets an error, from the broker or by the
-    checksum."""
+    """(offset, value) of each record in the batch at `offset`; None if the broker returns an error
+    or the checksum does not match."""
     try:
         data = log.read(offset, 1, upper_bound=EVERYTHING, minimum_one=True)
     except LogCorrupt as problem:
@@ -109,7 +109,7 @@ async def test_l33_a_fetch_of_a_damaged_batch_gets_corrupt_message(
     client = await broker.client()
 
     async def fetched(offset: int) -> tuple[int, list[bytes | None]]:
-        """Fetch after the indexes of the segment were rebuilt, which meets the damage."""
+        """Fetch, and retry until the indexes are rebuilt; the rebuild meets the damage."""
         async with asyncio.timeout(20):
             while True:
                 response = await client.call(fetch_request(offset, max_bytes=size), 11)

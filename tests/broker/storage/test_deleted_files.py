@@ -1,4 +1,4 @@
-"""The queue of files to remove, in the background, a directory at a time (L-01, L-38)."""
+"""The removal of deleted files in the background, one directory at a time (L-01, L-38)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek_broker.storage.handles import HandleCache
 
 
 class _CountingFiles(MemoryFiles):
-    """Files that record in `synced` the directories whose names were made durable."""
+    """Files that record in `synced` the directories that were synced."""
 
     def __init__(self) -> None:
         super().__init__(NOW_MS)
@@ -118,7 +118,7 @@ def test_l20_no_file_is_removed_if_the_sync_of_its_directory_fails(files: _Count
 
 
 def test_l38_files_of_a_closed_log_are_not_removed(files: _CountingFiles) -> None:
-    """A directory's name may be used again: files below it then belong to another log."""
+    """The name of a directory may be used again: its files then belong to another log."""
     background = _Background()
     deleted = DeletedFiles(HandleCache(files, background=background))
     wanted = [True, True]
@@ -127,13 +127,13 @@ def test_l38_files_of_a_closed_log_are_not_removed(files: _CountingFiles) -> Non
         deleted.add_files(100, "data/a", [path], partial(wanted.__getitem__, number))
     wanted[0] = False
     assert deleted.remove_due(100) == 1
-    wanted[1] = False  # The work waits for its thread.
+    wanted[1] = False  # the removal is queued for the thread
     background.run()
     assert len(files.list("data/a")) == 3
 
 
 def test_an_empty_list_of_files_removes_nothing(files: _CountingFiles) -> None:
-    """The first of the renames may fail."""
+    """The list is empty if the first rename has failed."""
     deleted = DeletedFiles(HandleCache(files))
     deleted.add_files(100, "data/a", [], lambda: True)
     deleted.remove_due(100)

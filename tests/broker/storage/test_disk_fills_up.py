@@ -1,5 +1,5 @@
-"""A disk that is full for a while from any operation of a log on: append, new file, rename or
-truncation (L-08)."""
+"""A disk that fills up at any operation of a log, and is full for a while: append, new file, rename
+or truncation (L-08)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ DAY_MS = 86_400_000
 
 
 def work(log: PartitionLog) -> list[bytes]:
-    """Append, flush, roll, delete by size. Returns the accepted values; refused ones are not
-    repeated."""
+    """Append, flush, roll, and delete by size, without retries. Returns the accepted values."""
     taken: list[bytes] = []
     for number in range(40):
         value = b"%d" % number
@@ -77,5 +76,5 @@ def test_l08_a_disk_that_fills_up_at_any_operation_loses_only_refused_batches(la
         for clean in (False, True):
             log = reopen(log, files, clean=clean, **SETTINGS)
             assert values(log) == expected[log.log_start_offset // 2 :], begins
-    # A truncation follows a write that the disk has refused.
+    # A truncation comes after a refused write, so it is never the only refused operation.
     assert refused == NEED_ROOM - ({"truncate"} if lasts == 1 else set())

@@ -1,4 +1,5 @@
-"""A full disk: each write is refused, one report is made, and writing resumes by itself."""
+"""A full disk: each write is refused, one report is made, and writing resumes when there is
+room."""
 
 from __future__ import annotations
 
@@ -85,7 +86,8 @@ def test_l08_a_full_disk_is_found_writable_again_without_a_write(world: NodeWorl
 
 
 def test_l08_a_full_disk_needs_room_for_the_largest_failed_batch(world: NodeWorld) -> None:
-    """A little room suffices for small batches: the report would change with every request."""
+    """A little room suffices for small batches: without this rule the report would change with
+    every request."""
     told = Told(world)
     full = fill(world)
     found = world.node.partition("t", 0)

@@ -1,5 +1,5 @@
-"""The files have Kafka's formats: read by another implementation, and byte for byte (L-01..L-04,
-P-26)."""
+"""The files have Kafka's formats: another implementation reads them, and some are compared byte for
+byte (L-01..L-04, P-26)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from odradek_protocol.compression import Codec
 
 
 def walk_batches(content: bytes) -> list[tuple[int, int, int, int]]:
-    """(position, base offset, last offset, max timestamp), parsed without the product's code."""
+    """(position, base offset, last offset, max timestamp) of each batch, parsed without the
+    product's code."""
     found, position = [], 0
     while position < len(content):
         base, length = struct.unpack_from(">qi", content, position)
@@ -31,7 +32,7 @@ def walk_batches(content: bytes) -> list[tuple[int, int, int, int]]:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A closed log with transactions, codecs and several segments."""
+    """The directory of a closed log with transactions, all codecs and several segments."""
     path = tmp_path / "t-0"
     log = make_log(RealFiles(), directory=str(path), segment_bytes=1500, index_interval_bytes=200)
     for at in range(40):
@@ -93,7 +94,8 @@ def test_l02_an_offset_index_has_kafkas_entries(directory: Path) -> None:
         assert entries == sorted(entries)
         for relative, position in entries:
             assert batches[position] == base + relative
-        # One entry whenever more than index.interval.bytes were written since the last one.
+        # The index has an entry whenever more than index.interval.bytes were written since the last
+        # entry.
         positions = [0, *(position for _, position in entries), path.stat().st_size]
         gaps = [b - a for a, b in pairwise(positions)]
         assert all(gap > 200 for gap in gaps[:-1])
@@ -108,7 +110,7 @@ def test_l03_a_time_index_has_kafkas_entries(directory: Path) -> None:
         timestamps = [timestamp for timestamp, _ in entries]
         assert timestamps == sorted(set(timestamps))
         for timestamp, relative in entries:
-            # Every record with a larger timestamp comes later.
+            # Every record with a larger timestamp is after the entry's offset.
             assert all(last > base + relative for _, _, last, t in batches if t > timestamp)
         assert timestamps[-1] == max(timestamp for _, _, _, timestamp in batches)
 

@@ -1,4 +1,4 @@
-"""Group commit with a log that is only a counter (D5)."""
+"""Group commit with a fake log that only counts (D5)."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ async def test_appends_during_a_flush_share_the_next_one(threaded: GroupCommit) 
     await log.sync_entered()
     append(threaded, log, 50)
     await asyncio.sleep(0)
-    assert [ticket.end for ticket in log.tickets] == [1]  # one running, one requested
+    assert [ticket.end for ticket in log.tickets] == [1]  # one sync runs, the next is requested
     log.gate.set()
     await log.until(lambda: log.durable == 51)
     assert [ticket.end for ticket in log.tickets] == [1, 51]
@@ -174,7 +174,7 @@ async def test_more_logs_than_workers_are_all_synced() -> None:
     for log in logs:
         append(commit, log, 2)
     await logs[0].sync_entered()
-    await logs[13].sync_entered()  # The first log of the other worker's half.
+    await logs[13].sync_entered()  # the first log of the second worker
     assert sum(log.syncing for log in logs) == 2
     gate.set()
     await asyncio.wait_for(commit.drain(), DEADLINE_S)

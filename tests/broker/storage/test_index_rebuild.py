@@ -1,4 +1,5 @@
-"""Mismatching indexes are rebuilt once, beside the loop, and never for damaged records (L-33)."""
+"""Indexes that do not match their segment are rebuilt once, outside the event loop, and never
+because of damaged records (L-33)."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def files() -> MemoryFiles:
 
 @pytest.fixture
 def log(files: MemoryFiles) -> PartitionLog:
-    """A log with several segments of batches with three records, a second apart."""
+    """A log of several segments; each batch has three records, and the next batch is a second
+    later."""
     log = make_log(files, segment_bytes=1500, index_interval_bytes=150)
     for number in range(60):
         append(log, make_batch(3, timestamp=NOW_MS - 100_000 + 1000 * number))
@@ -107,8 +109,7 @@ def read_at(log: PartitionLog, offset: int) -> bytes:
 def test_l33_a_segment_with_a_damaged_batch_is_scanned_once(
     log: PartitionLog, files: MemoryFiles, scans: list[str], ruined: bool
 ) -> None:
-    """The batch's length is invalid, so that no reader gets past it; earlier batches can be
-    found."""
+    """The invalid length of the batch stops every reader there; earlier batches can be found."""
     first = headers(read_all(log))[0]
     damage(log, files, 2 * first.size_bytes + 8, b"\xff\xff\xff\xff")
     if ruined:
@@ -132,8 +133,7 @@ def test_l33_a_segment_with_a_damaged_batch_is_scanned_once(
 def test_l33_a_batch_with_an_offset_out_of_order_is_damaged(
     log: PartitionLog, files: MemoryFiles, offset: int, ruined: bool
 ) -> None:
-    """Checksums do not cover the offset. Every reader gets an error, also the rebuild of
-    indexes."""
+    """Checksums do not cover the base offset. Readers and the rebuild of indexes get an error."""
     first, second, *_ = headers(read_all(log))
     damage(log, files, first.size_bytes, offset.to_bytes(8, "big"))
     if ruined:
@@ -148,8 +148,8 @@ def test_l33_a_batch_with_an_offset_out_of_order_is_damaged(
 
 
 def test_o18_the_load_of_a_coordinator_stops_at_an_offset_out_of_order(files: MemoryFiles) -> None:
-    """The last batch has the offset of the first: the load would repeat the records behind it for
-    ever."""
+    """The last batch has the base offset of the first: without an error, the load would read the
+    batches after the first one again, for ever."""
     log = make_log(files)
     for _ in range(3):
         append(log)
@@ -162,15 +162,15 @@ def test_o18_the_load_of_a_coordinator_stops_at_an_offset_out_of_order(files: Me
 @pytest.mark.parametrize(
     "entry",
     [
-        b"\0\0\0\5\x80\0\0\0",  # a position below the segment
-        b"\0\0\0\5\x7f\0\0\0",  # one behind it
-        b"\0\0\0\5\0\0\3\x50",  # a batch, and not the one of that offset
+        b"\0\0\0\5\x80\0\0\0",  # a position below 0
+        b"\0\0\0\5\x7f\0\0\0",  # a position after the end of the segment
+        b"\0\0\0\5\0\0\3\x50",  # the position of a batch with another offset
     ],
 )
 def test_l33_a_wrong_entry_inside_an_offset_index_is_detected(
     log: PartitionLog, files: MemoryFiles, scans: list[str], entry: bytes
 ) -> None:
-    """The ends of an index are checked when the file is read."""
+    """The check when an index is loaded covers its first and last entries only."""
     segment = log.segments[0]
     expected = [read_at(log, offset) for offset in range(segment.next_offset)]
     segment.unload_indexes()
@@ -220,7 +220,7 @@ def test_l33_readers_of_a_closed_segment_do_not_wait_for_its_index_scan(
 def test_l33_the_load_of_a_coordinator_waits_for_the_indexes(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
-    """The coordinator cannot retry, and neither can a broker that reads its metadata at a start."""
+    """The coordinator cannot retry; nor can a start that reads the metadata."""
     workers = Workers(log)
     ruin_indexes(log, files)
     partition = Partition(log, 0, lambda _: None)
@@ -415,7 +415,8 @@ async def test_n15_a_stop_ends_index_scans_before_it_closes_the_directory(
 def test_l15_a_search_by_time_reads_the_indexes_of_one_segment(
     log: PartitionLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the other segments a few entries are read: the index of a full segment has megabytes."""
+    """The index of a full segment has megabytes, so only a few entries of the other segments are
+    read."""
     expected = [at_time(log, second) for second in range(60)]
     for segment in log.segments[:-1]:
         segment.unload_indexes()
@@ -451,8 +452,8 @@ def test_l33_a_wrong_last_entry_of_a_time_index_is_detected(
 
 
 def _damaged_entries(content: bytes) -> list[tuple[int, bytes]]:
-    """(number, the damaged entry) for all but the last entry, in each way that keeps the entries
-    ascending."""
+    """(number, damaged entry): each entry but the last, changed in each way that keeps the
+    order."""
     entries = list(struct.iter_unpack(">qi", content))
     damaged = []
     for number, (timestamp, offset) in enumerate(entries[:-1]):
@@ -472,10 +473,10 @@ def _damaged_entries(content: bytes) -> list[tuple[int, bytes]]:
 def test_l15_l33_a_wrong_time_index_entry_gives_no_wrong_answer(
     log: PartitionLog, files: MemoryFiles, scans: list[str]
 ) -> None:
-    """For any entry, and any time or bound."""
+    """Each entry is damaged in turn, and all times and bounds are searched for."""
 
     def answers() -> list[object]:
-        """Each answer with the index from disk."""
+        """The results of all searches, each with the index read from disk."""
         found: list[object] = []
         for second in range(60):
             segment.unload_indexes()
@@ -522,7 +523,7 @@ def test_l33_index_positions_outside_of_the_segment_are_detected(
 def test_l33_a_time_index_that_lost_its_last_entries_is_rebuilt(
     log: PartitionLog, files: MemoryFiles, scans: list[str], kept_entries: int, snapshots: str
 ) -> None:
-    """The entries that are left are right. Kafka's directories have no such snapshots."""
+    """The remaining entries are right. Kafka's snapshots do not name the largest timestamp."""
     whole = files.content(f"{FIRST}.timeindex")
     assert len(whole) > 12 * kept_entries
     newest = log.segments[0].indexes.largest_timestamp
@@ -545,7 +546,7 @@ def test_l33_a_time_index_that_lost_its_last_entries_is_rebuilt(
 def test_l33_a_damaged_snapshot_causes_no_index_scan(
     log: PartitionLog, files: MemoryFiles, scans: list[str]
 ) -> None:
-    """The time of the segment in the snapshot is wrong."""
+    """The snapshot has a wrong largest timestamp of the segment."""
     snapshot = f"{DIRECTORY}/{log.segments[1].base_offset:020d}.snapshot"
     log.close(clean=True)
     content = files.content(snapshot)
@@ -559,7 +560,7 @@ def test_l33_a_damaged_snapshot_causes_no_index_scan(
 def test_l33_an_offset_index_that_lost_its_last_entries_is_rebuilt(
     files: MemoryFiles, scans: list[str]
 ) -> None:
-    """The answers are right without the entries, but a reader would scan megabytes while all
+    """Results are right without the lost entries, but a reader would scan megabytes while all
     requests wait."""
     log = make_log(files, segment_bytes=4_000_000)
     for number in range(70):

@@ -46,7 +46,7 @@ def world() -> World:
 
 
 def blocks(files: MemoryFiles) -> list[int]:
-    """The numbers of the blocks of each part, as long as they are consecutive."""
+    """The numbers of the blocks in each part of the journal, up to the first gap."""
     content = memoryview(files.content(PATH))
     header = decode_header(bytes(content[:ALIGN_BYTES]))
     numbers = []
@@ -57,7 +57,7 @@ def blocks(files: MemoryFiles) -> list[int]:
 
 
 def syncs_of(world: World, act: Callable[[], None]) -> list[str]:
-    """The files that were synced."""
+    """The files that are synced, or written in place, during `act`."""
     found: list[str] = []
     trip = world.files.trip
 
@@ -205,8 +205,8 @@ def test_l52_records_removed_by_compaction_are_not_restored() -> None:
 
 @pytest.mark.parametrize("checkpoint_lost", [False, True])
 def test_l32_a_gap_in_a_log_that_was_never_compacted_is_truncated(checkpoint_lost: bool) -> None:
-    """With the checkpoint, compaction would have written to it; without it, the gap is accepted and
-    reported."""
+    """A cleaning would have written the recovery point first, so the gap is damage. If the
+    checkpoint is lost, the gap is accepted and reported."""
     world = World(MemoryFiles(), segment_bytes=2_000, cleanup_policy=frozenset({"compact"}))
     world.start()
     log = world.create("t", IDS[0])
@@ -239,7 +239,7 @@ def test_l50_large_appends_bypass_the_journal(world: World) -> None:
 
 
 def test_i10_the_journal_syncs_the_files_first_at_a_gap_of_offsets(world: World) -> None:
-    """The journal restores successive batches only."""
+    """The journal restores only contiguous batches."""
     log = world.create("t", IDS[0])
     path = f"{log.directory}/{0:020d}.log"
     mirror = AppendOrigin.MIRROR
@@ -286,7 +286,7 @@ def test_l50_page_cache_durability_never_uses_the_journal() -> None:
 
 
 def test_l52_a_start_with_page_cache_keeps_records_acknowledged_with_fsync(world: World) -> None:
-    """The journal is removed if it is not to be used, but only after its files are synced."""
+    """A journal that is no longer used is removed, but only after the log files are synced."""
     log = world.create("t", IDS[0])
     for _ in range(5):
         append(log)
@@ -305,7 +305,7 @@ def test_l52_a_start_with_page_cache_keeps_records_acknowledged_with_fsync(world
 
 
 def test_l50_the_topic_id_is_durable_before_the_journal_is_used(world: World) -> None:
-    """The process that had written the id was killed before its first flush."""
+    """The process that wrote the topic id was killed before its first flush."""
     world.logs.create("t", 0, IDS[0])
     world.restart(power_lost=False)
     log = world.logs.get("t", 0)
@@ -322,7 +322,7 @@ def test_l50_the_topic_id_is_durable_before_the_journal_is_used(world: World) ->
 
 
 def test_l50_the_topic_id_is_durable_with_the_records_of_a_scan(world: World) -> None:
-    """Records without the id would be taken for those of a later topic with the name."""
+    """Without the id, the records would be taken for those of a later topic with the same name."""
     append(world.logs.create("t", 0, IDS[0]))
     world.restart(power_lost=False)
     world.restart()
@@ -653,7 +653,7 @@ def test_l52_the_journal_is_kept_for_a_log_that_meets_too_many_open_files(
         append(each)
         world.flush(each)
     world.files.crash()
-    # The log is online, and opened at its next use.
+    # The log counts as online, and is opened only at its next use.
     opens = world.files.open
 
     def out_of_files(path: str, *, create: bool = False) -> Any:
@@ -713,7 +713,7 @@ def test_l50_a_replaced_journal_is_not_written_to(world: World) -> None:
 
 
 def test_l50_a_segment_truncated_from_outside_fails_the_journal_write(world: World) -> None:
-    """The write would leave a hole in the journal, behind which nothing is restored."""
+    """The write would leave a gap in the journal, and nothing after the gap would be restored."""
     logs = [world.create("t", IDS[0], partition) for partition in range(3)]
     told: list[str] = []
     world.directory.journal.on_failed = told.append
@@ -742,7 +742,7 @@ def test_l52_missing_partitions_do_not_stop_the_restoration(world: World) -> Non
 
 
 def test_l52_journal_blocks_of_an_older_round_are_not_applied(world: World) -> None:
-    """In a reused part, nothing behind its newest block is read."""
+    """After the newest block of a reused part, old blocks follow, which must not be read."""
     log, other = world.create("t", IDS[0]), world.create("t", IDS[0], 1)
     for _ in range(200):
         append(log, make_batch(1, value=bytes(1000)))
@@ -801,7 +801,7 @@ def _verified(files: MemoryFiles) -> set[tuple[str, str]]:
 
 
 class Acknowledged:
-    """The offsets that were reported as durable, and the records that must never reappear."""
+    """The records that were acknowledged as durable, and the values that must never reappear."""
 
     def __init__(self) -> None:
         self.records: dict[tuple[bytes, int], dict[int, bytes]] = {}
@@ -823,7 +823,7 @@ class Acknowledged:
 
 
 def run_workload(world: World, told: Acknowledged) -> None:
-    """All operations of a log, beside small appends that share the journal."""
+    """Run all operations of a log, among small appends that share the journal."""
     logs = [world.create("t", IDS[0], partition) for partition in range(3)]
     sequences = [0, 0, 0]
     for step in range(70):
@@ -873,7 +873,7 @@ def run_workload(world: World, told: Acknowledged) -> None:
 def test_l50_l51_l52_a_crash_at_every_operation_keeps_acknowledged_records(
     part: int, policy: str, full: bool
 ) -> None:
-    """The power fails at each operation of a run, and then at one of the following start. `full`:
+    """The power fails at each operation of a run in turn, and again during the next starts. `full`:
     some writes of the journal find no room."""
     settings: dict[str, Any] = {
         "segment_bytes": 6000,
@@ -907,7 +907,7 @@ def test_l50_l51_l52_a_crash_at_every_operation_keeps_acknowledged_records(
         files.crash(rng, keep_page_cache=rng.random() < 0.2)
         before = files.operations
         for _ in range(rng.randint(0, 2)):
-            # The start fails again.
+            # The power fails during this start too.
             files.crash_at = before + rng.randint(0, 60)
             with contextlib.suppress(Crashed):
                 world.start()

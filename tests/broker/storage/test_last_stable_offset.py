@@ -1,4 +1,4 @@
-"""The last stable offset as arithmetic."""
+"""The arithmetic of the last stable offset."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The cleaner beside a model of Kafka's rules, over random histories and at every crash (L-23 to
-L-28)."""
+"""The cleaner, compared with a model of Kafka's rules: random histories, and a crash at every disk
+operation (L-23 to L-28)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def test_l27_a_crash_at_any_operation_loses_nothing(seed: int) -> None:
     operations = _operations(clean_disk, history)
     assert operations > 10 and cleaned_to > 0
     for at in range(0, operations, 3 if budget.is_short() else 1):
-        # Nothing unsynced is left, or a part; or, if only the process was killed, everything.
+        # A power cut keeps none of the unsynced data or a part of it; a kill of the process keeps
+        # all.
         how = (at + seed) % 4
         disk = clean_disk.copy()
         _crash(disk, history, at, random.Random(at) if how else None, process_only=how == 3)
@@ -67,7 +68,7 @@ def test_l27_a_crash_at_any_operation_loses_nothing(seed: int) -> None:
         _check_between(batches_of(recovered), before, after)
         assert not [path for path in disk.paths() if path.endswith((".swap", ".cleaned"))]
         compact(recovered, disk, history.now_ms, history.cleaned_to)
-        # Markers may be one cleaning ahead.
+        # Markers are not compared: this cleaning may remove more of them.
         assert _visible(batches_of(recovered)) == _visible(after)
 
 
@@ -107,7 +108,7 @@ def _crash(
 def _check_between(
     found: list[ModelBatch], before: list[ModelBatch], after: list[ModelBatch]
 ) -> None:
-    """Check that each group of segments is old or new, the first ones new first."""
+    """Check that the first groups of segments are cleaned, and the others unchanged."""
     for swapped in range(len(found) + 1):
         rest = len(found) - swapped
         if found[:swapped] == after[:swapped] and (
@@ -175,8 +176,8 @@ def test_a_cleaning_job_survives_encoding_as_lines() -> None:
 
 
 def test_l24_no_snapshot_has_a_transaction_whose_marker_was_removed() -> None:
-    """The marker of a transaction that was open at the start of a segment was removed with later
-    segments: if newer snapshots are lost, the old one must not reopen the transaction."""
+    """A transaction is open at the start of a segment, and its marker was removed with later
+    segments. If the newer snapshots are lost, the old one must not reopen the transaction."""
     files = MemoryFiles()
     config: dict[str, Any] = {
         "cleanup_policy": frozenset({"compact"}),
@@ -185,7 +186,7 @@ def test_l24_no_snapshot_has_a_transaction_whose_marker_was_removed() -> None:
     }
     log = make_log(files, **config)
     append(log, make_batch(producer_id=7, transactional=True))
-    # A record that stays, so that this segment and the next one are not merged.
+    # This record is kept, so that the segment is not merged with the next one.
     append(log, make_batch(key=b"other", value=bytes(50)))
     log.roll(NOW_MS)
     append_marker(log, False, 7)
@@ -219,7 +220,8 @@ def test_l15_a_lookup_by_time_finds_records_that_compaction_left() -> None:
 
 
 def test_f09_aborted_transactions_of_removed_batches_are_not_returned() -> None:
-    """Readers need the transaction index as long as a batch of an aborted transaction is left."""
+    """Readers need an entry of the transaction index as long as a batch of the transaction is
+    left."""
     files = MemoryFiles()
     config: dict[str, Any] = {"cleanup_policy": frozenset({"compact"}), "delete_retention_ms": 1}
     log = make_log(files, **config)
@@ -230,7 +232,8 @@ def test_f09_aborted_transactions_of_removed_batches_are_not_returned() -> None:
     append(log)
     assert log.aborted_transactions(0, log.log_end_offset) == [(7, 1)]
     compact(log, files, NOW_MS)
-    # The batch is the last data of an active producer, so it stays, empty, and so does its marker.
+    # The aborted batch is the last one of an active producer: it is kept without its record, and so
+    # is its marker.
     assert [(each.base, len(each.records)) for each in batches_of(log)] == [
         (0, 1),
         (1, 0),

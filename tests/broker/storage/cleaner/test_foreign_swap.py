@@ -27,7 +27,7 @@ def leftovers(files: MemoryFiles) -> list[str]:
 @pytest.mark.parametrize("first_source", [0, 1])
 @pytest.mark.parametrize("clean", [False, True])
 def test_l46_a_kill_before_each_step_leaves_all_or_nothing(first_source: int, clean: bool) -> None:
-    """Kafka leaves `.deleted` files at a clean stop, too."""
+    """A clean stop of Kafka leaves `.deleted` files too."""
     log = CleanedByKafka.make(first_source=first_source)
     end = opened(log.files.copy()).log_end_offset
     kills = list(log.kills())
@@ -39,7 +39,7 @@ def test_l46_a_kill_before_each_step_leaves_all_or_nothing(first_source: int, cl
         assert found.log_end_offset == end, kill.what
         assert leftovers(kill.files) == [], kill.what
         assert read_all(found) == b"".join(expected[name] for name in sorted(expected)), kill.what
-        # Indexes belong to the segment that is there.
+        # The indexes must match the segment, whether it is old or new.
         for segment in found.segments:
             assert not segment.indexes.damage
             for header in headers(read_all(found)):
@@ -124,7 +124,7 @@ def test_l46_files_deleted_by_compaction_do_not_move_the_log_start() -> None:
 
 
 def test_l46_l20_files_deleted_by_retention_move_the_log_start() -> None:
-    """In a log without compaction no other step leaves this suffix."""
+    """In a log without compaction, only retention leaves files with the suffix `.deleted`."""
     files = MemoryFiles()
     log = make_log(files)
     for _ in range(4):
@@ -136,8 +136,8 @@ def test_l46_l20_files_deleted_by_retention_move_the_log_start() -> None:
 
 
 def test_l46_several_swaps_of_a_split_are_finished_together() -> None:
-    """The files after a split: everything between the first and the end of the last was
-    replaced."""
+    """A split leaves several `.swap` files: together they replace all segments from the start of
+    the first file to the end of the last."""
     log = CleanedByKafka.make(first_source=1)
     kill = next(kill for kill in log.kills() if kill.committed)
     *_, last = headers(log.cleaned)

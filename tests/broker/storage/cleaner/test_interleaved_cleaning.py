@@ -1,4 +1,4 @@
-"""Logs that are written while they are cleaned, with repeated crashes of the machine (L-23 to
+"""Logs that are written and cleaned at the same time, with repeated crashes of the machine (L-23 to
 L-28)."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def test_l24_l27_records_written_during_cleaning_survive_repeated_crashes(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if seed % 2:
-        # The state of logs with many keys.
+        # The offset map is packed, as for a log with many keys.
         monkeypatch.setattr(offset_map, "DICT_ENTRY_BYTES", 2**40)
     history = InterleavedHistory(seed)
     for _ in range(10):

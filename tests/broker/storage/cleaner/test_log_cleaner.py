@@ -23,7 +23,7 @@ from odradek_broker.storage.log_config import AppendOrigin
 
 
 class Timers:
-    """A scheduler that fires when a test says so. `later`: the calls that are due after a time."""
+    """A scheduler whose timers fire only when a test calls it. `later`: the calls with a delay."""
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []
@@ -37,7 +37,7 @@ class Timers:
             self.waiting.pop(0)()
 
     def pass_time(self) -> None:
-        """Let everything become due that waits for a time, and run it."""
+        """Run all calls with a delay, and the calls that follow."""
         self.waiting += self.later
         self.later.clear()
         self.run()
@@ -80,7 +80,7 @@ class World(NodeWorld):
         assert not self.node.cleaner.busy
 
     def begin_look(self) -> None:
-        """Look, up to a step that has to wait for a time."""
+        """Let the cleaner look for dirty logs, and clean until a step waits for a time."""
         cleaner = self.node.cleaner
         cleaner.on_problem = lambda name, problem: self.problems.append((name, problem))
         cleaner.tick()
@@ -181,7 +181,7 @@ def test_a_recreated_partition_has_no_clean_offset() -> None:
 
 @pytest.mark.parametrize("late", [False, True])
 def test_l05_a_log_cleaned_after_the_loss_of_its_index_keeps_committed_records(late: bool) -> None:
-    """An aborted record does not replace an older one of its key; `late`: the indexes are rebuilt
+    """The aborted record must not replace the older record of its key. `late`: indexes are rebuilt
     in the background."""
     world = World()
     log = world.topic("t")
@@ -261,7 +261,7 @@ def test_l27_a_swap_that_finds_no_room_before_its_commit_is_given_up(nth: int) -
 
 
 def dirty_world() -> tuple[World, PartitionLog]:
-    """A world with a log of several segments that is to be cleaned."""
+    """A node with a dirty log of several segments."""
     world = World()
     log = world.topic("t")
     world.fill(log, 60)
@@ -269,8 +269,7 @@ def dirty_world() -> tuple[World, PartitionLog]:
 
 
 def behind_commits() -> list[int]:
-    """The numbers of the renames in the cleaning of the dirty world that follow the commit of a
-    swap."""
+    """The numbers of the renames after the commit of a swap, in the cleaning of `dirty_world`."""
     world, _ = dirty_world()
     rename, sources = world.files.rename, []
 
@@ -289,7 +288,7 @@ def no_room_at(nth: int) -> Failure:
 
 
 def check_swap_goes_on(failure: Failure) -> None:
-    """Check that a committed swap ends which finds no room once."""
+    """Check that a committed swap which finds no room once is finished later."""
     world, log = dirty_world()
     full = world.files.fail(failure)
     world.begin_look()
@@ -349,7 +348,8 @@ def test_l27_a_swap_that_cannot_be_finished_or_undone_takes_the_log_offline() ->
 
 @pytest.mark.parametrize("nth", range(1, 4))
 def test_l46_a_swap_that_was_given_up_and_cannot_be_removed_stays_uncommitted(nth: int) -> None:
-    """A start takes a `.swap` without its `.sources.cleaned` for one that Kafka has committed."""
+    """A start takes a `.swap` file without a `.sources.cleaned` file for a committed swap of
+    Kafka."""
     world = World()
     log = world.topic("t")
     world.fill(log, 60)
@@ -369,7 +369,7 @@ def test_d05_a_swap_whose_sync_failed_takes_the_partition_offline() -> None:
     log = world.topic("t")
     world.fill(log, 60)
     before = batches_of(log)
-    # The first two syncs are the cleaner's own, before the swap.
+    # The first two syncs are those of the cleaner before the swap.
     world.files.fail(Failure("sync_dir", nth=3, path_part="data/t-0"))
     world.look()
     assert log.offline and "durable" in log.offline_reason
@@ -381,7 +381,7 @@ def test_d05_a_swap_whose_sync_failed_takes_the_partition_offline() -> None:
 
 
 class DyingCleaner:
-    """A process that dies at each job."""
+    """A cleaner process that dies at each job."""
 
     def __init__(self) -> None:
         self.jobs: list[CleaningJob] = []
@@ -413,7 +413,7 @@ def test_a_log_that_kills_the_cleaner_three_times_is_not_cleaned_again() -> None
 
 
 class SlowCleaner(DyingCleaner):
-    """A cleaner that answers when a test says so."""
+    """A cleaner that finishes a job only when a test calls `done`."""
 
     def begin(self, job: CleaningJob, done: CleaningDone) -> None:
         self.jobs.append(job)
@@ -438,7 +438,8 @@ def test_the_cleaning_of_a_deleted_partition_is_given_up() -> None:
 
 
 def test_l32_a_log_is_cleaned_when_its_recovery_point_is_on_disk() -> None:
-    """Otherwise a start could not tell the gaps of a cleaning from those of a crash."""
+    """Without the recovery point, a start could not tell the gaps of a cleaning from those of a
+    crash."""
     world = World()
     log = world.topic("t")
     world.fill(log, 60)
@@ -490,7 +491,8 @@ def test_l32_a_recreated_partition_has_a_new_recovery_point() -> None:
 
 @pytest.mark.parametrize("left_by", ["us", "another, before us", "another, after us"])
 def test_l32_gaps_left_by_another_broker_are_accepted(left_by: str) -> None:
-    """Apache Kafka writes no recovery point before it cleans, and no checksums."""
+    """Apache Kafka writes no recovery point before a cleaning, and no checksums into the
+    checkpoint."""
     world = World()
     log = world.topic("t")
     world.fill(log, 30)
@@ -511,7 +513,7 @@ def test_l32_gaps_left_by_another_broker_are_accepted(left_by: str) -> None:
 
 
 def test_l32_a_log_that_could_not_be_opened_may_have_gaps() -> None:
-    """The checkpoint was lost, so the recovery point is 0 until a start has read the log."""
+    """The checkpoint is lost, so the recovery point is 0 until a start has read the whole log."""
     world = World()
     log = world.topic("t")
     world.fill(log, 30)

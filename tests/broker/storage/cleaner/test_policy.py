@@ -1,4 +1,4 @@
-"""The choice and time of cleaning (L-25), merged segments (L-26), the cost of a cleaning (L-28,
+"""The logs that are cleaned and when (L-25), merged segments (L-26), the cost of a cleaning (L-28,
 L-29)."""
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ HOUR_MS = 3_600_000
 
 
 def filled(files: MemoryFiles, segments: int = 4, **config: Any) -> PartitionLog:
-    """A log of so many closed segments with two batches each, and an active one with one."""
+    """A log with `segments` closed segments of two batches each, and one batch in the active
+    segment."""
     config.setdefault("cleanup_policy", COMPACT)
     log = make_log(files, **config)
     for number in range(segments):
@@ -50,7 +51,8 @@ def test_l25_the_dirty_ratio_counts_whole_closed_segments() -> None:
     assert (half.clean_bytes, half.cleanable_bytes) == (2 * size, 2 * size)
     assert not half.due, "more than the ratio, not as much"
     assert log_to_clean(log, 2, NOW_MS).due
-    # A cleaning whose map was full ended inside a segment, which counts as clean and as dirty.
+    # The last cleaning ended inside a segment, because its map was full: the whole segment is both
+    # in the clean part and in the dirty part.
     inside = log_to_clean(log, 3, NOW_MS)
     assert (inside.clean_bytes, inside.cleanable_bytes) == (2 * size, 3 * size)
 
@@ -125,7 +127,7 @@ def test_l26_neighbouring_segments_are_merged_up_to_the_segment_size() -> None:
     assert groups() == [[0, 2, 4, 6]]
     assert groups(segment_bytes=2 * size) == [[0, 2], [4, 6]]
     assert groups(segment_bytes=2 * size - 1) == [[0], [2], [4], [6]]
-    # Each time index has one entry of twelve bytes.
+    # The time index of each segment has one entry of twelve bytes.
     assert groups(segment_index_bytes=36) == [[0, 2, 4], [6]]
     assert groups(upper_bound=2**31 + 5) == [[0, 2, 4], [6]]
 
@@ -138,7 +140,8 @@ def test_l26_a_segment_without_records_stays_and_keeps_its_age() -> None:
         append(log)
     compact(log, files, NOW_MS)
     left = [(segment.base_offset, segment.size_bytes > 0) for segment in log.segments]
-    # 1 and 2 did not fit into the active segment; the first two are removed, except for the offset.
+    # Each record has its own segment. Those of the first two are empty now, and keep their base
+    # offsets.
     assert left == [(0, False), (1, False), (2, True), (3, True)]
     assert [files.modified_ms(segment.path) for segment in log.segments[:2]] == [1_000, 2_000]
     assert log.read(0, 1, upper_bound=EVERYTHING, minimum_one=True)[:8] == (2).to_bytes(8, "big")
@@ -162,7 +165,7 @@ def test_l28_the_offset_map_takes_batches_up_to_its_memory(
 
 
 def test_l28_packing_the_offset_map_changes_no_offset() -> None:
-    """Keys of all lengths, also a digest's, before and after the map is packed."""
+    """Keys of all lengths, one as long as a digest; the map is packed while they are put."""
     chance = random.Random(5)
     keys = [chance.randbytes(chance.randrange(40)) for _ in range(2_000)] + [chance.randbytes(16)]
     offsets = OffsetMap(500 * DICT_ENTRY_BYTES, 1.0)

@@ -85,7 +85,8 @@ def batch(
 
 
 class Partition:
-    """The part of a log that these tests need: check, take an offset, update."""
+    """The part of a log that these tests need: it checks a batch, assigns offsets, and updates the
+    state."""
 
     def __init__(self, **limits: Any) -> None:
         self.state = ProducerStateManager(**limits)
@@ -114,7 +115,7 @@ class Partition:
         return aborted
 
     def refuses(self, header: BatchHeader, error: ErrorCode, origin: AppendOrigin = CLIENT) -> str:
-        """The message of the refusal; asserts that the state is unchanged."""
+        """The message of the refusal with `error`, which must leave the state unchanged."""
         before = encode_snapshot(self.state.entries())
         with pytest.raises(ProducerStateError) as caught:
             self.append(header, origin)
@@ -246,7 +247,7 @@ def test_p12_older_epoch_is_invalid_not_fenced(log: Partition, origin: AppendOri
 
 
 E, L = 5, 41
-# The table of rule P-13, walked whole: stored (epoch, last sequence), request, outcome.
+# The whole table of rule P-13: stored (epoch, last sequence), request, outcome.
 P13 = [
     ("no state", None, (0, 0), None),
     ("no state", None, (3, 17), None),
@@ -431,7 +432,8 @@ def test_p24_idle_producers_expire() -> None:
     assert [entry.producer_id for entry in log.state.entries()] == [3]
     log.mark(COMMIT_MARKER, pid=3)
     assert log.state.remove_expired(NOW + 10_000) == [3]
-    assert log.append(batch(77, pid=1)) == (4, 4)  # as if never seen (P-14)
+    # accepted like that of an unknown producer (P-14)
+    assert log.append(batch(77, pid=1)) == (4, 4)
 
 
 def test_p24_idle_time_is_measured_from_the_timestamp_of_the_last_batch() -> None:
@@ -441,8 +443,8 @@ def test_p24_idle_time_is_measured_from_the_timestamp_of_the_last_batch() -> Non
 
 
 def test_p24_the_last_batch_counts_even_if_its_timestamp_is_older() -> None:
-    """Clients choose timestamps. Kafka expires such a producer at its next check, and accepts its
-    next batch as that of an unknown producer."""
+    """Clients choose timestamps: after a batch with an old one, the producer expires at the next
+    check, and its next batch is accepted as that of an unknown producer, as in Kafka."""
     log = Partition(expiration_ms=1000)
     log.append(batch(0, timestamp=NOW))
     log.append(batch(1, timestamp=NOW - 2000))
@@ -491,7 +493,7 @@ def test_p24_a_new_producer_must_wait_if_all_others_have_open_transactions() -> 
     with pytest.raises(ProducerStateError):
         log.state.check_marker(3, 0, 0)
     assert ErrorCode.NOT_ENOUGH_REPLICAS.retriable
-    log.append(batch(0, pid=3), REPLAY)  # the log has the record
+    log.append(batch(0, pid=3), REPLAY)  # a replay accepts what the log has
     log.mark(ABORT_MARKER, pid=1)
     log.append(batch(0, pid=4))
     assert len(log.state) <= 3
@@ -690,7 +692,7 @@ def test_t41_v2_marker_must_be_above_the_data(log: Partition) -> None:
     log.state.check_marker(PID, 5, 0, transaction_version=1)
     log.state.check_marker(PID, 6, 0, transaction_version=2)
     log.mark(COMMIT_MARKER, epoch=6)
-    log.state.check_marker(PID, 6, 0, transaction_version=2)  # sent again
+    log.state.check_marker(PID, 6, 0, transaction_version=2)  # the same marker again
 
 
 def test_t41_marker_of_an_older_coordinator_is_fenced(log: Partition) -> None:
@@ -705,7 +707,7 @@ def test_t41_marker_of_an_older_coordinator_is_fenced(log: Partition) -> None:
 def test_t41_a_marker_with_a_new_epoch_changes_the_epoch_of_the_producer(log: Partition) -> None:
     log.append(batch(0, transactional=True))
     log.mark(COMMIT_MARKER, epoch=0)
-    assert len(log.batches()) == 1  # same epoch: sequences go on
+    assert len(log.batches()) == 1  # sequences continue within an epoch
     log.append(batch(1, transactional=True))
     log.mark(ABORT_MARKER, epoch=1)
     assert log.batches() == []
@@ -732,14 +734,14 @@ def test_t45_the_earliest_open_transaction_holds_the_last_stable_offset(log: Par
     state = log.state
     log.append(batch(0, 10, pid=9))
     for pid in (1, 2, 3):
-        log.append(batch(0, 2, pid=pid, transactional=True))  # at 10, 12, 14
+        log.append(batch(0, 2, pid=pid, transactional=True))  # at offsets 10, 12, 14
     assert first_open(state) == state.first_unstable_offset == 10
     log.append(batch(2, 2, pid=1, transactional=True))
     assert log.mark(ABORT_MARKER, pid=2) == AbortedTransaction(2, 12, 18, 10)
     assert log.mark(ABORT_MARKER, pid=1) == AbortedTransaction(1, 10, 19, 14)
     assert first_open(state) == 14
     assert state.first_unstable_offset == 10
-    state.high_watermark_moved(19)  # covers 18, not 19
+    state.high_watermark_moved(19)  # above the marker at 18, but not above the one at 19
     assert state.first_unstable_offset == 10
     state.high_watermark_moved(20)
     assert state.first_unstable_offset == 14
@@ -753,7 +755,7 @@ def test_t45_the_earliest_open_transaction_holds_the_last_stable_offset(log: Par
 def test_t45_open_transactions_are_restored_in_order(log: Partition) -> None:
     for pid in (1, 2, 3):
         log.append(batch(0, pid=pid, transactional=True))
-    log.append(batch(1, pid=1, transactional=True))  # now written last
+    log.append(batch(1, pid=1, transactional=True))  # 1 is the producer that wrote last now
     log.reload()
     assert first_open(log.state) == 0
     log.mark(COMMIT_MARKER, pid=1)
@@ -805,12 +807,12 @@ class _ModelProducer:
     def __init__(self) -> None:
         self.epoch = -1
         self.coordinator_epoch = -1
-        self.runs: list[tuple[list[int], list[int]]] = []  # sequences and offsets, record by record
+        self.runs: list[tuple[list[int], list[int]]] = []  # the sequences and offsets of each batch
         self.open_since: int | None = None
 
 
 class AgainstAModel(RuleBasedStateMachine):
-    """The manager beside a naive model that records every record's sequence and offset."""
+    """The manager, compared with a naive model that has the sequence and offset of every record."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -824,7 +826,8 @@ class AgainstAModel(RuleBasedStateMachine):
     counts = st.sampled_from([1, 1, 2, 3, 50])
 
     def _expected(self, header: BatchHeader) -> ErrorCode | tuple[int, int]:
-        """The expected answer to a client; a pair is the original's offsets."""
+        """The expected result of a client's batch: an error, or the offsets of the batch that it
+        repeats."""
         known = self.model.get(header.producer_id)
         if known is None:
             return ErrorCode.NONE
