@@ -1,5 +1,5 @@
-"""A disk that is full for a while from any operation of a broker on: no partition goes offline, the
-broker does not end, and everything works when there is room (L-08)."""
+"""A disk that fills up at any operation of a broker, and is full for a while: no partition goes
+offline, the broker does not end, and everything works when there is room again (L-08)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class FullWorld(NodeWorld):
         self.node.metadata_log.commit([record])
 
     def append_some(self, producer_id: int) -> None:
-        """A plain batch, and a transaction that is aborted or committed later."""
+        """Append a plain batch, and a batch of a transaction that ends later."""
         partition = self.led("t")
         if partition is not None:
             append(partition.log, make_batch(2, value=bytes(300)))
@@ -61,7 +61,7 @@ class FullWorld(NodeWorld):
             partition.append_internal([(b"k", b"v" * 100)], NOW_MS)
 
     def settle(self) -> None:
-        """Let flushes, timers and maintenance do what is due."""
+        """Let flushes, timers and maintenance do the work that is due."""
         self.flush()
         self.soon.run()
         self.maintain_later()

@@ -1,4 +1,4 @@
-"""Requests with many partitions, during which others get their turns (L-45)."""
+"""Requests for many partitions leave turns to other requests (L-45)."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def test_l45_other_requests_are_served_while_many_partitions_are_created(world: 
     while not created.done:
         assert world.soon.turn()
         made.append(_directories(world))
-        # The existing partitions can be used.
+        # The partitions created so far can be used.
         assert _led(world) == made[-1]
     assert made[-1] == MANY
     steps = [after - before for before, after in pairwise(made)]
     assert 0 < max(steps) <= 4
-    # Another topic does not wait for the end.
+    # A small topic does not wait until a large one is created.
     world.create("wide", MANY)
     small = world.create("small", 10)
     world.flush()

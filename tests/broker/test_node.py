@@ -1,5 +1,5 @@
-"""The node over files in memory: metadata log and partition directories agree after any failure
-(D4)."""
+"""The node over files in memory: after any failure, the metadata log and the partition directories
+agree (D4)."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def stray_directory(world: NodeWorld, name: str) -> None:
 
 
 def test_d4_a_deletion_that_is_not_durable_deletes_no_records(world: NodeWorld) -> None:
-    """The deletion's record and the renamed directory reach the disk separately."""
+    """The record of the deletion and the new name of the directory become durable separately."""
     created = world.create("t")
     world.flush()
     assert created.done
     world.produce("t", 5)
     deleted = world.delete("t")
     assert world.node.partition("t", 0) is None
-    # The directory's entries reach the disk; the record does not.
+    # The new name is durable, the record is not.
     world.files.sync_dir("data")
     assert not deleted.done
     world.crash(keep_page_cache=False)
@@ -58,7 +58,7 @@ def test_d4_a_deletion_that_is_not_durable_deletes_no_records(world: NodeWorld) 
     world.flush()
     assert deleted.done
     assert [name for name in world.files.list("data") if name.endswith("-delete")]
-    # The record is durable, the new name of the directory is not.
+    # The record is durable, the new name is not.
     world.crash(keep_page_cache=False)
     assert "t" not in world.node.metadata.topics
     assert "t-0" not in world.files.list("data")
@@ -98,7 +98,7 @@ def test_a_failed_renaming_of_a_directory_is_tried_again(world: NodeWorld) -> No
     assert world.files.exists("data/t-0/partition.metadata")
     assert not world.files.exists("data/t-1/partition.metadata")
     assert "deleted files" in world.maintain_later()[0]
-    # The name is in use, so a new topic with it waits too.
+    # The directory still has the name, so a new topic of that name waits too.
     created = world.create("t")
     world.flush()
     assert created.done
@@ -128,8 +128,8 @@ def test_a_failed_removal_does_not_stop_maintenance(world: NodeWorld) -> None:
 
 
 def test_a_partition_that_cannot_be_created_is_created_later(world: NodeWorld) -> None:
-    """The disk is full: the topic is recorded and has no leader for a while; other topics are
-    served."""
+    """The disk is full: the topic exists, and one partition has no leader for a while. Other
+    partitions are served."""
     world.files.fail(Failure("open", code=errno.ENOSPC, path_part="data/t-1/", for_ever=True))
     created = world.create("t", 3)
     world.flush()
@@ -146,7 +146,7 @@ def test_a_partition_that_cannot_be_created_is_created_later(world: NodeWorld) -
 
 
 def test_a_partition_that_cannot_be_created_is_reported_once(world: NodeWorld) -> None:
-    """Opening is tried again every few seconds, while the disk is full."""
+    """The creation is tried again every few seconds while the disk is full."""
     full = world.files.fail(Failure("open", code=errno.ENOSPC, path_part="data/t-", for_ever=True))
     world.create("t", 2)
     world.flush()
@@ -200,7 +200,7 @@ def test_a_missing_partition_of_a_deleted_topic_is_dropped(world: NodeWorld) -> 
 def test_a_directory_of_no_topic_does_not_prevent_the_creation_of_a_topic(
     world: NodeWorld, records: int
 ) -> None:
-    """A power cut has undone the record of a creation, while its directory stayed: the name is
+    """A power cut has undone the record of the creation, but not the directory. The name is
     free."""
     stray_directory(world, "t-0")
     if records:
@@ -261,7 +261,7 @@ def test_d4_an_internal_topic_can_be_used_when_its_creation_is_durable(world: No
 
 
 def test_d5_a_broker_with_unreadable_metadata_does_not_start(world: NodeWorld) -> None:
-    """Without it every log would have no topic, and would be renamed."""
+    """Without metadata all logs would seem to belong to no topic, and would be renamed."""
     world.create("t")
     world.flush()
     world.produce("t", 5)
@@ -307,7 +307,8 @@ def test_d5_the_coordinator_of_unreadable_groups_fails(world: NodeWorld) -> None
 def test_d4_an_impossible_metadata_record_fails_the_start(
     world: NodeWorld, value: bytes, says: str
 ) -> None:
-    """The error is a message and not a traceback: the directory may be that of a newer version."""
+    """The error is a message without a traceback, because a newer version may have written the
+    directory."""
     world.create("t")
     world.flush()
     world.files.crash(keep_page_cache=True)
@@ -375,7 +376,8 @@ def test_d5_a_failed_flush_of_the_metadata_log_stops_the_broker(world: NodeWorld
 async def test_d4_metadata_and_directories_agree_after_a_crash_at_any_step(
     keep_page_cache: bool,
 ) -> None:
-    """Create, write, delete, recreate, write; crash at every file operation in turn; check."""
+    """The steps are create, write, delete, recreate and write again, with a crash at each file
+    operation."""
     from odradek.simulation.disk import Crashed
 
     at = 0
@@ -398,13 +400,13 @@ async def test_d4_metadata_and_directories_agree_after_a_crash_at_any_step(
         steps = [step for step, _ in _STEPS]
         expected = {ends[done[-1]] if done else None}
         if not finished:
-            # Uncompleted operations may have happened or not.
+            # the unfinished step may have taken effect or not
             expected.add(ends[steps[len(done)]])
         there = world.node.partition("t", 0)
         found = None if there is None else there.log.log_end_offset
         assert found in expected, (at, done, found)
         assert ("t" in world.node.metadata.topics) == (there is not None)
-        # The name can be used in any case.
+        # In either case the name can be used.
         if there is not None:
             world.delete("t")
         world.create("t")
@@ -429,7 +431,7 @@ _STEPS: list[tuple[str, Any]] = [
 
 
 def test_l40_a_partition_with_an_unreadable_log_does_not_affect_others(world: NodeWorld) -> None:
-    """The disk of one log is not readable: other logs are served, and this one becomes readable
+    """The log of one partition cannot be read: other partitions are served, and it is opened again
     later."""
     world.create("t", 2)
     world.flush()

@@ -1,4 +1,4 @@
-"""Requests enter the files that their walks in `docs/understand/design.md` name, and no others."""
+"""Requests execute code only in the files that their walks in `docs/understand/design.md` name."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from raw_client import RawClient
 from waiting import until
 from walks import EVERY_REQUEST, left_out, named
 
-#: The most files of a walk, without those of a record that it appends.
+#: The largest number of files in a walk, without the files of a record that the request appends.
 FILES_MAX = 12
 _FOLDER = odradek_broker.__path__[0] + "/"
-#: Repeated work that no request causes.
+#: The origin of repeated work, which no request causes.
 _MAINTENANCE = _FOLDER + "server/server.py"
 
 
 class Tracer:
-    """Notes the files of the broker that are entered, in the loop and in its worker threads."""
+    """Notes the broker's files whose functions are called, in the loop and in worker threads."""
 
     def __init__(self) -> None:
         self.entered: set[str] = set()
@@ -71,8 +71,10 @@ class Tracer:
             self._on = False
 
     def check(self, walk: str, *, then: str = "") -> None:
-        """Check that the walk names the entered files, and that they are not too many. `then`: the
-        walk on which the request goes on, of which files are not counted."""
+        """Check that the walk names all entered files, and that they are not too many.
+
+        `then`: the walk with which the request continues; its files are not counted.
+        """
         decided = {each for each in self.entered if not left_out(each)}
         if then:
             decided -= named(then) - named(walk)
@@ -82,7 +84,7 @@ class Tracer:
 
 @pytest.fixture
 def tracer() -> Iterator[Tracer]:
-    """A tracer of the threads that begin in this test; it must come before the broker."""
+    """A tracer for threads that start during the test. A test must request it before the broker."""
     tracer = Tracer()
     threading.setprofile(tracer)
     yield tracer
@@ -90,7 +92,7 @@ def tracer() -> Iterator[Tracer]:
 
 
 async def _all_readable(broker: RunningBroker) -> None:
-    """Wait until what was appended to the topic can be read."""
+    """Wait until all appended records of the topic can be read."""
     log = broker.node.partition("t", 0).log
     await until(lambda: log.last_stable_offset == log.high_watermark == log.log_end_offset)
 

@@ -9,5 +9,5 @@ from command_line import Shell
 
 @pytest.fixture
 def shell(live_bootstrap: str) -> Shell:
-    """`odradek` as a new process for each command."""
+    """Runs `odradek` with a new process for each command."""
     return Shell(live_bootstrap)

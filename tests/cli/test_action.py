@@ -1,4 +1,4 @@
-"""The action for GitHub: its steps run here, with an odradek that is installed already."""
+"""The GitHub action: the test runs its steps, with an installed odradek."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.own_broker
 
 
 class Runner:
-    """Runs the steps of the action that are shell, as a runner of GitHub does."""
+    """Runs the shell steps of the action as a GitHub runner does."""
 
     def __init__(self, folder: Path, inputs: dict[str, str]) -> None:
         self.folder = folder
@@ -39,7 +39,7 @@ chmod 755 "$3/bin/pip" "$3/bin/odradek"
         self.values |= {f"inputs.{name}": value for name, value in self.inputs.items()}
 
     def run(self) -> subprocess.CompletedProcess[str]:
-        """Run the steps until one fails."""
+        """Run the steps until one fails; returns the last run."""
         for step in ACTION["runs"]["steps"]:
             if "run" in step:
                 done = self._run(step)
@@ -64,7 +64,7 @@ chmod 755 "$3/bin/pip" "$3/bin/odradek"
         return self.values[text.removeprefix("${{ ").removesuffix(" }}")]
 
     def written(self, name: str) -> dict[str, str]:
-        """The values that the steps wrote into the file of that name."""
+        """The values that the steps have written to the file with that name."""
         lines = (self.folder / name).read_text().splitlines()
         return dict(line.split("=", 1) for line in lines)
 

@@ -1,4 +1,5 @@
-"""`odradek bench` as a process, against a broker of the test and against its own."""
+"""`odradek bench` as a process, with a broker of the test and with a broker that it starts
+itself."""
 
 from __future__ import annotations
 
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
     from odradek.broker import SubprocessBroker
 
 PATIENCE_S = 60.0
-#: A port without a listener: it is privileged, and the test machine runs no service there.
+#: A port without a listener: it is privileged, and no service uses it on the test machine.
 NOBODY = "127.0.0.1:1"
 
 
 def bench(*arguments: str, code: int = 0, **environment: str) -> tuple[str, str]:
-    """(stdout, stderr) of `odradek bench`; fails unless it ended with `code`."""
+    """(stdout, stderr) of `odradek bench`, which must end with the exit code `code`."""
     kept = {key: value for key, value in os.environ.items() if key != "ODRADEK_BOOTSTRAP"}
     done = subprocess.run(
         [sys.executable, "-m", "odradek", "bench", *arguments],

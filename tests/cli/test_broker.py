@@ -53,7 +53,7 @@ def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
 
 
 class Served:
-    """A broker in the foreground."""
+    """A broker that runs in the foreground."""
 
     def __init__(self, *arguments: str) -> None:
         self.process = subprocess.Popen(
@@ -67,7 +67,7 @@ class Served:
         self.address = self.line.split()[3] if self.line else ""
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
-        """(exit code, the rest of stdout, stderr) after a signal."""
+        """Send a signal; returns (exit code, rest of stdout, stderr)."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         out, err = self.process.communicate(timeout=PATIENCE_S)
@@ -79,7 +79,7 @@ Serve = Callable[..., Served]
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Serve]:
-    """Serve on a free port in a temporary directory, with further arguments."""
+    """Start brokers on a free port and a temporary directory, with further arguments."""
     running: list[Served] = []
 
     def start(*arguments: str, data_dir: Path = tmp_path / "data") -> Served:
@@ -302,7 +302,7 @@ def test_a_daemon_runs_on_several_data_directories(tmp_path: Path, by: str) -> N
 @pytest.mark.full
 def test_a_stale_pid_file_is_not_taken_for_a_broker(data: Path) -> None:
     data.mkdir()
-    # The number is that of a living process, which must not be mistaken for the broker.
+    # A process with this number exists, and must not be mistaken for the broker.
     (data / "odradek.pid").write_text(f"{os.getpid()}\n127.0.0.1:1\n")
     assert status(data)[0] == 3
     assert run("stop", "--data-dir", str(data)).returncode == 3
@@ -366,7 +366,7 @@ def test_n37_sighup_has_a_daemon_open_its_log_again(data: Path) -> None:
     assert isinstance(told["pid"], int)
     os.kill(told["pid"], signal.SIGHUP)
     wait_for_event(data / "odradek.log", "the log file was opened again")
-    # Text written to stderr without the logging goes to the new file too.
+    # Text that is written to stderr without logging goes to the new file too.
     assert os.path.samefile(f"/proc/{told['pid']}/fd/2", data / "odradek.log")
     assert ask_versions(str(told["address"])).error_code == 0
     assert status(data)[1]["pid"] == told["pid"]
@@ -403,7 +403,8 @@ def test_n37_sighup_without_a_log_file_and_a_terminal_changes_nothing(tmp_path: 
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # The default, as under systemd and a shell; a test run under nohup would ignore SIGHUP.
+        # SIGHUP gets its default action, as under systemd and in a shell: nohup would let it be
+        # ignored.
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # noqa: PLW1509
     ) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -559,7 +560,7 @@ def test_a_full_disk_is_one_line_on_stderr_with_the_file(
 def test_a_pid_file_is_written_on_a_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither an empty file nor a symbolic link needs a free page."""
+    """The pid file is empty, and its content is in a symbolic link: neither needs a free block."""
 
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -572,7 +573,7 @@ def test_a_pid_file_is_written_on_a_full_disk(
     assert list(tmp_path.iterdir()) == []
     pid_file.claim(4711, "127.0.0.1:9092")
     monkeypatch.undo()
-    # The broker is killed, and leaves the link.
+    # The broker is killed, and the link remains.
     assert pid_file._fd is not None
     os.close(pid_file._fd)
     assert PidFile(tmp_path).read() is None
@@ -605,7 +606,7 @@ def test_a_pid_file_is_claimed_by_one_broker(
 
 
 def imported_by(*arguments: str) -> set[str]:
-    """The modules that a call of the command line has imported when it ends."""
+    """The modules that are imported when a command of the command line ends."""
     code = (
         "import sys\n"
         f"sys.argv = ['odradek', *{list(arguments)!r}]\n"
@@ -632,7 +633,7 @@ def test_a_broker_imports_neither_client_nor_spark(tmp_path: Path) -> None:
     roots = {name.split(".")[0] for name in imported}
     assert "odradek_broker.node" in imported
     assert not roots & {"odradek_client", "pyspark", "pyspark_odradek", "pyarrow"}
-    # Slow to import, and not needed before the first client or scrape.
+    # These modules import slowly, and are not needed before the first client or scrape.
     assert not imported & {"email", "importlib.metadata", "odradek_broker.handlers.join_group"}
 
 
@@ -722,7 +723,7 @@ def test_a_broker_ends_with_the_process_that_started_it(
 
 
 def is_running(pid: int) -> bool:
-    """True if the process exists and is no zombie that nobody has waited for."""
+    """True if the process exists and is not a zombie."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

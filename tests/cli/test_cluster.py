@@ -17,7 +17,8 @@ def odradek(live_bootstrap: str) -> Commands:
 
 @pytest.fixture
 def topic(live_bootstrap: str, unique_topic: str) -> str:
-    """Ten records in partition 0, a second apart from 2024 on, and five in partition 1."""
+    """A topic with ten records in partition 0, one a second from 2024 on, and five in partition
+    1."""
     begin_ms = round(datetime(2024, 1, 1, tzinfo=UTC).timestamp() * 1000)
     with (
         sync.Admin(bootstrap_servers=live_bootstrap) as admin,
@@ -50,7 +51,7 @@ def test_a_cluster_is_shown_with_its_disks_and_features(odradek: Commands, topic
 def test_settings_are_set_shown_with_their_source_and_deleted(
     odradek: Commands, topic: str
 ) -> None:
-    # The fixture's broker has this from its command line.
+    # The settings of the fixture's broker are from its command line.
     in_sync, row = odradek.rows("config", "describe", "topic", topic)
     assert (row["name"], row["value"], row["source"]) == ("retention.ms", "-1", "static-broker")
     assert (in_sync["name"], in_sync["source"]) == ("min.insync.replicas", "dynamic-default-broker")

@@ -1,4 +1,4 @@
-"""Completion of topics, groups and partitions, as a shell asks for it."""
+"""The completion of topics, groups and partitions, as a shell requests it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOBODY = "127.0.0.1:1"
 
 
 def complete(bootstrap: str, *words: str, shell: str = "bash", **more: str) -> list[str]:
-    """The completions of the last of these words, behind `odradek`; stderr must stay empty."""
+    """The completions of the last word of the line `odradek WORDS`; stderr must stay empty."""
     line = ["odradek", *words]
     environment = {**os.environ, "ODRADEK_BOOTSTRAP": bootstrap, **more}
     environment["_ODRADEK_COMPLETE"] = f"complete_{shell}"
@@ -42,7 +42,7 @@ def complete(bootstrap: str, *words: str, shell: str = "bash", **more: str) -> l
 
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait longer, for a broker on a busy machine."""
+    """Let the completion wait longer, for a broker on a busy machine."""
     monkeypatch.setenv("ODRADEK_COMPLETION_TIMEOUT_MS", "30000")
 
 
@@ -67,7 +67,7 @@ def test_topics_groups_and_partitions_are_completed(
     assert complete(live_bootstrap, "explain", "partition", topic) == [f"{topic}-0", f"{topic}-1"]
     assert complete(live_bootstrap, "config", "describe", "topic", topic) == [topic]
     assert group in complete(live_bootstrap, "config", "describe", "group", "")
-    # A new name is the user's choice, and internal topics are seldom meant.
+    # The name of a new topic is not completed.
     assert complete(live_bootstrap, "topic", "create", topic) == []
     assert not any(each.startswith("__") for each in complete(live_bootstrap, "produce", ""))
     assert "__consumer_offsets" in complete(live_bootstrap, "topic", "describe", "__")
@@ -89,10 +89,10 @@ def test_completion_uses_the_broker_and_settings_of_the_line(
 ) -> None:
     topic, group = names
     host, _, port = live_bootstrap.partition(":")
-    # The words as bash splits them.
+    # the words of the line, as bash splits them
     asked = ("topic", "describe", "-b", host, ":", port, topic)
     assert complete(NOBODY, *asked) == [topic]
-    # Settings that may be those of TLS and SASL are left to the client.
+    # Settings that may concern TLS or SASL are passed to the client.
     assert complete(live_bootstrap, "topic", "describe", "-X", "client.id", "=", "x", topic) == [
         topic
     ]
@@ -153,7 +153,7 @@ def test_completion_does_not_wait_for_a_hung_resolver(monkeypatch: pytest.Monkey
     gate.set()
 
 
-@pytest.mark.filterwarnings("error")  # Pytest reports a thread's exception as a warning.
+@pytest.mark.filterwarnings("error")  # pytest reports the exception of a thread as a warning
 @pytest.mark.parametrize(
     "bootstrap",
     [

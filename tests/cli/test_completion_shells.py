@@ -1,6 +1,7 @@
-"""Completion in bash, zsh and fish themselves, with the scripts that `--install-completion` writes.
+"""Completion in real shells (bash, zsh and fish), with the scripts that `--install-completion`
+writes.
 
-Each shell runs on a terminal of its own; what it inserts at the Tab key is read from there.
+Each shell runs on its own terminal; the test reads there what the Tab key inserts.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from odradek import NewTopic, sync
 
 _READY = "ready> "
 _ESCAPE = re.compile(r"\x1b\[[\d;?]*[a-zA-Z]|.\x08|\x07")
-#: The startup lines of each shell: the prompt, and the script of the completion.
+#: For each shell its command and the startup lines: the prompt, and the completion script.
 _START = {
     "bash": (
         ["bash", "--noprofile", "--norc", "-i"],
@@ -48,7 +49,7 @@ def shell(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def environment(tmp_path: Path, live_bootstrap: str) -> dict[str, str]:
-    """A PATH with `odradek`, as an installation has it."""
+    """An environment whose PATH has `odradek`, as after an installation."""
     program = tmp_path / "bin" / "odradek"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m odradek "$@"\n')
@@ -65,7 +66,7 @@ def environment(tmp_path: Path, live_bootstrap: str) -> dict[str, str]:
 
 @pytest.fixture
 def names(live_bootstrap: str, unique_topic: str) -> tuple[str, str]:
-    """A topic, and a group that has read it."""
+    """A topic, and a group with a committed offset in it."""
     with sync.Admin(bootstrap_servers=live_bootstrap) as admin:
         admin.create_topics([NewTopic(unique_topic, 1)])
         group = f"{unique_topic}-readers"
@@ -77,7 +78,7 @@ def names(live_bootstrap: str, unique_topic: str) -> tuple[str, str]:
 def complete(
     shell: str, environment: dict[str, str], tmp_path: Path
 ) -> Iterator[Callable[[str, str], None]]:
-    """Completes a line in the shell; fails unless its last word becomes the wanted one."""
+    """Completes a line in the shell; fails unless the last word becomes the wanted one."""
     script = tmp_path / f"completion.{shell}"
     script.write_text(_script(shell, environment))
     if shell == "fish":
@@ -104,7 +105,7 @@ def _script(shell: str, environment: dict[str, str]) -> str:
 
 
 def _in_fish(line: str, script: Path, environment: dict[str, str]) -> list[str]:
-    """The words that fish offers for the end of a line, without their help."""
+    """The words that fish offers for the end of the line, without their descriptions."""
     done = subprocess.run(
         ["fish", "--no-config", "-c", f"source {script}; complete -C $argv[1]", line],
         env=environment,
@@ -133,7 +134,7 @@ class _Terminal:
         )  # fmt: skip
         os.close(theirs)
         self._send(self._start)
-        # The first one is the echo of the order that sets it.
+        # The first occurrence is the echo of the line that sets the prompt.
         self._until(lambda text: text.count(_READY) >= 2)
         return self
 
@@ -145,9 +146,9 @@ class _Terminal:
     def complete(self, line: str, wanted: str) -> None:
         """Type a line and the Tab key; wait until the last word is the wanted one."""
         self._send(f"{line}\t")
-        # A shell ends a word that is complete with a space.
+        # The shell adds a space after a complete word.
         self._until(lambda text: f"{wanted} " in _ESCAPE.sub("", text))
-        # Empty the line, and begin another one.
+        # Delete the line, and wait for the next prompt.
         self._send("\x15\n")
         self._until(lambda text: _READY in text)
 
@@ -181,8 +182,8 @@ def test_shells_complete_commands_options_topics_and_groups(
 def test_names_with_shell_syntax_are_not_offered(
     complete: Callable[[str, str], None], live_bootstrap: str, unique_topic: str, tmp_path: Path
 ) -> None:
-    """Clients choose the names of groups. A hostile name is left out; offered beside the harmless
-    one, it would keep every shell from completing the word."""
+    """Clients choose the names of groups, and a hostile name is left out. If it were offered
+    together with the harmless name, no shell would complete the word."""
     mark = tmp_path / "run"
     hostile = [
         f"{unique_topic}-{each}"

@@ -28,7 +28,7 @@ _PATIENCE_S = 60.0
 
 @contextmanager
 def _program(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A command whose output is text, ended at the end."""
+    """A running command with text output, which is killed at the end."""
     process = subprocess.Popen(
         [sys.executable, "-m", "odradek", *arguments],
         stdout=subprocess.PIPE,
@@ -44,7 +44,7 @@ def _program(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def _about(address: str) -> dict[str, Any]:
-    """The console's description of itself. A console listens before it is ready to answer."""
+    """The console's own description. It comes late if the console is listening but not ready."""
     with urllib.request.urlopen(f"{address}api/console", timeout=_PATIENCE_S) as answer:
         found: dict[str, Any] = json.load(answer)
         return found
@@ -55,7 +55,7 @@ def _served(tmp_path: Path, *more: str) -> list[str]:
 
 
 def _addresses(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """(broker, console) of the ready line."""
+    """The addresses of the broker and the console, from the broker's first line."""
     assert process.stdout is not None
     line = process.stdout.readline()
     words = line.split()
@@ -91,7 +91,8 @@ def test_a_broker_serves_a_console_that_ends_with_it(
         broker, console = _addresses(process)
         about = _about(console)
         assert (about["bootstrap"], about["write"], about["open"]) == (broker, True, True)
-        # `odradek console` without an address of its own names the broker's console.
+        # For a broker with a console, `odradek console` without --listen prints the console's
+        # address.
         with _program("console", "--bootstrap", broker) as asking:
             assert asking.communicate(timeout=_PATIENCE_S)[1].strip().endswith(console)
         process.send_signal(number)
@@ -118,7 +119,7 @@ _WRONG_ADDRESSES: list[tuple[list[str], str]] = [
     (["console", "--behind-proxy", "10.0.0.7/24"], "must be an address such as"),
     (["console", "--behind-proxy", "*"], "must be an address such as"),
     (["console", "--behind-proxy", "127.0.0.1"], "--insecure"),
-    # Everybody would be the console's user.
+    # Everybody who reaches the address would act as the console's user.
     (
         [
             *("console", "--listen", "0.0.0.0:0", "-X", "security.protocol=SASL_PLAINTEXT"),
@@ -143,7 +144,7 @@ def test_a_wrong_console_address_is_refused(
 
 
 def _child(tmp_path: Path, script: str, pauses_s: tuple[float, ...] = (0.0, 0.0)) -> ConsoleChild:
-    """A console whose program is a script; it writes a line into a file whenever it is started."""
+    """A console child that runs `script`; each start writes a line to a file."""
     count = f"open({str(tmp_path / 'starts')!r}, 'a').write('x\\n')"
     program = [sys.executable, "-c", f"import sys, time; {count}; {script}"]
     return ConsoleChild("127.0.0.1:0", program=program, pauses_s=pauses_s)

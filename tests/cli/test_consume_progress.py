@@ -13,7 +13,7 @@ ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Shown(Progress):
-    """A progress bar that keeps the last numbers."""
+    """A progress bar that remembers the last numbers."""
 
     def __init__(self) -> None:
         super().__init__("", None)
@@ -37,7 +37,7 @@ def test_progress_counts_offsets_without_records() -> None:
     reading.take(ONE, records(2, 3, 5))
     reading.show()
     assert shown.last == (4, 8), "offset 4 is no record, and is behind us all the same"
-    # The last offset is a marker, which no poll returns.
+    # The last offset is that of a marker, which poll() does not return.
     reading.finished.add(ONE)
     reading.show()
     assert shown.last == (8, 8)

@@ -1,4 +1,4 @@
-"""`odradek consume` of a topic that a node may not know yet."""
+"""`odradek consume` of a topic that is still unknown to some nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from odradek_client.errors import UnknownTopicOrPartition
 
 
 class FakeAdmin:
-    """An admin client of so many nodes; the topic is known from the `known_at`-th request on."""
+    """An admin client of a cluster with `nodes` nodes; from request `known_at` on, the topic is
+    known."""
 
     def __init__(self, nodes: int, known_at: int) -> None:
         self._network = SimpleNamespace(cluster=SimpleNamespace(brokers=range(nodes)))

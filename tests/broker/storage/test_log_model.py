@@ -1,4 +1,4 @@
-"""A log compared with a list after any operations."""
+"""A log under random operations, compared with a list."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LogMachine(RuleBasedStateMachine):
         self.counter = 0
 
     def open(self) -> None:
-        # The data directory does this at each start (L-30).
+        # The data directory is synced at each start (L-30).
         self.files.sync_dir("data")
         self.log = make_log(self.files, start=LogStart(log_start_offset=self.start), **SETTINGS)
 
@@ -110,7 +110,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
-        """Kill the process; its writes are in the page cache."""
+        """Kill the process; the page cache keeps its writes."""
         self.files.crash(keep_page_cache=True)
         self.open()
         self.durable = self.end
@@ -121,7 +121,7 @@ class LogMachine(RuleBasedStateMachine):
         self.open()
         assert self.durable <= self.log.log_end_offset <= self.end
         if self.durable <= self.start:
-            # Of two unsynced segments the later one may survive without the earlier.
+            # A power cut may keep an unsynced segment and lose the one before it.
             self.start = max(self.start, self.log.log_start_offset)
         self.end = self.durable = self.log.log_end_offset
         del self.model[self.end :]

@@ -43,8 +43,8 @@ def files() -> MemoryFiles:
 
 @pytest.fixture
 def log(files: MemoryFiles) -> PartitionLog:
-    """A log of thirty batches of 1 to 5 records in several segments, with an index entry for every
-    other."""
+    """A log of thirty batches of 1 to 5 records in several segments; every second batch is in the
+    index."""
     log = make_log(files, segment_bytes=1500, index_interval_bytes=150)
     for count in [1, 2, 3, 4, 5] * 6:
         append(log, make_batch(count))
@@ -63,7 +63,7 @@ def read(
 
 
 def test_r16_every_offset_gives_the_batch_that_holds_it(log: PartitionLog) -> None:
-    for _ in range(2):  # Without and with the caches of the first round.
+    for _ in range(2):  # first without caches, then with those of the first round
         for offset in range(log.log_end_offset):
             first = headers(read(log, offset, 1))[0]
             assert first.base_offset <= offset <= first.last_offset
@@ -156,7 +156,7 @@ def test_a_damaged_index_is_rebuilt_by_a_read(log: PartitionLog, files: MemoryFi
     for path in files.paths():
         if path.endswith(".index"):
             entries = len(files.content(path)) // 8
-            # Offsets ascend, positions are inside the file, and none of them is a batch's start.
+            # Offsets ascend and positions are inside the file, but no position is that of a batch.
             files.put(
                 path,
                 b"".join(
@@ -186,7 +186,7 @@ def test_a_damaged_batch_fails_only_its_own_read(log: PartitionLog, files: Memor
 
 
 def test_appends_go_on_behind_a_damaged_first_batch(files: MemoryFiles) -> None:
-    """After a clean stop no one has read the batch when the segment's age is needed (L-06)."""
+    """A segment's age is needed after a clean stop, when nobody has read the batch (L-06)."""
     log = make_log(files, index_interval_bytes=50)
     for _ in range(4):
         append(log)
@@ -276,7 +276,7 @@ def test_d11_indexes_of_closed_segments_are_unloaded_beyond_a_limit(
         assert at == (first.offset, first.timestamp)
         in_memory = sum(segment.index_bytes for segment in log.segments[:-1])
         assert in_memory == handles.index_bytes <= 400
-    # Reading every segment for retention does not load them again.
+    # Retention reads every segment without loading the indexes again.
     before = [segment.index_bytes for segment in log.segments]
     assert log.max_timestamp_offset(EVERYTHING) is not None
     assert [segment.index_bytes for segment in log.segments] == before
@@ -381,7 +381,7 @@ def test_the_offset_of_the_largest_timestamp_is_found(files: MemoryFiles) -> Non
     largest = max(record.timestamp for record in everything)
     expected = next((r.offset, r.timestamp) for r in everything if r.timestamp == largest)
     assert log.max_timestamp_offset() == expected
-    # Bounds are batch starts: timestamps above a bound do not count.
+    # Timestamps at or above the bound are ignored; each bound here is the start of a batch.
     for header in headers(read_all(log)):
         below = [r for r in everything if r.offset < header.base_offset]
         largest = max((record.timestamp for record in below), default=-1)

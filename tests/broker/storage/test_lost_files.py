@@ -1,8 +1,8 @@
-"""Every file beside the `.log` files is a cache, or is synced before anything depends on it.
+"""Every file other than the `.log` files is a cache, or is synced before anything depends on it.
 
-Each file of a data directory is removed, emptied, torn, zeroed and changed in single bits, after a
-clean stop and after a power cut; answers after a start must be the same as before. A sample of
-files and bytes of each kind is used.
+Each file of a data directory is removed, emptied, torn, zeroed or changed in single bits, after a
+clean stop and after a power cut. The answers after the next start must be the same as before. The
+tests use a sample of files and bytes of each kind.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ TOPICS = {
     "__transaction_state": "compact",
 }
 TRANSACTIONAL = ("money", "compacted-money", "__consumer_offsets")
-#: Files with the identity, or with unique data; with each the disk that needs them.
+#: Files that are no caches, each with the disks to which they are needed.
 NO_CACHES = {
     "commit-journal": ("crashed",),
     "meta.properties": ("stopped", "crashed"),
     "log": ("stopped", "crashed"),
 }
-#: Files in Kafka's format, which has no checksums.
+#: Text files in Kafka's formats, which have no checksums.
 TEXTS = (
     RECOVERY_POINTS,
     LOG_STARTS,
@@ -58,7 +58,7 @@ TEXTS = (
     LEADER_EPOCHS,
     PARTITION_METADATA,
 )
-#: Files that look complete if they end between two entries.
+#: The bytes of an entry: these files look complete if they end between two entries.
 ENTRY_BYTES = {"index": 8, "timeindex": 12, "txnindex": 34}
 
 
@@ -73,7 +73,7 @@ class Topics:
 
 
 class Answers(NamedTuple):
-    """The answers of one log."""
+    """Everything that a log answers."""
 
     records: bytes
     bounds: tuple[int, int, int, int]
@@ -155,7 +155,8 @@ def _disk(how: str) -> Disk:
         if step == 12:
             world.checkpoint()
             trimmed = logs[list(TOPICS).index("trimmed")]
-            # In the middle of a segment, with as many digits as the log end.
+            # The offset is in the middle of a segment, and has as many digits as the log end
+            # offset.
             assert world.logs.delete_records([(trimmed, 11)]) == [11]
             assert 11 not in [segment.base_offset for segment in trimmed.segments]
     world.flush(*logs)
@@ -201,7 +202,7 @@ def _cuts(kind: str, content: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _digits(content: bytes) -> Iterator[tuple[str, bytes]]:
-    """The text with the lowest bit of each digit changed."""
+    """The text with one digit changed to another, for each digit."""
     for at, byte in enumerate(content):
         if chr(byte).isdigit():
             changed = content[:at] + bytes([byte ^ 1]) + content[at + 1 :]
@@ -221,7 +222,7 @@ def _check(how: str, damage: Callable[[MemoryFiles], None]) -> None:
             for name, one, other in zip(Answers._fields, found, expected, strict=True):
                 assert one == other, (log.name, name)
         assert len(list(world.logs)) == len(TOPICS)
-        # The files that the start rebuilt are equivalent.
+        # The files that the start rebuilt have the same answers after another start.
         assert world.stop() == []
         world.start()
     world.logs.close()
@@ -277,7 +278,7 @@ def test_l05_l33_l35_a_start_without_a_file_answers_the_same(how: str, kind: str
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("how", "kind"), CASES)
 def test_l05_l33_l35_a_start_with_any_damaged_file_answers_the_same(how: str, kind: str) -> None:
-    """Every file of each kind, and six times as many bits."""
+    """The table for every file of each kind, with six times as many bits."""
     _table(how, kind, 1, 11)
 
 
@@ -295,12 +296,12 @@ def test_l33_an_index_cut_between_two_entries_is_detected(how: str, kind: str) -
 @pytest.mark.parametrize("how", budget.of_which(["stopped", "crashed"], ["stopped"]))
 @pytest.mark.parametrize("name", TEXTS)
 def test_l35_a_changed_digit_in_a_text_file_changes_no_answer(how: str, name: str) -> None:
-    """The rest of the file is valid: the digit is another number."""
+    """The changed digit is a valid number, and the rest of the file is unchanged."""
     files = _disk(how).files
     in_partition = name in (LEADER_EPOCHS, PARTITION_METADATA)
     path = f"data/trimmed-0/{name}" if in_partition else f"data/{name}"
     if name == HIGH_WATERMARKS and how == "crashed":
-        assert not files.exists(path)  # A clean stop writes the file.
+        assert not files.exists(path)  # only a clean stop writes the file
         return
     for number, (change, changed) in enumerate(_digits(files.content(path))):
         if number % 2:
@@ -313,7 +314,7 @@ def test_l35_a_changed_digit_in_a_text_file_changes_no_answer(how: str, name: st
     [
         ("index", "timeindex", "txnindex"),
         ("index", "timeindex", "txnindex", "snapshot"),
-        # Each of the first two has the log starts.
+        # The first two files both have log start offsets.
         ("log-start-offset-checkpoint", "point-offset-checkpoint", "replication-offset-checkpoint"),
         ("leader-epoch-checkpoint", "point-offset-checkpoint", "replication-offset-checkpoint"),
     ],
@@ -329,7 +330,7 @@ def test_l05_a_start_without_any_index_answers_the_same(how: str, kinds: tuple[s
 
 @pytest.mark.parametrize("content", [b"", b"version=1\n", b"\0" * 20])
 def test_l41_a_start_with_a_damaged_identity_is_refused(content: bytes) -> None:
-    """The file has the cluster id, and no record depends on it."""
+    """The file has the cluster id, with which no record can be compared."""
     files = _disk("stopped").files.copy()
     files.put(f"data/{META_PROPERTIES}", content)
     with pytest.raises(DataDirectoryError, match=META_PROPERTIES):

@@ -1,4 +1,4 @@
-"""A data directory: lock, content, clean and unclean stops (L-01, L-30..L-38)."""
+"""A data directory: its lock, its content, clean and unclean stops (L-01, L-30..L-38)."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_the_identity_of_a_directory_is_kept(files: MemoryFiles) -> None:
     for wrong in ({"node_id": 8}, {"node_id": 7, "cluster_id": "another"}):
         with pytest.raises(DataDirectoryError):
             make_manager(files, **wrong)
-    # A refusal releases the lock.
+    # a refusal releases the lock
     make_manager(files, node_id=7).close()
 
 
@@ -162,7 +162,7 @@ def test_l30_a_start_after_a_clean_stop_opens_no_log(
 def test_l30_a_log_that_needs_a_scan_is_opened_during_the_start(
     files: MemoryFiles, name: str, content: bytes | None
 ) -> None:
-    """Otherwise a scan at the first use would block all requests."""
+    """A scan at the first use of the log would block all requests."""
     manager, _ = start(files)
     for partition in range(2):
         log = manager.create("a", partition, ID_A)
@@ -271,7 +271,7 @@ def test_l30_recovery_points_shorten_a_recovery(files: MemoryFiles, two_topics: 
 
 
 def _keep_points(manager: LogManager) -> None:
-    """Write recovery points, as a broker does every minute."""
+    """Write the recovery points, as the broker does every minute."""
     write = manager.directories[0].recovery_points_writer()
     if write is not None:
         write()
@@ -289,7 +289,7 @@ def test_d5_recovered_logs_are_synced_together_before_the_start_ends(
 
     def in_parallel(works: Sequence[Callable[[], None]]) -> list[OSError | None]:
         rounds.append(len(works))
-        # In random order.
+        # in another order
         return list(reversed(one_by_one(list(reversed(works)))))
 
     manager, report = start(files, in_parallel=in_parallel)
@@ -315,7 +315,7 @@ def test_d5_only_a_log_whose_recovery_cannot_be_synced_is_offline(
     assert [log.name for log in manager if not log.offline] == ["a-0", "b-c-0"]
     files.heal()
     manager.open_again(NOW_MS)
-    assert offline.offline  # Pages that the kernel dropped stay lost.
+    assert offline.offline  # pages that the kernel has dropped stay lost
 
 
 def test_l30_records_before_the_recovery_point_are_not_read(
@@ -446,7 +446,7 @@ def test_l38_a_deleted_partition_is_renamed_and_removed_after_a_delay(
     doomed = [name for name in files.list("data") if name.endswith("-delete")]
     assert len(doomed) == 1
     assert doomed[0].startswith("a-0.")
-    # A topic of that name may be created again at once.
+    # A topic of the same name can be created immediately.
     assert append(two_topics.create("a", 0, ID_B)).base_offset == 0
     assert two_topics.remove_deleted_files(NOW_MS + 59_999) == []
     assert [name for name in files.list("data") if name.endswith("-delete")] == doomed
@@ -469,7 +469,7 @@ def test_l38_deletion_is_finished_at_the_next_start(
 def test_l10_l30_a_recreated_partition_does_not_inherit_checkpoints(
     files: MemoryFiles, keep_page_cache: bool, restart_between: bool
 ) -> None:
-    """The checkpoint files have only names: after a crash the new log must not start behind its
+    """The checkpoint files have no topic ids: after a crash the new log must not begin after its
     acknowledged records."""
     manager, _ = start(files)
     log = manager.create("a", 0, ID_A)
@@ -490,7 +490,7 @@ def test_l10_l30_a_recreated_partition_does_not_inherit_checkpoints(
         manager, _ = start(files)
     log = manager.create("a", 0, ID_B)
     if not restart_between:
-        write_late()  # A worker that was already running.
+        write_late()  # the worker had begun before the deletion
         manager.directories[0].use_recovery_points()
     append(log, make_batch(3))
     log.durability.flush()
@@ -506,7 +506,7 @@ def test_l10_l30_a_recreated_partition_does_not_inherit_checkpoints(
 def test_l30_a_start_that_cannot_sync_a_log_keeps_its_recovery_point(
     files: MemoryFiles,
 ) -> None:
-    """Otherwise a power cut removes the end of a segment that no later start reads."""
+    """With a higher recovery point, no later start would read the unsynced end of the log."""
     manager, _ = start(files)
     log = manager.create("a", 0, ID_A)
     append(log, make_batch(10))
@@ -574,7 +574,7 @@ def test_l10_deleted_records_stay_deleted_after_a_crash(
 def test_l35_a_start_reports_a_log_start_known_only_from_the_first_epoch(
     files: MemoryFiles, deleted: bool
 ) -> None:
-    """A log that retention has shortened begins with a segment: no checkpoint is missing."""
+    """A log that retention has shortened begins at a segment, and misses no checkpoint."""
     config = LogConfig(retention_bytes=1, segment_bytes=100)
     manager, _ = start(files, config=config)
     log = manager.create("a", 0, ID_A)
@@ -601,8 +601,8 @@ def test_l35_a_start_reports_a_log_start_known_only_from_the_first_epoch(
 def test_l34_a_log_cut_below_its_log_start_is_served_at_once(
     files: MemoryFiles,
 ) -> None:
-    """With page-cache the log start is on disk before the records. The start does not sync what it
-    removes."""
+    """With page-cache durability the log start can reach the disk before the records. The start
+    must not sync files that it has removed."""
     manager, _ = start(files, config=LogConfig(durability="page-cache"))
     log = manager.create("a", 0, ID_A)
     append(log, make_batch(3))
@@ -620,7 +620,7 @@ def test_l34_a_log_cut_below_its_log_start_is_served_at_once(
 def test_l10_a_start_fails_if_the_log_start_checkpoint_is_unreadable(
     files: MemoryFiles, two_topics: LogManager
 ) -> None:
-    """Deleted records would reappear; and the next start must still know how the last run ended."""
+    """Deleted records would reappear. The next start must still know that the stop was clean."""
     log = two_topics.get("a", 1)
     assert log is not None
     log.trimming.delete_records(2)
@@ -628,7 +628,7 @@ def test_l10_a_start_fails_if_the_log_start_checkpoint_is_unreadable(
     files.fail(Failure("read", path_part="log-start-offset-checkpoint"))
     with pytest.raises(DataDirectoryError, match="log-start-offset-checkpoint cannot be read"):
         start(files)
-    crash(files)  # The process of the crashed run has ended.
+    crash(files)  # ends the process of the failed start
     manager, report = start(files)
     log = manager.get("a", 1)
     assert log is not None
@@ -739,8 +739,8 @@ def test_d11_p24_the_oldest_producers_of_all_partitions_are_removed(
 
 
 def test_d11_p24_the_oldest_producers_are_chosen_by_order_and_timestamp(files: MemoryFiles) -> None:
-    """A batch follows one of the present moment, with an older timestamp: of a partition the
-    producers that wrote first are removed first."""
+    """Within a partition, the producer that wrote first is removed first, even if a later
+    producer's batch has an older timestamp."""
     manager, _ = start(files)
     logs = [manager.create("t", index, ID_A) for index in (0, 1)]
     for producer_id, late_ms in ((1, 100), (2, -(10**9)), (3, 110)):

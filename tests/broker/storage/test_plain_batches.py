@@ -1,5 +1,5 @@
-"""Plain batches are checked in C: the full check accepts each of them with the same header and no
-change (P-07, R-03 to R-08)."""
+"""Plain batches are checked in C: the full check accepts each of them unchanged, with the same
+header (P-07, R-03 to R-08)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CONFIGS = (
 
 
 def check(batch: bytes, config: LogConfig) -> bool:
-    """True if the batch is plain; then the full check must accept it."""
+    """True if the batch is plain. Checks that the full check then accepts it unchanged."""
     header = check_plain(memoryview(bytearray(batch)), PlainRules.of(config), NOW_MS)
     if header is None:
         return False
@@ -122,7 +122,7 @@ def test_p07_a_batch_with_a_changed_header_field_is_not_plain(position: int, val
     batch = bytearray(make_batch(2, producer_id=5, sequence=3))
     assert batch[position] != value
     batch[position] = value
-    # The checksum matches; the length may not.
+    # The checksum matches the changed bytes.
     struct.pack_into(">I", batch, CRC_AT, crc32c(batch[CRC_START:]))
     assert check_plain(memoryview(batch), PlainRules.of(LogConfig()), NOW_MS) is None
 
@@ -159,7 +159,7 @@ def test_p07_a_batch_with_a_wrong_checksum_is_not_plain() -> None:
 def test_r04_to_r08_plain_batches_pass_the_full_check(
     data: Any, config: LogConfig, batch: memoryview
 ) -> None:
-    """With changed bytes as well, under a matching checksum."""
+    """Random bytes are changed, in part with a matching checksum."""
     content = bytearray(batch)
     for _ in range(data.draw(st.integers(0, 3))):
         at = data.draw(

@@ -43,7 +43,7 @@ def damage(files: MemoryFiles, path: str, content: bytes | bytearray) -> None:
 
 
 def after_crash(files: MemoryFiles, **how: object) -> PartitionLog:
-    """Open the log without knowing how it was left."""
+    """Open the log as after an unclean stop."""
     return make_log(files, start=LogStart(**how))  # type: ignore[arg-type]
 
 
@@ -150,7 +150,7 @@ def test_l32_a_log_is_truncated_at_a_gap_unless_it_is_compacted(
 def test_l32_a_gap_that_compaction_cannot_have_left_is_truncated(
     files: MemoryFiles, start: LogStart, end: int
 ) -> None:
-    """A closed segment lost its unsynced end, and the name of the next one survived."""
+    """A closed segment has lost its unsynced end, and the next segment survived."""
     log = make_log(files)
     for _ in range(3):
         append(log, make_batch(2))
@@ -162,7 +162,8 @@ def test_l32_a_gap_that_compaction_cannot_have_left_is_truncated(
 
 
 def test_l31_f09_aborted_transactions_found_by_a_scan_survive_a_crash(files: MemoryFiles) -> None:
-    """The scan writes the transaction index, and then the recovery point marks it as flushed."""
+    """The scan writes the transaction index, which must be flushed when the recovery point passes
+    it."""
     log = make_log(files, durability="fsync")
     append(log, make_batch(producer_id=7, transactional=True))
     append_marker(log, False, 7)
@@ -288,7 +289,7 @@ def test_l33_missing_and_damaged_indexes_are_rebuilt(
         first = headers(log.read(offset, 1, upper_bound=EVERYTHING, minimum_one=True))[0]
         assert first.base_offset <= offset <= first.last_offset
     for at in range(0, 400, 31):
-        # Each batch has its second record one millisecond later, as the next batch's first.
+        # The timestamp of a batch's second record is that of the next batch's first record.
         expected = (0 if at == 0 else at * 2 - 1, NOW_MS - 1000 + at)
         assert log.offset_for_timestamp(NOW_MS - 1000 + at, EVERYTHING) == expected
 
@@ -450,7 +451,7 @@ def test_l36_a_truncation_removes_aborted_transactions(files: MemoryFiles) -> No
 
 
 def run_workload(log: PartitionLog, acknowledged: list[tuple[int, bytes]]) -> None:
-    """Append, flush, roll and delete; record the durable offsets."""
+    """Append, flush, roll and delete; record the last record of each flush."""
     for at in range(30):
         value = at.to_bytes(4, "big")
         result = append(log, make_batch(2, value=value, producer_id=1, sequence=at * 2))
@@ -505,8 +506,7 @@ def test_d5_a_crash_at_every_operation_keeps_acknowledged_records() -> None:
 
 
 def recovered_copy(files: MemoryFiles, log: PartitionLog, settings: dict[str, Any]) -> PartitionLog:
-    """The same directory after the process was killed: a scan finds the same as the trusted files
-    say."""
+    """The log after a kill of the process: it is scanned, instead of trusting its files."""
     log.durability.flush()
     return make_log(files, start=LogStart(log_start_offset=log.log_start_offset), **settings)
 

@@ -1,5 +1,5 @@
-"""A start after a crash reads only behind the recovery point, with the same result as a full scan
-(L-30)."""
+"""A start after a crash reads only records after the recovery point, and its result is that of a
+full scan (L-30)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def after_kill(files: MemoryFiles, point: int) -> PartitionLog:
 
 
 def fill(log: PartitionLog, first: int, count: int) -> None:
-    """Append batches of one producer, every fifth one in an aborted transaction."""
+    """Append batches of one producer; after every fifth one, append an aborted transaction."""
     for at in range(first, first + count):
         batch = make_batch(
             2,
@@ -68,7 +68,7 @@ def fill(log: PartitionLog, first: int, count: int) -> None:
 
 
 def known(log: PartitionLog) -> dict[str, Any]:
-    """Everything that clients and retention read from a log."""
+    """Everything that clients and retention can read from a log."""
     end = log.log_end_offset
     return {
         "end": end,
@@ -91,7 +91,7 @@ def known(log: PartitionLog) -> dict[str, Any]:
 
 
 def written(files: MemoryFiles, batches: int = 40) -> tuple[PartitionLog, int]:
-    """A log with a snapshot in its middle, and the snapshot's offset."""
+    """A log with a snapshot in the middle of a segment, and the offset of the snapshot."""
     log = make_log(files, **SETTINGS)
     fill(log, 0, batches)
     log.durability.flush()
@@ -108,7 +108,7 @@ def test_l30_only_records_behind_the_recovery_point_are_read(files: MemoryFiles)
     recovered = after_kill(files, point)
     assert recovered.report.scanned_bytes == size - begin
     assert known(recovered) == expected
-    # A second start: the files of the first one are as good.
+    # The files that the first start wrote are sufficient for a second start.
     append(recovered)
     expected = known(recovered)
     again = after_kill(files, point)
@@ -188,7 +188,7 @@ def test_l30_an_older_snapshot_is_used_if_the_newest_one_is_damaged(files: Memor
 
 
 def test_l30_a_snapshot_above_the_recovery_point_is_not_used(files: MemoryFiles) -> None:
-    """Data below the snapshot may not have been flushed."""
+    """The data between the recovery point and the snapshot may not have been flushed."""
     log, point = written(files)
     begin = log.segments[0].indexes.position_of(point)
     log.durability.take_snapshot(point)
@@ -211,7 +211,7 @@ def test_l30_damage_behind_the_snapshot_is_found(files: MemoryFiles) -> None:
 
 
 def test_l30_snapshots_of_truncated_records_are_removed(files: MemoryFiles) -> None:
-    """The snapshot would be trusted for records that are appended there later."""
+    """A later start would trust the snapshot for other records that are appended there."""
     log, point = written(files)
     cut_at = log.segments[0].indexes.position_of(point // 2)
     files.crash(keep_page_cache=True)
@@ -238,7 +238,7 @@ def test_l30_a_snapshot_is_wanted_if_much_would_be_scanned(files: MemoryFiles) -
     log = make_log(files, **SETTINGS)
     append(log, make_batch(value=LARGE))
     log.durability.flush()
-    assert not log.durability.wants_snapshot()  # The segment may still be growing.
+    assert not log.durability.wants_snapshot()  # the segment may still be growing
     assert log.durability.wants_snapshot()
     log.durability.take_snapshot(0)
     assert not log.durability.wants_snapshot()
@@ -262,7 +262,7 @@ def test_l30_a_snapshot_that_cannot_be_written_does_not_harm_recovery(files: Mem
 
 
 def run(log: PartitionLog, points: list[int], acknowledged: list[int]) -> None:
-    """Append, flush, roll, abort, snapshot; `points`: the recovery points that were written."""
+    """Append, flush, roll, abort, snapshot. `points`: gets the recovery points."""
     for at in range(24):
         fill(log, at, 1)
         if at % 3 == 0:
@@ -279,8 +279,8 @@ def run(log: PartitionLog, points: list[int], acknowledged: list[int]) -> None:
 
 @pytest.mark.parametrize("power_cut", budget.of_which([False, True], [True]))
 def test_l30_d5_recovery_after_any_crash_equals_a_full_scan(power_cut: bool) -> None:
-    """For any subset of unsynced data, a start from the recovery point finds the same as one that
-    trusts nothing."""
+    """Whatever part of the unsynced data is lost: a start from the recovery point finds the same
+    log as a start that scans everything."""
     probe = MemoryFiles()
     run(make_log(probe, **SETTINGS), [0], [])
     shorter = 0
@@ -293,7 +293,7 @@ def test_l30_d5_recovery_after_any_crash_equals_a_full_scan(power_cut: bool) -> 
             run(make_log(files, **SETTINGS), points, acknowledged)
         files.crash(rng if crash_at % 3 else None, keep_page_cache=not power_cut)
         copy = files.copy()
-        # Some crash again during recovery.
+        # Every second run crashes again during recovery.
         if crash_at % 2:
             files.crash_at = files.operations + rng.randrange(8)
             with suppress(Crashed):
@@ -304,7 +304,8 @@ def test_l30_d5_recovery_after_any_crash_equals_a_full_scan(power_cut: bool) -> 
         assert recovered.log_end_offset >= acknowledged[-1], crash_at
         found, expected = known(recovered), known(whole)
         if crash_at % 2:
-            # The first recovery synced what it read; only the rest may differ.
+            # The first recovery has synced what it read, so the comparison is with a scan of the
+            # same files.
             expected = known(make_log(files.copy(), start=LogStart(), **SETTINGS))
         assert found == expected, crash_at
         shorter += recovered.report.scanned_bytes < whole.report.scanned_bytes
@@ -325,7 +326,8 @@ def test_p26_a_snapshot_ends_with_the_state_of_its_segment(files: MemoryFiles) -
     assert state.base_offset == 0
     assert state.aborted_entries == 8
     assert state.aborted_crc == crc32c(files.content(path_of(0, "txnindex"))[: 8 * 34])
-    # The rest is unchanged: Kafka and older versions read the producers before it.
+    # The part before the segment state is unchanged: Kafka and older versions read only the
+    # producers.
     assert decode_snapshot(content, map_end_offset=point)
 
 

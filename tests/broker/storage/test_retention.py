@@ -1,4 +1,4 @@
-"""Removal of records: retention, DeleteRecords (L-10..L-12, L-20..L-22)."""
+"""The removal of records by retention and by DeleteRecords (L-10..L-12, L-20..L-22)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def files() -> MemoryFiles:
 
 
 def segmented(files: MemoryFiles, **config: object) -> PartitionLog:
-    """Five segments of two records, a day between them; the last one is active."""
+    """A log of five segments of two records, each a day newer than the one before; the last is
+    active."""
     log = make_log(files, **config)  # type: ignore[arg-type]
     for day in range(5):
         if day:
@@ -58,7 +59,8 @@ def _facts(
 def decide(
     config: LogConfig, *, log_start: int = 0, high_watermark: int = 100, now_ms: int = 100
 ) -> int:
-    """Four segments of ten offsets and a hundred bytes, newest records at 10, 20, 30, 40."""
+    """The number of segments to delete from four, each with ten offsets and a hundred bytes; their
+    newest timestamps are 10, 20, 30 and 40 ms."""
     facts = [_facts(at * 10, at * 10 + 10, 100, at * 10 + 10, active=at == 3) for at in range(4)]
     return segments_to_delete(
         facts,
@@ -173,8 +175,8 @@ def test_l01_files_are_renamed_and_removed_later(files: MemoryFiles) -> None:
 
 
 def test_l20_a_start_finishes_a_partly_renamed_deletion(files: MemoryFiles) -> None:
-    """The disk has the second segment's new name and the first one's old name: with a gap behind
-    it, the first one must not be taken for the end of a damaged log."""
+    """On disk the second segment is renamed and the first is not: the first segment, before the
+    gap, must not be taken for the end of a damaged log."""
     log = segmented(files)
     before = bases(log)
     log.durability.flush()
@@ -223,7 +225,8 @@ def test_p27_segments_stay_until_their_producer_snapshot_is_durable(
 def test_p28_producers_of_deleted_segments_are_known_after_a_crash(
     files: MemoryFiles, log_start: int
 ) -> None:
-    """Only the snapshot at the start of the first segment knows them."""
+    """The producers are known only from the snapshot at the start of the first remaining
+    segment."""
     log = make_log(files)
     append(log, make_batch(2, producer_id=1))
     log.roll(NOW_MS)
@@ -254,7 +257,7 @@ def test_l11_delete_records_moves_the_log_start(files: MemoryFiles) -> None:
     log = segmented(files)
     assert log.trimming.delete_records(5) == 5
     assert log.trimming.delete_records(3) == 5
-    # Only whole segments are removed, and not at once.
+    # Only whole segments are removed, and only by retention.
     assert bases(log) == [0, 2, 4, 6, 8]
     assert log.trimming.apply_retention(NOW_MS) == 2
     assert (bases(log), log.log_start_offset) == ([4, 6, 8], 5)

@@ -21,7 +21,8 @@ from odradek_broker.storage.transaction_index import (
 )
 
 PATH = "00000000000000000000.txnindex"
-# (producer id, first offset, marker, last stable offset): the second began before the first.
+# (producer id, first offset, offset of the marker, last stable offset); the second transaction
+# began before the first.
 ENTRIES = [
     AbortedTransaction(1, 10, 20, 5),
     AbortedTransaction(2, 5, 30, 15),
@@ -97,7 +98,7 @@ def test_l04_markers_must_be_appended_in_order(index: TransactionIndex) -> None:
         (0, 6, [2]),
         (0, 11, [1, 2]),
         (20, 21, [1, 2, 3]),
-        (21, 22, [2, 3]),  # began before the fetch offset
+        (21, 22, [2, 3]),  # both transactions began before the fetch offset
         (31, 40, [3]),
         (32, 40, []),
         (32, 41, [4]),
@@ -116,7 +117,7 @@ def test_f09_a_search_tells_that_later_segments_have_no_match(index: Transaction
     assert index.search(0, 32) == (
         ENTRIES[:3],
         True,
-    )  # LSO 32 of the third: no later entry is earlier
+    )  # The last stable offset of the third entry is 32: no later entry has records before it.
     assert index.search(0, 33)[1] is True
     assert index.search(0, 51)[1] is True
     assert index.search(0, 52)[1] is False

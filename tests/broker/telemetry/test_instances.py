@@ -1,4 +1,4 @@
-"""Client instances: what each may ask and push, and when it ends."""
+"""Client instances: their requests and pushes, and their end."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_m11_a_terminating_push_may_come_early_and_none_after_it() -> None:
     assert world.push() is E.NONE
     assert world.push(last=True) is E.NONE
     assert world.push() is E.INVALID_REQUEST
-    # As in Kafka, the refused push says that the client is still there.
+    # The refused push does not end the instance, as in Kafka.
     world.now_ms = 1000
     assert world.push() is E.NONE
 

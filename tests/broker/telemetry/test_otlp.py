@@ -1,4 +1,4 @@
-"""Pushed metrics, honest and hostile."""
+"""Pushed metrics: valid ones, and hostile ones."""
 
 from __future__ import annotations
 

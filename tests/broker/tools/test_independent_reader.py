@@ -1,9 +1,9 @@
-"""A reader that shares no code with the product, compared with the product on the same data
-directory.
+"""An independent reader, which shares no code with the product, compared with the product on the
+same data directory.
 
-The first tests compare files with the rules (L-01..L-04, P-26, P-27), computing each from the
-batches; the others compare with `odradek log dump` and with the answers of a broker that is started
-on the files.
+The first tests compare files with their rules (L-01..L-04, P-26, P-27), and compute the expected
+content from the batches. The others compare with `odradek log dump`, and with the answers of a
+broker that is started on the files.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ INTERNAL = (
 )
 INDEX_INTERVAL_BYTES = int(str(SETTINGS["log.index.interval.bytes"]))
 KEPT_BATCHES = 5
-#: A producer that wrote nothing newer is idle for longer than producer.id.expiration.ms.
+#: Producers without a newer batch have been idle for longer than producer.id.expiration.ms.
 OLD_MS = START_MS + 86_400_000
 
 
@@ -74,7 +74,7 @@ def test_l02_l03_indexes_have_the_entries_computed_from_the_batches(
             offsets, times, largest = _expected_indexes(own.read_segment(path))
             assert own.read_offset_index(path.with_suffix(".index")) == offsets, path
             found = own.read_time_index(path.with_suffix(".timeindex"))
-            # A clean stop adds the largest timestamp so far, at any position.
+            # A clean stop adds the largest timestamp so far, which may be that of any batch.
             assert found == sorted(set(found)), path
             assert set(times) <= set(found) <= set(largest), path
             compared += len(offsets) + len(times)
@@ -84,8 +84,11 @@ def test_l02_l03_indexes_have_the_entries_computed_from_the_batches(
 def _expected_indexes(
     batches: list[own.Batch],
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int]], list[tuple[int, int]]]:
-    """The expected entries: one whenever more than the interval was written since the last; the
-    largest timestamp at the end of the segment, with its offset."""
+    """The expected entries of both indexes, and all candidates for the time index.
+
+    An entry follows whenever more than the interval was written since the last entry. At the end of
+    the segment the time index gets the largest timestamp with its offset.
+    """
     offsets, times, all_largest = [], [], []
     since = 0
     largest, largest_offset = -1, -1
@@ -217,7 +220,7 @@ def _topics(data: Path) -> dict[str, bytes]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as the dump prints it."""
+    """A key or value in the form in which the dump prints it."""
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -289,7 +292,7 @@ def _compare_record(row: dict[str, Any], record: own.Record, batch: own.Batch, t
 
 
 _SNAKE = re.compile(r"(?<=[a-z0-9])([A-Z])")
-#: Our own fields, in tags of their own.
+#: The tagged fields that only this broker writes.
 _TAGS = {3: "next_producer_epoch", 10_000: "last_producer_epoch"}
 
 
@@ -303,7 +306,7 @@ def _compare_decoded(shown: Any, decoded: tuple[str, int | None, dict[str, Any]]
 
 
 def _compare_fields(shown: dict[str, Any], fields: dict[str, Any]) -> None:
-    """Compare every field in the bytes; the dump also has those with default values."""
+    """Compare all fields in the bytes. The dump may have more fields, with default values."""
     for name, value in fields.items():
         if name == "unknown tags":
             for tag, held in value.items():

@@ -1,4 +1,4 @@
-"""`odradek log verify` on the records of coordinators, each of which a start must be able to
+"""`odradek log verify` on records of coordinators, each of which the next start must be able to
 load."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ID = transaction_log.encode_key("id")
 
 
 def damages(topic: str, *records: tuple[bytes | None, bytes | None]) -> list[str]:
-    """The damages that are found in a partition with these records."""
+    """The damage that is found in a partition with these records."""
     world = NodeWorld(
         share_coordinator_state_topic_num_partitions="1",
         transaction_state_log_num_partitions="1",

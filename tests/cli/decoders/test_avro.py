@@ -1,4 +1,4 @@
-"""Avro without a registry: our reader against fastavro, and against hostile bytes."""
+"""Avro without a registry: the product's reader, compared with fastavro, and with hostile bytes."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_logical_types_unknown_to_fastavro_are_shown() -> None:
     assert read(_logical("fixed", "uuid", name="U", size=16), bytes(16)) == str(uuid.UUID(int=0))
     nanos = _logical("long", "timestamp-nanos")
     assert read(nanos, written("long", 1)) == "1970-01-01T00:00:00.000000001Z"
-    # A moment that no calendar has stays a number.
+    # A time beyond the calendar is shown as its number.
     assert read(_logical("long", "timestamp-millis"), written("long", 2**62)) == 2**62
     assert read(_logical("int", "date"), written("long", 2**40)) == 2**40
     assert read(_logical("int", "time-millis"), written("int", -1)) == -1

@@ -1,4 +1,4 @@
-"""The guess of a format, JSON, text and hex dumps, and decoders of others."""
+"""The guess of a format; JSON, text and hex dumps; decoders of plugins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemas of topics: files of Avro and Protobuf, and a registry."""
+"""Schemas of topics: Avro and Protobuf files, and a registry."""
 
 from __future__ import annotations
 
