@@ -1,8 +1,8 @@
 """Deferred: a value that arrives later, without an event loop.
 
-A handler that cannot answer at once returns a `Deferred`, which is resolved when the work is
+A handler that cannot answer immediately returns a `Deferred`, which is resolved when the work is
 finished; the session of the connection then sends the value. A `Deferred` has fewer features than a
-future: one value, callbacks that run at once, no cancellation.
+future: one value, callbacks that run inside `resolve`, no cancellation.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Deferred(Generic[T]):
     """A value that arrives once.
 
     `abandon` is called when nothing waits for the value any more, because the connection is closed.
-    The code that would resolve it may then drop the work: at once through `on_abandon`, or later by
-    `abandoned` (rule N-10).
+    The code that would resolve it may then drop the work: immediately in `on_abandon`, or later
+    when it reads `abandoned` (rule N-10).
     """
 
     __slots__ = ("_callbacks", "_transform", "_value", "abandoned", "on_abandon")
@@ -62,7 +62,8 @@ class Deferred(Generic[T]):
             callback(value)
 
     def then(self, callback: Callable[[T], None]) -> None:
-        """Call `callback` with the value: at once if it has arrived, else when it does."""
+        """Call `callback` with the value: immediately if the value has arrived, else when it
+        arrives."""
         if self._value is not _UNSET:
             callback(self._value)  # type: ignore[arg-type]
         elif self._callbacks is None:

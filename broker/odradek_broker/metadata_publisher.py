@@ -49,7 +49,8 @@ class MetadataPublisher:
         self._connection_quotas = connection_quotas
         self._topic_deleted = topic_deleted
         self._subscriptions = subscriptions
-        #: The features in answers to clients, in which a level changes once its record is durable.
+        #: The finalized features for answers to clients; a level changes here when its record is
+        #: durable.
         self.finalized_features = self._replayed_features(0)
 
     def loaded(self, log_end_offset: int) -> None:

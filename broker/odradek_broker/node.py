@@ -553,8 +553,8 @@ class Node:
             self.metadata_log.commit(records)
 
     def compaction_state(self, log: PartitionLog) -> CurrentState:
-        """The compaction of a log, and the reasons why the rest is not compacted; for `odradek
-        explain`."""
+        """The state of the compaction of a log, and the reasons why parts of it are not compacted;
+        for `odradek explain`."""
         cleaned_to = self.logs.directory_of(log).cleaner_offsets.get((log.topic, log.partition))
         settings = _cleaner_settings(self.metadata.config)
         return state_of_compaction(log, self.cleaner, settings, cleaned_to, self.clock.wall_ms())

@@ -122,7 +122,8 @@ class Partition:
         return self.log.log_end_offset
 
     def check_leader_epoch(self, epoch: int) -> ErrorCode:
-        """NONE if the client's leader epoch is the partition's, or -1 (F-11)."""
+        """The error for a client with this leader epoch; NONE if it is the partition's epoch, or -1
+        (F-11)."""
         if epoch == -1 or epoch == self.leader_epoch:
             return ErrorCode.NONE
         if epoch < self.leader_epoch:
@@ -167,7 +168,7 @@ class Partition:
         producer_id: int,
         producer_epoch: int,
     ) -> Deferred[ErrorCode]:
-        """Append records as part of a producer's transaction (O-17); else like
+        """Append records as part of a producer's transaction (O-17); apart from that, like
         `append_internal`."""
         batch = simple_batch(
             records,
@@ -188,11 +189,13 @@ class Partition:
         transaction_version: int,
         now_ms: int,
     ) -> Deferred[ErrorCode]:
-        """Write the marker that ends a producer's transaction here (T-40 to T-42, R-30).
+        """Write the marker that ends a producer's transaction in this partition (T-40 to T-42,
+        R-30).
 
-        If the log refuses the marker (47, 52, an error of the disk), nothing was written, and the
-        result is there at once. Otherwise it arrives when the marker is durable; by then the last
-        stable offset has moved, and fetches that waited for it were woken (T-45, F-03).
+        If the log refuses the marker (47, 52, an error of the disk), nothing is written, and the
+        result is the error, immediately. Otherwise the result arrives when the marker is durable.
+        By then the last stable offset has moved, and fetches that waited for it were woken (T-45,
+        F-03).
         """
         batch = control_batch(
             ControlType.COMMIT if commit else ControlType.ABORT,

@@ -1,7 +1,7 @@
 """Regular expressions in RE2's syntax, compiled to programs (rule G-117).
 
 Clients send expressions (KIP-848, KIP-1152), and some expressions make Python's matcher run for an
-exponential time. A program (`Pattern`) follows all alternatives at once, as in Thompson's
+exponential time. A program (`Pattern`) follows all alternatives at the same time, as in Thompson's
 construction, so that the time is proportional to the length of the text and of the program. Back
 references and look-around, which need memory, do not exist in RE2 either. A name must match as a
 whole.
@@ -27,7 +27,8 @@ Assertion = Callable[[str, int], bool]
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """An instruction: take a character, check a condition of the position, or continue at once.
+    """An instruction: take a character, check a condition of the position, or continue without
+    either.
 
     `targets`: the instructions that follow, by number.
     """
@@ -38,7 +39,7 @@ class Instruction:
 
 
 class Pattern:
-    """A compiled expression: a program that follows all alternatives at once."""
+    """A compiled expression: a program that follows all alternatives at the same time."""
 
     def __init__(self, program: list[Instruction], start: int, end: int) -> None:
         self._program = program
@@ -433,7 +434,8 @@ class _Parser:
         return part
 
     def _group_kind(self) -> bool:
-        """Parse the characters behind `(?`; True for flags that apply to the rest: `(?i)`."""
+        """Parse the characters after `(?`; True for flags that apply to the rest of the group, as
+        in `(?i)`."""
         if self._take("P<") or (self._take("<") and not (self._peek("=") or self._peek("!"))):
             close = self.text.find(">", self.at)
             name = self.text[self.at : max(close, self.at)]

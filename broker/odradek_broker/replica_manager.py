@@ -42,7 +42,8 @@ _REOPENED_MAX = 20
 
 @dataclass(slots=True, eq=False)
 class MetadataDelta:
-    """Changes of partitions by metadata records; the first two take effect when those are durable.
+    """Changes of partitions by metadata records. `retired` and `created` take effect when the
+    records are durable.
 
     `retired`: logs whose files are to be deleted; `created`: partitions that may be used.
     `removed_topics`: name to id. `waiting`: (topic, its id, index) of partitions that are not
@@ -101,7 +102,7 @@ class ReplicaManager:
         self._closed = False
 
     def end_offset(self, topic: str, index: int) -> int | ErrorCode:
-        """The end of a partition for consumers, or the reason why it is not known."""
+        """The high watermark of a partition, or the error if the partition cannot be read."""
         partition = self.partition(topic, index)
         if partition is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -189,8 +190,8 @@ class ReplicaManager:
         led[index] = self.lead(log, topic.partitions[index].leader_epoch)
 
     def _try_to_open(self, topic_name: str, index: int) -> str:
-        """Open a partition; returns the problem, or "". The topic exists in either case, so after a
-        problem the partition has no leader until `open_missing` succeeds."""
+        """Open a partition; returns the problem, or "". After a problem the topic exists
+        nevertheless, and the partition has no leader until `open_missing` succeeds."""
         try:
             self._open(topic_name, index, self._logs.create)
         except (StorageError, DataDirectoryError) as problem:
@@ -234,8 +235,8 @@ class ReplicaManager:
         return delta
 
     def complete(self, delta: MetadataDelta) -> Deferred[None]:
-        """Finish a delta whose records are durable; resolves when everything is done, as far as the
-        disk allows."""
+        """Finish a delta whose records are durable; resolves when all of its work is done. Errors
+        of the disk are not reported here."""
         delta.durable = True
         for partition in delta.created:
             partition.recorded = True

@@ -17,7 +17,8 @@ ANONYMOUS = "ANONYMOUS"
 
 @dataclass(frozen=True)
 class AuthenticationAnswer:
-    """The answer to SaslAuthenticate. `lifetime_ms`: that of the session; 0: unlimited."""
+    """The answer to SaslAuthenticate. `lifetime_ms`: the lifetime of the session; 0 means
+    unlimited."""
 
     error: ErrorCode
     message: str
@@ -99,8 +100,8 @@ class RequestContext:
     by_token: bool = False
 
     def throttle(self, quota: str, throttle_ms: int) -> None:
-        """Throttle the connection because a quota is exceeded; the longest of several times counts
-        (Q-06)."""
+        """Throttle the connection because a quota is exceeded; if several quotas are exceeded, the
+        longest time applies (Q-06)."""
         if throttle_ms > self.throttle_ms:
             self.throttle_ms, self.throttled_by = throttle_ms, quota
 

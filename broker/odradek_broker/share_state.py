@@ -49,8 +49,8 @@ class ShareState(NamedTuple):
     initialized again; the leader epoch is that of the last leader that read the state;
     `snapshot_epoch` counts the snapshots of the state. The start offset is -1 before the first
     fetch. `batches` are sorted and do not overlap; records from `start_offset` on that no batch
-    contains are available, and were not delivered yet. The timestamps, in wall time, are those of
-    the last snapshot that a change has caused, and of the last snapshot of any cause.
+    contains are available, and were not delivered yet. `created_ms` is the wall time of the last
+    snapshot that a change has caused, `written_ms` the wall time of the last snapshot.
     `dead_letters_from`: None if the batches include every dead letter; in a change, None leaves it
     unchanged. A change has the epochs of its writer, -1 for no check, and the snapshot epoch 0.
     """

@@ -1,9 +1,9 @@
 """The runtime of a coordinator's core, for one partition of an internal topic (D4).
 
 A core makes decisions: from its state it returns an `Outcome`, the records to write and the answers
-to send. The runtime appends the records as one batch, makes the core replay them at once, and sends
-answers when all state that they may show is durable. After a restart the same `replay` runs over
-the whole partition.
+to send. The runtime appends the records as one batch, immediately makes the core replay them, and
+sends the answers when all state that they may show is durable. After a restart the same `replay`
+runs over the whole partition.
 
 The runtime distinguishes two kinds of refusal. After a refused append no record is written or
 replayed, the answers have the error, and `Outcome.after_append` lets the core undo its decision. An
@@ -131,8 +131,8 @@ class InternalPartition(Protocol):
     def append_internal(
         self, records: list[tuple[bytes | None, bytes | None]], now_ms: int
     ) -> Deferred[ErrorCode]:
-        """Append at once; resolves when the records are durable, with NONE or the storage error.
-        `now_ms` is wall time."""
+        """Append before the call returns; resolves when the records are durable, with NONE or the
+        storage error. `now_ms` is wall time."""
         ...
 
     def read_all(self) -> Iterator[tuple[int, bytes | None, bytes | None]]:
@@ -184,8 +184,8 @@ class Runtime(Generic[C]):
     appends.
 
     `clock` gives the time at which an append became durable. `follow_up` is called after every
-    decision, also after those of `after_append`, because a decision may request effects and change
-    deadlines.
+    decision, including a decision of `after_append`, because a decision may request effects and
+    change deadlines.
     """
 
     def __init__(
@@ -392,7 +392,8 @@ class Runtime(Generic[C]):
             reply.deferred.resolve(reply.response if error is _E.NONE else reply.refused(error))
 
     def _fail(self, error: ErrorCode) -> None:
-        """Stop, because replayed records are not on disk, so that no answer may show the state."""
+        """Stop, because records were replayed that are not on disk: no answer may show the
+        resulting state."""
         if self.state is RuntimeState.ACTIVE:
             self._stop(RuntimeState.FAILED, error)
 
@@ -457,12 +458,12 @@ class StoredRecord(Protocol):
 
     @property
     def key(self) -> bytes | None:
-        """The key; of a control record, its type."""
+        """The key; for a control record, the type of the control record."""
         ...
 
     @property
     def value(self) -> bytes | None:
-        """None for a tombstone."""
+        """The value; None for a tombstone."""
         ...
 
     @property
@@ -490,7 +491,7 @@ class TransactionalPartition(InternalPartition, Protocol):
         ...
 
     def read_stored(self) -> Iterator[Any]:
-        """Every record as a `StoredRecord`, markers too."""
+        """Every record as a `StoredRecord`, including markers."""
         ...
 
 

@@ -43,7 +43,8 @@ def java_hash(text: str) -> int:
 
 
 def partition_for(key: str, partitions: int) -> int:
-    """The partition of a key among `partitions`: a masked hash, not an absolute value."""
+    """The partition of a key among `partitions`. The sign bit of the hash is cleared, as in Kafka's
+    `Utils.toPositive`; the absolute value of the hash would give other partitions."""
     return (java_hash(key) & 0x7FFFFFFF) % partitions
 
 
@@ -65,7 +66,7 @@ class DeadlineTimer:
         self._closed = False
 
     def set(self, at_ms: int | None) -> None:
-        """Fire at this time only; None: never."""
+        """Fire at `at_ms`, in place of an earlier setting; None means never."""
         if at_ms != self._at_ms and not self._closed:
             self._cancel()
             if at_ms is not None:
@@ -240,7 +241,7 @@ class Shards(Generic[C]):
         self._timer.set(self.next_deadline_ms())
 
     def next_deadline_ms(self) -> int | None:
-        """The time at which `run_due` has something to do; None for never."""
+        """The time at which `run_due` has work to do; None if no deadline is set."""
         deadlines = [runtime.next_deadline_ms() for runtime in self]
         deadlines += [reload.at_ms for reload in self._reloads.values()]
         return min((at_ms for at_ms in deadlines if at_ms is not None), default=None)
@@ -345,7 +346,8 @@ class Shards(Generic[C]):
         try:
             runtime.load()
         except (WireError, StorageError) as error:
-            # An incomplete state would lead to wrong answers; without a core the clients wait.
+            # A core with an incomplete state would give wrong answers. While there is no active
+            # core, clients repeat their requests.
             before = self._reloads.get(index)
             pause_ms = RELOAD_MS if before is None else min(before.pause_ms * 2, RELOAD_MS_MAX)
             at_ms = self._clock.monotonic_ms() + pause_ms

@@ -30,7 +30,7 @@ class Watched(Protocol):
 
     @property
     def data_waiters(self) -> dict[Waiter, None]:
-        """The callbacks, which are called in this order after such a change."""
+        """The callbacks, which are called in this order when the partition has changed."""
         ...
 
 
@@ -66,9 +66,9 @@ class ParkedFetches:
         session: Session | None = None,
         include: Include | None = None,
     ) -> Deferred[A]:
-        """The answer of `fetch`, once one of `partitions` or of the session's partitions satisfies
-        it, or its time is over. `include` adds a partition at which the session is no longer up to
-        date."""
+        """The answer to `fetch`, as soon as one of `partitions` or a partition of the session
+        satisfies the fetch, or when `max_wait_ms` is over. `include` adds a partition of the
+        session that is no longer up to date."""
         parked = ParkedFetch(
             fetch, partitions, self._parked, session, include, self._timeouts, max_wait_ms
         )
@@ -133,7 +133,8 @@ class ParkedFetch(Deferred[A]):
         self.answer()
 
     def include(self, requested: RequestedPartition, partition: Partition) -> None:
-        """Read this partition as well, because the session is no longer up to date there."""
+        """Add this partition to the parked fetch, because the session is no longer up to date
+        there."""
         assert self._include is not None, "a fetch with a session includes partitions"
         self._include(requested, partition)
         self._partitions.append(partition)

@@ -15,8 +15,8 @@ the cost of a fetch depends only on the changed partitions of its session.
                           |  ^
          the partition    |  |  nothing new, and the client knows
          moves: `moved`   v  |  the offsets: `mark_up_to_date`
-    Session.changed:     t-1  t-2                    read by the next incremental fetch, those that
-                          |                          had no records first (F-25)
+    Session.changed:     t-1  t-2                    read by the next incremental fetch: partitions
+                          |                          without records last time come first (F-25)
                           +--> answer: the changed partitions alone (F-24)
 """
 
@@ -48,8 +48,8 @@ from odradek_protocol.settings import INT32_MAX
 _SESSION_ID_MAX = INT32_MAX
 #: A session that was unused for this long may be evicted for any other (F-26).
 _IDLE_MS = 120_000
-#: The limit of partitions in all sessions; a client without a session names its partitions each
-#: time.
+#: The most partitions in all sessions together. At the limit, a client gets no session and has to
+#: name its partitions in every fetch.
 PARTITIONS_MAX = 1_000_000
 
 Key = tuple[str | bytes, int]
@@ -152,7 +152,8 @@ class Session:
         self.move_to_end(requested)
 
     def move_to_end(self, requested: RequestedPartition) -> None:
-        """Read a partition that had records after all others next time (F-25)."""
+        """Move a partition that had records in the last answer to the end of the reading order
+        (F-25)."""
         self._turns += 1
         requested.turn = self._turns
 
@@ -205,9 +206,8 @@ class FetchPlan:
         return [each for each in answers if each[0].changed_by(each[1])]
 
     def note_sent(self, answers: Answers) -> None:
-        """Note that the client has the state of all these answers, also of those that `included`
-        leaves out.
-        """
+        """Note that the client knows the state in all these answers, including answers that
+        `included` omits because nothing has changed."""
         for requested, answer in answers:
             # After an error no offset counts as sent, so that the next fetch reports the recovery.
             requested.sent_high_watermark = -1 if answer.error_code else answer.high_watermark
@@ -217,8 +217,8 @@ class FetchPlan:
 
 
 def response_of(session_id: int, answers: Answers) -> FetchResponse:
-    """A response with one entry for neighbours of the same topic; the order of partitions is
-    kept."""
+    """A response in which neighbouring partitions of one topic share an entry; the order of
+    partitions is kept."""
     topics: list[FetchableTopicResponse] = []
     for requested, answer in answers:
         last = topics[-1] if topics else None
@@ -334,7 +334,8 @@ class FetchSessions:
         tells_divergence = version >= DIVERGENCE_SINCE
         if session.tells_divergence is not tells_divergence:
             session.tells_divergence = tells_divergence
-            # Answers in the older version cannot report divergence, so it is checked again.
+            # Answers in an older version cannot report divergence, so a change of the version
+            # requires another check.
             for requested in session.partitions.values():
                 requested.last_fetched_epoch = -1
             session.mark_all_changed()
@@ -347,7 +348,8 @@ class FetchSessions:
         self._asked(request, version, session)
         self._partitions += len(session.partitions) - before
         if self._partitions > self._partitions_max:
-            # The client has to begin a new session, which then is refused.
+            # The client has to request a new session, which it does not get while the limit is
+            # exceeded.
             self._remove(session.id)
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if not session.partitions:
@@ -372,7 +374,7 @@ class FetchSessions:
         self, request: FetchRequest | OneFetch, version: int, session: Session | None = None
     ) -> dict[Key, RequestedPartition]:
         """Add or update the partitions that the request lists; if a partition is listed twice, the
-        last entry counts (F-15)."""
+        last entry is used (F-15)."""
         uses_ids = version >= TOPIC_IDS_SINCE
         into = {} if session is None else session.partitions
         for topic, topic_id, asked in _named(request):
@@ -418,7 +420,7 @@ class FetchSessions:
         request: FetchRequest | OneFetch,
         version: int,
     ) -> Session | None:
-        """A new session; None for one without partitions, or beyond the limits (F-26)."""
+        """A new session; None if it would have no partitions or would exceed the limits (F-26)."""
         if not asked or not self._make_room(len(asked)):
             return None
         now_ms = self._clock.monotonic_ms()

@@ -32,7 +32,8 @@ def change_configs(
     *,
     validate_only: bool,
 ) -> Response | Deferred[Response]:
-    """The answer when the changes are durable; at once if they are only to be checked.
+    """Make the changes, and answer when they are durable. With `validate_only` the changes are only
+    checked, and the answer is immediate.
 
     `response` and `entry`: the classes of the answer, and of the entry of one resource.
     """

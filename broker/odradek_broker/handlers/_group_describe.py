@@ -61,7 +61,7 @@ def describe_each(
     off: str | None = None,
 ) -> Deferred[list[D]]:
     """An entry for every group, in the order of the request and without repetition (D11). `off`:
-    the reason why groups of this type are disabled, if the answer is to have one."""
+    the message if groups of this type are disabled; None for an answer without a message."""
 
     def describe(name: str) -> Deferred[D]:
         if is_off:

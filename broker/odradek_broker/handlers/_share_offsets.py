@@ -1,4 +1,4 @@
-"""The common parts of changes and descriptions of start offsets of share groups: the words for
+"""The common parts of changes and descriptions of start offsets of share groups: the messages of
 errors, and the event of a change (H-244)."""
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Requests about the stored state of share partitions, which other brokers send (keys 83 to 87).
 
 Each of the five APIs names share partitions of one group, and is answered with an error for each
-partition (H-110). If a request names a share partition twice, both are carried out, and the result
-of the last counts.
+partition (H-110). If a request names a share partition twice, both entries are carried out, and the
+answer has the result of the last one.
 """
 
 from __future__ import annotations
@@ -57,10 +57,11 @@ def ask_each(
     *,
     needs_partitions: bool = True,
 ) -> Deferred[TopicResults]:
-    """The results of all share partitions that a request names, once all are known.
+    """The results of all share partitions that a request names, when all results are known.
 
-    The answer is empty, as in Kafka, without a group id or topics and, with `needs_partitions`, if
-    a topic has no partitions. `doing`: the name of the action in error messages.
+    As in Kafka, the answer is empty if the request has no group id or no topics. With
+    `needs_partitions`, the answer is empty too if a topic has no partitions. `doing`: the name of
+    the action in error messages.
     """
     if not node.authorizer.allows(context, Operation.CLUSTER_ACTION, CLUSTER):
         refused = StateResult(

@@ -31,7 +31,8 @@ def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> 
     """Every API that is served, and the features (N-52).
 
     The finalized `transaction.version` makes clients use transactions of version 2 (T-60). Features
-    whose lowest level is 0 are left out below version 4, because those clients fail at them.
+    whose lowest level is 0 are left out in versions below 4, because clients that use these
+    versions reject them.
     """
     if context.api_version >= CLIENT_SOFTWARE_SINCE:
         for text in (request.client_software_name, request.client_software_version):

@@ -23,7 +23,7 @@ from odradek_protocol.schemas.consumer_group_heartbeat import (
 def handle(
     node: GroupAndMetadataParts, context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Deferred[ConsumerGroupHeartbeatResponse]:
-    """Answer at once, or when the state that the answer shows is durable."""
+    """Answer immediately, or when the state that the answer shows is durable."""
     if node.metadata.consumer_groups_off:
         return heartbeat_error(ErrorCode.UNSUPPORTED_VERSION, node.metadata.consumer_groups_off)
     authorizer = node.authorizer

@@ -231,7 +231,7 @@ def _newest(kind: int, ring: History, after: int) -> Iterator[tuple[int, int, st
 def _events(
     node: Node, rights: _EventRights, after: int, limit: int
 ) -> tuple[int, list[wire.NumberedEvent]]:
-    """The next `after`, and the events, oldest first.
+    """The value of `after` for the next request, and the events, oldest first.
 
     Numbers begin again with each start, so an `after` from an earlier start is ignored.
     """

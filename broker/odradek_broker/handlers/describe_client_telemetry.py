@@ -1,5 +1,5 @@
-"""DescribeClientTelemetry (key 10002, Odradek's own): the clients that push metrics, and the
-metrics of one (M-30)."""
+"""DescribeClientTelemetry (key 10002, Odradek's own): the clients that push metrics, or the metrics
+of one client (M-30)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PAGE_MAX = 1_000
 def handle(
     node: Node, context: RequestContext, request: DescribeClientTelemetryRequest
 ) -> DescribeClientTelemetryResponse:
-    """A page of clients, or of the metrics of one."""
+    """A page of the list of clients, or of the metrics of one client."""
     if not node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER):
         return DescribeClientTelemetryResponse(error_code=_E.CLUSTER_AUTHORIZATION_FAILED)
     limit = min(max(request.limit, 0), PAGE_MAX)

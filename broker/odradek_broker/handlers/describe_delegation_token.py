@@ -23,7 +23,7 @@ from odradek_protocol.schemas.describe_delegation_token import (
 def handle(
     node: TokenParts, context: RequestContext, request: DescribeDelegationTokenRequest
 ) -> DescribeDelegationTokenResponse | Deferred[DescribeDelegationTokenResponse]:
-    """The tokens of the owners, or of everybody, that the client may describe."""
+    """The tokens that the client may describe, of the requested owners or of all owners."""
     if not may_ask(context):
         return _refused(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
     if not node.metadata.delegation_tokens.enabled:

@@ -2,12 +2,12 @@
 id, a group, a partition, a record of a share group, a client or a mirror topic as text, and its
 current state.
 
-Rights (A-12, A-18): DESCRIBE on the transactional id, the group or the topic; on group and topic
-for a record; on the cluster for a client. For a producer id, the answer has the parts about topics
-that the client may READ and transactional ids that it may DESCRIBE. The answer shows the client to
-which the id was assigned only with DESCRIBE on the cluster. The same rights apply to the
-transaction that blocks the last stable offset of a partition. Partitions, names of topics and
-groups that the client may not DESCRIBE are left out.
+Rights (A-12, A-18): DESCRIBE on the transactional id, the group or the topic; for a record of a
+share group, DESCRIBE on the group and the topic; for a client, DESCRIBE on the cluster. For a
+producer id, the answer has the parts about topics that the client may READ and transactional ids
+that it may DESCRIBE. The answer shows the client to which the id was assigned only with DESCRIBE on
+the cluster. The same rights apply to the transaction that blocks the last stable offset of a
+partition. Partitions, names of topics and groups that the client may not DESCRIBE are left out.
 """
 
 from __future__ import annotations
@@ -358,9 +358,9 @@ def _producer(
 def _partitions_that_know(
     node: Node, context: RequestContext, producer_id: int
 ) -> list[CurrentState]:
-    """The state of the producer in each readable partition that has one. At most OPENED_MAX
-    partitions that were not used since the start are opened; the last entry is the number of the
-    others."""
+    """The state of the producer in each readable partition that knows the producer. At most
+    OPENED_MAX partitions that were not used since the start are opened; if more remain, the last
+    entry has their number."""
     found, opened, unread = [], 0, 0
     now_ms = node.clock.wall_ms()
     readable = Rights(

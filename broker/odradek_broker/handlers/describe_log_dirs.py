@@ -25,8 +25,8 @@ from odradek_protocol.schemas.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
-#: The partitions that are described in one turn of the loop: logs that were not used since the
-#: start are opened.
+#: The partitions that are described in one turn of the event loop. The number is limited because
+#: logs that were not used since the start have to be opened.
 _SLICE = 200
 
 #: The partitions by topic.

@@ -1,6 +1,6 @@
 """ElectLeaders (key 43): elections of leaders, which are never needed (A-76, N-38).
 
-The only node leads every partition and has its only replica, the preferred one (D8).
+The only node leads every partition and has its only replica, which is the preferred replica (D8).
 """
 
 from __future__ import annotations

@@ -117,8 +117,8 @@ class Fetch:
         self._partitions: dict[RequestedPartition, _Resolved] = {}
 
     def look_up(self, replica_id: int, *, skips: bool) -> None:
-        """Find the partitions of the plan. `skips`: incremental fetches of the session may skip
-        partitions without news."""
+        """Find the partitions of the plan. `skips`: an incremental fetch may skip partitions in
+        which nothing has changed for the client."""
         plan = self._plan
         session = plan.session if plan.incremental and skips else None
         for requested in plan.partitions:
@@ -285,7 +285,8 @@ class Fetch:
         return response_of(plan.session_id, included)
 
     def _in_order(self) -> list[RequestedPartition]:
-        """The partitions in reading order: `include` may have added some before their turn."""
+        """The partitions in reading order. They are sorted, because `include` appends partitions
+        that have an earlier turn."""
         if self._plan.incremental and len(self._partitions) > 1:
             return sorted(self._partitions, key=lambda requested: requested.turn)
         return list(self._partitions)
@@ -337,7 +338,7 @@ class Fetch:
             if self._committed:
                 aborted = _aborted(partition, requested.fetch_offset, bound, records)
         except IndexesBeingRebuilt as deferred:
-            # Clients of older versions retry only after this code.
+            # Clients that do not know OFFSET_NOT_AVAILABLE retry after NOT_LEADER_OR_FOLLOWER.
             known = self._context.api_version >= OFFSET_NOT_AVAILABLE_SINCE
             return _failed(requested, deferred.error if known else ErrorCode.NOT_LEADER_OR_FOLLOWER)
         except StorageError as error:

@@ -10,7 +10,8 @@ from odradek_protocol.schemas.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsResponse,
 )
 
-#: In the order of preference; a push without compression is accepted too.
+#: The accepted compression types, in the order of preference. A push without compression is
+#: accepted too.
 _ACCEPTED = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
 
 

@@ -14,7 +14,7 @@ from odradek_protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatRespon
 def handle(
     node: GroupParts, context: RequestContext, request: HeartbeatRequest
 ) -> Deferred[HeartbeatResponse]:
-    """Answer at once, or when the state that the answer shows is durable."""
+    """Answer immediately, or when the state that the answer shows is durable."""
     if not node.authorizer.allows(context, Operation.READ, group(request.group_id)):
         return Deferred.of(HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     return node.groups.heartbeat(request)

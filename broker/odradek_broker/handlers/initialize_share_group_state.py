@@ -1,4 +1,5 @@
-"""InitializeShareGroupState (key 83): begins the stored state of share partitions anew (H-103)."""
+"""InitializeShareGroupState (key 83): replaces the stored state of share partitions by a new state
+(H-103)."""
 
 from __future__ import annotations
 

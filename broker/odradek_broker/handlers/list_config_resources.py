@@ -48,8 +48,8 @@ def handle(
     """Answer when the state that the answer shows is durable. All topics and brokers are listed,
     groups and subscriptions only if they have settings.
 
-    A client that may describe the settings of the cluster sees all names, also those of topics, as
-    in Kafka.
+    A client that may describe the settings of the cluster sees all names, including the names of
+    topics, as in Kafka.
     """
     if not node.authorizer.allows(context, Operation.DESCRIBE_CONFIGS, CLUSTER):
         return _failed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

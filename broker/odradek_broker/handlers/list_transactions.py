@@ -1,10 +1,11 @@
 """ListTransactions (key 66): the transactional ids of this broker (rule A-18).
 
-Versions: 1 filters by the time since the last transaction began, whether it is still open or not,
-and matches ids that never had a transaction; 2 by a pattern (KIP-1152).
+Versions: from 1 on a request can filter by the time since the id's last transaction began, even if
+that transaction has ended; an id that never had a transaction passes this filter. From 2 on a
+request can have a pattern (KIP-1152).
 
-Patterns are regular expressions in RE2's syntax that must match the whole id. Their time is
-proportional to their length and that of the id (`re2.py`).
+Patterns are regular expressions in RE2's syntax that must match the whole id. The time of a match
+is proportional to the lengths of pattern and id (`re2.py`).
 """
 
 from __future__ import annotations

@@ -83,8 +83,8 @@ T = TypeVar("T", bound=AnsweredTopic)
 
 
 def one_entry_each(topics: Iterable[T], key: Callable[[T], object]) -> list[T]:
-    """The topics, with one entry for each topic that is named repeatedly. Kafka answers so if a
-    partition is refused before the coordinator decides."""
+    """The topics, with the entries of a topic that is named several times joined to one. Kafka
+    joins them if a partition is refused before the coordinator decides."""
     entries: dict[object, T] = {}
     for topic in topics:
         entry = entries.setdefault(key(topic), topic)
@@ -96,8 +96,8 @@ def one_entry_each(topics: Iterable[T], key: Callable[[T], object]) -> list[T]:
 def _names(
     node: GroupAndMetadataParts, context: RequestContext, request: OffsetCommitRequest
 ) -> list[tuple[str | None, ErrorCode]]:
-    """The name of each topic and the error of partitions that do not exist; None and the error of
-    all partitions if no offset of the topic may be stored (A-14)."""
+    """A pair for each topic: its name and the error for partitions that do not exist. If no offset
+    of the topic may be stored, the pair is None and the error for all its partitions (A-14)."""
     if not node.authorizer.allows(context, Operation.READ, group(request.group_id)):
         return [(None, ErrorCode.GROUP_AUTHORIZATION_FAILED)] * len(request.topics)
     names: list[str | None] = [topic.name for topic in request.topics]

@@ -49,7 +49,7 @@ def handle(
 
     def deleted(result: DeletedOffsets) -> OffsetDeleteResponse:
         if result.error is not ErrorCode.NONE:
-            # The error is that of the whole request: Kafka answers no partitions then.
+            # After an error of the whole request, Kafka's answer has no partitions.
             return OffsetDeleteResponse(error_code=result.error)
         for (answer, _), code in zip(fit, result.codes, strict=True):
             answer.error_code = code

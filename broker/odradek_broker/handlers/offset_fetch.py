@@ -227,7 +227,7 @@ def _position(part: FetchedPart) -> OffsetFetchResponsePartitions:
 
 
 def _by_topic(names: Iterable[str], parts: Iterable[FetchedPart]) -> dict[str, list[FetchedPart]]:
-    """The partitions by topic; first the named topics, also those without partitions, as in
+    """The partitions by topic. The named topics come first, even if they have no partitions, as in
     Kafka."""
     topics: dict[str, list[FetchedPart]] = {name: [] for name in names}
     for part in parts:

@@ -1,8 +1,8 @@
 """Produce (key 0): append batches, answer when they are durable (rules P-06, P-07, P-22, P-23).
 
-`handle` and `handle_one` end in the same `_Produce`. Nearly all requests have one batch: a second
-codec reads them for `handle_one`. Requests are checked here, batches by the log (`storage/log.py`).
-A transactional batch may have to wait until its coordinator has verified the transaction
+`handle` and `handle_one` both use `_Produce`. Nearly all requests have one batch: a second codec
+reads them for `handle_one`. Requests are checked here, batches by the log (`storage/log.py`). A
+transactional batch may have to wait until its coordinator has verified the transaction
 (`coordinator/transactions/verification.py`).
 """
 
@@ -276,7 +276,8 @@ def _refused_by_log(
 def _unanswered(
     answers: Iterable[tuple[str, PartitionProduceResponse]],
 ) -> NoResponse | CloseConnection:
-    """The reply with acks=0: no response, or after an error the end of the connection (P-23)."""
+    """The reply to a request with acks=0: no response; after an error the connection is closed
+    (P-23)."""
     for topic, answer in answers:
         if answer.error_code:
             return CloseConnection(
@@ -287,8 +288,8 @@ def _unanswered(
 
 
 class _WaitingBatch:
-    """A batch that waits for the disk or for its transaction. `result`: the result of its append,
-    or the answer if the append was refused or has failed; None before."""
+    """A batch that waits for the disk or for its transaction. `result`: None while the batch waits;
+    then the result of its append, or the answer if the append was refused or has failed."""
 
     __slots__ = ("index", "result")
 

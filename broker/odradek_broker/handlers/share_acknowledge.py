@@ -34,7 +34,8 @@ _NAMES_LEADER = frozenset({_E.NOT_LEADER_OR_FOLLOWER, _E.FENCED_LEADER_EPOCH})
 
 
 class ShareParts(PartitionAndMetadataParts, Protocol):
-    """The share partitions, the share sessions, and the parts that both use."""
+    """The share partitions and share sessions, the parts of `PartitionAndMetadataParts`, and the
+    address of the broker."""
 
     @property
     def share_partitions(self) -> SharePartitions: ...
@@ -44,7 +45,7 @@ class ShareParts(PartitionAndMetadataParts, Protocol):
 
 
 class AcknowledgedRange(Protocol):
-    """A range of offsets with its acknowledgement, in either request."""
+    """A range of offsets with its acknowledgements, in a ShareAcknowledge or ShareFetch request."""
 
     first_offset: int
     last_offset: int
@@ -139,7 +140,7 @@ def acknowledge(
     *,
     renews: bool,
 ) -> Deferred[Outcomes]:
-    """Carry out the acknowledgements of a request, each partition for itself (H-188)."""
+    """Carry out the acknowledgements of a request, separately for each partition (H-188)."""
     metadata = node.metadata
     names = {each: metadata.topic_name(each.topic_id) for each in acknowledged}
     denied = unreadable_topics(node, context, names.values())

@@ -48,7 +48,7 @@ from odradek_protocol.schemas.share_fetch import (
 )
 
 _E = ErrorCode
-#: ShareAcquireMode: MaxRecords is exact (KIP-1206).
+#: The ShareAcquireMode in which MaxRecords is an exact limit (KIP-1206).
 _RECORD_LIMIT = 1
 #: Makes the response from the records and the outcomes.
 _Make = Callable[[Answers, Outcomes], ShareFetchResponse]
@@ -121,8 +121,8 @@ def handle(
 
 
 def _asks_for_records(request: ShareFetchRequest) -> bool:
-    """True if a request that renews locks has limits. They must be zero, because it fetches no
-    records."""
+    """True if the request asks for records. In a request that renews acquisition locks all these
+    limits must be 0, because it fetches no records."""
     return bool(
         request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms
     )
@@ -132,8 +132,7 @@ def _later(
     node: ShareFetchParts, wait_ms: int, response: ShareFetchResponse
 ) -> Deferred[ShareFetchResponse]:
     """Answer after the maximum wait, so that a client without a session does not send the next
-    request at once.
-    """
+    request immediately."""
     answer: Deferred[ShareFetchResponse] = Deferred()
     timer = node.scheduler.call_later(max(0, wait_ms), lambda: answer.resolve(response))
     answer.on_abandon = timer.cancel

@@ -20,7 +20,7 @@ from odradek_protocol.schemas.share_group_heartbeat import (
 def handle(
     node: GroupAndMetadataParts, context: RequestContext, request: ShareGroupHeartbeatRequest
 ) -> ShareGroupHeartbeatResponse | Deferred[ShareGroupHeartbeatResponse]:
-    """Answer at once, or when the state that the answer shows is durable."""
+    """Answer immediately, or when the state that the answer shows is durable."""
     if node.metadata.share_groups_off:
         return share_heartbeat_error(ErrorCode.UNSUPPORTED_VERSION)
     authorizer = node.authorizer

@@ -54,7 +54,7 @@ class StreamsParts(GroupParts, TopicParts, Protocol):
 def handle(
     node: StreamsParts, context: RequestContext, request: StreamsGroupHeartbeatRequest
 ) -> StreamsGroupHeartbeatResponse | Deferred[StreamsGroupHeartbeatResponse]:
-    """Answer at once, or when the state that the answer shows is durable."""
+    """Answer immediately, or when the state that the answer shows is durable."""
     if node.metadata.streams_groups_off:
         return StreamsGroupHeartbeatResponse(error_code=_E.UNSUPPORTED_VERSION)
     if not node.authorizer.allows(context, Operation.READ, group(request.group_id)):

@@ -81,10 +81,10 @@ def _marker_request(marker: WritableTxnMarker) -> MarkerRequest:
 def _response(
     done: Iterable[tuple[WritableTxnMarker, MarkerResults | None]],
 ) -> WriteTxnMarkersResponse:
-    """An error code for each partition of a producer; of several codes of a partition the last, as
-    in Kafka.
+    """An error code for each partition of a producer. If a partition has several codes, the answer
+    has the last one, as in Kafka.
 
-    A marker without results is one that the client has no right to write (A-08).
+    A marker has no results (None) if the client has no right to write it (A-08).
     """
     found: dict[int, dict[str, dict[int, ErrorCode]]] = {}
     for marker, codes in done:

@@ -39,7 +39,8 @@ CLIENT_KEYS = (
 
 
 def quota_entity(pairs: Iterable[tuple[str, str | None]]) -> QuotaEntity:
-    """The entity of some pairs; of two pairs of one type the last counts, as in Kafka."""
+    """The entity with these (type, name) pairs; if a type occurs twice, the last pair is used, as
+    in Kafka."""
     return tuple(sorted(dict(pairs).items()))
 
 
@@ -50,8 +51,8 @@ ANY = ""
 #: The usage of a client is dropped after this time without usage.
 _INACTIVE_MS = 3_600_000
 
-#: The most users and client ids whose usage is kept, and the most characters of their names. Beyond
-#: it, clients with the oldest usage are dropped, and later count as new.
+#: The most users and client ids whose usage is kept, and the most characters of their names. Above
+#: these limits, clients with the oldest usage are dropped, and are treated as new clients later.
 _USAGES_MAX = 20_000
 _CHARACTERS_MAX = 4_000_000
 
@@ -96,7 +97,8 @@ class ClientQuotas(Generic[U]):
         #: By (user, client id): None is the default of the type, ANY means that the entity does not
         #: have the type.
         self._limits: dict[tuple[str | None, str | None], float] = {}
-        #: The (has a user, has a client id) of the existing quotas.
+        #: The kinds of the existing quotas: (true if the entity has a user, true if it has a client
+        #: id).
         self._kinds: set[tuple[bool, bool]] = set()
         self._usages: dict[tuple[str, str], _Entry[U]] = {}
         self._characters = 0
@@ -134,8 +136,9 @@ class ClientQuotas(Generic[U]):
         return None
 
     def applied(self, user: str, client_id: str) -> Applied:
-        """The quota that applies (see `find`); without one, no limit, and the usage to which a
-        later quota would apply (Q-02)."""
+        """The quota that applies to a client (see `find`). If no quota applies, the limit is
+        infinite, and the usage is counted for the entity to which a quota that is set later would
+        apply (Q-02)."""
         found = self.find(user, client_id)
         if found is not None:
             return found

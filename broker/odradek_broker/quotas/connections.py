@@ -1,4 +1,5 @@
-"""Limits of connections: the number of connections, also of a single address, and their rate.
+"""Limits of connections: the number of connections from an address, and the rate of new
+connections.
 
 The server that accepts connections calls this module, which has no connections itself (KIP-402,
 KIP-612).

@@ -1,7 +1,7 @@
 """The quotas of this broker's clients: one manager for each rate that quotas may limit.
 
-A manager without quotas is None, so that quotas cost a broker without any only one comparison for
-each request.
+The attribute of a manager without quotas is None, so that a broker without quotas makes only one
+comparison for each request.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class MutationQuota:
 TakeQuota = Callable[[int], bool]
 
 
-#: The `strict_since` of requests that have the error in no version.
+#: The `strict_since` of requests in which no version has the error of an exhausted quota.
 NEVER_STRICT = 2**15
 
 

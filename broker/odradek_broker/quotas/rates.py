@@ -21,8 +21,8 @@ class Windows:
 
     @property
     def whole_s(self) -> float:
-        """The seconds of the complete windows: a client without earlier usage may at once use as
-        much as its quota allows in this time."""
+        """The seconds of the complete windows: a client without earlier usage may immediately use
+        as much as its quota allows in this time."""
         return (self.count - 1) * self.size_ms / 1000
 
 

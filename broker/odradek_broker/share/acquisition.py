@@ -89,8 +89,8 @@ def _room(
     last_offset: int,
     settings: ShareSettings,
 ) -> tuple[int, int]:
-    """The last offset and the number of records that may be acquired (H-154). At the limit of
-    locks, only records that are in flight already."""
+    """The last offset and the number of records that may be acquired (H-154). When the limit of
+    locks is reached, only records that are in flight already may be acquired."""
     room = min(max_records, settings.max_record_locks - partition.records_in_flight)
     if room <= 0 and fetch_offset <= partition.end_offset:
         room = min(max_records, partition.end_offset - fetch_offset + 1)
@@ -139,7 +139,7 @@ class Acquisition:
         partition = self._partition
         read_from = base = self._batches[0].base_offset
         if fetch_offset < base:
-            # Compaction has removed the records between the two (H-165).
+            # Compaction has removed the records from `fetch_offset` to the first batch (H-165).
             partition.archive(_S.AVAILABLE, fetch_offset, base - 1, RemovalReason.COMPACTED)
             if partition.open_gaps() is not None:
                 partition.pass_gaps(base)
@@ -159,7 +159,8 @@ class Acquisition:
         if self._acquired:
             partition.pass_gaps(self._acquired[-1].last_offset + 1)
         elif partition.open_gaps() is not None:
-            # No record that was read is available, so the gaps before them have none either.
+            # None of the records that were read is available, so the gaps before them have no
+            # available record either.
             partition.pass_gaps(self._last + 1)
         return self._acquired
 
@@ -217,7 +218,8 @@ class Acquisition:
 
     def _acquire_by_offset(self, batch: Batch, first: int, last: int) -> None:
         """Acquire the available records of a batch one by one. The more often a record was
-        delivered, the fewer others are delivered with it; at its last delivery, none (H-156)."""
+        delivered, the fewer other records are delivered with it. At its last delivery it is
+        delivered alone (H-156)."""
         limit = self._settings.delivery_count_limit
         throttled_from = _throttled_from(limit)
         taken, throttled_max = 0, -1
@@ -290,8 +292,7 @@ class Acquisition:
 
     def _end_of_batch(self, offset: int) -> int:
         """The last offset of the batch of the log that contains an offset; the offset itself if no
-        batch does.
-        """
+        batch contains it."""
         for batch in self._batches:
             if batch.base_offset <= offset <= batch.last_offset:
                 return batch.last_offset

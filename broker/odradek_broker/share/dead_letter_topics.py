@@ -57,8 +57,8 @@ class Target(NamedTuple):
 
 class NoTarget(NamedTuple):
     """The reason why there is no partition for dead letters. `error`: NONE if the settings are the
-    reason, so that records are archived without a dead letter; otherwise a problem that may
-    pass."""
+    reason, so that records are archived without a dead letter; otherwise the error of a problem
+    that may be temporary."""
 
     reason: str
     error: ErrorCode = ErrorCode.NONE

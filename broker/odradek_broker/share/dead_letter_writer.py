@@ -71,7 +71,8 @@ def _ignore(_: ShareEvent) -> None:
 
 
 def _neighbours(letters: Iterable[DeadLetter]) -> Iterator[GivenUp]:
-    """The records of dead letters. Neighbours with equal counts and reasons are joined."""
+    """The records of dead letters. Neighbouring records with equal delivery counts and reasons are
+    joined."""
     found: GivenUp | None = None
     for letter in letters:
         offset, count, reason = letter[:3]
@@ -177,7 +178,8 @@ class _Job:
         self._any_durable = False
 
     def begin(self) -> None:
-        """Look for the partition, and store its position unless that is stored."""
+        """Look for the partition of the dead letter topic. Store its next offset as the position of
+        dead letters, unless a position in this partition is stored already."""
         led, settings = self._led, self._change.settings
         if led.error is not _E.NONE:
             self._undo(led.error)

@@ -37,7 +37,8 @@ class Source(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """A record that was given up. `copied`: the record itself, None for its position alone."""
+    """A record that was given up. `copied`: the record that the dead letter contains; None if the
+    dead letter has only its position."""
 
     offset: int
     delivery_count: int

@@ -54,7 +54,7 @@ class SessionBegan(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """The leader loaded a share partition. `batches`: the stored ones behind the start offset."""
+    """The leader loaded a share partition. `batches`: the stored batches after the start offset."""
 
     key: ShareKey
     start_offset: int
@@ -80,7 +80,7 @@ class RecordsAcquired(NamedTuple):
 
 class RecordsAcknowledged(NamedTuple):
     """The acknowledgements of a member were stored, or could not be stored because of `error`.
-    `stored`: the new states of the records; a renewed lock has none."""
+    `stored`: the new states of the records; a renewed lock changes no state."""
 
     key: ShareKey
     member_id: str
@@ -128,7 +128,7 @@ class RecordsRemoved(NamedTuple):
 
 
 class LogStartMoved(NamedTuple):
-    """The log begins later: everything in flight before it is finished."""
+    """The log start offset has moved: all records in flight before it are finished."""
 
     key: ShareKey
     before: int
@@ -169,8 +169,8 @@ class NotDeadLettered(NamedTuple):
 
 
 class OffsetsReset(NamedTuple):
-    """An administrator set the start offset of a group without members; -1: the group begins
-    anew."""
+    """An administrator set the start offset of a group without members; -1: the start offset was
+    deleted."""
 
     key: ShareKey
     start_offset: int

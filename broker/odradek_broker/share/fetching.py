@@ -86,8 +86,8 @@ class ShareFetch:
         return not (self._led or self._errors)
 
     def watched(self) -> list[Partition | LedPartition]:
-        """The partitions whose changes may end the wait: those of their logs, or of the share
-        partitions."""
+        """The objects whose changes may end the wait: each partition with its log, and each share
+        partition."""
         return [
             each
             for led in self._led.values()
@@ -153,8 +153,8 @@ class ShareFetch:
         for each, led in list(self._led.items()):
             error = self._leader.check(led)
             if error is not _E.NONE:
-                # `check` wakes the fetches that wait there, so this one may have noted the error
-                # already.
+                # `check` wakes all fetches that wait for the share partition. This fetch is one of
+                # them, so it may have removed the share partition already.
                 self._errors[each] = error
                 self._led.pop(each, None)
             elif led.state is not None and led.state.may_acquire(settings):
@@ -234,7 +234,8 @@ def _locked(state: SharePartition) -> NothingReason | None:
 
 
 class FetchedRecords:
-    """Whole batches of a log, read from `offset` on. `aborted`: those of aborted transactions."""
+    """Whole batches of a log, read from `offset` on. `aborted`: the batches of aborted
+    transactions."""
 
     __slots__ = ("aborted", "batches", "offset", "records")
 
@@ -286,7 +287,7 @@ class FetchedRecords:
         )
 
     def ends_at(self, bound: int) -> bool:
-        """True if no batch follows below an offset."""
+        """True if these batches reach up to an offset."""
         return bool(self.batches) and self.batches[-1].last_offset + 1 >= bound
 
     def part_of(self, acquired: Sequence[Acquired]) -> bytes | memoryview:

@@ -6,8 +6,8 @@ has one state for neighbouring offsets. A batch whose records were always acquir
 together has one run, however many records it has. So memory grows with the differences between
 records, not with their number.
 
-A step that has to be durable before it is visible is a `Change`. The runs take the new state at
-once, but their records cannot be acquired or acknowledged before the change is finished, and a
+A step that has to be durable before it is visible is a `Change`. The runs get the new state
+immediately, but their records cannot be acquired or acknowledged before the change is finished. A
 change that could not be written is undone.
 """
 
@@ -99,7 +99,7 @@ class ShareSettings(NamedTuple):
     copy_record: bool = False
 
     def redelivery_pause_ms(self, delivery_count: int) -> int:
-        """The pause after so many deliveries (H-200)."""
+        """The pause after this number of deliveries (H-200)."""
         pause_ms = self.redelivery_delay_ms << max(0, delivery_count - 1)
         return min(pause_ms, max(self.redelivery_delay_ms, self.redelivery_delay_max_ms))
 
@@ -276,7 +276,7 @@ class Run:
         return rest
 
     def continues(self, other: Run) -> bool:
-        """True if the run before is equal in everything but its offsets."""
+        """True if `other`, the run before, differs only in its offsets."""
         return (
             self.state is other.state
             and self.count == other.count
@@ -326,7 +326,7 @@ class Batch:
         return self.last - self.first + 1
 
     def within(self, first: int, last: int) -> bool:
-        """True if all offsets of the batch are between the two."""
+        """True if the batch has no offset outside of the range."""
         return self.first >= first and self.last <= last
 
     def begins_before(self, offset: int) -> bool:
@@ -347,7 +347,7 @@ class Batch:
         return self.runs[self._index(offset)]
 
     def runs_from(self, offset: int) -> Iterator[Run]:
-        """The runs from that of an offset on."""
+        """The run of an offset, and all runs after it."""
         return islice(self.runs, self._index(offset), None)
 
     def join(self, first: int, last: int) -> None:

@@ -96,7 +96,8 @@ class LedPartition:
         batches: Sequence[StateBatch],
         dead_letters_from: DeadLetterPosition | None = None,
     ) -> Deferred[StateResult]:
-        """Add batches to the stored state, together with those that may not be stored yet."""
+        """Add batches to the stored state, together with final states that may not be stored yet
+        (`unstored`)."""
         assert self.state is not None
         earlier = sorted(self.unstored)
         if dead_letters_from is not None:

@@ -1,8 +1,8 @@
 """The share partitions that this broker leads (rules H-170 to H-172).
 
 A share partition is loaded when a member first fetches from it: its state is read, and its start
-offset found if it has none. From then on it is in memory, until its group has no session left, its
-topic is deleted, or another broker or an administrator has changed its state.
+offset is determined if the state has none. From then on it is in memory, until its group has no
+session left, its topic is deleted, or another broker or an administrator has changed its state.
 
     ShareFetch -----> acquire ----------------------------------> answer
     ShareAcknowledge -> Change -> state written, durable -> finish -> answer, wake fetches
@@ -97,7 +97,7 @@ class SharePartitions:
     """All share partitions that this broker leads.
 
     `find` returns a partition of a topic; `settings` and `offset_reset` return the present settings
-    of a group. `dead_letters` also has the stored states. `observer` is told of every event
+    of a group. `dead_letters` also has the stored states. `observer` is called with every event
     (H-240).
     """
 
@@ -410,8 +410,8 @@ class SharePartitions:
     def expire_locks(
         self, group_id: str, topic: str | None = None, partition: int | None = None
     ) -> list[tuple[str, int, int, int]]:
-        """End locks of a group at once, in all partitions or in some; returns topic, partition,
-        first and last offset of the records."""
+        """End locks of a group immediately, in all partitions or in those of `topic` and
+        `partition`. Returns topic, partition, first and last offset of the released records."""
         expired: list[tuple[str, int, int, int]] = []
         for key in list(self._keys_of.get(group_id, ())):
             led = self._led[key]
@@ -428,8 +428,8 @@ class SharePartitions:
         return expired
 
     def _locks_expired(self, led: LedPartition) -> None:
-        """Release records whose lock has expired. They are available at once, or after a pause. The
-        new state is stored afterwards, and is valid even if that fails (H-160)."""
+        """Release records whose lock has expired. They are available immediately, or after a pause.
+        The new state is stored afterwards, and is valid even if it cannot be stored (H-160)."""
         led.timer = None
         state = led.state
         if state is None or led.error is not _E.NONE:
@@ -458,7 +458,7 @@ class SharePartitions:
 
 
 def _returned(key: ShareKey, change: Change, end: SessionEnd) -> Callable[[ErrorCode], ShareEvent]:
-    """The event of released records; an error is that of the write."""
+    """Make the event of released records from the error of the write."""
     return lambda error: RecordsReturned(
         key, change.member_id, end, change.stored, change.settings.delivery_count_limit, error
     )

@@ -11,7 +11,8 @@ _BY_DURATION = "by_duration:"
 
 
 class OffsetReset(NamedTuple):
-    """A strategy: `latest`, earliest, or the first record of the last `duration_ms`."""
+    """A strategy. `duration_ms`: the group begins with the first record of this last period; if
+    None, it begins at the end of the log (`latest`) or at its start."""
 
     latest: bool
     duration_ms: int | None = None

@@ -66,8 +66,8 @@ class ShareSession:
     partitions: dict[AskedPartition, SessionPartition] = field(default_factory=dict)
 
     def includes(self, each: SessionPartition, *, records: bool, error: bool) -> bool:
-        """True if the answer includes this partition, which has records or an error, or is
-        unanswered. A partition that had records is read last next time."""
+        """True if the answer includes this partition: it has records or an error, or is unanswered.
+        A partition with records moves to the end of the reading order."""
         has = records or error or each.unanswered
         each.unanswered = error
         if records and self.partitions.pop(each.asked, None) is not None:

@@ -129,7 +129,7 @@ class SharePartition:
         self.next_deadline_ms: int | None = None
         #: True if there may be records before the end offset that can be acquired.
         self._look_for_available = False
-        #: The next result of `take_removed`, with at most the records in flight.
+        #: The next result of `take_removed`; it has no more records than are in flight.
         self._removed: list[Removed] = []
 
     @classmethod
@@ -225,7 +225,7 @@ class SharePartition:
         return None
 
     def open_gaps(self) -> GapWindow | None:
-        """The gap window; None once records behind it were acquired."""
+        """The gap window; None once records after it were acquired."""
         gaps = self.gaps
         return gaps if gaps is not None and gaps.end == self.end_offset else None
 
@@ -426,7 +426,7 @@ class SharePartition:
         return stored
 
     def end_locks(self, now_ms: int) -> list[tuple[int, int]]:
-        """End the locks of all acquired records at once; `expire` then releases the records.
+        """End the locks of all acquired records immediately; `expire` then releases the records.
         Returns the first and the last offset of each range of neighbours."""
         ended: list[tuple[int, int]] = []
         for batch in self.in_flight:
@@ -508,7 +508,8 @@ class SharePartition:
         *,
         counted: bool = True,
     ) -> bool:
-        """Archive for good all records in a state between two offsets; True if there are any."""
+        """Archive permanently all records that are in `state`, from one offset to another; True if
+        there are any."""
         found = False
         for batch in self.in_flight.overlapping(first, last):
             if not batch.by_offset and batch.runs[0].state is not state:
@@ -528,14 +529,14 @@ class SharePartition:
         return found
 
     def take_removed(self) -> list[Removed]:
-        """The records that were archived for good since the last call."""
+        """The records that were archived permanently since the last call."""
         removed, self._removed = self._removed, []
         return removed
 
     # --- The start offset (H-163) ---
 
     def settle(self) -> bool:
-        """Move the start offset behind the finished records; True if it moved."""
+        """Move the start offset past the finished records; True if it moved."""
         end, finished = self._finished_prefix()
         if end < 0:
             return False
@@ -560,7 +561,8 @@ class SharePartition:
         return self.start_offset != before
 
     def _finished_prefix(self) -> tuple[int, int]:
-        """The last offset of the finished records at the start, or -1, and their number."""
+        """The last offset and the number of the finished records with which the in-flight records
+        begin; the offset is -1 if there are none."""
         end, finished = -1, 0
         gaps = self.open_gaps()
         gap = -1 if gaps is None else gaps.start

@@ -43,9 +43,10 @@ _ARCHIVED_BY = {
 
 
 class PartitionStatistics:
-    """The counters of one share partition: records by the reason why they were archived, fetches
-    without records by their reason, records whose lock expired, and records that were given up,
-    with a dead letter, or without it although they should have one."""
+    """The counters of one share partition. `archived`: records by the reason of archiving;
+    `empty_fetches`: fetches without records by their reason; `locks_expired`: records whose lock
+    expired; `dead_letters`: records with a dead letter; `missing_dead_letters`: records that should
+    have a dead letter and have none."""
 
     __slots__ = (
         "archived",

@@ -44,9 +44,10 @@ means that batches are damaged."""
 
 
 class _Broken:
-    """A transaction index that is not trusted. `late`: transactions aborted while a worker rebuilds
-    the index, behind the batches that the worker reads. `damage`: the reason why a rebuild is
-    impossible; empty if none is known. `failure`: an error of the disk, for the next reader."""
+    """A transaction index that is not trusted. `late`: transactions that were aborted after a
+    worker began to rebuild the index; their batches come after those that the worker reads.
+    `damage`: the reason why a rebuild is impossible; empty if none is known. `failure`: an error of
+    the disk, for the next reader."""
 
     __slots__ = ("damage", "failure", "late", "under_way")
 
@@ -60,7 +61,7 @@ class _Broken:
 def _at_once(work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
     try:
         work()
-    except Exception as problem:  # noqa: BLE001 - told to whom it concerns
+    except Exception as problem:  # noqa: BLE001 - passed to `done`
         done(problem)
     else:
         done(None)
@@ -124,8 +125,8 @@ class AbortedTransactions:
             self._expected[segment.base_offset] = state
 
     def _state_of(self, segment: Segment) -> SegmentState | None:
-        """The state of a segment in the snapshot at its end; None if there is none, or if the
-        segment was compacted since."""
+        """The state of a segment in the snapshot at its end; None if there is no snapshot, or if
+        the segment was compacted later."""
         state = self._state_at(segment.next_offset)
         extent = segment.base_offset, segment.size_bytes
         return None if state is None or (state.base_offset, state.size_bytes) != extent else state
@@ -161,7 +162,7 @@ class AbortedTransactions:
         background: BackgroundRunner | None,
     ) -> list[tuple[int, int]]:
         """(producer id, first offset) of the transactions that were aborted in [start, end) (F-09).
-        `earlier`: at least the segments before each of `segments`. IndexesBeingRebuilt,
+        `earlier` must contain every segment that is before any of `segments`. IndexesBeingRebuilt,
         LogCorrupt."""
         found: list[tuple[int, int]] = []
         for segment in segments:
@@ -206,10 +207,10 @@ class AbortedTransactions:
             raise rebuilds[0]
 
     def _none_open(self, segment: Segment, end_offset: int) -> bool:
-        """True if no transaction that began before `end_offset` reaches into a segment, by the
-        snapshot at its start. False for a segment with a checked index, which is faster to read.
-        For a segment with an unchecked index, this saves rebuilding that index and all later
-        ones."""
+        """True if the snapshot at the start of a segment shows that no transaction that began
+        before `end_offset` is still open there; then this index and all later ones need not be
+        rebuilt. False for a segment with a checked index, which is faster to read than the
+        snapshot."""
         base = segment.base_offset
         if base < end_offset or base in self._believed:
             return False
@@ -288,8 +289,7 @@ class AbortedTransactions:
         if broken.damage:
             raise LogCorrupt(broken.damage)
         failure, broken.failure = broken.failure, None
-        # After a failure because of a full disk, which can still be read, the rebuild is tried
-        # again.
+        # A full disk can still be read, so the rebuild is tried again after this failure.
         if failure is not None and not no_room(failure):
             raise failure
 
@@ -376,8 +376,8 @@ class AbortedTransactions:
             return None
 
     def cut_behind(self, segment: Segment, entries: int, crc: int) -> None:
-        """Cut a segment's index behind a number of entries. CorruptTransactionIndex if it does not
-        begin with them; OSError."""
+        """Cut a segment's index after a number of entries. CorruptTransactionIndex if the index
+        does not begin with entries of this number and CRC; OSError."""
         self.forget(segment)
         cut_behind(self._files, segment.path_of("txnindex"), entries, crc)
         self.begin(segment)

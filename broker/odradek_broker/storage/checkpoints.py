@@ -220,7 +220,7 @@ def decode_meta_properties(text: str) -> dict[str, str]:
 
 
 def _checksum(text: str) -> str:
-    """A CRC-32C in blanks."""
+    """A CRC-32C as text of 32 blanks (see the module)."""
     return f"{crc32c(text.encode()):032b}".translate(_BLANKS)
 
 
@@ -243,7 +243,8 @@ def _joined(lines: Sequence[str]) -> bytes:
 
 
 def _lines(text: str) -> list[str]:
-    """The entries with their checksums; CorruptCheckpoint unless all are there."""
+    """The entries with their checksums; CorruptCheckpoint unless the file has as many entries as it
+    says."""
     lines = text.splitlines()
     if len(lines) < 2 or _number(lines[0]) != 0:
         raise CorruptCheckpoint("unknown version")

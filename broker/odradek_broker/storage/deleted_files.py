@@ -128,7 +128,7 @@ class DeletedFiles:
                 # renamed too, so the names must be durable first.
                 self._files.sync_dir(directory)
         except FileNotFoundError:
-            return  # The whole directory was renamed meanwhile, and goes later.
+            return  # The whole directory was renamed, and is removed later.
         except OSError as problem:
             failed += ((entry, problem) for entry in entries)
             return

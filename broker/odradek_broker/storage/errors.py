@@ -76,8 +76,8 @@ class PartitionOffline(StorageError):
 
 
 class LogCorrupt(StorageError):
-    """Stored bytes are damaged. Only the reads of these bytes fail: the records before and behind
-    them stay available."""
+    """Stored bytes are damaged. Only reads of these bytes fail: the records before and after them
+    stay available."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
@@ -120,5 +120,6 @@ def no_room(problem: OSError) -> bool:
 
 
 def out_of_files(problem: OSError) -> bool:
-    """True if too many files and connections are open, which passes and is no fault of the disk."""
+    """True if too many files and connections are open, which is temporary and no fault of the
+    disk."""
     return problem.errno in (errno.EMFILE, errno.ENFILE)

@@ -264,8 +264,8 @@ class GroupCommit:
         self._finish([self._sync(log, ticket) for log, ticket in job])
 
     def _sync_ticket(self, ticket: Syncable) -> None:
-        """Sync, and try again while too many files are open: that error comes from opening a file,
-        never from a sync, and passes. Only the logs of this job wait."""
+        """Sync, and try again while too many files are open: this error comes from opening a file,
+        never from a sync, and is temporary. Only the logs of this job wait."""
         tries_left = _OPEN_TRIES if self._workers else 1
         while True:
             tries_left -= 1
@@ -283,8 +283,8 @@ class GroupCommit:
                 self._on_synced(seconds)
             self._finish_one(log, partial(log.finish_flush, ticket), error)
         if not self._scheduled and any(log in self._asked for log, *_ in job):
-            # The next flush begins at once, not in the loop's next turn, because these logs have
-            # waited already.
+            # The next flush begins now, not in the next turn of the event loop, because these logs
+            # have waited already.
             self._begin()
         else:
             self._wake_if_idle()

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from odradek_broker.platform.seams import File, Files
 
-#: Runs the first function in a worker thread, and then the second on the loop's thread, with the
-#: exception of the first or None.
+#: Runs the first function in a worker thread. Then the second function is called on the loop's
+#: thread, with the exception of the first function or None.
 BackgroundRunner = Callable[[Callable[[], None], Callable[[Exception | None], None]], None]
 
 
@@ -36,7 +36,7 @@ class HandleOwner(Protocol):
 
     @property
     def index_bytes(self) -> int:
-        """Memory of its indexes."""
+        """The memory of the owner's indexes."""
         ...
 
     def unload_indexes(self) -> None: ...
@@ -46,7 +46,8 @@ class HandleOwner(Protocol):
 #: request for thousands of partitions, examining all would take too long.
 LOOKS_MAX = 100
 
-#: A full segment of small batches has 5 MB of indexes, so a terabyte would have 5 GB.
+#: The most memory of the indexes of sealed segments. It is limited because a full segment of small
+#: batches has indexes of 5 MB, and a terabyte of such segments has indexes of 5 GB.
 INDEX_BYTES_MAX = 128 * 1024 * 1024
 
 
@@ -62,7 +63,8 @@ class HandleCache:
         index_bytes_max: int = INDEX_BYTES_MAX,
         background: BackgroundRunner | None = None,
     ) -> None:
-        """`background` runs long work beside the loop; None: the work is done at once."""
+        """`background` runs long work outside of the event loop. If it is None, `run` does the work
+        before it returns."""
         self.files = files
         self.background = background
         #: Set when the broker stops: scans in the background end at their next block.
@@ -75,7 +77,8 @@ class HandleCache:
 
     @contextmanager
     def without_background(self) -> Iterator[None]:
-        """Do all work inside the block at once, for callers that cannot try again later."""
+        """Within this context `run` does the work before it returns, for callers that cannot try
+        again later."""
         background, self.background = self.background, None
         try:
             yield
@@ -83,13 +86,13 @@ class HandleCache:
             self.background = background
 
     def run(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-        """Run `work` in the background, or at once where there is none."""
+        """Run `work` in the background if there is one; otherwise before returning."""
         if self.background is not None:
             self.background(work, done)
             return
         try:
             work()
-        except Exception as problem:  # noqa: BLE001 - told to whom it concerns
+        except Exception as problem:  # noqa: BLE001 - passed to `done`
             done(problem)
         else:
             done(None)

@@ -1,6 +1,6 @@
 """The sparse offset index and time index of one segment (L-02, L-03).
 
-Both are caches of the `.log` file (L-05): kept as arrays in memory, written behind the log without
+Both are caches of the `.log` file (L-05): kept as arrays in memory, written after the log without
 fsync, and rebuilt whenever they do not match the log (L-33). A failed write therefore only drops
 the file; the entries stay in memory and are written again later.
 """

@@ -185,9 +185,9 @@ def deletion_error(group: AnyGroup | None) -> ErrorCode:
 
 
 def offset_deletion_error(group: AnyGroup | None) -> ErrorCode:
-    """The error that forbids any deletion of offsets of the group. While a group has members, only
-    offsets of groups of consumers or streams may be deleted: for other groups the topics in use are
-    unknown (O-14)."""
+    """The error that forbids every deletion of the group's offsets; NONE if deletions are possible.
+    A group with members must be a group of consumers or of streams, because the topics that other
+    members use are unknown (O-14)."""
     if isinstance(group, ShareGroup):
         return ErrorCode.GROUP_ID_NOT_FOUND
     error = deletion_error(group)
@@ -238,8 +238,8 @@ class GroupAdministration:
         return [summary(group) for each in self._by_type for group in each.values()]
 
     def describe(self, group_id: str) -> DescribedGroup:
-        """A classic group; GROUP_ID_NOT_FOUND with a message if there is no classic group of this
-        id."""
+        """The description of a classic group; GROUP_ID_NOT_FOUND with a message if there is no
+        classic group of this id."""
         group = self._groups.get(group_id)
         if group is None:
             message = self._missing(group_id, CLASSIC_TYPE)
@@ -247,8 +247,8 @@ class GroupAdministration:
         return described(group)
 
     def describe_consumer(self, group_id: str) -> DescribedConsumerGroup:
-        """A consumer group; GROUP_ID_NOT_FOUND with a message if there is no consumer group of this
-        id."""
+        """The description of a consumer group; GROUP_ID_NOT_FOUND with a message if there is no
+        consumer group of this id."""
         group = self._consumers.get(group_id)
         if group is None:
             message = self._missing(group_id, ConsumerGroup.protocol_type)
@@ -277,8 +277,8 @@ class GroupAdministration:
     def offset_deletion(
         self, group_id: str, partitions: list[TopicPartition]
     ) -> tuple[DeletedOffsets, list[Record]]:
-        """A code for each partition, and the tombstones. A partition without a committed offset is
-        no error; an offset of an open transaction is deleted too."""
+        """The error code of each partition, and the tombstones of the deleted offsets. A partition
+        without a committed offset is no error; an offset of an open transaction is deleted too."""
         group = self._find(group_id)
         error = offset_deletion_error(group)
         if group is None or error is not ErrorCode.NONE:

@@ -103,7 +103,7 @@ def assignment_bytes(partitions: Partitions, metadata: bytes, topics: Topics) ->
     )
 
 
-#: The values of group.consumer.migration.policy that allow it.
+#: The values of group.consumer.migration.policy that allow a conversion into a consumer group.
 UPGRADES = frozenset({"bidirectional", "upgrade"})
 
 
@@ -113,9 +113,8 @@ def upgraded(
     """The consumer group into which a classic group with members is converted, and the records of
     the new group (G-150, G-151); the tombstone of the classic group is not among them.
 
-    None if the group may not become one because of the policy, another protocol type, too many
-    members, or members with unreadable metadata. Members that have not received their ids yet are
-    left out.
+    None if the policy, another protocol type, the number of members or unreadable metadata of a
+    member forbids the conversion. Members that have not received their ids yet are left out.
     """
     members = [member for member in classic.members.values() if not member.is_new]
     if (
@@ -217,7 +216,7 @@ def _has_assignment(classic: ClassicGroup, member: Member) -> bool:
     return classic.state is GroupState.STABLE
 
 
-#: The values of group.consumer.migration.policy that allow it.
+#: The values of group.consumer.migration.policy that allow a conversion into a classic group.
 DOWNGRADES = frozenset({"bidirectional", "downgrade"})
 
 
@@ -237,9 +236,9 @@ def downgraded(
 ) -> tuple[GroupMetadataValue, list[Record]]:
     """The classic group without the members `gone`: its record, and all records to write.
 
-    The generation is the group epoch: a member with this epoch is in the generation, and has to
-    join again because of a rebalance; a member with an older epoch is not in the generation, and
-    joins again as well.
+    The generation is the group epoch: a member with this epoch is in the generation, and a member
+    with an older epoch is not. Both have to join again: the first because of a rebalance, the
+    second because its generation is not valid.
     """
     left = [member for member in group.members.values() if member.member_id not in gone]
     sides = [member.classic for member in left if member.classic is not None]
@@ -285,7 +284,7 @@ def emptied(
 
 
 def _records(group: ConsumerGroup | StreamsGroup, value: GroupMetadataValue) -> list[Record]:
-    """The tombstones of the group, and the record of the classic one."""
+    """The tombstones of the converted group, and the record of the classic group."""
     return [
         *group.tombstones(),
         (group_metadata.encode_key(group.group_id), group_metadata.encode_value(value)),
@@ -352,7 +351,8 @@ class GroupConversion:
             ending.append((group_metadata.encode_key(group_id), None))
         if classic.state is GroupState.EMPTY:
             self._observer(GroupConverted(group_id, "consumer", ConversionReason.GROUP_EMPTY))
-            # Epochs continue from the last generation: neither ever decreases.
+            # The epoch continues from the last generation, because a conversion must not decrease
+            # the number.
             epoch = max(FIRST_EPOCH, classic.generation)
             return OpenedGroup(ConsumerGroup(group_id, epoch=epoch), [], ending, [])
         made = upgraded(classic, self._config, self._topics)
@@ -365,8 +365,8 @@ class GroupConversion:
         return OpenedGroup(group, records, ending, replies)
 
     def _release_all(self, classic: ClassicGroup) -> list[Reply[Any]]:
-        """Answer all requests that are parked in the join phase, so that members with an id join
-        again at once."""
+        """Answer all requests that are parked in the join phase, so that members with an id
+        immediately join again."""
         out = Outcome()
         classic.storing_generation = None
         for member in classic.members.values():

@@ -105,8 +105,8 @@ def _log_transition(group: ClassicGroup, before: GroupState, after: GroupState) 
 
 
 class GroupCoordinator:
-    """The group coordinator. Requests return a `Deferred`, which has an error at once if the shard
-    is not available.
+    """The group coordinator. Requests return a `Deferred`, which is resolved with an error
+    immediately if the shard is not available.
 
     `observer` is called with every event of groups, `state_observer` with every state that a
     classic group enters; by default the state is logged.
@@ -157,15 +157,15 @@ class GroupCoordinator:
 
     def topic_deleted(self, name: str) -> Deferred[None]:
         """Delete the offsets of a deleted topic (O-15), and the topic from the records of share
-        groups (H-27). Called when the deletion of the topic is durable, since a crash before that
-        would undo it; resolves when these deletions are durable."""
+        groups (H-27). The caller makes the deletion of the topic durable first, since a crash could
+        undo it otherwise. Resolves when the offsets and records are durably deleted."""
         forgotten = self.share.forget_missing_topics()
         dropped = self._drop_offsets(lambda topic: topic == name, OffsetDeletion.TOPIC_DELETED)
         return gather([forgotten, dropped]).map(lambda _: None)
 
     def _drop_missing_topics(self) -> None:
-        """Delete the offsets of topics whose deletion was durable before a crash, but that of their
-        offsets was not, and the topics from the records of share groups (O-15, H-27)."""
+        """Complete deletions of topics that a crash has interrupted: the topic was durably deleted,
+        but its offsets and its entries in the records of share groups were not (O-15, H-27)."""
         exists = self._metadata.partition_count
         self.share.forget_missing_topics()
         self._drop_offsets(lambda topic: not exists(topic), OffsetDeletion.TOPIC_MISSING)
@@ -371,9 +371,9 @@ class GroupCoordinator:
         return runtime.write(records, answer, refused)
 
     def expire_sessions(self, group_id: str, member: str | None = None) -> list[str]:
-        """End the sessions of a group's members at once, as if they had sent no heartbeat.
+        """End the sessions of a group's members immediately, as if they had sent no heartbeat.
 
-        `member`: a member id or a client id; all members for None. Returns the member ids.
+        `member`: a member id or a client id; None means all members. Returns the member ids.
         """
         runtime, _ = self.shards.find(group_id)
         if runtime is None or runtime.state is not RuntimeState.ACTIVE:
@@ -386,9 +386,8 @@ class GroupCoordinator:
     # --- For metrics and tools ---
 
     def groups(self) -> Iterator[GroupListing]:
-        """All loaded groups. The caller may pause between two groups, while others are created and
-        removed.
-        """
+        """All loaded groups. The iteration may be interrupted between two groups, and groups may be
+        created and removed in the meantime."""
         for shard in self.shards.cores:
             for groups in shard.by_type:
                 for group in list(groups.values()):

@@ -1,7 +1,7 @@
 """The events of groups: each decision passes one to an observer.
 
-Reasons are values too; `odradek_broker.explain.groups` makes texts of events. An observer must read
-groups and members at once, because they change.
+Events have reasons as values; `odradek_broker.explain.groups` turns events into texts. An observer
+must read the groups and members in an event before it returns, because they change.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class RemovalReason(Enum):
 
 
 class Removal(NamedTuple):
-    """The reason for the removal of a member, and the time that has passed, if known.
+    """The reason for the removal of a member, and the time for which the coordinator waited for its
+    request, if known.
 
     `stated`: the reason that the client itself gave (LeaveGroup version 5, KIP-800).
     """
@@ -70,7 +71,8 @@ class RebalanceReason(Enum):
 
 
 class RebalanceCause(NamedTuple):
-    """The cause of a rebalance of a classic group: these members, or the error of an append.
+    """The cause of a rebalance of a classic group: the reason, and the members or the error of the
+    append that caused it.
 
     `generation`: the generation that was not completed.
     """
@@ -104,7 +106,7 @@ class OffsetDeletion(Enum):
 
 
 class GroupLoaded(NamedTuple):
-    """A group with members was found at the start (G-90)."""
+    """A group with members was loaded from the log (G-90)."""
 
     group: ClassicGroup
 
@@ -161,8 +163,8 @@ class RebalanceStarted(NamedTuple):
 class GenerationStarted(NamedTuple):
     """The join phase is complete, after `waited_ms`.
 
-    `last_to_join`: the id of a member for which others waited, and the time from the beginning to
-    its join.
+    `last_to_join`: the id of the last member, for which others waited, and the milliseconds from
+    the beginning of the join phase to its join.
     """
 
     group: ClassicGroup
@@ -215,8 +217,9 @@ class MemberRemoved(NamedTuple):
 class RequestRefused(NamedTuple):
     """A request was answered with an error. `group`: the classic group, if there is one.
 
-    `join`: the JoinGroup, if it was one. `client`: (client id, host) if they are known. `message`:
-    the message of the answer; without it the reason follows from the other fields.
+    `join`: the JoinGroup, if the request was a JoinGroup. `client`: (client id, host) if they are
+    known. `message`: the message of the answer; without a message the reason follows from the other
+    fields.
     """
 
     group_id: str
@@ -232,7 +235,7 @@ class RequestRefused(NamedTuple):
 
 
 class GroupConverted(NamedTuple):
-    """The group has another protocol, `classic` or `consumer` (G-150, G-155, G-156)."""
+    """The group has another protocol, `classic`, `consumer` or `streams` (G-150, G-155, G-156)."""
 
     group_id: str
     protocol: str
@@ -276,4 +279,4 @@ Observer = Callable[[GroupEvent], None]
 
 
 def unobserved(_: GroupEvent) -> None:
-    """No observer."""
+    """Ignore an event: the default observer."""

@@ -32,17 +32,17 @@ from odradek_protocol.stored.offset_commit import OffsetCommitValue, encode_key,
 #: with a 16-bit length.
 METADATA_MAX_CHARS = 8_000
 
-#: The error in the answer for a storage error of a commit; other errors are answered unchanged
-#: (O-03).
+#: Storage error of a commit -> error in the answer. Errors that are not in the table are answered
+#: unchanged (O-03).
 OFFSET_APPEND_ERRORS: dict[ErrorCode, ErrorCode] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    # Kafka answers NOT_COORDINATOR, which makes clients look for another node, but there is none:
-    # librdkafka would look for the coordinator until its session has expired. With this error
-    # librdkafka keeps its membership and reports the error to its user.
+    # Kafka answers NOT_COORDINATOR, which makes clients look for another coordinator. Here there is
+    # no other: librdkafka would search until its session has expired. With this error librdkafka
+    # keeps its membership and reports the error to its user.
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,

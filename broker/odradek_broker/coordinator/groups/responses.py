@@ -21,7 +21,7 @@ from odradek_protocol.schemas.sync_group import SyncGroupResponse
 
 
 def join_error(error: ErrorCode, member_id: str) -> JoinGroupResponse:
-    """A refusal, in the form of every version."""
+    """The JoinGroup answer with an error, valid in every version."""
     return JoinGroupResponse(
         error_code=error, generation_id=NO_GENERATION, protocol_name=None, member_id=member_id
     )
@@ -30,7 +30,8 @@ def join_error(error: ErrorCode, member_id: str) -> JoinGroupResponse:
 def join_refused(
     deferred: Deferred[JoinGroupResponse], error: ErrorCode, member_id: str
 ) -> Reply[JoinGroupResponse]:
-    """The answer with an error, which is the same if its records cannot be appended."""
+    """The JoinGroup answer with an error. If the records of the decision cannot be appended, the
+    error of the append replaces it."""
     return Reply(deferred, join_error(error, member_id), lambda other: join_error(other, member_id))
 
 
@@ -70,14 +71,15 @@ def join_reply(
 
 
 def sync_error(error: ErrorCode) -> SyncGroupResponse:
-    """A refusal, in the form of every version."""
+    """The SyncGroup answer with an error, valid in every version."""
     return SyncGroupResponse(error_code=error)
 
 
 def sync_refused(
     deferred: Deferred[SyncGroupResponse], error: ErrorCode
 ) -> Reply[SyncGroupResponse]:
-    """The answer with an error, which is the same if its records cannot be appended."""
+    """The SyncGroup answer with an error. If the records of the decision cannot be appended, the
+    error of the append replaces it."""
     return Reply(deferred, sync_error(error), sync_error)
 
 
@@ -97,7 +99,8 @@ def sync_reply(
 def heartbeat_reply(
     deferred: Deferred[HeartbeatResponse], error: ErrorCode
 ) -> Reply[HeartbeatResponse]:
-    """The answer to a heartbeat, once the records before it are durable."""
+    """The answer to a heartbeat. If records that were written before cannot be made durable, the
+    storage error replaces the given one."""
     return Reply(
         deferred,
         HeartbeatResponse(error_code=error),
@@ -117,7 +120,8 @@ def leave_refused(
 
 
 def leaving_members(request: LeaveGroupRequest, api_version: int) -> list[MemberIdentity]:
-    """The members that leave: one by its id, or any number from version 3 on."""
+    """The members that leave: before version 3 a single member id, from version 3 on any number of
+    members."""
     if api_version >= MEMBERS_SINCE:
         return request.members
     return [MemberIdentity(member_id=request.member_id)]

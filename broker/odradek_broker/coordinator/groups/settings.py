@@ -42,7 +42,7 @@ Visible = Callable[[frozenset[str]], frozenset[str]]
 
 
 def every_topic(names: frozenset[str]) -> frozenset[str]:
-    """All topics are visible."""
+    """Return all names: the user may see every topic."""
     return names
 
 
@@ -64,7 +64,8 @@ class Topics(Protocol):
 
     @property
     def broker_rack(self) -> str:
-        """The rack of the broker, which has all partitions; empty if it has none."""
+        """The rack of the broker, which has a replica of every partition; empty if the broker has
+        no rack."""
         ...
 
     def topic_id(self, name: str) -> bytes: ...
@@ -73,12 +74,12 @@ class Topics(Protocol):
 
     @property
     def share_assignment_interval_ms(self) -> int:
-        """The present setting group.share.assignment.interval.ms, which may change at any time."""
+        """The present value of group.share.assignment.interval.ms, which may change at any time."""
         ...
 
     @property
     def streams_assignment_interval_ms(self) -> int:
-        """The present setting group.streams.assignment.interval.ms, which may change at any
+        """The present value of group.streams.assignment.interval.ms, which may change at any
         time."""
         ...
 
@@ -113,6 +114,6 @@ def assignment_interval_ms(topics: Topics, group_id: str, group_type: str) -> in
 
 
 def may_assign_again(assigned_ms: int, interval_ms: int, wall_ms: int) -> bool:
-    """True if the interval has passed since the last assignment (0: time unknown). A time in the
-    future, after the clock was set back, does not count."""
+    """True if the interval has passed since the last assignment. True if the time of that
+    assignment is unknown (0), or in the future because the clock was set back."""
     return not (assigned_ms and 0 <= wall_ms - assigned_ms < interval_ms)

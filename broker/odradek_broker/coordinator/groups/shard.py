@@ -85,13 +85,13 @@ from odradek_protocol.stored import group_metadata, offset_commit
 
 _MINUTE_MS = 60_000
 
-#: The most groups without a record, in which a member id was assigned or the first join phase has
-#: not ended. Beyond it, new members get a retriable error, so that clients that request ids and
-#: never join take a limited amount of memory.
+#: The most groups without a record: in such a group a member id was assigned, or the first join
+#: phase has not ended. When the limit is reached, new members get a retriable error, so that
+#: clients that request ids and never join take a limited amount of memory.
 UNRECORDED_GROUPS_MAX = 10_000
 _INT16 = Packer(">h")
 
-#: The time at which a group entered Dead is not used.
+#: A placeholder for the time at which a group entered Dead, which is never read.
 _NO_INSTANT = Instant(0, 0)
 
 
@@ -219,7 +219,8 @@ class GroupShard:
                 self._retire_classic(group_id)
                 return
             if not group.members:
-                # The pending ids are those of the removed group.
+                # The removed group has no record and no members, so its pending member ids are
+                # dropped too.
                 self._rebalances.timers.forget_pending(group)
             self._drop_if_void(group_id)
 
@@ -232,7 +233,7 @@ class GroupShard:
             self._known(group_id)
 
     def _retire_classic(self, group_id: str) -> None:
-        """Remove the classic group: the id is that of a group of another type from here on (G-156,
+        """Remove the classic group, because a group of another type has its id from now on (G-156,
         J-16)."""
         group = self.groups.get(group_id)
         if group is None or group.stored is not None:
@@ -329,8 +330,8 @@ class GroupShard:
         )
 
     def end_sessions(self, group_id: str, member: str | None, now_ms: int) -> list[str]:
-        """Expire sessions at once: that of the member with this member id, those of the members
-        with this client id, or all."""
+        """Expire sessions immediately: the session of the member with this member id, the sessions
+        of the members with this client id, or all sessions."""
         group = next((each[group_id] for each in self.by_type if group_id in each), None)
         ended = []
         for member_id, each in group.members.items() if group else ():

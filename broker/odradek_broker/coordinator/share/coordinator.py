@@ -47,7 +47,7 @@ _TOO_LONG = f"The group id is longer than {GROUP_ID_MAX_CHARS} characters."
 
 #: The pause before the next attempt to delete the states of a deleted topic.
 DELETE_AGAIN_MS = 1_000
-#: The most share partitions that are asked about in one turn of the loop.
+#: The most share partitions that are handled in one turn of the event loop.
 _TURN_MAX = 100
 
 Decide = Callable[[ShareShard, Deferred[StateResult], Instant], Outcome]
@@ -71,7 +71,7 @@ def decode_coordinator_key(name: str) -> ShareKey | None:
     """The share partition of this name; None for another text. The group id may contain colons."""
     tokens = name.split(":")
     while tokens and not tokens[-1]:
-        # Java's split leaves empty parts at the end out.
+        # Java's split drops empty parts at the end.
         tokens.pop()
     if len(tokens) < 3:
         return None
@@ -96,14 +96,14 @@ def state_partition_for(name: str, partitions: int) -> int:
 
 
 def _problem_of(key: ShareKey) -> str:
-    """The reason why there can be no such share partition; empty if there can."""
+    """The reason why no share partition can have this key; empty if the key is valid."""
     if key.partition < 0:
         return _NEGATIVE
     return _TOO_LONG if len(key.group_id) > GROUP_ID_MAX_CHARS else ""
 
 
 class _Turn(NamedTuple):
-    """Share partitions that are asked about in one turn of the loop."""
+    """The share partitions of one call that are handled in one turn of the event loop."""
 
     decide: DecideEach
     answers: dict[ShareKey, Deferred[StateResult]]
@@ -116,8 +116,8 @@ class ShareCoordinator:
 
     `ensure_topic` creates the internal topic and resolves when it may be used; StorageError if its
     records cannot be appended. `prune` deletes the records of partitions of the internal topic
-    below an offset. `state_changed` is called with a share partition whose group has initialized or
-    deleted its state.
+    below an offset. `state_changed` is called with a share partition when its group initializes or
+    deletes the partition's state.
     """
 
     def __init__(
@@ -140,8 +140,8 @@ class ShareCoordinator:
         self._scheduler = scheduler
         #: True once a call has found the internal topic.
         self._usable = False
-        #: The parts of calls about many share partitions. The flag is true while one of them is
-        #: carried out or scheduled.
+        #: The parts of calls about many share partitions. `_scheduled` is true while a part is
+        #: being carried out or is scheduled.
         self._turns: deque[_Turn] = deque()
         self._scheduled = False
         #: The deleted topics with states that could not be deleted.
@@ -178,8 +178,8 @@ class ShareCoordinator:
     def initialize(
         self, key: ShareKey, state_epoch: int, start_offset: int
     ) -> Deferred[StateResult]:
-        """Begin the state of a share partition anew at an offset, -1 for one that is not known
-        yet (H-103)."""
+        """Set the state of a share partition to a new one that begins at an offset; -1 if the
+        offset is not known yet (H-103)."""
         return self._ask(
             key,
             lambda shard, deferred, now: shard.initialize(
@@ -224,8 +224,8 @@ class ShareCoordinator:
         )
 
     def _when_usable(self) -> Deferred[ErrorCode]:
-        """Resolves when the internal topic is there, which is created if it is missing; or with an
-        error."""
+        """Create the internal topic if it is missing. Resolves with NONE when the topic exists, or
+        with an error."""
         if self._usable:
             return Deferred.of(ErrorCode.NONE)
         try:
@@ -245,8 +245,8 @@ class ShareCoordinator:
     def initialize_all(
         self, state_epoch: int, offsets: Mapping[ShareKey, int]
     ) -> Deferred[Results]:
-        """`initialize` for many share partitions, each with its start offset; their leaders forget
-        what they know."""
+        """`initialize` for many share partitions, each with its start offset; the leaders of the
+        partitions drop their copies of the states."""
         return self._ask_all(
             offsets,
             lambda shard, key, deferred, now: shard.initialize(
@@ -262,7 +262,8 @@ class ShareCoordinator:
         )
 
     def delete_all(self, keys: Iterable[ShareKey]) -> Deferred[Results]:
-        """`delete` for many share partitions; their leaders forget what they know."""
+        """`delete` for many share partitions; the leaders of the partitions drop their copies of
+        the states."""
         return self._ask_all(
             keys,
             lambda shard, key, deferred, _: shard.delete(key, deferred),
@@ -270,8 +271,9 @@ class ShareCoordinator:
         )
 
     def _tell_leaders(self, answers: Answers) -> None:
-        """Have leaders forget states that are being changed. They are told before the change is
-        durable: after that, a leader could write its old state into the new one."""
+        """Have leaders drop their copies of states that are being changed. The leaders are notified
+        before the change is durable; if they were notified later, a leader could write its old
+        state into the new one."""
         for key, answer in answers.items():
             if not answer.done or answer.result().error is ErrorCode.NONE:
                 self._state_changed(key)
@@ -282,9 +284,10 @@ class ShareCoordinator:
         decide: DecideEach,
         decided: Callable[[Answers], None] = lambda answers: None,
     ) -> Deferred[Results]:
-        """The results for many share partitions. A turn of the loop takes a limited number of them;
-        those of one shard are written together. Such calls are carried out in their order.
-        `decided` is called with those whose decision is being written."""
+        """The results for many share partitions. A turn of the event loop handles a limited number
+        of share partitions, and writes the records of each shard as one batch. Calls of this
+        function are carried out in their order. `decided` is called with the answers of share
+        partitions whose records are being written."""
         answers: dict[ShareKey, Deferred[StateResult]] = {key: Deferred() for key in keys}
         if not answers:
             return Deferred.of({})
@@ -337,9 +340,9 @@ class ShareCoordinator:
     # --- Deleted topics ---
 
     def topic_deleted(self, topic_id: bytes) -> Deferred[None]:
-        """Delete the states of a deleted topic (H-108). To be called when the deletion of the topic
-        is durable; resolves when the deletion of the states is durable, or the disk has refused
-        it."""
+        """Delete the states of a deleted topic (H-108). The caller makes the deletion of the topic
+        durable first. Resolves when the deletion of the states is durable, or when the disk has
+        refused it."""
         return self._delete_states({topic_id})
 
     def _delete_state_of_missing_topics(self) -> None:

@@ -43,11 +43,12 @@ _E = ErrorCode
 #: The epoch that every check of epochs lets pass.
 ANY_EPOCH = -1
 
-#: The greatest number of state batches of a share partition: a snapshot of so many fits into a
-#: record batch of the default size. Leaders of share partitions need a fifth of it.
+#: The greatest number of state batches of a share partition: a snapshot with this number fits into
+#: a record batch of the default size. Leaders of share partitions need a fifth of this number.
 STATE_BATCHES_MAX = 50_000
 
-#: The size at which the snapshots of rarely changed share partitions go into another batch.
+#: The greatest size of a batch with snapshots of rarely changed share partitions; further snapshots
+#: are written in another batch.
 _COLD_BATCH_BYTES = 256 * 1024
 
 _UNINITIALIZED = "operation on uninitialized share partition not allowed."
@@ -100,8 +101,9 @@ class StoredPartition:
 class ShareShard:
     """The core of one partition of `__share_group_state`; see `runtime.OffsetCore`.
 
-    `exists` tells if a topic with this id has the partition, by its number. `prune_to` is the
-    offset below which the log may be deleted; its owner carries that out, and sets it to None.
+    `exists`: true if the topic with this id has a partition with this number. `prune_to`: the
+    offset below which records may be deleted; the owner of the shard deletes them and sets it to
+    None.
     """
 
     def __init__(
@@ -114,8 +116,8 @@ class ShareShard:
         self.partitions: dict[ShareKey, StoredPartition] = {}
         self.next_offset = 0
         self.prune_to: int | None = None
-        #: The offset of the last record that deleted a state; no load needs a record before it if
-        #: no share partition is left.
+        #: The offset of the last record that deleted a state. If no share partition is left, a load
+        #: needs no record below this offset.
         self._deleted_until = 0
 
     @property
@@ -184,7 +186,7 @@ class ShareShard:
         deferred: Deferred[StateResult],
         now: Instant,
     ) -> Outcome:
-        """Begin the state anew at an offset; the earlier state is forgotten (H-103)."""
+        """Replace the state by a new one that begins at an offset (H-103)."""
         stored = self.partitions.get(key)
         if stored is not None and _is_fenced(state_epoch, stored.highest_state_epoch):
             return _refused(deferred, _E.FENCED_STATE_EPOCH)
@@ -318,8 +320,8 @@ class ShareShard:
         self.timers.set(name, now.monotonic_ms + interval_ms)
 
     def _prune(self) -> Outcome:
-        """Have the records deleted that no load needs, when everything that replaces them is
-        durable (H-106)."""
+        """Request the deletion of records that no load needs, when the snapshots that replace them
+        are durable (H-106)."""
         offset = self.redundant_until()
 
         def durable(error: ErrorCode, now: Instant) -> Outcome:
@@ -335,8 +337,8 @@ class ShareShard:
         return min(needed, default=self._deleted_until)
 
     def _cold_partitions(self, now: Instant) -> deque[ShareKey]:
-        """The share partitions whose last snapshot is old; none if no change has caused a snapshot
-        since such snapshots were last written (H-107)."""
+        """The share partitions whose last snapshot is older than the setting. None are returned if
+        changes have caused no snapshot since the last snapshots of such partitions (H-107)."""
         interval_ms = self._settings.share_coordinator_cold_partition_snapshot_interval_ms
         states = [(key, stored.state) for key, stored in self.partitions.items()]
         if all(state.created_ms != state.written_ms for _, state in states):
@@ -344,8 +346,8 @@ class ShareShard:
         return deque(key for key, state in states if now.wall_ms - state.written_ms >= interval_ms)
 
     def _snapshot_some(self, keys: deque[ShareKey], now: Instant) -> Outcome:
-        """Snapshot share partitions in batches of a limited size, each when the one before it is
-        durable. After an error, the rest is left to the next time."""
+        """Snapshot share partitions in batches of a limited size, each when the previous batch is
+        durable. After an error, the next call of the timer writes the rest."""
         records: list[Record] = []
         size_bytes = 0
         while keys and size_bytes < _COLD_BATCH_BYTES:
@@ -373,8 +375,8 @@ class ShareShard:
 
 
 def _merged(stored: StoredPartition, change: ShareState) -> tuple[ShareState, bool]:
-    """The state after a change, with the change's start offset unless it is -1; true if its
-    batches are settled."""
+    """The state after a change, and true if the batches of the state are settled. The start offset
+    is that of the change, unless it is -1."""
     state = stored.state
     start = state.start_offset if change.start_offset == NO_OFFSET else change.start_offset
     leader_epoch = state.leader_epoch if change.leader_epoch == ANY_EPOCH else change.leader_epoch
@@ -449,15 +451,16 @@ _Sorted = tuple[int, int, int, int]
 
 
 def merge_batches(batches: Iterable[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
-    """Batches without overlaps, sorted, that begin at the start offset or behind it (H-109).
+    """Sorted batches without overlaps and without offsets below the start offset (H-109).
 
-    Where batches overlap, the higher delivery count wins, and among equal ones the higher delivery
-    state. Batches that touch and are equal in both become one. A batch that ends before it begins
-    is dropped.
+    Where batches overlap, the higher delivery count wins; if the counts are equal, the higher
+    delivery state wins. Adjacent batches with equal counts and states become one batch. A batch
+    that ends before it begins is dropped.
 
-    The result is the same as Kafka's, down to the limits of the batches: Kafka goes through the
-    batches in their order, and finishes a batch when the next one does not touch it. Two batches
-    stay apart if their states became equal only after the first one was finished.
+    The result has the same batches as Kafka's, with the same first and last offsets. Kafka
+    processes the batches in their order, and finishes a batch when the next one does not touch it.
+    Two adjacent batches stay separate if they became equal only after the first of them was
+    finished.
     """
     pending: list[_Sorted] = []
     for first, last, state, count in batches:

@@ -237,8 +237,8 @@ ANSWERS: dict[ErrorCode, MarkerAnswer] = {
     _E.NONE: MarkerAnswer.DONE,
     _E.UNSUPPORTED_FOR_MESSAGE_FORMAT: MarkerAnswer.DONE,
     _E.UNSUPPORTED_VERSION: MarkerAnswer.DONE,
-    # A mirror topic has the name of the topic, which was deleted: the transaction has no records in
-    # it.
+    # The topic was deleted, and a mirror topic has its name now: the transaction has no records in
+    # the mirror topic.
     _E.INVALID_REQUEST: MarkerAnswer.DONE,
     _E.UNKNOWN_TOPIC_OR_PARTITION: MarkerAnswer.RETRY,
     _E.NOT_LEADER_OR_FOLLOWER: MarkerAnswer.RETRY,
@@ -398,8 +398,8 @@ class Completion:
         self._timers.set(timer, now.monotonic_ms + progress.backoff_ms())
 
     def _complete(self, name: str, now: Instant) -> Outcome:
-        """Write the Complete record (T-33). Later requests use the new state at once; their records
-        follow the Complete record."""
+        """Write the Complete record (T-33). Later requests use the new state without waiting for
+        the disk; their records follow the Complete record."""
         before = self._transactions[name]
         after = complete_transaction(before, now.wall_ms)
         check_step(name, before.state, after.state)

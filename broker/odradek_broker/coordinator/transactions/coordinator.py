@@ -67,8 +67,8 @@ class Metadata(PartitionCounts, Protocol):
 
 
 class TransactionCoordinator:
-    """The transaction coordinator. Requests return a `Deferred`, which has an error at once if the
-    shard is not available.
+    """The transaction coordinator. Requests return a `Deferred`, which is resolved with an error
+    immediately if the shard is not available.
 
     `next_producer_id` gives a producer id that was never used (P-29), or None after an error;
     `write_marker` is `MarkerWriter.write`. `observer` is called with every event of
@@ -94,8 +94,8 @@ class TransactionCoordinator:
         self._observer = observer
         self._is_full = False
         effects: Effects[TransactionShard] = Effects(next_producer_id, write_marker)
-        #: The markers of each core have the partition's leader epoch of this start, which is
-        #: durable when the load begins (T-57, T-58).
+        #: Each core puts the partition's leader epoch since this start into its markers. The epoch
+        #: is durable when the load begins (T-57, T-58).
         self.shards: Shards[TransactionShard] = Shards(
             TRANSACTIONS_TOPIC,
             "transactions",
@@ -161,7 +161,8 @@ class TransactionCoordinator:
     # --- Requests ---
 
     def init_producer_id(self, call: InitCall) -> Deferred[InitAnswer]:
-        """InitProducerId (T-10 from the check of the timeout on, T-11 to T-16)."""
+        """Answer an InitProducerId (T-10, beginning with the check of the timeout, and T-11 to
+        T-16)."""
         if not call.enable_two_phase_commit and not (
             0 < call.timeout_ms <= self._settings.transaction_max_timeout_ms
         ):

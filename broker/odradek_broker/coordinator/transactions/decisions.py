@@ -3,8 +3,8 @@ AddPartitionsToTxn, EndTxn, and the abort by the coordinator itself; with the fe
 producers.
 
 `fence_producer` raises the epoch of an open transaction, and the decision about each request
-answers PRODUCER_FENCED to a producer with an older epoch. Partitions refuse the batches of such a
-producer by themselves (`storage/producers/state.py`).
+answers PRODUCER_FENCED to a producer with an older epoch. The leader of a partition refuses the
+batches of such a producer (`storage/producers/state.py`).
 
 A decision is an error, or records and an answer. The functions here read only their arguments. A
 decision may need a new producer id (`needs_producer_id`); the caller then decides again with the
@@ -136,9 +136,9 @@ def fence_producer(
 ) -> Decision:
     """Abort an open transaction under an epoch that its producer does not have.
 
-    The epoch is raised once: the markers have the raised epoch, and the next identity of a client
-    is a later one. The new epoch is computed from the stored state, so that a fence that could not
-    be recorded does not raise it twice (T-14).
+    The epoch is raised once. The markers have the raised epoch, and the identity that a client gets
+    next is newer than this epoch. The new epoch is computed from the stored state, so that it is
+    not raised twice if the first record could not be written (T-14).
     """
     epoch = min(current.epoch + 1, EPOCH_MAX)
     next_id, next_epoch = current.next_producer_id, current.next_epoch

@@ -113,7 +113,7 @@ class TransactionCompleted(NamedTuple):
 
 
 class CompletionResumed(NamedTuple):
-    """A decided transaction was found at the start; its markers are written again."""
+    """A load has found a decided transaction; its markers are written again."""
 
     transactional_id: str
     transaction: Transaction
@@ -145,4 +145,4 @@ Observer = Callable[[TransactionEvent], None]
 
 
 def unobserved(_: TransactionEvent) -> None:
-    """No observer."""
+    """Ignore an event: the default observer."""

@@ -2,10 +2,10 @@
 runs.
 
 Records are replayed when they are appended, and answers wait until the records are durable (T-03).
-In between a transition is pending (`PendingTransitions`), and requests that depend on it are
-answered CONCURRENT_TRANSACTIONS, except requests to add further partitions to an open transaction,
-which are accepted. Partitions for the next transaction wait while the last one is being ended
-(`Parking`, T-68): markers usually take less time than the pause that clients make after
+Between replay and durability a transition is pending (`PendingTransitions`), and requests that
+depend on it are answered CONCURRENT_TRANSACTIONS, except requests to add further partitions to an
+open transaction, which are accepted. Partitions for the next transaction wait while the last one is
+being ended (`Parking`, T-68): markers usually take less time than the pause that clients make after
 CONCURRENT_TRANSACTIONS.
 
 Requests to the rest of the broker (for producer ids and markers) go into `outbox`; `Effects`
@@ -237,7 +237,8 @@ class PendingTransitions:
 
 
 class _Target:
-    """The state to which a transition leads; each transition has another object."""
+    """The state to which a transition leads. Each transition has its own object, so that
+    transitions to equal states are distinguished."""
 
     __slots__ = ("state",)
 
@@ -266,7 +267,8 @@ class ParkedCall(NamedTuple):
     until_ms: int
 
     def answer(self, error: ErrorCode) -> Reply[PartitionCodes]:
-        """Answer every partition with the same code, also if the records before it are refused."""
+        """Answer every partition with the same code, even if records that were written before are
+        refused."""
         codes = dict.fromkeys(self.call.partitions, error)
         return Reply(self.deferred, codes, lambda _: codes)
 
@@ -294,7 +296,7 @@ class Parking:
         return True
 
     def of_id(self, transactional_id: str) -> list[TimerName]:
-        """The parked calls of an id, the first one first."""
+        """The parked calls of an id, in the order in which they were parked."""
         return list(self._of_id.get(transactional_id, ()))
 
     def take(self, timer: TimerName) -> ParkedCall | None:
@@ -600,7 +602,8 @@ class TransactionShard:
         )
 
     def abort_timed_out(self, name: str, now: Instant) -> Outcome:
-        """Fence the producer and abort the transaction, if it still exceeds its timeout."""
+        """Fence the producer and abort the transaction, if the transaction still exceeds its
+        timeout."""
         return self._abort_if(self._timed_out, name, now)
 
     def abort_open(self, name: str, now: Instant) -> Outcome:

@@ -129,10 +129,10 @@ NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
 class Transaction:
     """The state of a transactional id. Times in milliseconds since the epoch.
 
-    `last_epoch`: the epoch before the last raise, whose answer the client may not have received
-    (T-12). `client_version`: the transaction version of the client's last request.
-    `next_producer_id` and `next_epoch`: the identity of the client once this transaction is
-    complete (T-64, KIP-939).
+    `last_epoch`: the epoch before it was last raised; the client may still have it, because the
+    answer with the new epoch may be lost (T-12). `client_version`: the transaction version of the
+    client's last request. `next_producer_id` and `next_epoch`: the identity of the client once this
+    transaction is complete (T-64, KIP-939).
     """
 
     transactional_id: str

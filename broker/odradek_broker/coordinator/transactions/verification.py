@@ -1,7 +1,7 @@
 """The verification of transactional batches, which wait until the coordinator has their partition
 in the transaction (T-61, T-62, T-68).
 
-Nearly all batches are appended at once, because their producer has a transaction open in the
+Nearly all batches are appended immediately, because their producer has a transaction open in the
 partition already. The first batch of a transaction needs a request to the coordinator, and later
 batches of the same producer wait in a queue until the answer arrives (N-03, P-15).
 
@@ -57,7 +57,7 @@ RETRY_FIRST_MS = 1
 RETRY_LONGEST_MS = 20
 RETRY_TOTAL_MS = 500
 
-#: Errors that pass by themselves: the coordinator is loading, moving or busy.
+#: Temporary errors: the coordinator is loading, moving or busy.
 TRANSIENT_ERRORS = frozenset(
     {
         _E.CONCURRENT_TRANSACTIONS,
@@ -174,7 +174,8 @@ class TransactionVerification:
         )
 
     def verify(self, append: UnverifiedAppend) -> None:
-        """Let the batch be appended at once, or when the coordinator has verified its partition."""
+        """Let the batch be appended immediately if it needs no verification; otherwise when the
+        coordinator has verified its partition."""
         key = (append.where, append.producer_id)
         queue = self._queues.get(key)
         if queue is None:

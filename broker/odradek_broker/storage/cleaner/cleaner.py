@@ -88,7 +88,7 @@ class _LogCleaning:
 
     def _aborted_transactions(self) -> list[AbortedTransaction]:
         """The aborted transactions of all segments. The marker of a transaction may be in a segment
-        behind the cleaned ones. CorruptTransactionIndex, OSError."""
+        after the cleaned ones. CorruptTransactionIndex, OSError."""
         found = []
         bases = [base for base, _ in self._job.segments]
         for base in (*bases, *self._job.later_bases):
@@ -113,7 +113,8 @@ class _LogCleaning:
                 continue
             if not self._fill_map_from(segment, start, transactions):
                 return
-            # Compaction may have removed the last records of the segment.
+            # An earlier compaction may have removed the last records of the segment, so the last
+            # batch may end before the segment does.
             self._map.latest_offset = max(self._map.latest_offset, end - 1)
 
     def _fill_map_from(

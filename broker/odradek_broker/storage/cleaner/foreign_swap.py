@@ -45,8 +45,8 @@ def finish_foreign_swaps(files: Files, directory: str) -> None:
             if whole or base not in logs:
                 ranges.append((base, end))
             else:
-                # The file is not the one that Kafka synced. The first source exists, so the others
-                # do too.
+                # The file is not the one that Kafka synced. The first source still exists, so the
+                # other sources exist too.
                 refused.add(base)
     for base, suffix in swaps:
         if base in refused:

@@ -29,9 +29,9 @@ class CleaningJob:
     """A log to clean.
 
     `segments`: (base offset, bytes) of those to clean, oldest first, whole and closed;
-    `later_bases`: base offsets of the segments behind them; their transaction indexes may name
+    `later_bases`: base offsets of the segments after these; their transaction indexes may name
     transactions that began in the cleaned part. Records from `first_dirty_offset` on have not been
-    cleaned; `upper_bound` is the first offset behind `segments`. Times are of the wall clock.
+    cleaned; `upper_bound` is the first offset after `segments`. Times are of the wall clock.
     """
 
     directory: str
@@ -108,4 +108,4 @@ end."""
 
 
 def unthrottled(size_bytes: int) -> None:
-    """No limit but the disk."""
+    """Do not wait: the throttle of a cleaning without a limit on its rate."""

@@ -103,7 +103,8 @@ class LogCleaner:
         self._busy = self._closed = False
         self._next_look_ms: float | None = None
         self._deaths: dict[TopicPartition, int] = {}
-        #: Logs whose cleaning had no result, until the next search is due.
+        #: Logs whose cleaning had no result. They are not tried again before the next search is
+        #: due.
         self._set_aside: set[TopicPartition] = set()
         self.statistics = CleanerStatistics(looked_at_ms=clock.monotonic_ms())
         self.on_cleaned: Callable[[LogCleaned], None] = lambda _: None
@@ -226,8 +227,8 @@ class LogCleaner:
     def _collect_producers(
         self, run: _Run, entries: Iterator[ProducerEntry], found: dict[int, LastRecord]
     ) -> None:
-        """Collect the last records of producers, some at a time. The last record of a producer that
-        writes meanwhile is behind the cleaned part; an older batch may then be kept needlessly."""
+        """Collect the last records of producers, some at a time. If a producer writes meanwhile,
+        its last record is after the cleaned part, and an older batch may be kept needlessly."""
         if self._closed or self._lost(run):
             return
         some = list(islice(entries, _PRODUCERS_AT_ONCE))
@@ -249,8 +250,8 @@ class LogCleaner:
             then()
             return
         if run.log.durability.synced_offset < bound:
-            # Closed segments are flushed without a request, so the log will soon be synced up to
-            # that offset.
+            # Closed segments are flushed without a request, so a later attempt finds the log synced
+            # up to `bound`.
             self._give_up(run)
             return
         write, use = directory.recovery_points_for_cleaning()
@@ -386,7 +387,8 @@ class LogCleaner:
         )
 
     def _written(self, directory: LogDirectory, problem: Exception | None) -> None:
-        """Put the written checkpoint in place; without one the next start cleans the logs again."""
+        """Put the written checkpoint in place. If that fails, the logs are cleaned again after the
+        next start."""
         if self._closed:
             return
         try:

@@ -17,7 +17,8 @@ DICT_ENTRY_BYTES = 180
 ENTRY_BYTES = 34
 _DIGEST_BYTES = 16
 _PACKED_BYTES = _DIGEST_BYTES + 8
-#: The search of a bucket of this size takes no longer than the call itself.
+#: The expected entries of a bucket: searching this many takes no longer than the call of the search
+#: function.
 _BUCKET_ENTRIES = 96
 _PACKED_AT_ONCE = 1_000
 
@@ -37,7 +38,7 @@ def _whole_digests(keys: Iterable[bytes]) -> list[bytes]:
 
 
 class PackedOffsets:
-    """Digests with their offsets, one behind the other, in buckets that are searched from the
+    """Digests with their offsets, packed without gaps in buckets that are searched from the
     start."""
 
     __slots__ = ("_buckets", "_entries")

@@ -20,7 +20,7 @@ from odradek_protocol.settings import INT64_MAX
 class LogToClean:
     """The part of a log that may be cleaned. `sources` are whole closed segments from the start of
     the log; records from `first_dirty_offset` on have not been cleaned, and `upper_bound` is the
-    first offset behind `sources`.
+    first offset after `sources`.
 
     `delay_ms`: for how long a record has been dirty beyond max.compaction.lag.ms; 0 if none has.
     """
@@ -48,15 +48,16 @@ class LogToClean:
 
 
 def log_to_clean(log: PartitionLog, cleaned_to: int | None, now_ms: int) -> LogToClean:
-    """The part of a log that may be cleaned. The log is clean already below `cleaned_to` (None:
-    nowhere).
+    """The part of a log that may be cleaned. Records below `cleaned_to` were cleaned already; None
+    if none were cleaned.
 
     Raises LogCorrupt, IndexesBeingRebuilt, PartitionOffline, OSError.
     """
     segments = log.segments
     first_dirty = log.log_start_offset if cleaned_to is None else cleaned_to
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:
-        # After DeleteRecords, or the loss of the log end, the whole log is dirty.
+        # DeleteRecords has moved the log start past the cleaned part, or the end of the log was
+        # lost: the whole log is dirty.
         first_dirty = log.log_start_offset
     bound = min(log.last_stable_offset, segments[-1].base_offset)
     dirty = _overlapping(segments[:-1], first_dirty)

@@ -13,8 +13,8 @@ from odradek_broker.storage.segment import segment_name
 def last_records(
     entries: Iterable[ProducerEntry], upper_bound: int
 ) -> Iterator[tuple[int, LastRecord]]:
-    """(producer id, its last record) of producers whose last batch is below an offset, or that have
-    only a marker, anywhere."""
+    """(producer id, its last record) of producers whose last batch of data is below an offset, and
+    of producers that have only a marker, at any offset."""
     for entry in entries:
         offset = entry.last_offset
         if offset < upper_bound:
@@ -22,10 +22,10 @@ def last_records(
 
 
 def remove_old_snapshots(files: Files, directory: str, upper_bound: int) -> None:
-    """Remove old snapshots before any marker below an offset is removed: a snapshot from before the
-    marker would open the marker's transaction again, for ever. Producers are then read from a newer
-    snapshot, which is on disk, or from the rest of the log. The removal is durable with the first
-    cleaned segment. OSError."""
+    """Remove the snapshots below an offset, before the cleaner removes a marker below it. A load
+    from an old snapshot would find the marker's transaction open and never find the marker. Without
+    old snapshots, producers are read from a newer snapshot, which is on disk, or from the rest of
+    the log. The removal is durable with the first cleaned segment. OSError."""
     newer = f"{directory}/{segment_name(upper_bound)}.snapshot"
     if files.exists(newer):
         file = files.open(newer)

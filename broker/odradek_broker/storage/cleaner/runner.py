@@ -1,4 +1,4 @@
-"""The runner of a cleaner: beside the loop, one log at a time.
+"""The runner of a cleaner, which cleans one log at a time, outside of the event loop.
 
 Heavy work in Python holds up every other thread of a process, so the broker has a child process for
 it (`odradek_broker.server.cleaner_process`). `BackgroundCleaner` does it in the broker's own
@@ -44,11 +44,11 @@ class CleanerRunner(Protocol):
     """The runner of cleanings, one after the other. Callbacks are called on the loop."""
 
     def begin(self, job: CleaningJob, done: CleaningDone) -> None:
-        """Clean up to the first step, and call back with it."""
+        """Begin the cleaning of a log; calls `done` with the first step of the cleaning."""
         ...
 
     def go_on(self, done: CleaningDone) -> None:
-        """Go on as `begin` does, up to the next step."""
+        """Continue the cleaning; calls `done` with the next step."""
         ...
 
     def give_up(self) -> None:
@@ -56,7 +56,7 @@ class CleanerRunner(Protocol):
         ...
 
     def close(self) -> None:
-        """Give up, and begin nothing more."""
+        """Give up the cleaning, and begin no other."""
         ...
 
 

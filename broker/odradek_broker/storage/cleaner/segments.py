@@ -92,7 +92,7 @@ class CleanedSegment(Segment):
         return super().path_of(suffix) + CLEANED
 
     def write(self, batch: Buffer, header: BatchHeader) -> None:
-        """Add a batch, of which `header` says offsets and largest timestamp. OSError."""
+        """Add a batch with the offsets and the largest timestamp in `header`. OSError."""
         size_bytes = len(batch)
         extent = BatchAt(
             self.size_bytes,
@@ -119,7 +119,8 @@ class CleanedSegment(Segment):
             self._pending, self._pending_bytes = [], 0
 
     def finish(self, files: Files, modified_ms: int) -> None:
-        """Sync all of it, with the modification time of its sources (L-21). OSError."""
+        """Sync all files of the segment, and give the log file the modification time of the sources
+        (L-21). OSError."""
         self._write_pending()
         self.indexes.seal()
         self.file.sync()

@@ -18,8 +18,8 @@
 Renames reach the disk in any order, so a start looks for `sources.swap`: if the file exists, the
 swap was committed, and `finish_swaps` finishes it; if not, all the sources exist. Kafka has no such
 file: it takes the range of the sources from the swapped segment, and a source that was not deleted
-comes back. Sources end in `.compacted.deleted`, for a `.retention.deleted` says that everything
-before it is gone (L-20).
+becomes part of the log again. Names of sources end in `.compacted.deleted`, because a name with
+`.retention.deleted` means that everything before it was deleted (L-20).
 
 A step after the commit that finds no room on the disk, for a longer name for example, is tried
 again later.
@@ -182,7 +182,8 @@ def _finish(files: Files, directory: str, base: int, names: set[str]) -> None:
 
 def _read_sources(files: Files, directory: str, base: int) -> list[int]:
     """The bases of the sources of a swap. The list was on disk before it got its name, so no crash
-    damages it. If it is damaged all the same, old records may come back, but none is lost."""
+    damages it. If the list is damaged nevertheless, old records may become visible again, but no
+    record is lost."""
     try:
         text = read_small_file(files, _path(directory, base, _SOURCES + SWAP))
         return [base] if text is None else decode_sources(text)

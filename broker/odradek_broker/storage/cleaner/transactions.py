@@ -16,8 +16,8 @@ from odradek_protocol.stored.control_marker import ControlType
 
 
 class CleanedTransactions:
-    """The transactions of the batches, which are given in the order of offsets. `aborted`: those of
-    at least the range that is read."""
+    """The transactions of the batches, which are given in the order of offsets. `aborted`: all
+    aborted transactions with batches in the range that is read; others may be among them."""
 
     __slots__ = ("_aborted", "_committed_seen", "_ongoing_aborted", "_with_data")
 
@@ -30,8 +30,8 @@ class CleanedTransactions:
         self._committed_seen: set[int] = set()
 
     def _begin_up_to(self, header: BatchHeader) -> None:
-        """Begin the aborted transactions whose first offset is reached, without those that have
-        ended below the batch."""
+        """Begin the aborted transactions whose first offset is reached. Transactions that ended
+        before the batch are dropped."""
         while self._aborted and self._aborted[0][0] <= header.last_offset:
             _, transaction = heapq.heappop(self._aborted)
             if transaction.last_offset >= header.base_offset:

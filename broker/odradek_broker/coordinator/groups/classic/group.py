@@ -4,12 +4,14 @@ and its soft state (rule G-01).
 The durable state is `ClassicGroup.stored`, the last GroupMetadata record; only `replay` sets it
 (D4). Generation, selected protocol and assignments are read from it.
 
-Soft state, which a restart forgets and `restore` builds anew:
+The soft state is lost in a restart and built again by `restore`:
 
-- the state, when it was entered, and the members as they are between two records: those that are
-  joining, all protocols that each one offers, what each one is parked on;
+- the state of the group, and the time at which it was entered;
+- the members, including those that are joining and not yet in a record; all protocols of each
+  member, and its parked requests;
 - pending members: ids that were handed out and have not joined yet (G-25);
-- who must still sync, the leader's sync that is being written, how far the initial delay has come;
+- the members that must still send a SyncGroup, the generation whose assignment is being written,
+  and the rest of the initial delay;
 - the deadlines, which are in the shard's `Timers`.
 
 There are two kinds of GroupMetadata records with members. A record with a leader has a stored
@@ -164,11 +166,11 @@ PROTOCOLS_MAX = 100
 #: into the group's record.
 PROTOCOLS_MAX_BYTES = 1_048_576
 
-#: The longest instance id, protocol type or protocol name: encoded in UTF-8, with a UUID behind it,
-#: it must fit into a string with a 16-bit length.
+#: The longest instance id, protocol type or protocol name: encoded in UTF-8, followed by a UUID, it
+#: must fit into a string with a 16-bit length.
 TEXT_MAX_CHARS = 8_000
 
-#: The length of the part of a client id that goes into the record and into member ids.
+#: The greatest length of a client id in a record or in a member id; longer client ids are cut.
 CLIENT_ID_MAX_CHARS = 255
 
 
@@ -308,7 +310,7 @@ class ClassicGroup:
 
     @property
     def protocol(self) -> str | None:
-        """The protocol of the current generation; None without one."""
+        """The protocol of the current generation; None before the first generation."""
         return None if self.stored is None else self.stored.protocol
 
     def assignment(self, member_id: str) -> bytes:
@@ -420,8 +422,8 @@ class ClassicGroup:
             self.leader_id = next(iter(self.members), None)
 
     def rename(self, member: Member, member_id: str) -> None:
-        """Give a static member that returned its new id; its position among the members stays
-        (G-28)."""
+        """Give a static member that returned its new id; its position among the members does not
+        change (G-28)."""
         before = member.member_id
         self.members = {
             (member_id if old_id == before else old_id): member

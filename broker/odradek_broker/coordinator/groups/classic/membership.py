@@ -60,7 +60,7 @@ from odradek_protocol.schemas.leave_group import (
 )
 from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 
-#: The most pending member ids of a group; a group with so many is full.
+#: The most pending member ids of a group; a group that has reached this number is full.
 PENDING_MEMBERS_MAX = 10_000
 
 _HEARTBEAT_ERRORS: dict[Action, ErrorCode] = {
@@ -308,8 +308,8 @@ class ClassicMembership:
                 answer.skip_assignment = True
                 answer.members = list_members(group, group.protocol)
             else:
-                # A member that is told that it is the leader computes an assignment, but this
-                # generation has one already.
+                # A member that receives its own id as the leader's computes an assignment, but this
+                # generation has an assignment already.
                 answer.leader, answer.members = old_leader or "", []
         out.replies.append(
             Reply(call.deferred, answer, lambda error: join_error(error, call.request.member_id))
@@ -399,8 +399,8 @@ class ClassicMembership:
         def after_append(error: ErrorCode, then: Instant) -> Outcome:
             done = Outcome()
             if group.storing_generation != generation:
-                # A rebalance began in between, and the parked SyncGroup requests were answered with
-                # REBALANCE_IN_PROGRESS.
+                # A rebalance began before the assignment was durable, and the parked SyncGroup
+                # requests were answered with REBALANCE_IN_PROGRESS.
                 return done
             group.storing_generation = None
             if error is ErrorCode.NONE:

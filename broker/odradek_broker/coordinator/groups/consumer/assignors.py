@@ -70,8 +70,8 @@ def assign_range(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> 
 def assign_uniform(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> Assignment:
     """The most even assignment that the subscriptions allow, with as few moves as possible.
 
-    An assignment is even if no chain of moves, each of a partition to another subscriber of its
-    topic, leads from one member to another with at least two partitions fewer.
+    A move gives a partition to another subscriber of its topic. An assignment is even if no chain
+    of moves leads from a member to another member that has at least two partitions fewer.
     """
     return _Uniform(members, counts).assign()
 
@@ -158,7 +158,8 @@ class _Uniform:
         """The shortest chain of moves (giver, topic, taker) to a member with at least two
         partitions fewer.
 
-        Among chains of equal length, the one to the member with the fewest partitions.
+        If several chains have the same length, the chain to the member with the fewest partitions
+        is chosen.
         """
         came: dict[str, tuple[str, bytes]] = {}
         seen_topics: set[bytes] = set()
@@ -187,9 +188,10 @@ class _Uniform:
         return None
 
     def _move_along(self, path: list[tuple[str, bytes, str]]) -> None:
-        """Move partitions along the chain: at least one, and no more than every step of the chain
-        has, or than keeps the first member at or above the average load and the last one at or
-        below it. More would have to be moved back."""
+        """Move the same number of partitions in every step of the chain, at least one. The number
+        is limited by the partitions that each giver has. The first member stays at or above the
+        average load and the last member at or below it, because further partitions would have to be
+        moved back."""
         first, last = path[0][0], path[-1][2]
         total, members = sum(self.loads.values()), len(self.loads)
         surplus = self.loads[first] - -(-total // members)

@@ -1,8 +1,8 @@
 """Members of a consumer group that speak the classic protocol (rules G-152 to G-154).
 
 These members see the member epoch as the generation, get their current assignment from SyncGroup,
-and learn of a rebalance from a heartbeat. No member waits for others: a JoinGroup is answered at
-once.
+and learn of a rebalance from a heartbeat. No member waits for others: a JoinGroup is answered
+immediately.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class ClassicProtocolMembers:
     # --- JoinGroup ---
 
     def join(self, group: ConsumerGroup, call: JoinCall, now: Instant) -> Outcome:
-        """Answer a JoinGroup, at once (G-152)."""
+        """Answer a JoinGroup immediately (G-152)."""
         out = Outcome()
         try:
             response = self._join(group, call, out, now)
@@ -167,8 +167,8 @@ class ClassicProtocolMembers:
     def _subscribe(
         self, group: ConsumerGroup, call: JoinCall, member_id: str, owned: Partitions
     ) -> MemberUpdate:
-        """The update of the member that joins. A dynamic member may join with any member id, which
-        an earlier answer has assigned to it."""
+        """The update for the member that joins. A dynamic member may join with any member id,
+        because an earlier answer has assigned the id to it."""
         instance_id = call.request.group_instance_id
         member = group.members.get(member_id)
         if instance_id is not None:

@@ -253,7 +253,8 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
         )
 
     def owner(self, topic_id: bytes, partition: int) -> str | None:
-        """The member that may own a partition, also if it has to give the partition back."""
+        """The member that may own a partition, even if the member has to give the partition
+        back."""
         return self.owners.get((topic_id, partition))
 
     @property

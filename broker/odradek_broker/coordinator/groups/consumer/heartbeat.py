@@ -1,5 +1,5 @@
-"""ConsumerGroupHeartbeat: its checks; members join, stay alive, report and leave (rules G-110 to
-G-133, KIP-848)."""
+"""ConsumerGroupHeartbeat: the checks of the request, and members that join, stay alive, report
+their partitions and leave (rules G-110 to G-133, KIP-848)."""
 
 from __future__ import annotations
 
@@ -181,7 +181,8 @@ class ConsumerGroups(
         if member is None:
             if not joins:
                 raise unknown_member(member_id, group.group_id)
-            # A join may give another instance id to the member, or the first one.
+            # A join may change the instance id of a known member, or give it an instance id for the
+            # first time.
             member = group.members.get(member_id)
             if member is None:
                 fresh = ConsumerMember(member_id=member_id, instance_id=request.instance_id)

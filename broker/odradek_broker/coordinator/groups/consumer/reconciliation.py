@@ -4,11 +4,11 @@ that follow from it (rules G-101 to G-103, G-120 to G-122, G-130, G-131, G-142, 
     subscriptions  ->  group epoch  ->  target assignment  ->  current assignment of each member
 
 Names and regular expressions are resolved when a member changes its subscription, and when the
-topics of the cluster have changed; if the result is another one, the group epoch grows. The
-assignor then computes the target of all members. A member reaches its target step by step: first it
-has to revoke the partitions that are not in its target. When it has reported that, it gets the
-partitions of its target that no other member may own, and the rest when the other members have
-revoked them. So no partition ever has two owners, whichever messages are lost. A static member
+topics of the cluster have changed; if the result has changed, the group epoch grows. The assignor
+then computes the target of all members. A member reaches its target step by step: first it has to
+revoke the partitions that are not in its target. When the member has reported the revocation, it
+gets the partitions of its target that no other member may own. It gets the others when their owners
+have revoked them. So no partition ever has two owners, whichever messages are lost. A static member
 replaces another one with the same instance id.
 """
 
@@ -79,8 +79,8 @@ def resolve_subscriptions(
     """Resolve the subscriptions of `members`; if the result has changed, the group epoch grows.
 
     `member`: the member that has changed. `before`: the member before the change, None for a new
-    member. A member without topics has no effect. `visible`: the topics that the member's user may
-    see; expressions match no others (A-67).
+    member. A new member without topics does not change the epoch. `visible`: the topics that the
+    member's user may see; expressions match no others (A-67).
     """
     records: list[Record] = []
     patterns: dict[str, frozenset[str]] = {}
@@ -246,9 +246,9 @@ def _compute(
 class MemberUpdate:
     """An update of a member by a request: the member before and after it, and the records to write.
 
-    `before` None: the member is new. `replaced`: the static member that it replaces (G-131), whose
-    records are in `records` already. `owned`: the partitions that it reports as owned. `visible`:
-    the topics that its user may see.
+    `before` None: the member is new. `replaced`: the static member that it replaces (G-131);
+    `records` already has the records of the replacement. `owned`: the partitions that it reports as
+    owned. `visible`: the topics that its user may see.
     """
 
     group: ConsumerGroup
@@ -260,7 +260,7 @@ class MemberUpdate:
     visible: Visible = every_topic
 
     def members(self) -> dict[str, ConsumerMember]:
-        """The group's members, with this one after the update."""
+        """The members of the group after the update."""
         members = dict(self.group.members)
         if self.replaced is not None:
             members.pop(self.replaced.member_id, None)
@@ -329,7 +329,8 @@ def _owner(update: MemberUpdate) -> Owner:
 def _assign_targets(
     update: MemberUpdate, subscriptions: Subscriptions, config: ConsumerGroupSettings
 ) -> Partitions:
-    """Add the targets that have changed (G-102); returns the target of the member itself."""
+    """Add records of the targets that have changed (G-102); returns the target of the updated
+    member."""
     group, members = update.group, update.members()
     targets = compute_target_assignment(
         group,

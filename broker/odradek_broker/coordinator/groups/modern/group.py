@@ -56,9 +56,8 @@ class ModernMember(ABC):
 
     @property
     def revocation_timeout_ms(self) -> int | None:
-        """The time in which the member must revoke what was requested; None if nothing is to be
-        revoked.
-        """
+        """The time in which the member must revoke partitions or tasks; None if it has none to
+        revoke."""
         return None
 
     @property
@@ -87,8 +86,8 @@ class ModernMember(ABC):
 
     @abstractmethod
     def with_assignment(self, value: Any) -> Self:
-        """The member with the assignment and the epoch of its record; without both for a tombstone
-        (None)."""
+        """The member with the assignment and the epoch of its record. None is a tombstone: the
+        member then has neither."""
 
 
 M = TypeVar("M", bound=ModernMember)
@@ -223,8 +222,8 @@ class ModernGroup(ABC, Generic[M, T]):
             self.members[member_id] = self._member(member_id).with_metadata(value)
 
     def replay_current(self, member_id: str, value: Any) -> None:
-        """Apply a member's current assignment. None comes before the tombstone of the member's own
-        record, or before the member returns."""
+        """Apply a member's current assignment. None is a tombstone; the tombstone of the member's
+        own record or a new current assignment follows in the log."""
         if value is not None or member_id in self.members:
             self.members[member_id] = self._member(member_id).with_assignment(value)
 

@@ -102,7 +102,7 @@ class ModernGroups(ABC, Generic[G, Q, A]):
         self._observer = observer
         self._others = others
         self._active = False
-        #: The monotonic time of the last decision, which a replay may note.
+        #: The monotonic time of the last decision, which the replay of its records may use.
         self._monotonic_ms = 0
 
     # --- Replay ---
@@ -266,8 +266,8 @@ class ModernGroups(ABC, Generic[G, Q, A]):
         self.undo_if_refused(group, out)
 
     def _converts_without(self, group: G, gone: set[str], out: Outcome, now: Instant) -> bool:
-        """Convert the group to another protocol if that is allowed without these members; `out`
-        then has the records, and the result is True."""
+        """Convert the group to another protocol if that is allowed after the removal of these
+        members; True if the records of the conversion were added to `out`."""
         return False
 
     @abstractmethod
@@ -281,8 +281,8 @@ class ModernGroups(ABC, Generic[G, Q, A]):
         member_id: str = "",
         then: Callable[[], None] | None = None,
     ) -> None:
-        """Undo the changes of soft state if the records are refused: then the state is as before,
-        and the member `member_id` has not joined. `then` is called when the records are durable."""
+        """Undo the changes of soft state if the records are refused, as if the member `member_id`
+        had not joined. The function `then` is called when the records are durable."""
 
         if not out.records:
             return

@@ -2,8 +2,8 @@
 
 A pure function from the members' subscriptions, the share partitions that have a state and the
 present targets to the new targets. Unlike in consumer groups, several members may have the same
-partition: with more members than partitions, each partition goes to as many members as it takes to
-give every member something.
+partition: if there are more members than partitions, each partition is assigned to several members,
+so that every member has a partition.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def assign_simple(
 
     `subscriptions`: member id to topic ids. `current`: the present targets. `available`: the
     partitions that may be assigned. If all members have the same subscription, the partitions of
-    all topics are divided together, otherwise those of each topic by itself, as in Kafka.
+    all topics are divided among them together; otherwise the partitions of each topic are divided
+    separately, as in Kafka.
     """
     members = sorted(subscriptions)
     topics = frozenset[bytes]().union(*subscriptions.values())
@@ -67,8 +68,8 @@ def _by_topic(given: Collection[Partition]) -> Partitions:
 def _divide(
     members: Sequence[str], partitions: Sequence[Partition], current: Mapping[str, Partitions]
 ) -> dict[str, set[Partition]]:
-    """The partitions of each of `members`: as many as everybody should have, of the present ones
-    where possible."""
+    """The partitions of each of `members`: the number from `_shares`, and present partitions where
+    possible."""
     if not partitions:
         return {}
     sharing, shares = _shares(len(members), len(partitions))
@@ -89,8 +90,8 @@ def _divide(
 
 
 def _shares(members: int, partitions: int) -> tuple[int, list[int]]:
-    """The number of members that each partition goes to, and the number of partitions of each
-    member: the places are spread over the members as evenly as possible."""
+    """The number of members to which each partition is assigned, and for each member its number of
+    partitions. The numbers of two members differ by one at most."""
     sharing = -(-members // partitions)
     each = sharing * partitions / members
     return sharing, [ceil(each * (place + 1)) - ceil(each * place) for place in range(members)]
@@ -99,9 +100,10 @@ def _shares(members: int, partitions: int) -> tuple[int, list[int]]:
 def _give(
     shares: Mapping[str, int], missing: Mapping[Partition, int], kept: Mapping[str, set[Partition]]
 ) -> None:
-    """Give each partition to as many members as it misses, in turn those with too few partitions.
+    """Give each partition to `missing[partition]` further members, taking the members with too few
+    partitions in turn.
 
-    A partition that all of these members have already stays with fewer members.
+    If all of these members already have a partition, it stays assigned to fewer members.
     """
     unfilled = [member_id for member_id, share in shares.items() if len(kept[member_id]) < share]
     turn = 0

@@ -76,7 +76,7 @@ class ShareMember(ModernMember):
 
 
 class StateTopic(NamedTuple):
-    """A topic with partitions that have a state in the group, or shall have one."""
+    """A topic with the partitions whose states in the group exist or are being initialized."""
 
     name: str
     partitions: frozenset[int]
@@ -87,14 +87,14 @@ StateTopics = Mapping[bytes, StateTopic]
 
 
 def partitions_in(topics: StateTopics) -> Partitions:
-    """The partitions of noted topics."""
+    """The partitions of these topics."""
     return partitions_of((topic_id, topic.partitions) for topic_id, topic in topics.items())
 
 
 @dataclass(frozen=True, slots=True)
 class StatePartitions:
-    """The share partitions of a group, by their progress (H-20): their states are being made,
-    exist, or are being deleted (then by topic, with its name)."""
+    """The share partitions of a group, by the progress of their states (H-20). The states are being
+    made, exist, or are being deleted; deletions are kept as topic id -> name."""
 
     initializing: StateTopics = field(default_factory=dict)
     initialized: StateTopics = field(default_factory=dict)
@@ -128,13 +128,13 @@ class ShareGroup(ModernGroup[ShareMember, Partitions]):
     #: The number of records that were applied.
     changes: int = 0
     #: The value of `changes` when the deletion of a topic's states was noted, by topic in `states`.
-    #: Answers to requests from before say nothing about states that are deleted.
+    #: An answer to an older request says nothing about the states that are being deleted.
     deleted_at: dict[bytes, int] = field(default_factory=dict)
     #: The partitions of `states.initializing` whose last request had an error. Their states may
-    #: exist all the same.
+    #: exist nevertheless.
     unmade: Partitions = field(default_factory=dict)
-    #: `changes`, and the version of the cluster's topics, when nothing was left to be done for the
-    #: group: while both are the same, heartbeats of members need not look.
+    #: The values of `changes` and of the version of the cluster's topics when the group had no work
+    #: left. While both values are unchanged, heartbeats need not search for work.
     steady_at: tuple[int, int] | None = None
 
     @property
@@ -161,7 +161,7 @@ class ShareGroup(ModernGroup[ShareMember, Partitions]):
         return partitions_from(value.topic_partitions)
 
     def replay_other(self, key: Any, value: ShareGroupStatePartitionMetadataValue | None) -> None:
-        """Apply the share partitions that have a state; None: there are none any more."""
+        """Apply the record of the share partitions that have a state; None is a tombstone."""
         if value is None:
             self.states, self.deleted_at, self.unmade = None, {}, NO_PARTITIONS
             return
@@ -178,8 +178,8 @@ class ShareGroup(ModernGroup[ShareMember, Partitions]):
         self.unmade = intersection(self.unmade, partitions_in(self.states.initializing))
 
     def is_without_states(self, noted_at: int) -> bool:
-        """True if no state is left once the deletions are done that were noted up to `noted_at`, a
-        value of `changes`."""
+        """True if the only states left are being deleted, by deletions that were recorded up to
+        `noted_at`, a value of `changes`."""
         noted = self.states or StatePartitions()
         return (
             not noted.initializing
@@ -195,5 +195,5 @@ def _state_topics(infos: list[StatePartitionsInfo]) -> StateTopics:
 
 
 def names_of(members: Collection[ShareMember]) -> frozenset[str]:
-    """Every topic that one of the members is subscribed to."""
+    """Every topic to which any of the members is subscribed."""
     return frozenset[str]().union(*(member.topics for member in members))

@@ -1,8 +1,8 @@
-"""The share groups of a shard: replay, deadlines, the notes of share partitions with a state, and
-what administrators ask of groups (rules H-04, H-05, H-16, H-20 to H-31).
+"""The share groups of a shard: replay, deadlines, the records of share partitions with a state, and
+the requests of administrators (rules H-04, H-05, H-16, H-20 to H-31).
 
-The functions that administrators' requests come to change nothing that is stored: they return
-answers and records.
+The functions for requests of administrators do not change stored state: they return answers and
+records.
 """
 
 from __future__ import annotations
@@ -45,13 +45,12 @@ from odradek_protocol.stored.share_group import ShareRecordType
 
 @dataclass(frozen=True, slots=True)
 class StatesDecision:
-    """The decision about a request that changes states: `records` to write before the share
-    coordinator is asked about `partitions`, (topic id, index) to the start offset, which is 0 if
-    the states are to be deleted.
+    """The decision about a request that changes states. The caller writes `records`, then asks the
+    share coordinator to make or delete the states of `partitions`.
 
-    `topics`: the names of the topics whose states are to be deleted. `codes`: the errors of topics
-    that the request names in vain, by name. `asked_at`, `noted_at`: the group's `changes` before
-    and after the records.
+    `partitions`: (topic id, index) -> start offset, 0 for a deletion. `topics`: topic id -> name of
+    the topics whose states are to be deleted. `codes`: topic name -> error, for topics without
+    states. `asked_at`, `noted_at`: the group's `changes` before and after the records.
     """
 
     records: list[Record] = field(default_factory=list)
@@ -91,9 +90,10 @@ class ShareGroups(ShareProtocol):
         failed: Partitions,
         now: Instant,
     ) -> list[Record]:
-        """The note that states exist, and that those of `failed` could not be made (H-23); nothing
-        if the group is gone, or about states whose deletion was noted after the request for
-        them."""
+        """The record after the share coordinator's answer to the request `asked`: the states of
+        `partitions` exist, those of `failed` could not be made (H-23). States whose deletion was
+        recorded after the request are ignored. No record if the group was removed, or nothing
+        changes."""
         self._monotonic_ms = now.monotonic_ms
         group = self.groups.get(asked.group_id)
         if group is None or group.states is None:
@@ -114,8 +114,8 @@ class ShareGroups(ShareProtocol):
     def deleted(
         self, group_id: str, deletion: StatesDecision, topic_ids: Collection[bytes], now: Instant
     ) -> list[Record]:
-        """The note that the states of topics are gone (H-26), except those whose deletion was noted
-        again since."""
+        """The record after the states of these topics were deleted (H-26). Topics whose deletion
+        was recorded again after `deletion` stay in it. No record if nothing changes."""
         self._monotonic_ms = now.monotonic_ms
         group = self.groups.get(group_id)
         if group is None or group.states is None:
@@ -125,7 +125,7 @@ class ShareGroups(ShareProtocol):
         return [make.states_record(group_id, note)] if note != group.states else []
 
     def without_missing_topics(self) -> list[Record]:
-        """The notes without topics that do not exist any more (H-27)."""
+        """The records by which groups forget topics that do not exist any more (H-27)."""
         records = []
         for group in self.groups.values():
             if group.states is None:
@@ -183,8 +183,9 @@ class ShareGroups(ShareProtocol):
         return partitions_in(group.states.initialized)
 
     def alteration(self, group_id: str, offsets: Mapping[str, Mapping[int, int]]) -> StatesDecision:
-        """The note that states are made anew at these start offsets, by name and index (H-25). The
-        caller gives existing topics only. Refusal for a group with members, or of another type."""
+        """The decision to initialize states again at these start offsets: topic name -> index ->
+        offset (H-25). The caller gives existing topics only. Refusal if the group has members or
+        another type."""
         group = self.groups.get(group_id)
         if group is None:
             if group_id in self._others:
@@ -205,8 +206,8 @@ class ShareGroups(ShareProtocol):
         return StatesDecision([record], partitions, group.epoch, asked_at=group.changes)
 
     def offset_deletion(self, group_id: str, names: Collection[str]) -> StatesDecision:
-        """The note that the states of topics are being deleted (H-26); empty if the group never
-        had a state. Refusal for a group with members, that does not exist, or of another type."""
+        """The decision to delete the states of topics (H-26); empty if the group never had a state.
+        Refusal if the group does not exist, has members, or has another type."""
         group = self.find(group_id)
         _check_empty(group)
         if group.states is None:
@@ -239,8 +240,8 @@ class ShareGroups(ShareProtocol):
         return group is not None and bool(group.members)
 
     def deletion_of_states(self, group_id: str) -> StatesDecision:
-        """The note that all states of a group without members are being deleted (H-28); empty if
-        there is no such share group, or it has no states."""
+        """The decision to delete all states of a group without members (H-28); empty if there is no
+        such share group, or it has no states."""
         group = self.groups.get(group_id)
         if group is None:
             return StatesDecision()
@@ -256,8 +257,9 @@ class ShareGroups(ShareProtocol):
         return StatesDecision([record], partitions, asked_at=group.changes)
 
     def deletion_error(self, group_id: str, deletion: StatesDecision) -> ErrorCode:
-        """The error that forbids the deletion of a group whose states were deleted: others may have
-        been requested meanwhile, by a member that has left again or by an administrator (H-28)."""
+        """The error that forbids the deletion of a group after its states were deleted; NONE if no
+        state is left. New states may have been requested meanwhile, by a member that has left again
+        or by an administrator (H-28)."""
         group = self.groups.get(group_id)
         if group is None or group.is_without_states(deletion.noted_at):
             return ErrorCode.NONE

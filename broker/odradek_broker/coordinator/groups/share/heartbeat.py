@@ -1,10 +1,10 @@
-"""ShareGroupHeartbeat: its checks; members join, stay alive, subscribe and leave (rules H-10 to
-H-16, KIP-932).
+"""ShareGroupHeartbeat: the checks of the request, and members that join, stay alive, subscribe and
+leave (rules H-10 to H-16, KIP-932).
 
     subscriptions  ->  group epoch  ->  target assignment  ->  current assignment of each member
 
-A member takes up its target with its next heartbeat, in one step: since partitions are shared,
-nobody has to give one back first.
+A member gets its whole target with its next heartbeat: since partitions are shared, no other member
+has to give back a partition first.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class ShareProtocol(
         now: Instant,
         records: list[Record],
     ) -> ShareMember:
-        """The member with what it may have after the heartbeat (H-08)."""
+        """The member with its assignment and epoch after the heartbeat (H-08)."""
         target, target_epoch = group.target(member.member_id), group.assignment_epoch
         if target_epoch < epoch and self._may_assign(group, now):
             target = self._assign_targets(group, member, members, records)
@@ -189,8 +189,7 @@ class ShareProtocol(
         return after
 
     def _may_assign(self, group: ShareGroup, now: Instant) -> bool:
-        """True unless the last assignment is younger than the interval between assignments
-        (H-09)."""
+        """True if the interval between assignments has passed since the last assignment (H-09)."""
         interval_ms = assignment_interval_ms(self._topics, group.group_id, self.group_type)
         return may_assign_again(group.assignment_ms, interval_ms, now.wall_ms)
 
@@ -201,7 +200,7 @@ class ShareProtocol(
         members: dict[str, ShareMember],
         records: list[Record],
     ) -> Partitions:
-        """Add the targets that have changed; returns the target of the member itself."""
+        """Add records of the targets that have changed; returns the target of `member`."""
         topics = self._topics
         available = partitions_in(group.states.initialized) if group.states else {}
         targets = assign_simple(
@@ -226,7 +225,7 @@ class ShareProtocol(
         now: Instant,
         records: list[Record],
     ) -> Initialization | None:
-        """Note subscribed partitions without a state as initializing (H-21)."""
+        """Record subscribed partitions without a state as initializing (H-21)."""
         names = names_of(members.values())
         missing = without_state(group, names, self._topics, now.monotonic_ms)
         if not missing:

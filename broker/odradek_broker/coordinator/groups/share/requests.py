@@ -1,8 +1,8 @@
 """Requests about share groups that need the share coordinator too, which has the states of share
 partitions (rules H-20 to H-28).
 
-Each change has several steps: a note in the group's records, the call of the share coordinator, and
-another note. A step begins when the one before it is durable.
+Each change has three steps: a record of the group that the change has begun, the call of the share
+coordinator, and a record of the result. A step begins when the previous step is durable.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class ShareStates(Protocol):
 
 
 class DescribedOffset(NamedTuple):
-    """The start offset of a share partition, and the number of records that are still to be
-    delivered; -1 for what is not known."""
+    """The start offset of a share partition, and `lag`, the number of records that are not
+    delivered yet; -1 for an unknown value."""
 
     start_offset: int = NO_OFFSET
     leader_epoch: int = 0
@@ -89,7 +89,7 @@ class AlteredOffsets:
 @dataclass(frozen=True, slots=True)
 class DeletedStates:
     """The answer to a deletion of start offsets: `error` for the whole request, or a code for each
-    topic name; none at all if the group never had a state."""
+    topic name. `codes` is empty if the group never had a state."""
 
     error: ErrorCode = _E.NONE
     message: str | None = None
@@ -99,8 +99,8 @@ class DeletedStates:
 class ShareRequests:
     """The requests about share groups.
 
-    `end_offset`: the end of a partition for readers, by topic name and index, or the error that
-    hides it.
+    `end_offset`: from topic name and index to the offset at which the readable records of the
+    partition end, or an error if it is not available.
     """
 
     def __init__(
@@ -129,7 +129,8 @@ class ShareRequests:
         )
 
     def carry_out(self, runtime: Runtime[GroupShard]) -> None:
-        """Have the share coordinator make the states that heartbeats have noted (H-21)."""
+        """Have the share coordinator make the states that heartbeats have recorded as initializing
+        (H-21)."""
         wanted = runtime.core.share.initializations
         while wanted:
             self._initialize(wanted.pop(0))
@@ -158,7 +159,7 @@ class ShareRequests:
     def _note_initialized(
         self, asked: Initialization, made: Collection[Partition], answered: Collection[Partition]
     ) -> Deferred[ErrorCode]:
-        """Note which of the states that were asked for exist (H-23)."""
+        """Record which of the requested states exist now (H-23)."""
         failed = [partition for partition in answered if partition not in made]
         return self._note(
             asked.group_id,
@@ -214,8 +215,8 @@ class ShareRequests:
     def alter_offsets(
         self, group_id: str, offsets: Mapping[str, Mapping[int, int]]
     ) -> Deferred[AlteredOffsets]:
-        """Make states anew at these start offsets, by name of an existing topic and index
-        (H-25)."""
+        """Initialize states again at these start offsets: name of an existing topic -> index ->
+        offset (H-25)."""
         runtime, error = self._shards.find(group_id)
         if runtime is None or error is not _E.NONE:
             return Deferred.of(AlteredOffsets(error))
@@ -272,8 +273,9 @@ class ShareRequests:
         )
 
     def delete_all_states(self, group_id: str) -> Deferred[ErrorCode]:
-        """Delete all states of a group without members, before the group itself is deleted
-        (H-28); nothing is done for another group. An error if the group must not be deleted."""
+        """Delete all states of a group without members, before the group itself is deleted (H-28);
+        nothing is done for a group of another type. Returns the error that forbids the deletion of
+        the group, or NONE."""
         runtime, error = self._shards.find(group_id)
         if runtime is None or error is not _E.NONE:
             return Deferred.of(error)
@@ -295,8 +297,8 @@ class ShareRequests:
         return self._delete_states(runtime, group_id, decision).map(deleted)
 
     def forget_missing_topics(self) -> Deferred[None]:
-        """Delete the notes about topics that do not exist any more (H-27), as far as the disk
-        allows; resolves when that is durable."""
+        """Delete topics that do not exist any more from the records of share groups (H-27).
+        Resolves when the new records are durable; errors of the disk are ignored."""
         written = []
         for runtime in self._shards:
             if runtime.state is RuntimeState.ACTIVE:
@@ -310,8 +312,8 @@ class ShareRequests:
     def _delete_states(
         self, runtime: Runtime[GroupShard], group_id: str, decision: StatesDecision
     ) -> Deferred[Results | ErrorCode]:
-        """Write the records of the decision, then delete the states; the error of the append, or
-        the results."""
+        """Write the records of the decision, then delete the states. Resolves with the error of the
+        append, or with the results."""
 
         def written(error: ErrorCode) -> Deferred[Results | ErrorCode]:
             if error:
@@ -324,7 +326,7 @@ class ShareRequests:
     def _note(
         self, group_id: str, make: Callable[[GroupShard, Instant], list[Record]]
     ) -> Deferred[ErrorCode]:
-        """Write a note that the shard makes; resolves when it is durable."""
+        """Write the records that `make` returns for the shard; resolves when they are durable."""
 
         def decide(shard: GroupShard, deferred: Deferred[ErrorCode], now: Instant) -> Outcome:
             reply = Reply(deferred, _E.NONE, _identity)

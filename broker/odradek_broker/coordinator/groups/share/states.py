@@ -1,10 +1,12 @@
-"""The share partitions of a group that have a state, or shall have one (rules H-20 to H-27).
+"""The share partitions of a group whose states exist, are being made or are being deleted (rules
+H-20 to H-27).
 
 Before a partition can be assigned, the share coordinator must have its state. The group coordinator
-notes the partition as initializing, has the share coordinator make the state, and notes it as
-initialized; to delete states, it notes their topic as deleting, and forgets the topic when the
-states are gone. So each step is durable before the next one begins, and a crash between them leaves
-a note from which the work is done again. The functions change nothing: they return what to note.
+records the partition as initializing, has the share coordinator make the state, and records the
+partition as initialized. To delete states, it records their topic as deleting, and removes the
+topic from the record when the states are deleted. Each step is durable before the next one begins,
+so that after a crash the record shows which work has to be done again. The functions change no
+state: they return the `StatePartitions` to record.
 """
 
 from __future__ import annotations
@@ -29,14 +31,14 @@ from odradek_broker.coordinator.groups.share.group import (
 )
 from odradek_protocol.lazy_tuple import NamedTuple
 
-#: The time after which states that are still noted as initializing are requested again (H-22).
+#: The time after which states that are still recorded as initializing are requested again (H-22).
 INITIALIZE_RETRY_MS = 30_000
 
 
 class Initialization(NamedTuple):
-    """States that the share coordinator is to make: (topic id, index) to the start offset, which is
-    -1 for one that the leader of the partition shall find out. `asked_at`: the group's `changes`
-    before the note."""
+    """States that the share coordinator is to make. `offsets`: (topic id, index) -> start offset,
+    -1 if the leader of the partition has to determine it. `asked_at`: the group's `changes` before
+    the states are recorded as initializing."""
 
     group_id: str
     asked_at: int
@@ -47,9 +49,9 @@ class Initialization(NamedTuple):
 def without_state(
     group: ShareGroup, names: Collection[str], topics: Topics, monotonic_ms: int
 ) -> dict[bytes, StateTopic]:
-    """The partitions of subscribed topics that have no state and whose state is not being made; a
-    state in the making counts for `INITIALIZE_RETRY_MS`, unless it could not be made (H-21 to
-    H-23)."""
+    """The partitions of subscribed topics whose states neither exist nor are being made. A request
+    that has failed, or that has lasted for `INITIALIZE_RETRY_MS`, no longer means that a state is
+    being made (H-21 to H-23)."""
     states = group.states or StatePartitions()
     known = partitions_in(states.initialized)
     if monotonic_ms - group.states_changed_ms < INITIALIZE_RETRY_MS:
@@ -65,8 +67,8 @@ def without_state(
 
 
 def is_assignment_pending(group: ShareGroup) -> bool:
-    """True if a subscribed topic has partitions with a state that nobody has as a target, or the
-    other way round (H-07)."""
+    """True if the targets of the members do not contain exactly the partitions with a state of
+    every subscribed topic (H-07)."""
     if group.states is None or not group.members:
         return False
     assigned = partitions_of(pair for target in group.targets.values() for pair in target.items())
@@ -78,7 +80,8 @@ def is_assignment_pending(group: ShareGroup) -> bool:
 
 
 def _combined(first: StateTopics, second: StateTopics) -> dict[bytes, StateTopic]:
-    """The topics of both with the partitions of both; names are those of the second."""
+    """The topics of `first` and `second` with the partitions of both; a topic in both has its name
+    in `second`."""
     combined = dict(first)
     for topic_id, topic in second.items():
         before = first.get(topic_id)
@@ -99,8 +102,8 @@ def _less(topics: StateTopics, partitions: Partitions) -> dict[bytes, StateTopic
 
 
 def initializing(before: StatePartitions | None, added: StateTopics) -> StatePartitions:
-    """The note that states are being made (H-21). A topic that was being deleted is not any
-    more."""
+    """`before` with these states recorded as initializing (H-21). Their topics are no longer
+    recorded as deleting."""
     if before is None:
         return StatePartitions(added)
     merged = _combined(before.initializing, added)
@@ -111,8 +114,8 @@ def initializing(before: StatePartitions | None, added: StateTopics) -> StatePar
 
 
 def initialized(before: StatePartitions, partitions: Partitions, topics: Topics) -> StatePartitions:
-    """The note that states exist (H-23), except those that are not noted as initializing any more,
-    and those of topics that were deleted meanwhile."""
+    """`before` with the states of these partitions recorded as initialized (H-23). States that are
+    no longer recorded as initializing, or whose topics were deleted meanwhile, are ignored."""
     made = {
         topic_id: StateTopic(name, indexes & before.initializing[topic_id].partitions)
         for topic_id, indexes in partitions.items()
@@ -126,8 +129,8 @@ def initialized(before: StatePartitions, partitions: Partitions, topics: Topics)
 
 
 def not_initialized(before: StatePartitions, partitions: Partitions) -> StatePartitions:
-    """The note that states could not be made (H-23). They stay noted as initializing, because some
-    may exist, except those that existed before."""
+    """`before` after states could not be made (H-23). States that existed before the request are no
+    longer recorded as initializing; the others still are, because some of them may exist."""
     noted = intersection(partitions, partitions_in(before.initialized))
     return replace(before, initializing=_less(before.initializing, noted))
 
@@ -135,8 +138,9 @@ def not_initialized(before: StatePartitions, partitions: Partitions) -> StatePar
 def deleting_all(
     before: StatePartitions, topics: Topics
 ) -> tuple[StatePartitions, dict[bytes, StateTopic]]:
-    """The note that all states of a group are being deleted, and the states (H-26). Topics whose
-    earlier deletion did not end are deleted with all their partitions."""
+    """The `StatePartitions` in which all states of a group are being deleted, and the partitions
+    whose states are to be deleted (H-26). A topic whose earlier deletion was not completed has all
+    its partitions."""
     doomed = _combined(before.initialized, before.initializing)
     for topic_id in before.deleting:
         name = topics.topic_name(topic_id)
@@ -147,21 +151,21 @@ def deleting_all(
 
 
 def deleting(before: StatePartitions, topic_ids: Collection[bytes]) -> StatePartitions:
-    """The note that the states of these topics are being deleted (H-26)."""
+    """`before` with the initialized states of these topics recorded as deleting (H-26)."""
     gone = {each: topic.name for each, topic in before.initialized.items() if each in topic_ids}
     left = {each: topic for each, topic in before.initialized.items() if each not in topic_ids}
     return replace(before, initialized=left, deleting={**before.deleting, **gone})
 
 
 def deleted(before: StatePartitions, topic_ids: Collection[bytes]) -> StatePartitions:
-    """The note that the states of these topics are gone (H-26)."""
+    """`before` after the states of these topics were deleted (H-26)."""
     left = {each: name for each, name in before.deleting.items() if each not in topic_ids}
     return replace(before, deleting=left)
 
 
 def without_topics(before: StatePartitions, gone: Collection[bytes]) -> StatePartitions:
-    """The note without topics that were deleted (H-27), whose states the share coordinator deletes
-    by itself."""
+    """`before` without topics that were deleted (H-27). The share coordinator deletes their states
+    without a request."""
     return StatePartitions(
         {each: topic for each, topic in before.initializing.items() if each not in gone},
         {each: topic for each, topic in before.initialized.items() if each not in gone},

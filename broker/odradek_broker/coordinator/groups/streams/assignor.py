@@ -171,8 +171,8 @@ class _Process:
 
 
 class _Quota:
-    """The most tasks of a member, so that all have about equally many. The quota of the others is
-    computed again when a member has reached it."""
+    """The most tasks that a member may have, so that all members have about the same number. When a
+    member has reached its quota, the quota of the other members is computed again."""
 
     def __init__(self, tasks: int, members: int) -> None:
         self._tasks = tasks
@@ -192,7 +192,7 @@ class _Quota:
 
 
 class _Assignment:
-    """An assignment in the making."""
+    """An assignment under construction."""
 
     def __init__(
         self,
@@ -267,9 +267,9 @@ class _Assignment:
         return True
 
     def _least_loaded(self, member_ids: Sequence[str], without: Task | None = None) -> str | None:
-        """The least loaded of the members; with `without`, of those whose process does not have the
-        task. As in Kafka, a member is preferred to the first only if both its process and the
-        member itself are less loaded."""
+        """The least loaded member among `member_ids`; with `without`, among the members whose
+        process does not have this task. As in Kafka, a later member replaces an earlier choice only
+        if both the process and the member have less load."""
         if not member_ids:
             return None
         first = self._process_of[member_ids[0]]

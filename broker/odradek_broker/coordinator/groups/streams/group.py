@@ -142,8 +142,9 @@ class Holders(NamedTuple):
 class StreamsGroup(ModernGroup[StreamsMember, TaskSet]):
     """A group of the streams protocol.
 
-    The group epoch was computed for: the hash of the topics `hashed`; `validated_epoch`, the
-    topology epoch whose topics all existed; and `assignor_settings`, the settings of the assignor.
+    The fields `hashed` (the hash of the topics), `validated_epoch` (the epoch of a topology whose
+    topics all existed) and `assignor_settings` (the settings of the assignor) are the inputs for
+    which the group epoch was computed.
     """
 
     protocol_type = STREAMS_TYPE
@@ -157,8 +158,8 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskSet]):
     validated_epoch: int = 0
     assignor_settings: Mapping[str, str] = field(default_factory=dict)
     topology: Topology | None = None
-    # --- soft ---
-    #: The topology with what follows from the topics of the cluster; None: not since the start.
+    # --- soft --- : The topology, configured for the topics of the cluster; None if this was not
+    # done since the start.
     configured: ConfiguredTopology | None = None
     #: The number of changes of the endpoints and their tasks.
     endpoint_epoch: int = 0
@@ -175,7 +176,7 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskSet]):
 
     @property
     def holders(self) -> Holders:
-        """The processes that have each task."""
+        """For each task, the processes that have it or have not revoked it yet."""
         active: dict[Task, str] = {}
         copies: dict[Task, set[str]] = {}
         for member in self.members.values():
@@ -239,8 +240,8 @@ def _held(
     warmup: Sequence[StoredTasks],
     default_epoch: int,
 ) -> HeldTasks:
-    """The tasks in a record. Records of older brokers have no epochs for active tasks: then
-    `default_epoch` is that of each."""
+    """The tasks in a record. In records of older brokers, which have no epochs for active tasks,
+    every active task gets `default_epoch`."""
     epochs: dict[Task, int] = {}
     for each in active:
         known = each.assignment_epochs

@@ -1,5 +1,5 @@
-"""StreamsGroupHeartbeat: its checks; members join, stay alive, report their tasks and leave (rules
-J-10 to J-19, KIP-1071)."""
+"""StreamsGroupHeartbeat: the checks of the request, and members that join, stay alive, report their
+tasks and leave (rules J-10 to J-19, KIP-1071)."""
 
 from __future__ import annotations
 
@@ -116,7 +116,8 @@ def _check_tasks(configured: ConfiguredTopology, owned: TaskSet) -> None:
 
 
 class StreamsAnswer(NamedTuple):
-    """The answer to a heartbeat, and the internal topics that are to be created after it."""
+    """The answer to a heartbeat, and the internal topics that the broker creates after the
+    answer."""
 
     response: StreamsGroupHeartbeatResponse
     missing: Mapping[str, InternalTopic] = {}

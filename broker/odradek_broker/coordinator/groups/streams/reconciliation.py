@@ -36,11 +36,11 @@ _NOBODY: frozenset[str] = frozenset()
 class Step(Enum):
     """The steps of a reconciliation."""
 
-    #: Some tasks are still to be revoked.
+    #: The member has to revoke tasks first.
     REVOKE = auto()
     #: The member has all tasks of the target, or can get them now.
     FINISH = auto()
-    #: Some tasks of the target are still with another process.
+    #: Another process still has some tasks of the target.
     WAIT = auto()
 
 
@@ -100,7 +100,8 @@ def _moved(
 
 
 class _Plan:
-    """The tasks that a member keeps, revokes and gets, and a flag: true if it waits for others."""
+    """The tasks that a member keeps, revokes and gets. `waits`: true if other processes have to
+    revoke tasks of the target first."""
 
     def __init__(
         self, member: StreamsMember, epoch: int, target: TaskSet, holders: Holders

@@ -94,6 +94,6 @@ def tasks_of(ids: Iterable[TaskIds] | None) -> Tasks:
 def held_tasks(
     active: Tasks, standby: Tasks, warmup: Tasks, epochs: Mapping[Task, int]
 ) -> HeldTasks:
-    """Held tasks with the epochs of exactly the active ones."""
+    """Held tasks with the epochs of the active tasks; other entries of `epochs` are ignored."""
     kept = {task: epochs[task] for task in each_partition(active)}
     return HeldTasks(TaskSet(active, standby, warmup), kept)

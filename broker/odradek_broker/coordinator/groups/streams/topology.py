@@ -289,8 +289,8 @@ class _Counts:
     # --- Copartitioning ---
 
     def enforce_copartitioning(self, names: frozenset[str]) -> None:
-        """Give the repartition topics of a copartition group as many partitions as its other topics
-        have, which must have equally many."""
+        """Give the repartition topics of a copartition group the number of partitions of its other
+        topics. These must all have the same number."""
         if not names:
             return
         counts = {name: self.of(name) for name in sorted(names)}
