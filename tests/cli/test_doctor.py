@@ -1,4 +1,4 @@
-"""`odradek doctor`: each trouble is found with its remedy, and a sound machine has none."""
+"""`odradek doctor` finds each trouble and its remedy, and none on a sound machine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class Usage(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def sound_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine that runs the tests may have any memory, limits and disk."""
+    """A machine without troubles, in place of the real one, whose memory, limits and disk may
+    vary."""
     monkeypatch.setattr(doctor_checks, "_machine_memory_bytes", lambda: 4 << 30)
     monkeypatch.setattr(doctor_checks, "_container_memory_bytes", lambda: 0)
     monkeypatch.setattr(doctor_checks, "_clock_is_adrift", lambda: False)
@@ -48,7 +49,7 @@ def doctor(*arguments: str, code: int = 0) -> list[dict[str, Any]]:
 
 
 def troubles(found: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
-    """(level, check, text) of all but those that are OK; each has a remedy."""
+    """(level, check, text) of all findings that are not OK, each of which must have a remedy."""
     kept = [each for each in found if each["level"] != "ok"]
     assert all(each["remedy"] for each in kept)
     return [(each["level"], each["check"], each["text"]) for each in kept]
@@ -296,7 +297,7 @@ def test_a_missing_keystore_is_an_error(tmp_path: Path, data_dir: Path) -> None:
 
 @pytest.fixture
 def nowhere() -> Iterator[int]:
-    """A port where nobody answers."""
+    """A port without a listener."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]

@@ -1,4 +1,5 @@
-"""`odradek explain` as a process, against a broker in another one and foreign clients."""
+"""`odradek explain` as a process, with a broker in another process and clients of other
+projects."""
 
 from __future__ import annotations
 
@@ -26,12 +27,12 @@ DEADLINE_S = 20.0
 
 
 def rows(shell: Shell, *asked: str) -> list[dict[str, Any]]:
-    """The rows of --json."""
+    """The rows of the output with --json."""
     return [json.loads(line) for line in shell.run("explain", *asked, "--json").splitlines()]
 
 
 def sentences(shell: Shell, *asked: str) -> list[str]:
-    """The sentences without their times, which must not decrease."""
+    """The sentences about events, without their times, which must not decrease."""
     events = [row for row in rows(shell, *asked) if row["type"] == "event"]
     times = [event["time_ms"] for event in events]
     assert times == sorted(times)
@@ -39,7 +40,7 @@ def sentences(shell: Shell, *asked: str) -> list[str]:
 
 
 def joined(output: bytes) -> str:
-    """The output for people with wrapped lines joined again; no line is longer than 100."""
+    """The output for people, with wrapped lines joined; no line is longer than 100 characters."""
     lines = output.decode().splitlines()
     assert max(map(len, lines)) <= 100
     return re.sub(r"\n +", " ", "\n".join(lines))
@@ -95,7 +96,7 @@ def test_explain_names_the_producer_that_fenced_another(shell: Shell, unique_top
     assert events[0]["name"] == "transaction_step" and events[0]["times"] == 1
     assert len(sentences(shell, "txn", unique_topic, "--limit", "2")) == 2
 
-    # A producer is found by its transactional id as well as by its producer id.
+    # A transactional id names the producer, as a producer id does.
     by_name = joined(shell.run("explain", "producer", unique_topic))
     number = events[0]["details"]["producer_id"]
     assert by_name.startswith(f"producer id {number}, of transactional id {unique_topic}\n")
@@ -198,7 +199,7 @@ def test_g70_explain_group_tells_of_a_killed_member_and_a_restart(broker: Broker
     assert re.search(r"\nvictim += victim-[0-9a-f-]{36} at 127.0.0.1\n", output)
     assert re.search(r" victim was removed: nothing was heard of it for 2.0 s", output)
     assert re.search(r" because survivor is new; waiting for victim, for at most", output)
-    # The full id is in the legend only.
+    # The full ids are only in the legend.
     assert len(re.findall(r"[0-9a-f]{12}\b", output)) == 2
 
     broker.stop()
@@ -207,7 +208,7 @@ def test_g70_explain_group_tells_of_a_killed_member_and_a_restart(broker: Broker
     output = joined(shell.run("explain", "group", "readers"))
     assert sentences(shell, "group", "readers") == []
     assert "earlier events are not known)\n(nothing has happened to it since then)" in output
-    assert re.search(r"\nnow +Empty", output)  # the member that stayed
+    assert re.search(r"\nnow +Empty", output)  # the remaining member is not known after the restart
 
 
 @pytest.mark.full
@@ -274,7 +275,7 @@ def test_kip848_explain_group_tells_of_assignments_by_the_broker(broker: BrokerP
 def test_a_broker_without_history_is_an_error_with_an_alternative(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, kind: str, instead: str
 ) -> None:
-    """Like Apache Kafka, this broker does not advertise the API."""
+    """The broker advertises no DescribeHistory, as Apache Kafka does not."""
     handshake = BrokerConnection._handshake
 
     async def without_history(link: BrokerConnection) -> Any:
@@ -287,7 +288,7 @@ def test_a_broker_without_history_is_an_error_with_an_alternative(
     assert done.exit_code == 1 and done.stdout == ""
     assert done.stderr.startswith("odradek: this broker keeps no history")
     assert "Apache Kafka has nothing like it" in done.stderr
-    # The broker is neither too old nor is the history switched off.
+    # The error must not mention reasons that do not apply.
     assert "too old" not in done.stderr
     assert instead in done.stderr and done.stderr.count("\n") == 1
 

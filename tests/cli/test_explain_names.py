@@ -1,4 +1,4 @@
-"""Short names in `odradek explain`, and the events that `--follow` takes for new."""
+"""Short names in `odradek explain`, and the events that are new for `--follow`."""
 
 from __future__ import annotations
 
@@ -106,10 +106,10 @@ def test_only_events_since_the_last_request_are_new() -> None:
     assert explain._since(None, history(one)).events == [one]
     assert explain._since(history(one), history(one)).events == []
     assert explain._since(history(one), history(one, two, three)).events == [two, three]
-    # A repeated event is counted in the event itself.
+    # A repetition raises the count of an event, which is shown again.
     again = event(1, "a", times=2)
     assert explain._since(history(one), history(again, two)).events == [again, two]
-    # All known events were displaced meanwhile, or lost in a restart.
+    # All known events were dropped meanwhile, or lost in a restart.
     assert explain._since(history(one), history(two, three)).events == [two, three]
     assert explain._since(history(one), history(one, started_ms=7)).events == [one]
     assert explain._since(history(), history(one)).events == [one]

@@ -18,8 +18,11 @@ DEADLINE_S = 60.0
 
 
 async def handled(bootstrap: str, topic: str) -> None:
-    """Two members, each with a client id: the first releases record 0 and rejects 1, the second
-    accepts 0; records 2 and 3 are the first one's when it ends."""
+    """Let two members with client ids handle four records.
+
+    The first releases record 0 and rejects record 1, which the second never gets; the second
+    accepts record 0. Records 2 and 3 are acquired by the first when it closes.
+    """
 
     def member(client_id: str) -> ShareConsumer:
         return ShareConsumer(

@@ -1,4 +1,4 @@
-"""Commands that wait for a write to a broker's full disk end soon, with the reason."""
+"""Commands whose writes wait for a broker's full disk end soon, and name the reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FULL = "of broker 1 has 0 bytes left"
 
 
 class _Running:
-    """A broker in an event loop in its own thread."""
+    """A broker whose event loop runs in its own thread."""
 
     def __init__(self, folder: Path) -> None:
         self._loop = asyncio.new_event_loop()

@@ -1,4 +1,4 @@
-"""`odradek generate`: its files are valid, and ask for metrics and labels that a broker has."""
+"""`odradek generate`: its files are valid, and name only metrics and labels that a broker has."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from odradek.cli.generate import ALERTS, SECTIONS, alert_rules, dashboard
 from odradek_client.admin import NewTopic
 
 OPERATE = Path(__file__).parents[2] / "docs" / "operate"
-#: Prometheus adds these labels to what it reads.
+#: Labels that Prometheus adds to all samples.
 ADDED = {"instance", "job"}
-#: The metric with which Prometheus says that it could read the others.
+#: The metric that Prometheus adds: 1 if it could read the broker's metrics.
 OF_PROMETHEUS = {"up"}
 ALERT_EXPRESSIONS = [alert.expression for alert in ALERTS]
 PANEL_EXPRESSIONS = [
@@ -45,10 +45,9 @@ def generated(*arguments: str, code: int = 0) -> str:
 
 
 def selectors(expression: str) -> Iterator[tuple[str, set[str]]]:
-    """(metric, labels) of each selector, with the labels by which an expression around it
-    groups."""
+    """(metric, labels) of each selector, including the labels of `by` clauses."""
     plain = expression.replace("$__rate_interval", "5m")
-    promql_parser.parse(plain)  # ValueError if it is no PromQL
+    promql_parser.parse(plain)  # raises ValueError if the expression is not PromQL
     grouped = {
         label.strip()
         for found in re.findall(r"\bby \(([^)]*)\)", plain)
@@ -63,8 +62,10 @@ def selectors(expression: str) -> Iterator[tuple[str, set[str]]]:
 
 @pytest.fixture(scope="module")
 def labels_of() -> dict[str, set[str]]:
-    """The labels of each sample of a broker with a topic, a group and a transaction; a sample that
-    it does not show has no labels."""
+    """Metric name -> its labels, at a broker with a topic, a group and a transaction.
+
+    A metric without samples has no labels.
+    """
 
     async def use(bootstrap: str) -> None:
         async with odradek.Admin(bootstrap_servers=bootstrap) as admin:
@@ -96,7 +97,7 @@ def labels_of() -> dict[str, set[str]]:
 
 
 def labels_on_the_page(metric: str) -> set[str]:
-    """The labels that the page on monitoring gives a metric."""
+    """The labels of a metric according to the page on monitoring."""
     page = (OPERATE / "monitoring.md").read_text("utf-8")
     lines = [line for line in page.splitlines() if line.startswith("|")]
     rows = [line.split(" | ") for line in lines if f"`{metric}`" in line]
@@ -165,7 +166,7 @@ def test_alerts_have_the_form_of_prometheus_rules() -> None:
 
 
 def test_every_metric_to_alert_on_has_an_alert() -> None:
-    """Each metric of the page's table of alerts has an alert."""
+    """The page on monitoring has a table of these metrics."""
     page = (OPERATE / "monitoring.md").read_text("utf-8")
     table = page.split("## What to alert on")[1].split("\n## ")[0]
     rows = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("| `")]
@@ -227,7 +228,7 @@ def test_a_unit_that_systemd_would_misread_is_refused(arguments: list[str]) -> N
 
 @pytest.mark.full
 def test_promtool_accepts_the_alerts(tmp_path: Path) -> None:
-    """Prometheus' own checker, where it is installed."""
+    """promtool is the checker of Prometheus; the test needs an installed one."""
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("there is no promtool here, which comes with Prometheus")

@@ -1,4 +1,4 @@
-"""`odradek group` and `odradek consume --group` as processes, against a broker in another one."""
+"""`odradek group` and `odradek consume --group` as processes, with a broker in another process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from odradek_client.errors import UnsupportedByBroker
 
 @pytest.fixture
 def topic(shell: Shell, unique_topic: str) -> str:
-    """100 records in partition 0, 10 in partition 1; a group of the topic's name has read them."""
+    """A topic with 100 records in partition 0 and 10 in partition 1, all of which the group of the
+    same name has read."""
     bootstrap = shell.environment["ODRADEK_BOOTSTRAP"]
     counts = {0: 100, 1: 10}
     with sync.Admin(bootstrap_servers=bootstrap) as admin:
@@ -44,7 +45,7 @@ def table(out: bytes) -> list[list[str]]:
 
 
 def positions(shell: Shell, group: str) -> dict[int, tuple[int, int]]:
-    """(current offset, lag) by partition."""
+    """Partition -> (current offset, lag)."""
     (row,) = rows(shell.run("group", "describe", group, "--json"))
     return {each["partition"]: (each["current_offset"], each["lag"]) for each in row["partitions"]}
 
@@ -94,7 +95,7 @@ def test_group_describe_shows_the_verdict_of_the_broker(shell: Shell, topic: str
 def test_group_describe_shows_no_verdict_of_other_brokers(
     shell: Shell, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Apache Kafka does not know the request."""
+    """Apache Kafka does not know the request for verdicts."""
 
     async def refuse(*_: Any, **__: Any) -> None:
         raise UnsupportedByBroker("this broker keeps no history for people")
@@ -279,7 +280,7 @@ def test_consume_commits_and_leaves_on_a_signal(
     assert process.wait(PATIENCE_S) == code
     process.stdout.close()
     assert len(set(printed)) == 100
-    # A member that had not left would stay for its session timeout.
+    # A member that does not leave stays in the group until its session times out.
     (row,) = rows(shell.run("group", "describe", group, "--json"))
     assert (row["state"], row["members"]) == ("Empty", [])
     assert positions(shell, group) == {0: (100, 0), 1: (10, 0)}
@@ -313,7 +314,8 @@ def test_consume_on_a_full_disk_ends_and_tells_of_the_failed_commit(
 
 @pytest.mark.full
 def test_k40_records_that_were_not_printed_are_not_committed(shell: Shell, topic: str) -> None:
-    """One poll returns more records than wanted: behind the end, or beyond the count."""
+    """A poll returns more records than are printed: records after the end offset, or above the
+    count."""
     between_ms = int(time.time() * 1000) + 1
     shell.run("produce", topic, "-p", "1", stdin=b"later\n" * 5)
     shell.run("group", "reset-offsets", topic, "--all-topics", "--to-earliest", "--execute")

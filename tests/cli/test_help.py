@@ -1,4 +1,4 @@
-"""The output of `odradek ... --help` is the text of the sources."""
+"""The output of `odradek ... --help`, compared with the texts in the sources."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odradek.cli.commands import COMMANDS
 
 
 def command_lines() -> Iterator[list[str]]:
-    """All commands, subcommands included."""
+    """The words of all commands and subcommands."""
 
     def below(command: Any, words: list[str]) -> Iterator[list[str]]:
         yield words

@@ -1,4 +1,4 @@
-"""Text that is wrapped, and tables that fit a terminal."""
+"""Wrapped text, and tables that fit the width of a terminal."""
 
 from __future__ import annotations
 

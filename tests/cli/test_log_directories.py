@@ -21,7 +21,7 @@ def _names(directory: Path) -> set[str]:
 
 
 def _fill(folder: Path) -> None:
-    """Create topic t with a partition in each of the directories a and b below `folder`."""
+    """Create topic t, with one partition in each of the directories a and b in `folder`."""
     data_dirs = f"{folder / 'a'},{folder / 'b'}"
     with SubprocessBroker(settings={"log.dirs": data_dirs}) as broker:
         with sync.Admin(bootstrap_servers=broker.bootstrap) as admin:

@@ -1,4 +1,5 @@
-"""`odradek log dump`: every kind of file that a broker writes, damaged files, and limits."""
+"""`odradek log dump`: every kind of file that a broker writes, damaged files, and the limits of the
+dump."""
 
 from __future__ import annotations
 

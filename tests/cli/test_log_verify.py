@@ -1,4 +1,4 @@
-"""`odradek log verify`: its findings, and that the next start does what it says."""
+"""`odradek log verify`: its findings, and whether the next start does what they say."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _segments(directory: Path) -> list[Path]:
 
 
 def _batches(path: Path) -> list[tuple[int, int]]:
-    """(position, size) of each batch."""
+    """(position, size in bytes) of each batch."""
     file = ReadOnlyFiles().open(str(path))
     try:
         return [(batch.position, batch.header.size_bytes) for batch in SegmentFile(file).batches()]
@@ -75,7 +75,7 @@ def _flip(path: Path, position: int) -> None:
 
 
 def _cut(path: Path, size_bytes: int) -> None:
-    """Keep so many bytes; a negative number of bytes is cut from the end."""
+    """Keep the first `size_bytes` bytes; if it is negative, remove that many from the end."""
     path.write_bytes(path.read_bytes()[:size_bytes])
 
 
@@ -160,7 +160,7 @@ def _remove_the_metadata(data: Path) -> None:
 
 
 def _strange_metadata(data: Path) -> None:
-    """Append a metadata record of Apache Kafka's that this broker does not use."""
+    """Append a metadata record of Apache Kafka that this broker does not use."""
     path = data / "__cluster_metadata-0" / f"{FIRST}.log"
     batch = bytearray(simple_batch([(None, b"\x01\x1b\x00strange")], 0))
     offset = int(max(path.parent.glob("*.snapshot")).stem)
@@ -293,7 +293,7 @@ def test_the_directory_of_a_running_broker_needs_the_option_running(stopped: Pat
         assert _verify(stopped, 3) == []
         assert "a broker is running on" in ODRADEK.stderr
         _verify(stopped / f"{MONEY}-0", 3)
-        # A checkpoint whose write has not ended.
+        # A checkpoint that the broker is writing.
         (stopped / "log-start-offset-checkpoint.tmp").touch()
         assert _verify(stopped, 0, "--running") == []
 
@@ -372,7 +372,7 @@ def _worst(data: Path) -> tuple[Severity, list[Finding]]:
 
 
 def _use_indexes(data: Path, log: PartitionLog) -> None:
-    """Read by offset, which rebuilds the indexes of closed segments."""
+    """Read by offset, so that damaged indexes of closed segments are rebuilt."""
     for segment in _segments(data / log.name):
         offset = max(int(segment.stem) + 1, log.log_start_offset)
         if offset < log.log_end_offset:
@@ -380,7 +380,7 @@ def _use_indexes(data: Path, log: PartitionLog) -> None:
 
 
 def _start_and_stop(data: Path) -> None:
-    """Start and stop as the node does: every log is loaded."""
+    """Start and stop like the node, and load every log."""
     logs = LogManager([str(data)], RealFiles(), RealClock(), RealRandomness(), LogConfig())
     logs.open_all(lambda topic: LogConfig(index_interval_bytes=100))
     for log in logs:
@@ -422,8 +422,8 @@ def _damage_at_random(data: Path, chance: random.Random) -> str:
 def test_verdicts_on_random_damage_hold_at_the_next_start(
     seed: int, written_data: WrittenData, tmp_path: Path
 ) -> None:
-    """A start changes no record of a sound directory. A recoverable directory is sound after a
-    start, except for unused snapshots."""
+    """A start changes no record of a directory without findings. A directory with recoverable
+    findings has none after a start, except for unused snapshots."""
     chance = random.Random(seed)
     left = chance.choice(written_data)
     data = tmp_path / "data"

@@ -1,4 +1,5 @@
-"""`odradek mcp`: its tools over stdio, through the client of the package mcp; masks; no writes."""
+"""`odradek mcp`: its tools, called over stdio with the client of the package mcp; masked values; no
+writes."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ PATIENCE_S = 60.0
 
 @asynccontextmanager
 async def served(bootstrap: str, *options: str) -> AsyncIterator[Any]:
-    """A client of `odradek mcp` as a process."""
+    """A client that has started `odradek mcp` as a process."""
     parameters = StdioServerParameters(
         command=sys.executable,
         args=["-m", "odradek", "mcp", "-b", bootstrap, *options],
@@ -36,7 +37,7 @@ async def served(bootstrap: str, *options: str) -> AsyncIterator[Any]:
 
 
 async def ask(client: Any, tool: str, **arguments: Any) -> Any:
-    """The data of an answer, which must carry the notice."""
+    """The data of an answer, which must have the notice about untrusted content."""
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, result.content
     found = json.loads(result.content[0].text)
@@ -45,7 +46,7 @@ async def ask(client: Any, tool: str, **arguments: Any) -> Any:
 
 
 async def refusal(client: Any, tool: str, **arguments: Any) -> str:
-    """The text of an error."""
+    """The text of the error."""
     result = await client.call_tool(tool, arguments)
     assert result.is_error
     text: str = result.content[0].text
@@ -54,7 +55,7 @@ async def refusal(client: Any, tool: str, **arguments: Any) -> str:
 
 @pytest.fixture
 def orders(live_bootstrap: str, unique_topic: str) -> str:
-    """A topic of two partitions with ten records, and a group that has read some."""
+    """A topic of two partitions with ten records, and a group that has read some of them."""
     with sync.Admin(bootstrap_servers=live_bootstrap) as admin:
         admin.create_topics([NewTopic(unique_topic, 2)])
     with sync.Producer(bootstrap_servers=live_bootstrap) as producer:
@@ -204,7 +205,7 @@ async def test_long_values_and_samples_are_bounded(live_bootstrap: str, unique_t
 
 # --- Nothing is written ---------------------------------------------------------------------------
 
-#: The calls of Admin that change something. A new call belongs here or into READS.
+#: The calls of Admin that change something. Each new call must be added here or to READS.
 CHANGES = {
     "abort_hanging_transaction", "abort_transaction", "alter_client_quotas", "alter_configs",
     "alter_group_offsets", "alter_share_group_offsets", "alter_user_scram_credentials",
@@ -213,7 +214,7 @@ CHANGES = {
     "end_transaction", "fence_producer",
     "create_delegation_token", "expire_delegation_token", "renew_delegation_token",
 }  # fmt: skip
-#: Calls without a request that says something about the cluster's content, or that tell secrets.
+#: Calls that send no request about the cluster's content, or whose answers have secrets.
 NEITHER = {
     "start", "close", "config", "describe_user_scram_credentials", "describe_delegation_token",
 }  # fmt: skip

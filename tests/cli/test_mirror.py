@@ -1,4 +1,4 @@
-"""`odradek mirror` between two brokers: the plan, both modes, groups, resuming, promotion."""
+"""`odradek mirror` between two brokers: the plan, both modes, groups, resumption, promotion."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from odradek_client.admin.configs import ConfigSource
 from odradek_client.structs import OffsetAndMetadata, TopicPartition
 
 TP = TopicPartition("orders", 0)
-#: Of a group with offsets, and of one that has nothing else.
+#: Settings of a group with offsets, and of a group that has only settings.
 GROUP_SETTINGS = {
     ConfigResource.group("billing"): {"consumer.session.timeout.ms": "50000"},
     ConfigResource.group("workers"): {"share.auto.offset.reset": "earliest"},
@@ -43,7 +43,7 @@ def _both(source: SubprocessBroker, target: SubprocessBroker) -> tuple[str, ...]
 
 @pytest.fixture(scope="module")
 def filled(source: SubprocessBroker) -> SubprocessBroker:
-    """A source with a transactional topic whose log begins behind 0, and a group."""
+    """A source with a transactional topic whose log start offset is above 0, and a group."""
     asyncio.run(_fill(source))
     return source
 
@@ -134,7 +134,7 @@ async def test_same_offsets_copies_records_and_groups_and_can_be_repeated(
         assert (await admin.list_offsets({TP: "earliest"}))[TP].offset == 2  # type: ignore[union-attr]
         assert (await admin.list_group_offsets("billing"))[TP] == OffsetAndMetadata(4, "mine", 0)
         await _check_group_settings(admin)
-        # The offset that another client committed is not taken back.
+        # An offset that another client has committed meanwhile is kept.
         await admin.alter_group_offsets("billing", {TP: 6})
     again = _mirror(*options, "--json")
     assert again.returncode == 0, again.stderr

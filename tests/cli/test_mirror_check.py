@@ -1,4 +1,5 @@
-"""`odradek mirror check` between two brokers: equal, different, and not to be compared."""
+"""`odradek mirror check` between two brokers: equal, different, and incomparable topics and
+groups."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def target() -> Iterator[str]:
 
 
 def _check(*words: str, code: int) -> tuple[str, str]:
-    """Run the command; returns its output and what it says to people."""
+    """Run the command; returns (stdout, stderr)."""
     app = typer.Typer()
     app.command()(check)
     done = CliRunner().invoke(app, [*words])
@@ -132,7 +133,7 @@ def _configure(bootstrap: str, group: str, **values: str | None) -> None:
 
 
 def test_settings_of_groups_are_compared(source: str, target: str, unique_topic: str) -> None:
-    """The group has neither members nor offsets."""
+    """The group has only settings, neither members nor offsets."""
     for bootstrap in (source, target):
         _write(bootstrap, unique_topic, ROWS)
     group = f"group-of-{unique_topic}"
@@ -160,11 +161,11 @@ def test_settings_of_groups_are_compared(source: str, target: str, unique_topic:
     _configure(target, group, consumer_session_timeout_ms="50000")
     _, told = _check(*sides, code=0)
     assert f"group '{group}' has the setting consumer.session.timeout.ms at the target only" in told
-    # A default of the target's brokers holds as well as a setting of the group.
+    # A setting equals a default of the target's brokers.
     _configure(source, group, share_auto_offset_reset="latest")
     _configure(target, group, share_auto_offset_reset=None)
     _check(*sides, code=0)
-    # Other tests compare all groups of these brokers.
+    # Remove the setting, because other tests compare all groups of these brokers.
     _configure(source, group, share_auto_offset_reset=None)
 
 
@@ -196,7 +197,7 @@ async def _fill(bootstrap: str, topic: str) -> None:
 
 
 async def _copy(source: str, target: str, topic: str) -> None:
-    """Copy a topic, and the offset of a group."""
+    """Copy a topic and the offset of a group."""
     async with mirror(source, target, topic) as made:
         copier = await made.drain()
         tp = TopicPartition(topic, 1)

@@ -1,4 +1,4 @@
-"""`odradek mirror offsets` and `checkpoint`: positions of the source at the target."""
+"""`odradek mirror offsets` and `checkpoint` translate positions of the source to the target."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from odradek.broker import SubprocessBroker
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SubprocessBroker]:
-    """A broker into which five transactions of one record each were copied exactly once. A marker
-    of the source follows each record, and at the target there is one for all."""
+    """A broker with an exactly-once copy of five transactions of one record each.
+
+    At the source a marker follows each record; the target has one marker after all records.
+    """
     with (
         SubprocessBroker(data_dir=tmp_path_factory.mktemp("source")) as source,
         SubprocessBroker(data_dir=tmp_path_factory.mktemp("target")) as target,
@@ -49,7 +51,7 @@ def test_translated_offsets_are_those_of_the_same_records(target: SubprocessBrok
     done = _mirror("offsets", *wanted, "--to", target.bootstrap, "--json")
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines()]
-    # Offsets 1, 3, ... of the source are markers: the next record is meant.
+    # Offsets 1, 3, ... of the source are markers, and are translated to the next record.
     assert [row["target"] for row in rows] == [0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
 
 

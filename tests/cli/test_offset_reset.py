@@ -1,4 +1,4 @@
-"""New positions of a group: the options that say them, and the offsets that result."""
+"""The options for new positions of a group, and the resulting offsets."""
 
 from __future__ import annotations
 

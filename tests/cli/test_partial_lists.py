@@ -1,4 +1,4 @@
-"""Lists of which the broker describes only a part."""
+"""Lists of which the broker can describe only a part."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ UNREACHED = CoordinatorUnavailable("no coordinator of 'b'")
 
 
 def failed(**errors: OdradekError) -> Results[str, Any]:
-    """Results without any but these errors."""
+    """Results that have only these errors."""
     found = Results[str, Any]()
     found.errors = dict(errors)
     return found
 
 
 class StubAdmin:
-    """Lists `a`, which is gone when it is described, and `b`, whose coordinator is not reached."""
+    """Lists `a` and `b`: `a` does not exist any more when it is described, and `b` has no
+    coordinator."""
 
     async def list_transactions(self, **_: object) -> list[Any]:
         return [SimpleNamespace(transactional_id=name) for name in "ab"]

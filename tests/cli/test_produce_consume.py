@@ -1,4 +1,4 @@
-"""`odradek produce|consume` as processes, against a broker in another one."""
+"""`odradek produce|consume` as processes, with a broker in another process."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _only_full(options: tuple[str, ...]) -> Any:
     return pytest.param(options, marks=pytest.mark.full)
 
 
-#: A number of records that is sent and printed by whole batches.
+#: So many records that whole batches are sent and printed.
 LARGE = b"".join(b"%d \xff%s\n" % (n, b"x" * (n % 90)) for n in range(40_000))
 
 
@@ -226,8 +226,10 @@ def test_topics_are_created_described_altered_and_deleted(shell: Shell, unique_t
     assert [each["partition"] for each in described["partitions"]] == [0, 1, 2]
     assert described["configs"] == [
         {"name": "max.message.bytes", "value": "2000", "default": False},
-        {"name": "min.insync.replicas", "value": "1", "default": False},  # of all brokers, always
-        {"name": "retention.ms", "value": "-1", "default": False},  # the fixture's broker has it so
+        # a setting of all brokers, always described
+        {"name": "min.insync.replicas", "value": "1", "default": False},
+        # the fixture's broker has this setting
+        {"name": "retention.ms", "value": "-1", "default": False},
     ]
     table = shell.run("topic", "describe", unique_topic).decode()
     assert "PartitionCount: 3" in table and "LOG-END-OFFSET" in table
@@ -293,7 +295,7 @@ def test_unwritable_output_is_one_line_on_stderr_or_none(
     for to, code, says in (
         ("> /dev/full", 1, "odradek: standard output cannot be written: No space left on device\n"),
         (">&-", 1, "odradek: standard output cannot be written: Bad file descriptor\n"),
-        # Without a traceback; typer would exit with 1, and `consume` with 0.
+        # No traceback; typer would exit with 1, and `consume` exits with 0.
         ("| true", None, ""),
     ):
         done = subprocess.run(
@@ -345,7 +347,7 @@ def test_records_that_could_not_be_printed_are_not_committed(
 def test_an_unreachable_broker_is_an_error_with_its_cause(
     bootstrap: str, cause: str, command: str
 ) -> None:
-    """The limit of `retries` is reached within seconds, before the client's timeout of a minute."""
+    """The limit of retries is reached within seconds, before the client's time-out of a minute."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
@@ -414,6 +416,6 @@ def test_an_offset_behind_the_log_end_is_told(shell: Shell, unique_topic: str) -
     assert shell.run("consume", unique_topic, "--offset", "999", "-e") == b""
     said = f"there are no records from offset 999 on; the log ends: {unique_topic}-0 at 1\n"
     assert shell.stderr == said
-    # The end offset itself is a valid start.
+    # The end offset itself is a valid start, without a message.
     shell.run("consume", unique_topic, "--offset", "1", "-e")
     assert shell.stderr == ""

@@ -1,4 +1,4 @@
-"""Messages of `odradek produce` for a failure of the input, or of the cluster."""
+"""Messages of `odradek produce` for a failure of its input or of the cluster."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def produce(source: Path, producer: Any) -> None:
 async def test_client_timeouts_are_not_reported_as_input_errors(
     tmp_path: Path, kind: type[OdradekError]
 ) -> None:
-    """Timeouts of the client are OSErrors, like Python's own."""
+    """Time-outs of the client are OSErrors, as Python's own are."""
     source = tmp_path / "lines"
     source.write_bytes(b"one\n")
     error = kind("the broker does not keep up")

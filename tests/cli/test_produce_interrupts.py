@@ -20,8 +20,8 @@ from odradek import NewTopic, sync
 if TYPE_CHECKING:
     from odradek.broker import SubprocessBroker
 
-#: A program that makes its standard input the controlling terminal, for Ctrl+C, and becomes
-#: `odradek`.
+#: A program that makes its standard input the controlling terminal, so that Ctrl+C sends a signal,
+#: and then executes `odradek`.
 _ON_A_TERMINAL = """
 import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -32,7 +32,7 @@ CTRL_D = b"\x04"
 
 
 class Terminal:
-    """A command on a pseudo terminal."""
+    """A running command on a pseudo terminal."""
 
     def __init__(self, process: subprocess.Popen[bytes], master: int) -> None:
         self.process = process
@@ -42,9 +42,10 @@ class Terminal:
         os.write(self._master, keys)
 
     def end(self) -> tuple[int, str]:
-        """The exit code, and all output on the terminal."""
+        """Wait for the end of the command; returns the exit code, and the output that was not read
+        before."""
         seen = b""
-        # EIO: the other side of the terminal is closed.
+        # EIO means that the command has closed its side of the terminal.
         try:
             while data := os.read(self._master, 4096):
                 seen += data
@@ -74,7 +75,7 @@ def terminal(shell: Shell, *arguments: str) -> Iterator[Terminal]:
 
 
 def wait_for_records(shell: Shell, topic: str, count: int) -> None:
-    """Wait until the topic's only partition has so many records."""
+    """Wait until the topic's only partition has `count` records."""
     bootstrap = shell.environment["ODRADEK_BOOTSTRAP"]
     with sync.Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([(topic, 0)])
@@ -144,7 +145,7 @@ def test_ctrl_c_twice_does_not_wait_for_a_broker_that_hangs(
     assert code == 130
     assert "Traceback" not in seen
     assert "of 2 records 1 is acknowledged, 1 may be written or not" in seen or (
-        # Ctrl+C discards a line that was not read yet.
+        # Ctrl+C discards a line that the command has not read yet.
         "of 1 record 1 is acknowledged" in seen
     )
 
@@ -184,7 +185,7 @@ def test_an_interrupted_transaction_is_not_committed(shell: Shell, topic: str) -
 
 
 def test_the_test_terminals_send_a_signal_on_ctrl_c() -> None:
-    """Ctrl+C must send a signal here, or the tests above would prove nothing."""
+    """If Ctrl+C sent no signal here, the tests above would prove nothing."""
     master, slave = pty.openpty()
     try:
         assert termios.tcgetattr(slave)[3] & termios.ISIG

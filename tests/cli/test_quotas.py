@@ -1,4 +1,4 @@
-"""`odradek quota`, and the admin's calls about quotas, against a broker in another process."""
+"""`odradek quota`, and Admin's calls about quotas, with a broker in another process."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The race: the choice of rows, the comparison, the marks, and that no files or processes are
-left."""
+"""The race: the chosen rows, the comparison, the marks, and that no files or processes remain."""
 
 from __future__ import annotations
 
@@ -155,7 +154,7 @@ def _command(*arguments: str) -> list[str]:
 
 
 def _left(folder: Path) -> list[str]:
-    """Files, and command lines of processes, that name the folder."""
+    """Files in the folder, and command lines of processes that name the folder."""
     found = [str(path) for path in folder.iterdir()]
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -237,7 +236,7 @@ def test_rows_can_be_listed_without_a_broker() -> None:
 
 @contextlib.contextmanager
 def _counting(target: Target, scale: float) -> Iterator[Run]:
-    """Figures are those of a counter; Kafka's second run fails."""
+    """A trial whose figures are 1, 2, 3, ...; Kafka's second run fails."""
     count = 0
 
     def run() -> tuple[float]:

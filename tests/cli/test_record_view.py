@@ -1,4 +1,4 @@
-"""`odradek consume` with filters and decoders, and its records for people."""
+"""`odradek consume` with filters and decoders, and its output of records for people."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def odradek(live_bootstrap: str) -> Commands:
 
 @pytest.fixture
 def orders(live_bootstrap: str, unique_topic: str) -> str:
-    """A topic with orders 0 to 9 in one partition: even ones are apples with a header."""
+    """A topic with orders 0 to 9 in one partition; the even ones are apples and have headers."""
     with sync.Admin(bootstrap_servers=live_bootstrap) as admin:
         admin.create_topics([NewTopic(unique_topic, 1)])
     with sync.Producer(bootstrap_servers=live_bootstrap) as producer:
@@ -162,7 +162,8 @@ def test_a_group_continues_after_the_last_filtered_record(odradek: Commands, ord
 
 @pytest.fixture
 def fruit(live_bootstrap: str, unique_topic: str) -> str:
-    """A topic with Avro records 1 to 3 with an id of their schema, and one that is none."""
+    """A topic with three Avro records that name their schema, one record that is not Avro, and a
+    null."""
     with sync.Admin(bootstrap_servers=live_bootstrap) as admin:
         admin.create_topics([NewTopic(unique_topic, 1)])
     with sync.Producer(bootstrap_servers=live_bootstrap) as producer:

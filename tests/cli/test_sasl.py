@@ -1,4 +1,4 @@
-"""The command line with SASL: settings from files, users, refusals."""
+"""The command line with SASL: settings from files, the commands for users, refusals."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_bench_measures_a_broker_over_sasl(
     shell.environment["ODRADEK_COMMAND_CONFIG"] = str(admin)
     measured = shell.run("bench", "-n", "100", "--json")
     assert measured.count(b"\n") == 3
-    # A temporary broker is not the broker of the file.
+    # The settings in the file are not for a temporary broker.
     del shell.environment["ODRADEK_BOOTSTRAP"]
     assert shell.run("bench", "produce", "-n", "100", "--json")
     shell.run("bench", "-X", "client.id=x", code=2)

@@ -1,8 +1,8 @@
-"""Each configuration in docs/operate/security.md starts a broker, which serves the client that the
-page shows.
+"""Each configuration in docs/operate/security.md starts a broker, and the clients of the page can
+use it.
 
-Ports, folders and the address of the identity provider differ from the page. The name `broker` is
-this machine for the commands and programs that run here.
+Ports, folders and the address of the identity provider differ from the page. For the commands and
+programs that run here, the name `broker` is this machine.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PASSWORD = "alice's password"
 WRONG_NAME = "clients will refuse the certificate"
 
 _ISSUER = "https://identity.example.org"
-#: The environment of programs that run here, unless a block sets a variable.
+#: Code that resolves the name `broker`, in the programs that run here.
 _RESOLVER = """
 import socket
 
@@ -48,18 +48,18 @@ socket.getaddrinfo = lambda host, *more, **named: _look_up(
 
 
 def block(language: str, holding: str) -> str:
-    """The text of the page's only block in this language that contains these words."""
+    """The only block of the page that is in this language and contains this text."""
     (found,) = [each.code for each in BLOCKS if each.language == language and holding in each.code]
     return found
 
 
 class Place:
-    """A folder in which the page's blocks are used, as a reader would use them."""
+    """A folder in which the blocks of the page are used."""
 
     def __init__(self, folder: Path, provider: str) -> None:
         self.folder = folder
         self._provider = provider
-        #: The test's port for each port on the page.
+        #: Port on the page -> port of the test.
         self._ports: dict[str, str] = {}
         command, library = folder / "bin" / "odradek", folder / "lib"
         for each in (command.parent, library, folder / "etc", folder / "secrets"):
@@ -76,12 +76,12 @@ class Place:
 
     @contextmanager
     def broker(self, *blocks: str) -> Iterator[None]:
-        """The broker that is configured by these blocks together; programs reach it at the page's
-        ports."""
+        """A broker configured by these blocks together. Programs reach it at the ports of the
+        page."""
         text = self._local("".join(blocks))
         on_page = [*re.findall(r"//[^,\s]*:(\d+)", re.findall(r"(?m)^listeners=.*", text)[0])]
         on_page += re.findall(r"http\.listen=.*:(\d+)", text)
-        # The port of an advertised address is that of its listener.
+        # The port of an advertised address is that of the listener, so both become 0.
         (self.folder / "broker.properties").write_text(
             re.sub(rf":({'|'.join(on_page)})\b", ":0", text)
         )
@@ -128,15 +128,15 @@ class Place:
         return text
 
     def write(self, name: str, text: str) -> None:
-        """Write a file that the page shows."""
+        """Write a file that is on the page."""
         (self.folder / name).write_text(self._local(text), "utf-8")
 
     def shell(self, code: str, typed: str = "", fails: bool = False) -> str:
-        """Run commands. Returns their whole output."""
+        """Run commands with `typed` as input. Returns their whole output."""
         return self._run(["bash", "-euo", "pipefail", "-c", self._local(code)], typed, fails)
 
     def python(self, code: str) -> str:
-        """Run a program that makes a `producer`, then send a record with it."""
+        """Run a program that creates a `producer`, and send a record with the producer."""
         lines = [
             "import asyncio",
             "from odradek import Producer",
@@ -149,7 +149,7 @@ class Place:
         return self._run([sys.executable, "-c", self._local("\n".join(lines))], "", False)
 
     def port(self, on_page: str) -> str:
-        """The test's port for a port on the page."""
+        """The test's port for a port of the page."""
         return self._ports[on_page]
 
     def _run(self, command: list[str], typed: str, fails: bool) -> str:
@@ -176,13 +176,13 @@ class _Provider(BaseHTTPRequestHandler):
     """An identity provider that knows one client, `loader`, and signs tokens for it."""
 
     def do_GET(self) -> None:
-        """The public keys."""
+        """Send the public keys."""
         algorithm = jwt.algorithms.ECAlgorithm(jwt.algorithms.ECAlgorithm.SHA256)
         key = algorithm.to_jwk(_KEY.public_key(), as_dict=True)
         self._answer({"keys": [key | {"kid": "k", "alg": "ES256"}]})
 
     def do_POST(self) -> None:
-        """Return a token, by the client credentials grant."""
+        """Send a token (client credentials grant)."""
         self.rfile.read(int(self.headers["content-length"]))
         now = time.time()
         claims = {"sub": "loader", "iss": _ISSUER, "aud": "kafka", "iat": now, "exp": now + 3600}
@@ -197,7 +197,7 @@ class _Provider(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Not to stderr."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -236,7 +236,7 @@ DELEGATION = "delegation.token.secret.key"
 def admin_and_a_new_user(place: Place) -> None:
     place.write("admin.properties", block("text", 'username="admin"'))
     creates = block("sh", "odradek user create alice")
-    # The other command in the block is one of Kafka's.
+    # The other command of the block is for Kafka's tool.
     place.shell(creates[: creates.index("kafka-configs.sh")], PASSWORD + "\n")
     place.shell("odradek topic create letters -b broker:9093 --command-config admin.properties")
 

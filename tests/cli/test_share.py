@@ -1,4 +1,4 @@
-"""`odradek share` against a scripted broker: what is printed, answered and refused."""
+"""`odradek share` against a scripted broker: output, answers and refusals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from share_leader import ACKNOWLEDGED, ARCHIVED, AVAILABLE
 
 @pytest.fixture
 def broker() -> Iterator[ShareBroker]:
-    """A broker whose loop runs in a thread of its own, since commands block."""
+    """A broker whose event loop runs in its own thread, because commands block."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

@@ -1,5 +1,5 @@
-"""`odradek share dead-letters` and `redeliver` against a broker: records that a group gave up come
-back, and what cannot come back is named."""
+"""`odradek share dead-letters` and `redeliver` against a broker: rejected records are produced
+again, and those that cannot be are named."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from command_line import Commands
 from odradek.broker import SubprocessBroker
 
 _NUMBERS = count()
-#: Members learn their assignment soon.
+#: Settings with which members get their assignment soon.
 SETTINGS = {
     "group.share.assignment.interval.ms": 0,
     "group.share.heartbeat.interval.ms": 200,
@@ -33,7 +33,7 @@ def odradek(bootstrap: str) -> Commands:
 
 
 class Queue:
-    """A topic, its dead letter topic and a share group, with names of their own."""
+    """A new topic, its dead letter topic and a share group."""
 
     def __init__(self, odradek: Commands, folder: Path, *, copy: bool = True) -> None:
         number = next(_NUMBERS)
@@ -54,14 +54,14 @@ class Queue:
         )
 
     def reject(self, *values: str) -> None:
-        """Produce records with keys to partition 1, and have the group reject them."""
+        """Produce records with keys to partition 1, and reject them in the group."""
         self.file.write_text("".join(f"k-{value}:{value}\n" for value in values), "utf-8")
         command = ("produce", self.topic, str(self.file), "-p", "1", "-K", ":", "-H", "from=here")
         self.odradek.run(*command)
         self.consume(len(values), "reject")
 
     def consume(self, number: int, answer: str = "accept") -> list[tuple[str, str]]:
-        """(key, value) of the next records."""
+        """Consume `number` records; returns (key, value) of each."""
         rows = self.odradek.rows(
             *("share", "consume", self.topic, "-g", self.group, "-c", str(number)),
             *("--answer", answer),

@@ -1,4 +1,4 @@
-"""The program of docs/use/share-groups.md prints what the page says."""
+"""The program of docs/use/share-groups.md prints the output that is on the page."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Every command and every program in README.md and docs is run as it is written there.
+"""Every command and every program in README.md and docs runs as written.
 
 Only the address of the broker is changed. A block that cannot be run has a comment above it with
-the reason: `<!-- not run: ... -->`. `<!-- continues ... -->` gives a block the names that earlier
-blocks on its page have defined. The blocks of a page are run in their order, with one broker for
-all pages.
+the reason: `<!-- not run: ... -->`. With `<!-- continues ... -->` a block uses the names that
+earlier blocks of its page have defined. The blocks of a page run in their order, and all pages use
+the same broker.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from snippets import Snippet, snippets
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-#: The number of blocks that no test runs, here or elsewhere; look at any further one.
+#: The number of blocks that no test runs, here or elsewhere. Avoid adding one.
 NOT_RUN_MAX = 25
 LANGUAGES = {"python", "sh", "properties", "text", "mermaid"}
 PATIENCE_S = 120.0
 
 _ADDRESS = re.compile(r"(localhost|127\.0\.0\.1):9092")
-#: The test that runs a block elsewhere.
+#: A reason that names the test which runs the block elsewhere.
 _TESTED = re.compile(r"tests/(?:cli|interop|spark)/test_")
 
 
@@ -64,12 +64,12 @@ def test_documented_configuration_files_are_valid(code: str) -> None:
     assert notices == []
 
 
-#: Tests of pytest or unittest in a block.
+#: Blocks that contain tests of pytest or unittest.
 _TESTS = re.compile(r"^(async )?def test_|TestCase\):$", re.MULTILINE)
 
 
 class Reader:
-    """A reader who tries the blocks of a page, in a directory of its own."""
+    """A reader who tries the blocks of a page in an empty directory."""
 
     def __init__(self, bootstrap: str, folder: Path) -> None:
         self._bootstrap = bootstrap
@@ -119,7 +119,7 @@ class Reader:
         names: dict[str, Any] = {"__name__": "__main__"}
         if snippet.continues:
             names |= self._known
-        # Java takes a relative path relative to the folder in which Java was started.
+        # Java resolves a relative path from the folder in which Java was started.
         code = code.replace('"checkpoints/', f'"{self._folder}/checkpoints/')
         program = compile(code, snippet.name, "exec")
         with contextlib.chdir(self._folder), contextlib.redirect_stdout(io.StringIO()):
@@ -132,7 +132,7 @@ def bootstrap() -> Iterator[str]:
     """A broker with the topics that the pages assume."""
     settings = {
         "log.durability": "page-cache",
-        # Some pages are about ACLs; everybody else may do everything.
+        # Some pages are about ACLs; this user may do everything.
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
     }
@@ -170,8 +170,8 @@ def test_the_code_blocks_of_a_page_run(page: str, bootstrap: str, tmp_path: Path
 
 @pytest.fixture(scope="module")
 def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The Spark session of all pages. It ends with this module: other tests want settings of their
-    own."""
+    """The Spark session of all pages. It stops after this module, because other tests need other
+    settings."""
     folder = tmp_path_factory.mktemp("spark")
     try:
         made = session(

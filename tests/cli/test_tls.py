@@ -1,5 +1,5 @@
-"""The command line over TLS: settings by -X, and the error for a broker without a trusted
-certificate."""
+"""The command line over TLS: settings with -X, and the error if the broker's certificate is not
+trusted."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def bootstrap(tmp_path: Path) -> Iterator[str]:
 
 
 def user(folder: Path, name: str, password: str, mechanism: str = "PLAIN", more: str = "") -> str:
-    """A file with a client's settings."""
+    """A file with the settings of a client."""
     file = folder / f"{name}.properties"
     file.write_text(
         f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={mechanism}\n"

@@ -1,4 +1,4 @@
-"""`odradek top`: frames from fixed samples, their text, and a broker that is watched."""
+"""`odradek top`: frames of given samples, their text, and the frames of a broker."""
 
 from __future__ import annotations
 
@@ -100,12 +100,12 @@ NOW = replace(
 
 def test_rates_are_differences_between_two_samples() -> None:
     frame = make_frame(BEFORE, NOW)
-    # The broker's clock: 2.5 seconds.
+    # By the broker's clock, 2.5 s have passed.
     assert frame.throughput == {
         "received_bytes": 2_000, "sent_bytes": 1_000, "requests": 40.4, "errors": 2,
     }  # fmt: skip
     assert frame.levels == {"connections": 4}
-    # A partition whose end went back has no records.
+    # A partition whose end offset went back counts no records.
     assert [(each.topic, each.partitions, each.records_per_s) for each in frame.topics] == [
         ("a", 2, 5.0),
         ("b", 1, 0.0),
@@ -138,9 +138,9 @@ def test_groups_are_sorted_by_lag_and_transactions_by_age() -> None:
 
 def test_slow_requests_are_counted_between_two_samples() -> None:
     assert make_frame(BEFORE, NOW).slow == [
-        # Slower than the largest bound.
+        # slower than the largest bucket
         SlowRequests("Produce", 1, 9_000.0, None),
-        # 99 of 100 took less than 100 ms.
+        # 99 of 100 requests took less than 100 ms
         SlowRequests("Fetch", 100, 5.0, 100.0),
     ]
 
@@ -219,7 +219,7 @@ def test_durations_are_shown_in_readable_units(duration_ms: int | None, shown: s
 
 @pytest.fixture
 def group(live_bootstrap: str, unique_topic: str) -> str:
-    """A group that is behind by three records of a topic."""
+    """A group with a lag of three records in a topic."""
     with sync.Admin(bootstrap_servers=live_bootstrap) as admin:
         admin.create_topics([NewTopic(unique_topic, 1)])
         with sync.Producer(bootstrap_servers=live_bootstrap) as producer:

@@ -1,4 +1,4 @@
-"""Topics that commands name by regular expressions."""
+"""Regular expressions by which commands name topics."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_topics_that_match_a_pattern_are_read_to_their_end(
 def reader(
     request: pytest.FixtureRequest, live_bootstrap: str, unique_topic: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """`odradek consume` of all topics that begin with the name; it does not end by itself."""
+    """`odradek consume` of all topics that begin with the name; it runs until it is stopped."""
     group = [
         f"{unique_topic}{each}" if each in ("readers", "r") else each for each in request.param
     ]

@@ -23,7 +23,7 @@ def test_all_lines_are_produced_in_one_transaction(shell: Shell, unique_topic: s
     )
     committed = ["-X", "isolation.level=read_committed"]
     assert shell.run("consume", unique_topic, "-e", *committed) == b"one\ntwo\nthree\n"
-    # A line without a record: the whole run is aborted.
+    # The second line is no record, so the whole transaction is aborted.
     good_and_bad = b'{"payload": "four"}\nnonsense\n'
     shell.run(
         "produce", unique_topic, "--transactional-id", unique_topic, "--json",

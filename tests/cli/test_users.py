@@ -1,4 +1,4 @@
-"""`odradek user` against a broker in another process; settings of clients from files and the
+"""`odradek user` against a broker in another process; clients' settings from files and from the
 terminal."""
 
 from __future__ import annotations

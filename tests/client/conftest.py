@@ -1,4 +1,4 @@
-"""A running broker, and consumers of it."""
+"""A running broker, its topics, and its consumers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def topic(broker: LiveBroker) -> str:
 
 @pytest.fixture
 async def consumers(broker: LiveBroker) -> AsyncIterator[Callable[..., Any]]:
-    """Create started consumers, which are closed at the end."""
+    """Create and start consumers; they are closed at the end of the test."""
     started: list[Consumer] = []
 
     async def make(*topics: str, **settings: Any) -> Consumer:

@@ -254,7 +254,7 @@ def _kinds(how: str) -> list[str]:
 
 
 CASES = [(how, kind) for how in ("stopped", "crashed") for kind in _kinds(how)]
-#: The kinds that the short run leaves out.
+#: The cases of the short run.
 _SHORT_CASES = [case for case in CASES if case[0] == "crashed"][::2]
 
 

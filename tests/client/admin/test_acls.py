@@ -35,7 +35,7 @@ ALICE = "User:alice"
 
 @pytest.fixture
 async def secured(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker with ACLs, at which no particular user may do everything."""
+    """A broker with ACLs and without super users."""
     async with Broker(data_dir=tmp_path / "data", settings=AUTHORIZER) as broker:
         yield broker
 

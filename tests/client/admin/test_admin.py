@@ -1,4 +1,4 @@
-"""The admin against a scripted broker: the nodes of requests, retries, and errors."""
+"""The admin against a scripted broker: the nodes that get requests, retries, and errors."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def admin(broker: ScriptedBroker, **settings: Any) -> Admin:
 
 
 def created(broker: ScriptedBroker, **codes: ErrorCode) -> Any:
-    """An answer to CreateTopics that creates the topics, except those with a code."""
+    """A handler of CreateTopics that creates the topics, except those with an error code."""
 
     def answer(request: Any, version: int) -> CreateTopicsResponse:
         results = []
@@ -351,7 +351,8 @@ async def test_list_offsets_follows_a_moved_leader_and_names_missing_partitions(
 
 
 def unknown_at_first(times: int) -> Any:
-    """An answer to Metadata without topics, this number of times; then the ordinary one."""
+    """A handler of Metadata: the first `times` requests about topics are answered without the
+    topics."""
     left = [times]
 
     def answer(request: Any, version: int) -> Any:
@@ -370,7 +371,7 @@ def unknown_at_first(times: int) -> Any:
 
 
 async def test_calls_wait_for_the_metadata_of_a_topic_just_created() -> None:
-    """The wait lasts as long as the call may take, since the controller has created the topic."""
+    """The controller has created the topic, so the calls wait for it until their time-out."""
     async with ScriptedBroker() as broker:
         broker.always(ApiKey.CREATE_TOPICS, created(broker))
         broker.always(ApiKey.LIST_OFFSETS, offsets())
@@ -395,7 +396,7 @@ async def test_calls_wait_for_the_metadata_of_a_topic_that_already_exists() -> N
 
 
 async def test_a_topic_that_was_not_created_is_missing_at_once() -> None:
-    """The same holds for topics that were only validated, or deleted since."""
+    """Topics that were only validated, or deleted since, are missing immediately too."""
     async with ScriptedBroker() as broker:
         broker.always(ApiKey.CREATE_TOPICS, created(broker))
         broker.always(
@@ -421,7 +422,7 @@ async def test_a_topic_that_was_not_created_is_missing_at_once() -> None:
 async def test_a_topic_created_long_ago_and_deleted_is_missing_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The topic may have been deleted: nodes get a new topic within seconds, or never."""
+    """Nodes learn of a new topic within seconds, so this topic must have been deleted."""
     async with ScriptedBroker() as broker:
         broker.always(ApiKey.CREATE_TOPICS, created(broker))
         async with admin(broker) as running:

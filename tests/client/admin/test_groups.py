@@ -289,8 +289,8 @@ def described(code: int = E.NONE, state: str = "Stable", **fields: Any) -> Any:
 
 
 async def test_a_missing_group_is_an_error_also_without_the_consumer_protocol() -> None:
-    """group.coordinator.rebalance.protocols=classic answers UNSUPPORTED_VERSION for each of
-    them."""
+    """With group.coordinator.rebalance.protocols=classic, the answer is UNSUPPORTED_VERSION for
+    each group."""
 
     def switched_off(request: Any, version: int) -> Any:
         return ConsumerGroupDescribeResponse(
@@ -440,7 +440,7 @@ async def test_o04_an_admin_commit_names_no_member() -> None:
 
 
 async def test_alter_group_offsets_waits_until_a_coordinator_is_known() -> None:
-    """A new cluster of Apache Kafka has none until its topic of offsets is there."""
+    """A new cluster of Apache Kafka has no coordinator until __consumer_offsets exists."""
     unknown = Coordinator(key="g", error_code=E.COORDINATOR_NOT_AVAILABLE, node_id=-1)
 
     def answer(request: Any, version: int) -> OffsetCommitResponse:
@@ -458,7 +458,8 @@ async def test_alter_group_offsets_waits_until_a_coordinator_is_known() -> None:
 
 @pytest.mark.parametrize("call", ["list_groups", "list_transactions"])
 async def test_list_calls_stop_asking_a_broker_that_left_the_cluster(call: str) -> None:
-    """The coordinator dies, and some time later the other brokers remove it from the metadata."""
+    """A broker dies, and some time later the metadata of the other brokers does not have it any
+    more."""
     async with ScriptedBroker(1) as one:
         two = ScriptedBroker(2)
         await two.start()

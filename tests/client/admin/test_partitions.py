@@ -1,4 +1,4 @@
-"""Deletion of records, bytes on disk and offsets by time, against a broker; and errors for wrong
+"""Deleting records, bytes on disk, and offsets by time, against a broker; and errors for wrong
 types."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ async def admin(live_bootstrap: str) -> AsyncIterator[Admin]:
 
 @pytest.fixture
 async def topic(admin: Admin, live_bootstrap: str, unique_topic: str) -> str:
-    """Ten records a minute apart in each of two partitions."""
+    """A topic with ten records, a minute apart, in each of two partitions."""
     await admin.create_topics(NewTopic(unique_topic, 2))
     async with Producer(bootstrap_servers=live_bootstrap) as producer:
         for minute in range(10):
@@ -46,7 +46,7 @@ async def test_records_are_deleted_up_to_offsets_times_and_the_end(
     done = await admin.delete_records({(topic, 0): 3, (topic, 1): START + timedelta(minutes=7)})
     assert done == {(topic, 0): 3, (topic, 1): 7}
     assert await starts(admin, topic) == [3, 7]
-    # Deleted records stay deleted, and a time behind the last record means all records.
+    # Deleted records stay deleted; a time after the last record deletes all records.
     done = await admin.delete_records({(topic, 0): 1, (topic, 1): START + timedelta(days=1)})
     assert done == {(topic, 0): 3, (topic, 1): 10}
     assert await admin.delete_records({(topic, 0): LATEST}) == {(topic, 0): 10}
@@ -56,7 +56,7 @@ async def test_records_are_deleted_up_to_offsets_times_and_the_end(
 async def test_delete_records_reports_its_errors_by_partition(
     live_bootstrap: str, topic: str
 ) -> None:
-    # A missing partition may appear: the call retries until its timeout.
+    # A missing partition may be created later, so the call retries until its time-out.
     async with Admin(bootstrap_servers=live_bootstrap, default_api_timeout_ms=3_000) as admin:
         done = await admin.delete_records(
             {(topic, 0): 11, (topic, 1): 2, (topic, 9): 1}, raise_errors=False

@@ -1,4 +1,5 @@
-"""range and roundrobin: by their rules, and compared with other clients (K-50 to K-55)."""
+"""The assignors range and roundrobin, compared with their rules and with other clients (K-50 to
+K-55)."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ subscriptions = st.dictionaries(
 
 
 class TheirCluster:
-    """The metadata that aiokafka's assignors use."""
+    """The cluster metadata that aiokafka's assignors need."""
 
     def __init__(self, partition_counts: Mapping[str, int]) -> None:
         self._counts = partition_counts
@@ -43,7 +44,7 @@ class TheirCluster:
 
 
 def theirs(assignor: Any, partition_counts: Mapping[str, int], members: Any) -> Any:
-    """aiokafka's assignment, in the form of this client."""
+    """aiokafka's assignment, converted to the form of this client."""
     metadata = {member: assignor.metadata(topics) for member, topics in members.items()}
     answer = assignor.assign(TheirCluster(partition_counts), metadata)
     return {

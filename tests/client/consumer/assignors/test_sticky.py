@@ -1,4 +1,5 @@
-"""sticky and cooperative-sticky: balance, stickiness, and user data of other clients."""
+"""The assignors sticky and cooperative-sticky: balance, stickiness, and user data of other
+clients."""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ def tell(
     had: Sequence[TopicPartition] | None = None,
     generation: int = 1,
 ) -> GroupMember:
-    """A member in the leader's view."""
+    """A member as the leader sees it."""
     own = assignor()
     if had is not None:
         own.on_assignment(list(had), None, generation)
@@ -108,7 +109,7 @@ def check_once(
 
 
 def moved(before: MemberAssignment, after: MemberAssignment) -> set[TopicPartition]:
-    """The partitions that have moved from one member to another."""
+    """The partitions that have moved between members."""
     owner = {each: member for member, partitions in before.items() for each in partitions}
     return {
         each
@@ -136,14 +137,14 @@ def test_k52_equal_subscriptions_get_partition_counts_within_one(
     check_once(answer, members, partition_counts)
     sizes = sorted(map(len, answer.values()))
     assert sizes[-1] - sizes[0] <= 1
-    # The assignment keeps as much as any even assignment can.
+    # No other even assignment keeps more partitions.
     kept = sum(len(set(answer[name]) & set(before[name])) for name in members)
     had = sorted((len(each) for each in before.values()), reverse=True)
     assert kept == sum(map(min, had, reversed(sizes)))
 
 
 def best_balance(partition_counts: Mapping[str, int], members: Mapping[str, Sequence[str]]) -> int:
-    """The least sum of squared loads of all possible assignments."""
+    """The lowest possible sum of squared loads."""
     everything = partitions_of(
         partition_counts, {topic for topics in members.values() for topic in topics}
     )
@@ -174,7 +175,7 @@ def test_k52_unequal_subscriptions_get_the_most_even_assignment(
 
 
 def test_k52_partitions_move_through_several_members_to_balance_the_load() -> None:
-    # Only y can take from x, and then gives to z.
+    # Only y can take partitions from x; y can give others to z.
     members = {"x": ["a"], "y": ["a", "b"], "z": ["b"]}
     before = {
         "x": partitions_of({"a": 4}),
@@ -245,7 +246,7 @@ def test_k52_a_partition_owned_twice_in_one_generation_goes_to_one_member() -> N
 
 
 def test_k52_a_large_group_is_balanced() -> None:
-    """Enough to notice an algorithm that does not scale."""
+    """The group is so large that the test notices an algorithm that does not scale."""
     partition_counts = {f"t{n:03}": 5 for n in range(200)}
     topics = list(partition_counts)
     members = {f"m{n:03}": topics[n:] + topics[: n // 2] for n in range(100)}
@@ -280,7 +281,7 @@ def test_k53_two_cooperative_rebalances_never_give_a_partition_two_owners(
 ) -> None:
     held = cooperate(partition_counts, first, {}, 1)
     check_once(held, first, partition_counts)
-    # Before they join again, members revoke the partitions that they give up (K-31).
+    # Members revoke partitions of topics that they no longer subscribe to before they join (K-31).
     held = {
         name: [each for each in held.get(name, ()) if each.topic in topics]
         for name, topics in second.items()
@@ -295,7 +296,7 @@ def test_k53_two_cooperative_rebalances_never_give_a_partition_two_owners(
     assert withheld <= {each for had in held.values() for each in had}
     final = cooperate(partition_counts, second, given, 3)
     check_once(final, second, partition_counts)
-    # The second rebalance revokes nothing.
+    # The second of the rebalances revokes nothing.
     for name, partitions in given.items():
         assert set(partitions) <= set(final[name])
     assert cooperate(partition_counts, second, final, 4) == final
@@ -339,7 +340,7 @@ def test_k50_rack_ids_do_not_disturb_the_assignment(assignor: Assignor) -> None:
 SAID = StickyUserData(
     previous_assignment=[PreviousPartitions(topic="a", partitions=[0, 2])], generation=7
 )
-#: An array of one: "a" and an array of two numbers; in version 1 the generation follows.
+#: An array of one topic, "a", with an array of two partitions; in version 1 the generation follows.
 SAID_V0 = bytes.fromhex("00000001 0001 61 00000002 00000000 00000002")
 
 

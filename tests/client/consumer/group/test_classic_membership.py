@@ -1,4 +1,4 @@
-"""Membership without a loop: states, requests, and the meaning of answers (K-30 to K-41, G-52)."""
+"""Membership without a loop: states, requests, and the effects of answers (K-30 to K-41, G-52)."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_k30_a_follower_joins_syncs_and_becomes_stable() -> None:
     assert member.state is JoinState.STABLE
     assert (
         subscription.assigned() == set()
-    )  # the group loop does that, between the listener's calls
+    )  # the group loop reconciles between the calls of the listener
 
 
 def test_k30_the_leader_assigns_partitions_to_all_members() -> None:
@@ -214,7 +214,7 @@ def test_k36_join_errors_that_are_raised(code: int, error: type[Exception]) -> N
     member.join_request()
     with pytest.raises(error, match="group 'g'"):
         member.on_join(JoinGroupResponse(error_code=code))
-    member.join_request()  # the next poll may retry
+    member.join_request()  # The next poll is allowed to retry.
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_k35_a_member_that_is_not_polled_leaves_the_group() -> None:
 
 @pytest.mark.parametrize("version", range(6))
 def test_g81_leaving_ends_heartbeats_and_forgets_the_member(version: int) -> None:
-    """All versions; from version 5 on with the reason."""
+    """In all versions of LeaveGroup; from version 5 on the request has the reason."""
     member, _ = a_stable_member()
     assert member.heartbeat_due_ms(0) >= 0
     asked = member.leave_request("closing")
@@ -381,7 +381,8 @@ def test_k41_the_leader_rejoins_when_partition_counts_change() -> None:
 
 
 def test_k41_a_leader_that_skips_the_assignment_watches_partition_counts() -> None:
-    """No other member would: a static leader that has returned is the group's leader (KIP-814)."""
+    """The leader is a static member that has returned (KIP-814). No other member would watch
+    them."""
     member, _ = a_member()
     member.join_request()
     mine = encode_subscription(ConsumerSubscription(topics=["t"]))

@@ -63,7 +63,7 @@ async def test_k25_k39_k40_a_new_member_continues_at_committed_offsets(
     assert values(await read(first, 300)) == list(range(300))
     await first.commit({(topic, 0): 50})
     assert await first.committed((topic, 0)) == OffsetAndMetadata(50, "", -1)
-    await first.close()  # commits positions
+    await first.close()  # commits its positions
     second = await consumers(topic, group_id=topic, **NEXT)
     produce(broker, topic, 3, start=300)
     assert values(await read(second, 3)) == [300, 301, 302]
@@ -87,7 +87,7 @@ async def test_k35_a_member_that_does_not_poll_leaves_and_joins_again(
 
 
 async def until_idle_in_the_group(consumer: Any) -> None:
-    """Wait until the member is stable and has no heartbeat in flight, whose answer would change the
+    """Wait until the member is stable without a heartbeat in flight, whose answer could change the
     epoch."""
     group, network = consumer._group, consumer._network
     node_id = await network.find_coordinator(group.membership.group_id)
@@ -98,7 +98,7 @@ async def until_idle_in_the_group(consumer: Any) -> None:
 
     while True:
         await until(idle, consumer)
-        for _ in range(10):  # for the task that waits for the answer
+        for _ in range(10):  # lets the task run that waits for the answer
             await asyncio.sleep(0)
         if idle():
             return
@@ -112,7 +112,7 @@ async def test_a_fenced_member_loses_its_partitions_and_joins_again(
     consumer.subscribe([topic], listener=diary)
     await until(lambda: len(consumer.assignment()) == 3, consumer)
     await until_idle_in_the_group(consumer)
-    consumer._group.membership.epoch += 7  # the broker does not know this epoch
+    consumer._group.membership.epoch += 7  # the broker does not have this epoch
     consumer._group.membership.hasten_heartbeat()
     consumer._group._heartbeat_wanted.set()
     await until(lambda: len(diary.entries) == 3, consumer)
@@ -123,8 +123,8 @@ async def test_a_fenced_member_loses_its_partitions_and_joins_again(
 async def test_kip447_a_fenced_member_keeps_its_identity_until_it_polls(
     topic: str, consumers: Any
 ) -> None:
-    """Offsets without an identity would count as those of a client outside of the group
-    (O-05)."""
+    """Without the identity, the coordinator would take the commit for that of a client outside of
+    the group (O-05)."""
     consumer = await consumers(topic, group_id=topic, **NEXT)
     assert consumer.group_metadata() == ConsumerGroupMetadata(topic)
     await until(lambda: len(consumer.assignment()) == 3, consumer)
@@ -132,7 +132,7 @@ async def test_kip447_a_fenced_member_keeps_its_identity_until_it_polls(
     await until_idle_in_the_group(consumer)
     held = consumer.group_metadata()
     assert (held.generation_id, held.member_id) == (membership.epoch, membership.member_id)
-    membership.epoch += 7  # the broker does not know this epoch
+    membership.epoch += 7  # the broker does not have this epoch
     membership.hasten_heartbeat()
     consumer._group._heartbeat_wanted.set()
     async with asyncio.timeout(DEADLINE_S):
@@ -160,7 +160,7 @@ async def test_a_pattern_is_matched_by_the_broker_or_the_client(
 async def test_the_broker_assigns_later_topics_that_match_a_pattern(
     broker: SubprocessBroker, consumers: Any
 ) -> None:
-    """The client makes no other request for metadata: its next one comes after five minutes."""
+    """The client does not request the metadata again within the next five minutes."""
     name = make_unique_topic()
     consumer = await consumers(group_id=name, **NEXT)
     consumer.subscribe(pattern=f"{name}.*")

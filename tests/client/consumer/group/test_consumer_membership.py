@@ -1,4 +1,4 @@
-"""Membership of KIP-848 without a loop: states, heartbeats, and the meaning of answers."""
+"""Membership of KIP-848 without a loop: states, heartbeats, and the effects of answers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def answer(
 
 
 class Driven:
-    """A member and its clock."""
+    """A member whose heartbeats and clock the test drives."""
 
     def __init__(self, **settings: Any) -> None:
         self.member = ConsumerMembership(ConsumerGroupSettings("g", **settings), "m")
@@ -109,13 +109,13 @@ def said(request: ConsumerGroupHeartbeatRequest) -> dict[bytes, list[int]] | Non
 
 
 def test_a_target_waits_for_the_answer_to_a_report_of_fewer_partitions() -> None:
-    """The coordinator assigns unreported partitions to other members at once: with the next target
-    two members would have the same ones."""
+    """The coordinator immediately assigns partitions that are not reported to other members. If the
+    member took its next target before the answer, two members would have the same partitions."""
     driven = Driven()
     driven.member.join()
     driven.beat(answer(1, {T: [0, 1]}))
     first = driven.step()
-    driven.beat(answer(2, {T: [0, 1, 2, 3]}))  # while the first is taken over
+    driven.beat(answer(2, {T: [0, 1, 2, 3]}))  # a new target while the first is reconciled
     driven.member.reconciled(first)
     report = driven.ask()
     assert said(report) == {T: [0, 1]}
@@ -128,7 +128,7 @@ def test_a_target_waits_for_the_answer_to_a_report_of_fewer_partitions() -> None
 
 
 def test_a_full_heartbeat_reports_partitions_being_reconciled() -> None:
-    """Listeners may know of the partitions already; the coordinator would assign them to others."""
+    """Listeners may know these partitions already; unreported, they would be assigned to others."""
     driven = Driven()
     driven.member.join()
     driven.beat(answer(1, {T: [0, 1]}))
@@ -222,7 +222,7 @@ def test_a_target_assignment_is_reconciled_and_acknowledged_at_once() -> None:
     step = driven.step()
     assert step.assigned == {TopicPartition("t", 0), TopicPartition("t", 1)}
     assert step.complete
-    # Heartbeats continue, and claim no partitions yet.
+    # Heartbeats are sent meanwhile, and do not report the new partitions yet.
     assert said(driven.ask()) is None
     member.reconciled(step)
     assert driven.state() is MemberState.ACKNOWLEDGING
@@ -373,7 +373,7 @@ def test_k34_a_leaving_member_sends_its_leave_at_once(instance_id: str | None, e
     member = driven.member
     assert member.prepare_leaving()
     assert not member.in_group
-    # While listeners run heartbeats continue, and new assignments come too late.
+    # Heartbeats are sent while listeners run; a new assignment is ignored.
     assert driven.beat(answer(9, {T: [0, 1]})) is Action.IGNORE
     assert driven.state() is MemberState.PREPARE_LEAVING
     member.leave()
@@ -477,7 +477,7 @@ def test_every_state_can_be_reached_and_left() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_random_events_take_legal_steps_and_report_the_owned_partitions(seed: int) -> None:
-    """Events in any order: no illegal step, and an acknowledged set equals the owned one."""
+    """Random events cause no illegal step, and reported partitions are always the owned ones."""
     rng = random.Random(seed)
     driven = joined(0)
     member = driven.member

@@ -1,5 +1,5 @@
-"""Cooperative rebalancing against a running broker: the calls of listeners, and reading
-meanwhile."""
+"""Cooperative rebalancing against a running broker: the calls of listeners, and reading during a
+rebalance."""
 
 from __future__ import annotations
 
@@ -41,19 +41,21 @@ async def test_k31_k32_only_moved_partitions_are_revoked_and_assigned(
     first, second, third = (diary.entries for diary in diaries)
     assert first[0] == ("assigned", {0, 1, 2})
     revoked = [partitions for kind, partitions in first if kind == "revoked"]
-    # One partition for each new member, and never more than that at once.
+    # For each new member one partition is revoked, and never two at the same time.
     assert len(revoked) <= 2
     assert all(len(each) == 1 for each in revoked)
     assert not any(kind == "lost" for diary in diaries for kind, _ in diary.entries)
     for entries, member in zip((first, second, third), group, strict=True):
         assert {each.partition for each in member.assignment()} == owned_after(entries)
-    # A new member first gets an empty assignment: its share is still to be revoked.
+    # The first assignment of a new member is empty, because its share must be revoked first.
     assert second[0] == ("assigned", set())
 
 
 def owned_after(entries: list[tuple[str, set[int]]]) -> set[int]:
-    """The owned partitions by the calls of a listener; none is assigned twice, and none revoked
-    that is not owned."""
+    """The partitions that are owned after these calls of a listener.
+
+    No partition may be assigned twice, or revoked without being owned.
+    """
     owned: set[int] = set()
     for kind, partitions in entries:
         if kind == "assigned":
@@ -72,7 +74,7 @@ async def test_k31_kept_partitions_are_read_while_the_group_waits_for_a_member(
     await until(lambda: shares(*group) == [1, 2], *group)
     reader = group[0]
     await until(lambda: not any(each._group.membership.rebalancing for each in group), *group)
-    # A third member joins; the second does not poll, so the group waits for its join.
+    # A third member joins. The second does not poll, so the group waits until it joins again.
     third = await consumers(topic, group_id=topic, **COOPERATIVE)
     membership = reader._group.membership
     await until(lambda: membership.state.value == "joining", reader, third)
