@@ -340,12 +340,13 @@ class FetchSessions:
                 requested.last_fetched_epoch = -1
             session.mark_all_changed()
         before = len(session.partitions)
+        self._asked(request, version, session)
+        # A partition that a request both names and forgets is forgotten.
         if isinstance(request, FetchRequest):
             for forgotten in request.forgotten_topics_data:
                 for partition in forgotten.partitions:
                     topic = forgotten.topic_id if session.uses_topic_ids else forgotten.topic
                     session.remove((topic, partition))
-        self._asked(request, version, session)
         self._partitions += len(session.partitions) - before
         if self._partitions > self._partitions_max:
             # The client has to request a new session, which it does not get while the limit is
@@ -354,7 +355,7 @@ class FetchSessions:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if not session.partitions:
             self._remove(session.id)
-            return FetchPlan([])
+            return FetchPlan(list(self._asked(request, version).values()))
         topics_version = self._topics.topics_version
         if session.topics_version != topics_version:
             session.topics_version = topics_version
@@ -420,8 +421,8 @@ class FetchSessions:
         request: FetchRequest | OneFetch,
         version: int,
     ) -> Session | None:
-        """A new session; None if it would have no partitions or would exceed the limits (F-26)."""
-        if not asked or not self._make_room(len(asked)):
+        """A new session; None if it would exceed the limits (F-26)."""
+        if not self._make_room(len(asked)):
             return None
         now_ms = self._clock.monotonic_ms()
         session_id = 0

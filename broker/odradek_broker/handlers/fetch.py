@@ -63,7 +63,7 @@ def handle(
         max_bytes = int(min(max_bytes, node.quotas.fetch.most_at_once(context)))
     fetch = Fetch(node, context, plan, request, max_bytes)
     fetch.look_up(replica_id, skips=not everything)
-    asks_for_nothing = plan.session is None and not plan.partitions
+    asks_for_nothing = not (plan.partitions if plan.session is None else plan.session.partitions)
     if request.max_wait_ms <= 0 or asks_for_nothing or fetch.satisfied():
         return fetch.read()
     return node.parked_fetches.park(
@@ -327,7 +327,12 @@ class Fetch:
                     aborted_transactions=None,
                     records=b"",
                 )
-            if requested.fetch_offset < log.log_start_offset or limit > 0 or nothing_yet:
+            # The offset is checked even if the answer has no room for records.
+            if (
+                limit > 0
+                or nothing_yet
+                or not log.log_start_offset <= requested.fetch_offset <= log.log_end_offset
+            ):
                 records = log.read(
                     requested.fetch_offset,
                     max(limit, 0),

@@ -11,6 +11,8 @@ from tests.oracle.script import Scenario, Step
 FAMILIES: Mapping[str, Callable[[Random], list[Step]]] = {
     "transactions": transactions.transactions,
     "log": records.log,
+    "idempotent": records.idempotent,
+    "fetch-sessions": records.fetch_sessions,
     "share-group": records.share_group,
     "offsets": groups.offsets,
     "classic": groups.classic,

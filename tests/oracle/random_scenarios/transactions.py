@@ -6,6 +6,7 @@ from dataclasses import replace
 from random import Random
 
 from tests.oracle.group_steps import group
+from tests.oracle.random_scenarios.records import PRODUCERS
 from tests.oracle.random_scenarios.versions import any_version
 from tests.oracle.scenarios.fetch import list_offset
 from tests.oracle.scenarios.transactions import (
@@ -36,11 +37,6 @@ _NOT_YET = {
     )
 }
 _SAVE = {"new": "producer_id", "new_epoch": "producer_epoch"}
-_PRODUCERS = Ask(
-    "DescribeProducers",
-    {"topics": [{"name": "@t", "partition_indexes": [0, 1]}]},
-    ignore=("topics.*.partitions.*.active_producers.*.last_timestamp",),
-)
 _KINDS = ("init", "add", "offsets", "commit", "write", "write", "write", "end", "end", "look")
 
 
@@ -64,7 +60,7 @@ class _Transactions:
             *steps,
             _MARKED,
             *(Ask("Fetch", fetch_body(partition=p, isolation_level=1), version=12) for p in (0, 1)),
-            _PRODUCERS,
+            PRODUCERS,
             Ask("OffsetFetch", {"groups": [{"group_id": "@g", "topics": None}]}, version=9),
         ]
 
@@ -143,7 +139,7 @@ class _Transactions:
         filters = {"state_filters": [], "producer_id_filters": ["$new"]}
         return random.choice(
             [
-                _PRODUCERS,
+                PRODUCERS,
                 any_version(random, Ask("Fetch", fetch_body(isolation_level=1)), first=4),
                 any_version(random, list_offset(-1, isolation=1), first=2),
                 Ask("OffsetFetch", offsets, version=9),

@@ -47,6 +47,10 @@ def _asks(
     return [{"topic": name, "topic_id": topic_id, "partitions": partitions}]
 
 
+def _forgotten(name: str = "@t", topic_id: Any = "$t") -> dict[str, Any]:
+    return {"topic": name, "topic_id": topic_id, "partitions": [0]}
+
+
 _ONE = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
 _UNKNOWN = _asks([_ONE, {**_ONE, "partition": 1}], "@unknown", NO_SUCH_ID)
 _WITH_ERRORS = [
@@ -371,7 +375,7 @@ SCENARIOS = [
             Ask("Fetch", _session(2, "$s", _asks([{**_ONE, "fetch_offset": 5}]))),
             Ask(
                 "Fetch",
-                _session(3, "$s", [], [{"topic": "@t", "topic_id": "$t", "partitions": [0]}]),
+                _session(3, "$s", [], [_forgotten()]),
             ),
             Ask("Fetch", _session(4, "$s", [])),
         ],
@@ -417,6 +421,49 @@ SCENARIOS = [
             Ask("Fetch", _session(1, "$s", [])),
         ],
         versions="7-18",
+    ),
+    Scenario(
+        "fetch-session-named-and-forgotten",
+        "Fetch",
+        [
+            *_FILLED,
+            *topic("@u"),
+            Ask("Fetch", _session(0), save={"s": "session_id"}),
+            Ask("Fetch", _session(1, "$s", _asks([_ONE], "@u", "$u"), [_forgotten("@u", "$u")])),
+            Ask("Fetch", _session(2, "$s", [])),
+            Ask("Fetch", _session(3, "$s", _asks([_ONE]), [_forgotten()])),
+            Ask("Fetch", _session(4, "$s", [])),
+        ],
+        versions="7-18",
+    ),
+    Scenario(
+        "fetch-session-without-partitions",
+        "Fetch",
+        [
+            *_FILLED,
+            Ask("Fetch", _session(0, 0, []), save={"s": "session_id"}),
+            Ask("Fetch", _session(1, "$s", _asks([_ONE]))),
+            Ask("Fetch", _session(0, 0, []), save={"s": "session_id"}),
+            Ask("Fetch", _session(1, "$s", [])),
+        ],
+        versions="7-18",
+    ),
+    Scenario(
+        "fetch-out-of-range-after-the-byte-limit",
+        "Fetch",
+        [
+            *topic(partitions=2),
+            produced(Batch(["a"])),
+            Ask(
+                "Fetch",
+                {
+                    **fetch_body(),
+                    "max_bytes": 1,
+                    "topics": _asks([_ONE, {**_ONE, "partition": 1, "fetch_offset": 3}]),
+                },
+            ),
+        ],
+        versions="4-18",
     ),
     # --- offsets by time ---
     _listed("offsets-of-both-ends", list_offset(-1), list_offset(-2)),
