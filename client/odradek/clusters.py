@@ -267,10 +267,10 @@ def _ask() -> str:
 
 
 class AddressServer:
-    """The server that sends the address of this program's clusters to other processes, and starts
-    their process at the first request.
+    """The server that sends the address of this program's clusters to other processes. The first
+    request starts the process that makes the clusters.
 
-    `address`, HOST:PORT, is the value for ODRADEK_CLUSTERS_ASK in those processes.
+    `address`, HOST:PORT, is the value for ODRADEK_CLUSTERS_ASK in the other processes.
     """
 
     def __init__(self) -> None:
@@ -310,10 +310,10 @@ _shared = _Shared()
 
 
 def shared() -> Clusters:
-    """The clusters of this program: one process for all its tests, started by the first of them.
+    """The clusters of this program. One process makes them for all tests; the first test starts it.
 
     If the environment variable ODRADEK_CLUSTERS has an address, such as that of a broker of
-    `odradek serve --testing`, the clusters are created there.
+    `odradek serve --testing`, the clusters are created there instead.
     """
     return _shared.get()
 

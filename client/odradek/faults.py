@@ -95,11 +95,11 @@ class Faults:
         return _fault(self.order(fault, **fields))
 
     def fail(self, api: Apis, code: str | int, **match: Any) -> Fault:
-        """Answer with an error instead of handling the request. `code`: its name or number in
-        Kafka.
+        """Answer with an error instead of handling the request. `code`: the name or number of
+        Kafka's error code.
 
-        With a topic, the rest of the request is handled. Fetch and Metadata are handled, and have
-        the error instead of their result.
+        With a topic, the rest of the request is handled. Fetch and Metadata are handled, and their
+        answers contain the error instead of the result.
         """
         return self._rule("fail", {"api": _apis(api), "code": code, **match})
 

@@ -54,7 +54,8 @@ class HttpOrders:
         try:
             found = json.loads(content)
         except ValueError:
-            # A broker without such orders answers 404 or 405, or 401 if it requires a token.
+            # A broker that accepts no such orders answers 404 or 405, or 401 if it requires a
+            # token.
             problem = (
                 self._takes_none
                 if status in (200, 401, 404, 405)

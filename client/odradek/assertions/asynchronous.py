@@ -130,8 +130,9 @@ class AsyncAssertions:
         matching: Matching | None = None,
         since: Positions | None = None,
     ) -> None:
-        """Wait for the whole of `within_s`; AssertionError if there is a matching record, old or
-        new. The topic need not exist. `matching` and `since`: as for `assert_produced`."""
+        """Wait for the whole of `within_s`. AssertionError if the topic has a matching record, even
+        one from before the call. The topic need not exist. `matching` and `since`: as for
+        `assert_produced`."""
         matches = matcher(matching)
         loop = asyncio.get_running_loop()
         until = loop.time() + within_s

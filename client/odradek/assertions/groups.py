@@ -80,6 +80,6 @@ async def _described(admin: Admin, group_id: str) -> GroupDescription | None:
     try:
         found = (await admin.describe_groups(group_id))[group_id]
     except InvalidGroup:
-        # The group does not exist, or is no consumer group.
+        # The group does not exist, or it is not a consumer group.
         return None
     return None if found.state == "Dead" else found

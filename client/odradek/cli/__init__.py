@@ -1,9 +1,9 @@
 """The command line, with one row per subcommand; a subcommand is imported only when it is called
 (`commands.py`).
 
-`odradek --help` imports no subcommand, and a subcommand imports only what it needs: a broker starts
-without the client, a producer without the broker. `odradek serve` avoids typer where it can:
-importing typer is half of the time that the command takes to start.
+`odradek --help` imports no subcommand, and a subcommand imports only what it needs: `odradek serve`
+does not import the client, and `odradek produce` does not import the broker. `odradek serve` avoids
+typer where it can, because importing typer takes half of the command's start time.
 """
 
 from __future__ import annotations

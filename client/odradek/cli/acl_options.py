@@ -26,7 +26,8 @@ _ANYWHERE: list[str | None] = [None]
 
 @dataclass(frozen=True)
 class Who:
-    """Principals, and the hosts from which they connect."""
+    """Principals, the hosts from which they connect, and the permission that the options give
+    them."""
 
     permission: AclPermission
     principals: list[str]

@@ -205,9 +205,7 @@ async def _own_topic(bootstrap: str, partitions: int, client: dict[str, Any]) ->
 
 
 async def measure(bootstrap: str, what: What, load: Load) -> AsyncIterator[Result]:
-    """Run the measurements, and yield each result as soon as it is known. The topic is deleted
-    afterwards.
-    """
+    """Run the measurements on a temporary topic, and yield each result as soon as it is known."""
     if what is not What.LATENCY:
         async with _own_topic(bootstrap, load.partitions, load.client) as topic:
             _say(f"producing {load.records:,} records of {load.size_bytes:,} bytes")

@@ -263,8 +263,8 @@ def _report_failure(
 ) -> None:
     """Print the reason why the child is not ready, and end the child."""
     try:
-        # Either the child's output has ended, so the child is ending, or there was no output in
-        # time.
+        # Either there was no output in time, or the output has ended; then the child is ending,
+        # too.
         exit_code = child.wait(1.0)
     except subprocess.TimeoutExpired:
         child.terminate()
@@ -364,7 +364,7 @@ def _accepts(address: str) -> bool:
     """True if the address accepts connections."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
-    # A broker that listens on all addresses also listens here.
+    # A broker that listens on all addresses also listens on the loopback address.
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     try:
         with socket.create_connection((host, int(port)), _PORT_TIMEOUT_S):

@@ -30,8 +30,8 @@ def assignments(texts: list[str] | None, option: str) -> dict[str, str]:
 def client_settings(
     bootstrap: str, given: list[str] | None, kind: str = "admin", *, ask: bool = True
 ) -> dict[str, Any]:
-    """Keyword arguments for a client, from files and then from -X. `kind`: "admin", "consumer" or
-    "producer".
+    """Keyword arguments for a client. Settings from -X override those from files. `kind`: "admin",
+    "consumer" or "producer".
 
     Ends the program for a file that cannot be read, and for a text that is no assignment.
 

@@ -1,8 +1,8 @@
 """Names of topics, groups and partitions for the completion of a shell.
 
-A shell waits for each answer, so requests to a listener without TLS and SASL use a plain socket,
-because the import of the client takes longer than all the rest. Requests to other listeners use the
-client. A failure is never shown: the command that is being typed will report it.
+A shell waits for each answer. So requests to a listener without TLS and SASL use a plain socket,
+because importing the client would take longer than everything else. Requests to other listeners use
+the client. A failure is never shown: the command that is being typed will report it.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def _ask(ctx: typer.Context, question: Callable[[_Question], _Names]) -> _Names:
     found: list[_Names] = []
 
     def work() -> None:
-        # Failures of the network; malformed answers, addresses and ports; settings that end a
-        # command.
+        # Expected: failures of the network; malformed answers, addresses and ports; and SystemExit
+        # for invalid settings.
         with contextlib.suppress(OSError, ValueError, OverflowError, SystemExit):
             found.append(question(_Question(ctx.params, patience_s)))
 
@@ -152,8 +152,8 @@ class _Question:
         return max(self._deadline_s - time.monotonic(), 0.001)
 
     def _send(self, key: int, version: int, request: Message, answer: type[T]) -> T:
-        """The first broker's answer. OSError or ValueError (DecodeError, no address, no port) if
-        none answers."""
+        """The answer of the first broker that answers. OSError or ValueError (DecodeError, no
+        address, no port) if none does."""
         addresses = [each for each in self._bootstrap.split(",") if each.strip()]
         if not addresses:
             raise ValueError("there is no address to connect to")

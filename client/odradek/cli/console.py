@@ -91,9 +91,9 @@ def console(
 ) -> None:
     """Open the web console in the browser: the broker's own, or one that runs until Ctrl+C.
 
-    Needs `pip install 'odradek[console]'`. Works with any Kafka; other brokers than Odradek have
-    no history to show. `odradek serve --console` serves one beside the broker. With --listen there
-    is always a new one.
+    Needs `pip install 'odradek[console]'`. Works with any Kafka; brokers other than Odradek's
+    have no history to show. `odradek serve --console` serves a console together with the broker.
+    With --listen a new console is always started.
     """
     proxies = tuple(map(_proxy, behind_proxy or ()))
     clients = {
@@ -173,8 +173,8 @@ def _signs_in(settings: Mapping[str, Any]) -> bool:
 
 
 async def _served(settings: dict[str, Any]) -> str | None:
-    """The address of the console that the broker serves; None if it serves none, or does not
-    say."""
+    """The address of the console that the broker serves; None if it serves none, or does not report
+    it."""
     from odradek_client.admin import Admin
     from odradek_client.errors import OdradekError
 

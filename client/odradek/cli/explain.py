@@ -149,7 +149,7 @@ def share(
     options: HistoryOptions,
 ) -> None:
     """The history of a share group. With --topic and --offset, that of one record: who acquired it
-    and when, why it was delivered again, and why it ended."""
+    and when, why it was delivered again, and how it was finished."""
     from odradek_client.admin.history import Subject
 
     if topic is None and partition is None and offset is None:

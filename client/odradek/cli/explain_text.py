@@ -1,7 +1,7 @@
 """A history as text for people.
 
-Members have short names, which a legend explains; times are times of day, with the time since the
-previous event; lines fit the terminal.
+Members have short names, which a legend explains. Times are times of day, with the time since the
+previous event. Lines are wrapped to the width of the terminal.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ def expire_session(
         typer.Option("--member", help="A member id or a client id. [default: all members]"),
     ] = None,
 ) -> None:
-    """End the sessions of a group's members at once."""
+    """Expire the sessions of a group's members immediately."""
     _order(http, "expire_session", group=group, member=member)
 
 
@@ -207,7 +207,7 @@ def expire_session(
 def abort_transaction(
     transactional_id: Annotated[str, typer.Argument(metavar="ID")], http: Http
 ) -> None:
-    """Abort an open transaction at once, as if its timeout had passed."""
+    """Abort an open transaction immediately, as if its timeout had passed."""
     _order(http, "abort_transaction", transactional_id=transactional_id)
 
 
@@ -222,7 +222,7 @@ def expire_lock(
         int | None, typer.Option("--partition", help="Only records of this partition.")
     ] = None,
 ) -> None:
-    """End the locks of a share group's records at once."""
+    """Expire the locks of a share group's records immediately."""
     _order(fault="expire_lock", **locals())
 
 

@@ -33,8 +33,8 @@ _ROWS_AHEAD = 200
 _LOOK_AGAIN_S = 0.01
 
 
-#: The blank between a name and its value, at which no line is broken; values do not contain it
-#: (`_escaped`).
+#: A blank between a name and its value where lines are not wrapped. Values never contain this
+#: character (`_escaped`).
 _NO_BREAK = "\u00a0"
 
 

@@ -19,8 +19,8 @@ ConfigFile = Annotated[
 
 
 def data_directories(given: list[Path] | None, config: Path | None) -> list[Path]:
-    """The given directories, or those of the settings file. Ends the program if neither or both are
-    given."""
+    """The given directories, or those in the settings file. Ends the program if the user gave both,
+    or neither."""
     if bool(given) == (config is not None):
         fail("name either directories or --config FILE", EXIT_BAD_CONFIG)
     if config is None:

@@ -253,8 +253,9 @@ class Tools:
         command in `command`.
 
         `to`: earliest, latest, current, an offset, a time such as 2024-05-01T12:00:00Z, or a
-        duration back from now such as 90m or P2D. `topics`: TOPIC or TOPIC:0,1; all of the group's
-        if there are none."""
+        duration before now such as 90m or P2D. `topics`: TOPIC or TOPIC:0,1; by default all topics
+        of the group.
+        """
         options = _target_options(to)
         try:
             target = parse_target(**_NO_TARGET | options, now_ms=int(time.time() * 1000))
@@ -285,11 +286,12 @@ class Tools:
     async def sample_records(
         self, topic: str, partition: int = -1, offset: int = -1, count: int = 5, filter: str = ""
     ) -> dict[str, Any]:
-        """Some records of a topic; the newest ones, or those from `offset` of `partition` on.
+        """Some records of a topic: the newest ones, or those from `offset` of `partition` on.
 
         Values are masked: texts and numbers are replaced by their types, unless the server was
         started with --show-values. `filter`: conditions such as `key=a $.total>=10`; only with
-        --show-values, because they tell values. `ranges` says which offsets were looked at."""
+        --show-values, because they reveal values. `ranges` reports which offsets were examined.
+        """
         count = max(1, min(count, _SAMPLE_RECORDS_MAX))
         if offset >= 0 and partition < 0:
             raise ToolRefused("an offset needs a partition")

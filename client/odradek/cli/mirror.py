@@ -281,7 +281,7 @@ def promote(
     """Turn mirror topics into ordinary topics, to which producers can write.
 
     Open transactions in them are aborted. Stop the mirror first, because it cannot continue
-    afterwards. Without --topics, all mirror topics are listed, and with --execute promoted.
+    afterwards. Without --topics, all mirror topics are listed; with --execute they are promoted.
     """
     is_plan = not topics and not execute
     rows, errors = run(_promote(client_settings(target, to_config), topics, is_plan))

@@ -139,7 +139,7 @@ async def read_mirror_map(target: Admin, name: str) -> MirrorMap:
 
 
 def _translate(mirrored: MirrorMap, topic: str, partition: int, offset: int) -> int:
-    """The offset at the target. NotTranslatable if it is not copied."""
+    """The offset at the target. NotTranslatable if the record is not copied yet."""
     from odradek.mirror.checkpoint import NotTranslatable
     from odradek.mirror.run_map import NotCopied
     from odradek_client.structs import TopicPartition

@@ -64,7 +64,8 @@ def _compiled(words: list[str] | None) -> re.Pattern[str] | None:
 
 
 def mode_of(word: str) -> Mode | None:
-    """The mode that --mode names; None without a name. Ends the program for an unknown one."""
+    """The mode that --mode names; None if the option is missing. Ends the program for an unknown
+    mode."""
     from odradek.mirror.plan import Mode
 
     if word not in ("", *Mode):

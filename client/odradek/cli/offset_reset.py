@@ -193,8 +193,8 @@ def _inside(name: str, wanted: int, held: Range, notes: list[str]) -> int:
 
 
 def write_csv(rows: Iterable[tuple[str, str, int, int]], *, with_group: bool) -> str:
-    """Write (group, topic, partition, offset) as Kafka's tool exports them; with the group only if
-    there are several."""
+    """Write (group, topic, partition, offset) as Kafka's tool exports them. The group is included
+    only if there are several groups."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerows(row if with_group else row[1:] for row in rows)

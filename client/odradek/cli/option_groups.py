@@ -1,4 +1,5 @@
-"""Options that several commands share: a group is a dataclass, and one parameter of a command.
+"""Options that several commands share. A group of options is a dataclass, which a command has as
+one parameter.
 
     @dataclass(frozen=True)
     class HistoryOptions:

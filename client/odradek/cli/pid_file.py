@@ -3,8 +3,8 @@
 The first line is the process id, the second the address. The broker keeps the file locked until it
 ends, so an unlocked file is stale, even if a process with its number exists.
 
-On a full disk a broker still serves the stored data, and the file can be created but not filled.
-Both lines are then the target of a symbolic link, which needs no free page.
+On a full disk a broker still serves the stored data. The file can then be created, but its lines
+cannot be written. So both lines become the target of a symbolic link, which needs no free page.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class LineFormat:
         )
 
     def parse(self, line: bytes) -> InputRecord:
-        """The record in a line. FormatError if there is none."""
+        """The record in a line. FormatError if the line has another form."""
         if self.json:
             record = from_json_line(line)
             record.headers = record.headers + self.headers
@@ -431,7 +431,7 @@ async def _produce_file(producer: Producer, work: _Run, source: Path, job: Job) 
                     number += 1  # a parse error is counted for the first of the lines
                     sent = await work.send_lines(producer, lines, job.partition)
                     number += sent - 1
-                    # The line after the sent ones is too large for a record, if there is one.
+                    # If there is a line after the sent ones, that line is too large for a record.
                     left = map(lines.line, range(sent, lines.count))
                 for line in left:
                     number += 1

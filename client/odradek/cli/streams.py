@@ -1,7 +1,7 @@
 """Standard streams that are closed or cannot be written, and the end of the process.
 
-A failure of a stream, such as a pipe into `head` that closes, or a full disk, is one line or none,
-never a traceback.
+If a stream fails, as when a pipe into `head` is closed or a disk is full, the user sees one line or
+nothing, never a traceback.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import NoReturn
 
-#: The errors of writing to a stream without room or without a device, or to a closed stream.
+#: The errors of a write to a closed stream, or to a stream that has no free space or no device.
 _OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO})
 
 
@@ -39,9 +39,9 @@ def drop_output() -> None:
 def run_to_end(command: Callable[[], None]) -> NoReturn:
     """Run a command and end the process with its exit code.
 
-    Output that cannot be written to stdout is one line on stderr and exit code 1; a closed pipe is
-    no error. The process ends even if a thread is stuck in a system call, such as a resolver that
-    does not answer.
+    If output cannot be written to stdout, the command prints one line on stderr and exits with 1; a
+    closed pipe is no error. The process ends even if a thread is stuck in a system call, such as a
+    resolver that does not answer.
     """
     code: int | str | None = 0
     try:

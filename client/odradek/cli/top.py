@@ -137,7 +137,8 @@ async def _events(
 
 @contextmanager
 def _keys() -> Iterator[asyncio.Queue[str]]:
-    """The keys that are pressed, without an echo or Enter; none if stdin is no terminal."""
+    """The keys that are pressed, without an echo and without Enter; yields nothing if stdin is no
+    terminal."""
     keys: asyncio.Queue[str] = asyncio.Queue(maxsize=64)
     if not sys.stdin.isatty():
         yield keys

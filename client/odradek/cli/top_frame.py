@@ -180,7 +180,7 @@ def _pairs(before: Sample, now: Sample) -> list[tuple[BrokerDescription, BrokerD
 def _throughput(pairs: list[tuple[BrokerDescription, BrokerDescription]]) -> dict[str, float]:
     found: dict[str, float] = {}
     for earlier, broker in pairs:
-        # The time is that of the broker, because answers may be late.
+        # The time is the broker's, because answers may arrive late.
         elapsed_s = (broker.now_ms - earlier.now_ms) / 1000
         for name, counter in _RATES.items():
             if counter in broker.counters and counter in earlier.counters:

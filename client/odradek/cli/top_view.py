@@ -165,9 +165,8 @@ def _more(table: Table, count: int, noun: str) -> None:
 
 
 def _cell(name: str) -> Text:
-    """The name without markup and without escape sequences for the terminal, because others chose
-    it.
-    """
+    """The name without markup and without escape sequences for the terminal. Names are chosen by
+    other people, who may put anything into them."""
     from rich.text import Text
 
     return Text("".join(letter if letter.isprintable() else "?" for letter in name))

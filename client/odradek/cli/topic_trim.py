@@ -88,7 +88,7 @@ def trim(
 
 @dataclass(frozen=True)
 class Trim:
-    """The records to delete: those before an offset, or a time; all if both are None."""
+    """The records to delete: those before an offset or before a time, or all if both are None."""
 
     topic: str
     partitions: list[int] | None

@@ -139,7 +139,7 @@ class Query:
         self._given = given
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A text. Refusal if there is neither the parameter nor a default."""
+        """A text. Refusal if the parameter is missing and has no default."""
         value = self._given.get(name, default)
         if value is None:
             raise Refusal(400, f"The parameter {name} is missing")

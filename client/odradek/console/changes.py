@@ -1,8 +1,9 @@
 """Changes in two steps: a plan of the change, and then, if the plan is still the same, the change
 itself.
 
-The order to make the change has the plan that the user has seen. The console makes the plan again
-and changes nothing if the two differ. Every change, done or refused, is a line in the audit log.
+The second request contains a mark of the plan that the user has seen. The console makes the plan
+again, and changes nothing if the two plans differ. Every change, done or refused, is a line in the
+audit log.
 """
 
 from __future__ import annotations

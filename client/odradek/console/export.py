@@ -161,7 +161,7 @@ def _header_text(value: bytes | None) -> object:
 
 
 def _iso(timestamp_ms: int) -> str:
-    """The time in UTC; the number itself for times beyond the calendar."""
+    """The time in UTC; the number itself if it is beyond the range of the calendar."""
     try:
         moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
     except OverflowError:

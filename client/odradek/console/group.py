@@ -106,8 +106,8 @@ async def _group(session: Session, admin: Admin, group_id: str) -> Json:
 
 
 async def _described(session: Session, admin: Admin, group_id: str) -> Described | None:
-    """The description of a group; None without such a group. Kinds are tried one after another,
-    the last known kind of the group first."""
+    """The description of a group; None if there is no such group. The requests for the kinds of
+    groups are tried in turn, first the kind that this group had last time."""
     kinds = session.store(_Kinds)
     known = kinds.by_group.get(group_id, "")
     for kind in dict.fromkeys((known, "", SHARE_KIND, STREAMS_KIND)):
@@ -172,7 +172,8 @@ async def _partition_counts(
 def _partitions(
     described: Described, counts: Mapping[str, int], positions: Mapping[TopicPartition, int]
 ) -> list[TopicPartition]:
-    """The partitions that the group reads or has read, and those of its target assignment."""
+    """The partitions that the group reads or has read, and the partitions of its target
+    assignment."""
     every = {TopicPartition(name, part) for name, count in counts.items() for part in range(count)}
     return sorted(every | positions.keys() | described.owners.keys() | described.targets.keys())
 

@@ -19,7 +19,8 @@ _NO_HISTORY = "This broker keeps no history of its decisions: only Odradek's own
 
 
 async def history_of(session: Session, subject: Subject, name: str) -> Json:
-    """The newest events and the states of a subject; `missing` is the reason if there are none."""
+    """The newest events and the states of a subject. `missing`: the reason if there is no
+    history."""
     try:
         found = await session.cached(
             ("history", subject, name),

@@ -42,8 +42,8 @@ class Feed:
 
 @dataclass(eq=False)
 class _Listener:
-    """A page, with the events that it has not received yet. Only the newest event of each feed is
-    kept, so that a slow page takes no memory."""
+    """A page, with the events that it has not received yet. For each feed only the newest event is
+    kept, so that a slow page does not take more and more memory."""
 
     waiting: dict[str, tuple[int, str]] = field(default_factory=dict)
     woken: asyncio.Event = field(default_factory=asyncio.Event)

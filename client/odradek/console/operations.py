@@ -117,7 +117,8 @@ def _of(session: Session) -> _Watched:
 
 
 async def describe_broker(session: Session, *sections: Section) -> BrokerDescription:
-    """The broker's description of itself, shared by the pages. UnsupportedByBroker for others."""
+    """The broker's description of itself, shared by the pages. UnsupportedByBroker if the broker is
+    not Odradek's."""
     return await session.cached(
         ("broker", *sections), EVERY_MS // 2, lambda admin: admin.describe_broker_status(*sections)
     )

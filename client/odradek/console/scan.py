@@ -76,7 +76,8 @@ class Scan:
         return sum(span.left for span in self.spans.values())
 
     def wanted(self) -> dict[int, tuple[int, int]]:
-        """For each partition with remaining offsets, those to read next."""
+        """The offsets to read next, by partition. Partitions without remaining offsets are left
+        out."""
         return {
             part: (span.at, span.high) for part, span in self.spans.items() if span.at < span.high
         }

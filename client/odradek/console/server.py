@@ -401,7 +401,7 @@ class _Pieces(StreamingResponse):
 def _answering(
     answer: Callable[[Request], Awaitable[Response]],
 ) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint whose errors are JSON."""
+    """An endpoint that answers errors as JSON."""
 
     async def endpoint(request: Request) -> Response:
         try:

@@ -90,7 +90,8 @@ def marker_row(marker: Marker) -> Json:
 
 
 def _beginning(data: bytes | None, which: str, topic: str, is_key: bool) -> Json:
-    """The beginning of a key or value: `format`, `text`, `bytes`, and `cut` if there is more."""
+    """The beginning of a key or value: `format`, `text`, `bytes`, and `cut` if the text is
+    incomplete."""
     if data is not None and len(data) > _LIST_BYTES_MAX:
         return _undecoded(data, LIST_CHARACTERS)
     found = decode(data, which=which, topic=topic, is_key=is_key, registry=decoders())

@@ -33,8 +33,8 @@ SESSIONS_MAX = 200
 IDLE_S = 1_800.0
 #: The longest time of a session, even if it is used.
 LIFETIME_S = 43_200.0
-#: The most failed attempts to sign in within `_TRIES_S`: of an address, for a user's name, and in
-#: total.
+#: The most failed attempts to sign in within `_TRIES_S`: from one address, for one user name, and
+#: in total.
 FAILURES_OF_HOST = 5
 FAILURES_OF_USER = 10
 FAILURES_OF_ALL = 50

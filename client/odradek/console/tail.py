@@ -1,8 +1,9 @@
 """A live tail, which shows new records of a topic as they arrive, with a separate client for each
 page.
 
-A burst is sampled: the page gets some records, the number of all, and the number of those that
-match. A tail that falls far behind continues at the end, and reports the number of skipped records.
+A burst is sampled: the page gets some of the records, the total number of records, and the number
+of matching records. A tail that falls far behind continues at the end, and reports the number of
+skipped records.
 """
 
 from __future__ import annotations

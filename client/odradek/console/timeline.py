@@ -144,8 +144,8 @@ class _Histories:
         self._follows = True
         if self._after != after:
             return
-        # After a start of the broker, the numbers of events begin again. If there are more new
-        # events than were requested, any subject may have changed.
+        # When a broker starts, its events are numbered from the beginning again. If as many events
+        # arrive as were requested, there may be more, and any subject may have changed.
         if recent.started_ms != self._started_ms or len(recent.events) == _RECENT_EVENTS:
             self._told.clear()
         self._started_ms, self._after = recent.started_ms, recent.next_after

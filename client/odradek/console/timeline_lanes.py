@@ -186,7 +186,7 @@ def lanes_of(subject: Subject, events: Sequence[HistoryEvent]) -> Lanes:
 
 
 def _state(lanes: Lanes, event: HistoryEvent, label: str) -> None:
-    """Continue the lane of the subject itself by the states that an event names."""
+    """Extend the lane of the subject by the state that an event names."""
     before, after = event.details.get("before"), event.details.get("after")
     after = after or event.details.get("state")
     if after is None:

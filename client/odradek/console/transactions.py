@@ -65,8 +65,8 @@ def is_open_on(table: Transactions, owner: TransactionListing | None, tp: TopicP
 
 
 async def transactions(asked: Asked) -> Json:
-    """A page of the transactional ids. The query may have `state`; "open" stands for all states in
-    which consumers are held back."""
+    """A page of the transactional ids. The query may have `state`; "open" means all states in which
+    read_committed consumers are held back."""
     table = await all_transactions(asked.session)
     state = asked.query.text("state", "")
     wanted = OPEN_STATES if state == "open" else (state,)

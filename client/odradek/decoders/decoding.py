@@ -3,8 +3,8 @@ other.
 
 A guess uses the format of the rule for the topic. Without a rule it tries decoders of other
 packages first, then formats with a schema, then JSON, text and Protobuf without a schema. A hex
-dump always works, and is tried last. A failed format is an attempt in the result, never an
-exception.
+dump always works, and is tried last. If a format fails, the result lists it as an attempt; there is
+never an exception.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """A schema in a registry. `kind`: AVRO, PROTOBUF or JSON. `others`: (name, schema) of its
-    references, each after the schemas that it needs itself."""
+    """A schema in a registry. `kind`: AVRO, PROTOBUF or JSON. `others`: (name, schema) of the
+    schemas to which it refers, in such an order that each follows the schemas that it needs."""
 
     kind: str
     text: str
@@ -132,7 +132,8 @@ class SchemaRegistry:
     def _follow(
         self, references: list[Reference], kind: str, others: dict[str, str], deadline_s: float
     ) -> None:
-        """Add the schemas of `references` to `others`, each after those that it needs itself."""
+        """Add the schemas of `references` to `others`, in such an order that each follows the
+        schemas that it needs."""
         # A stack of (reference, its answer once its own references are on the stack above it).
         stack: list[tuple[Reference, dict[str, Any] | None]]
         stack = [(each, None) for each in reversed(references)]

@@ -120,7 +120,7 @@ def framed(data: bytes) -> tuple[int, bytes] | None:
 class Schemas:
     """The schemas of a program: rules with files, and a registry.
 
-    `files`: rules whose rest is a file. DecoderError for one that cannot be used.
+    `files`: rules whose `rest` names a file. DecoderError for a file that cannot be used.
     """
 
     def __init__(

@@ -1,9 +1,10 @@
 """The conversion of batches of a source partition to batches for another cluster.
 
 A batch that any producer could have sent keeps its body, compressed or not; the producer writes
-only a new header. Batches are decoded and encoded again, and several small ones combined, if their
-offsets have gaps (compaction, aborted transactions, a start inside a batch), if their timestamps
-are those of the source broker, or if they are too small for separate requests.
+only a new header. Other batches are decoded and encoded again, and several small ones are combined.
+These are batches whose offsets have gaps (compaction, aborted transactions, a start inside a
+batch), whose timestamps are those of the source broker, or which are too small for separate
+requests.
 
 The module uses no clock and no I/O. The checksum of each batch is verified, so that damage is not
 copied with a new checksum.

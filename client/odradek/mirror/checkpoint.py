@@ -200,7 +200,7 @@ class _Lines:
 
 
 def _offsets_of(line: str) -> dict[str, dict[str, int]] | None:
-    """{topic: {partition: offset}} of a source of Kafka; None for any other line."""
+    """{topic: {partition: offset}} in the line of a Kafka source; None for any other line."""
     try:
         found: Any = json.loads(line)
     except ValueError:

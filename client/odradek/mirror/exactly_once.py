@@ -458,7 +458,8 @@ class ExactlyOnceCopier:
                 self._reader.seek(tp, error.log_start_offset)
                 return
         if isinstance(error, SourceTopicDeleted):
-            # A later start must not refuse the topic because it does not exist.
+            # If a later start expected the topic, it would refuse to start because the topic is
+            # missing.
             self._names.discard(tp.topic)
         self._give_up(tp, str(error))
 

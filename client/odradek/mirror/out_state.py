@@ -3,7 +3,7 @@ that prevent the start.
 
 The positions in the map topic are compared with both clusters. A topic that was deleted, created
 again or truncated on either side is a problem, because its positions no longer mean the same
-records; so is a topic of the target with records that the mirror has not written.
+records. A topic of the target with records that the mirror has not written is also a problem.
 """
 
 from __future__ import annotations

@@ -81,8 +81,8 @@ def _matches(pattern: re.Pattern[str] | None, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class MirrorOptions:
-    """The options of the user. `mode` None: the best one that the target supports. `skip_deleted`
-    and `offset_header` are those of `OutSettings`."""
+    """The options of the user. `mode` None: the best mode that the target supports. `skip_deleted`
+    and `offset_header`: see `OutSettings`."""
 
     selection: Selection = field(default_factory=Selection)
     mode: Mode | None = None

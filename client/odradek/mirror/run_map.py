@@ -33,8 +33,8 @@ _OFFSET_END = 2**63 - 1
 
 
 class MapDamaged(Refused):
-    """The error of a record of the map topic that the mirror has not written, or that contradicts
-    the others."""
+    """The error if a record of the map topic was not written by the mirror, or contradicts the
+    other records."""
 
 
 class NotCopied(OdradekError):

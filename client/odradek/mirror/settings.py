@@ -50,8 +50,8 @@ _OF_BROKERS = (
 def copied_settings(
     entries: Mapping[str, ConfigEntry], target_brokers: int
 ) -> tuple[dict[str, str], list[tuple[str, str]]]:
-    """The settings of a topic or group of the source that its copy gets, and the others with a
-    reason.
+    """The settings of a topic or group that its copy gets; and the settings that are not copied,
+    with reasons.
 
     The copy gets the settings that were set for the topic or group itself, and the retention
     settings of the source's brokers. Other defaults of the source's brokers are not copied.
@@ -281,8 +281,8 @@ _Quotas = Mapping[QuotaEntity, Mapping[str, float]]
 def quotas_to_copy(
     source: _Quotas, target: _Quotas
 ) -> tuple[dict[QuotaEntity, dict[str, float | None]], list[str]]:
-    """The quotas that the target lacks, and lines about quotas that have other values there, which
-    are kept."""
+    """The quotas that the target lacks, and lines for the user about quotas whose value at the
+    target differs and is kept."""
     changes: dict[QuotaEntity, dict[str, float | None]] = {}
     kept: list[str] = []
     for entity, quotas in source.items():

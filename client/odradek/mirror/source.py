@@ -235,7 +235,7 @@ class SourceReader:
         """Read a partition from `offset` on.
 
         `topic_id`: the expected id of the topic; zero: any. `last_epoch`: the leader epoch of the
-        record before `offset`, by which the source detects that it has lost this record.
+        record before `offset`, with which the source can detect that it has lost this record.
         """
         self._positions.pop(tp, None)
         limit = self._limits.partition_bytes

@@ -1,8 +1,8 @@
 """The writer of the mode exactly-once, which writes whole batches and the map of their offsets in
 transactions.
 
-Retries, sequences, fencing and both versions of transactions are those of the producer, which
-accepts whole batches too. Several batches of a partition are in flight, in order. Their offsets at
+The producer handles retries, sequences, fencing and both versions of transactions; it accepts whole
+batches for this purpose. Several batches of a partition are in flight, in order. Their offsets at
 the target become runs, which are written in the same transaction.
 """
 
@@ -49,8 +49,8 @@ class OffsetsUnknown(OdradekError):
 
 
 class RefusedBatch(NamedTuple):
-    """A batch that the target refuses: the partition of the source, the reason, and a flag: true if
-    the reason applies to all partitions of the topic."""
+    """A batch that the target refuses. `tp`: the partition of the source; `error`: the reason;
+    `concerns_topic`: true if the reason applies to all partitions of the topic."""
 
     tp: TopicPartition
     error: OdradekError
@@ -58,8 +58,8 @@ class RefusedBatch(NamedTuple):
 
 
 class TransactionalWriter:
-    """The producer of one mirror instance. `start`, then transactions one after the other: `begin`,
-    `write`, `written`, `write_map`, `commit`; or `abort` at any point."""
+    """The producer of one mirror instance. Call `start`, and then for each transaction `begin`,
+    `write`, `written`, `write_map` and `commit`; `abort` is possible at any point."""
 
     def __init__(
         self, target: Admin, name: str, *, transaction_timeout_ms: int, max_block_ms: int = 60_000

@@ -30,7 +30,7 @@ _SURVIVING = (0.0, 0.5, 0.5, 0.5, 1.0)
 
 class _Inode:
     """A file. `cut_to_bytes`: the smallest size to which the file was truncated since its last
-    sync; None if it was not."""
+    sync; None if it was not truncated."""
 
     __slots__ = ("content", "cut_to_bytes", "durable", "modified_ms", "open_handles")
 

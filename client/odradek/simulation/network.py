@@ -29,10 +29,10 @@ _FIRST_PORT = 20_000
 
 @dataclass(slots=True)
 class Weather:
-    """The delays and cuts of all data that is sent on a network from here on.
+    """The delays and the pieces of all data that is sent on a network from now on.
 
-    `delay_ms`: the shortest and the longest delay of a piece. `piece_bytes_max`: the largest of the
-    random pieces; 0 leaves each write in one piece.
+    `delay_ms`: the shortest and the longest delay of a piece. `piece_bytes_max`: the size of the
+    largest random piece; 0 leaves each write in one piece.
     """
 
     delay_ms: tuple[float, float] = (0.0, 0.0)
@@ -126,7 +126,7 @@ class SimulatedTransport(asyncio.Transport):
             self._tell(self._protocol.pause_writing)
 
     def writelines(self, list_of_data: Iterable[_Bytes]) -> None:
-        """Send several buffers, one after the other."""
+        """Send several buffers in order."""
         for data in list_of_data:
             self.write(data)
 
@@ -317,7 +317,7 @@ class SimulatedNetwork:
         return address in self._listening
 
     def stop_listening(self, address: Address) -> None:
-        """Refuse connections from here on."""
+        """Refuse connections from now on."""
         self._listening.pop(address, None)
         self.resume(address)
 
@@ -381,7 +381,7 @@ class SimulatedNetwork:
     # --- time and random choices ---
 
     def cut(self, data: bytes) -> list[bytes]:
-        """The pieces in which these bytes are sent."""
+        """The random pieces in which these bytes are sent."""
         most = self.weather.piece_bytes_max
         if not most:
             return [data]

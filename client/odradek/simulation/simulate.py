@@ -60,8 +60,8 @@ class _NoWaiting(selectors.DefaultSelector):
 class SimulatedLoop(asyncio.SelectorEventLoop):
     """An event loop whose clock advances to the next timer when no callback is ready.
 
-    With a `network`, `create_server` and `create_connection` are those of the network, no socket or
-    thread can wake the loop, and timers of the same time fire in an order that the network draws.
+    With a `network`, `create_server` and `create_connection` use that network, no socket or thread
+    can wake the loop, and timers of the same time fire in an order that the network draws.
     Callbacks of a killed process are not run.
     """
 

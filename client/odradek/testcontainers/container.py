@@ -121,23 +121,23 @@ class _BrokerContainer:
         return self
 
     def with_command(self, command: str | list[str]) -> Self:
-        """Warn that there is no command."""
+        """Warn that a broker without a container runs no command."""
         return self._ignore(f"the command {command!r}")
 
     def with_volume_mapping(
         self, host: str | os.PathLike[str], container: str, mode: str = "ro"
     ) -> Self:
-        """Warn that there are no volumes."""
+        """Warn that a broker without a container has no volumes."""
         return self._ignore(f"the volume {container!r}")
 
     def with_tmpfs_mount(self, container_path: str, size: str | None = None) -> Self:
-        """Warn that there are no volumes."""
+        """Warn that a broker without a container has no volumes."""
         return self._ignore(f"the volume {container_path!r}")
 
     def with_copy_into_container(
         self, transferable: Any, destination_in_container: str, mode: int = 0o644
     ) -> Self:
-        """Warn that there are no files inside."""
+        """Warn that a broker without a container has no files inside."""
         return self._ignore(f"the file {destination_in_container!r}")
 
     def with_network(self, network: Any) -> Self:

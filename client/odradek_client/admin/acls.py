@@ -37,10 +37,11 @@ Code = TypeVar("Code", bound=IntEnum)
 
 @dataclass(frozen=True)
 class AclBinding:
-    """An ACL: `principal` ("User:alice" or "User:*"), from the address `host` (`*` for any), may
-    perform the operation on the resource; with DENY it may not.
+    """An ACL: `principal` ("User:alice" or "User:*"), connecting from the address `host` (`*` for
+    any), is allowed to perform the operation on the resource; with DENY it is forbidden.
 
-    `name`: `*` for all names; with PatternType.PREFIXED for those that begin with it.
+    `name`: the name of the resource, or `*` for all names; with PatternType.PREFIXED, all names
+    that begin with it.
     """
 
     principal: str
@@ -78,7 +79,8 @@ class AclBinding:
 class AclBindingFilter:
     """A filter of ACLs, in which None and ANY match all values.
 
-    `pattern_type`: MATCH means the ACLs that apply to `name`, also by prefix or by `*`.
+    `pattern_type`: MATCH selects all ACLs that apply to `name`, including those with a prefix or
+    `*`.
     """
 
     resource_type: AclResourceType = AclResourceType.ANY

@@ -69,10 +69,11 @@ class DelegationTokenAdmin(AdminPart):
         max_lifetime_ms: int | None = None,
     ) -> DelegationToken:
         """Create a token for this client's user, or for another `owner`, which needs the right
-        CREATE_TOKENS on that user. `renewers`: the names of users that may renew and end it.
+        CREATE_TOKENS on that user. `renewers`: the names of users who may renew and expire the
+        token.
 
-        The call is not repeated after a lost answer, since each request makes a token. Raises
-        Refused, with the broker's error, for a broker without tokens or a client without
+        If the answer is lost, the call is not repeated, because each request creates a token.
+        Raises Refused, with the broker's error, for a broker without tokens or a client without
         authentication.
         """
         names = each_of(renewers, str, "renewers", "the names of users")

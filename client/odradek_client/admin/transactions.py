@@ -30,9 +30,9 @@ from odradek_protocol.schemas.list_transactions import (
 
 #: The states in which a transaction blocks consumers that read committed records only.
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
-#: The transaction timeout in the InitProducerId of `fence_producer`, which begins no transaction:
-#: the shortest one, because brokers refuse more than their `transaction.max.timeout.ms`, which may
-#: be as low as 1.
+#: The transaction timeout in the InitProducerId of `fence_producer`, which begins no transaction.
+#: The shortest timeout is used, because brokers refuse timeouts above their
+#: `transaction.max.timeout.ms`, which may be as low as 1.
 _FENCING_TIMEOUT_MS = 1
 
 

@@ -13,7 +13,8 @@ from odradek_protocol.sasl.jaas import LOGIN_MODULES
 from odradek_protocol.tls.settings import STORE_TYPES, TlsSettings, tls_settings
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-#: Java classes that configurations of OAUTHBEARER name, whose work this client does itself.
+#: Java classes that configurations of OAUTHBEARER name. This client does the work of these classes
+#: itself.
 _BUILT_IN = {
     "sasl_login_callback_handler_class": ("", "OAuthBearerLoginCallbackHandler"),
     "sasl_oauthbearer_jwt_retriever_class": (

@@ -225,7 +225,7 @@ class Consumer:
         self._on_subscription_changed()
 
     def subscription(self) -> set[str]:
-        """The subscribed topics; with a pattern, those that match it at present."""
+        """The subscribed topics. With a pattern, the topics that match it at present."""
         return set(self._subscription.topics)
 
     def assignment(self) -> set[TopicPartition]:
@@ -390,7 +390,7 @@ class Consumer:
             log.info("a commit in the background failed: %s", error)
 
     async def committed(self, partition: Partition) -> OffsetAndMetadata | None:
-        """The group's committed offset of a partition, None if there is none."""
+        """The group's committed offset of a partition; None if the group has committed none."""
         self._require_connected()
         each = as_partition(partition)
         group = self._require_group("committed")
@@ -407,8 +407,8 @@ class Consumer:
     @property
     def is_member(self) -> bool:
         """True if this consumer is still in its group, as far as it knows: it has joined, was not
-        removed or replaced, has polled within max_poll_interval_ms, and has got an answer of the
-        group's coordinator within session_timeout_ms. False without a group.
+        removed or replaced, has polled within max_poll_interval_ms, and has received an answer from
+        the group's coordinator within session_timeout_ms. False if the consumer has no group.
 
         While it is False the partitions may already belong to other members, and commits are
         refused.

@@ -6,13 +6,13 @@
     ├── Refused
     │   ├── OffsetOutOfRange
     │   │   └── PositionOutOfRange   the position is not in the log, and auto_offset_reset is "none"
-    │   │       └── LogTruncated     records that were read are gone from the log
-    │   └── CommitFailed             the group has gone on without this member
+    │   │       └── LogTruncated     records that were read are no longer in the log
+    │   └── CommitFailed             the group has other owners for the partitions
     └── LocalError
         ├── NoOffset                 nothing committed, and auto_offset_reset is "none"
         ├── IllegalState
         │   └── NotAssigned          the partition is not this consumer's (any more)
-        └── RecordError              what was fetched cannot be handed out: the position stays
+        └── RecordError              a fetched record cannot be returned: the position stays
             ├── CorruptRecord        damaged, or in a format that we do not read
             ├── OversizedRecord      the broker sent less than one batch
             └── DeserializationFailed  a deserializer raised

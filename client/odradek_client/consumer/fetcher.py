@@ -55,7 +55,7 @@ Records = dict[TopicPartition, list[ConsumerRecord]]
 
 class PartitionRequest(NamedTuple):
     """A partition in the form of a Fetch request. `last_fetched_epoch`: the epoch of the record
-    before `offset`, by which the broker detects divergence; -1: no check."""
+    before `offset`, with which the broker can detect divergence; -1: no check."""
 
     offset: int
     max_bytes: int
@@ -307,8 +307,8 @@ class Fetcher:
             self._back_off(self._subscription.get(partition), now_ms)
 
     def on_response(self, plan: FetchPlan, response: FetchResponse, now_ms: int) -> None:
-        """Buffer an answer; data of partitions whose position has changed meanwhile is stale and
-        dropped (K-12)."""
+        """Buffer an answer. If the position of a partition has changed meanwhile, its data is stale
+        and is dropped (K-12)."""
         self._in_flight.discard(plan.node_id)
         session = self._sessions[plan.node_id]
         code = ErrorCode.of(response.error_code)

@@ -2,13 +2,13 @@
 
 Each assigned partition is in one of four fetch states; `FETCH_STATE_STEPS` has the legal steps::
 
-    INITIALIZING       nothing known: the group's committed offset is to be fetched (K-25)
-    AWAIT_RESET        ListOffsets is to find the log's end, its start or a time (O-16)
+    INITIALIZING       nothing known: the group's committed offset must be fetched (K-25)
+    AWAIT_RESET        ListOffsets must find the log's end, its start or a time (O-16)
     FETCHING           the position is known: the only state in which the partition is fetched
-    AWAIT_VALIDATION   the position is known, but there is a newer leader: OffsetForLeaderEpoch is
-                       to say whether it still is in the log (K-26); until then nothing is fetched
+    AWAIT_VALIDATION   the position is known, but there is a newer leader: OffsetForLeaderEpoch must
+                       confirm that its log has the position (K-26); nothing is fetched before
 
-A seek leads from anywhere to FETCHING, a reset from anywhere to AWAIT_RESET.
+A seek leads from any state to FETCHING, a reset from any state to AWAIT_RESET.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ class BrokerConnection:
         self.features: dict[str, int] = {}
         self.features_epoch = -1
         self.last_used = loop.time()
-        #: True if the cause is to be probed when the broker ends the connection without an answer:
+        #: True if the cause must be probed when the broker ends the connection without an answer:
         #: TLS on one side only, or a listener that requires SASL.
         self._curious = not owner.reached
         #: The failed authentication that ended the connection; None if something else did.
@@ -376,12 +376,12 @@ class BrokerConnection:
 
     @property
     def is_late(self) -> bool:
-        """True if an answer, or the connection itself, is late by LATE_S without any data since."""
+        """True if an answer, or the connection itself, is late: nothing has arrived for LATE_S."""
         return self._late
 
     @property
     def is_ready(self) -> bool:
-        """True if a request that is submitted now is written at once."""
+        """True if a request would be written immediately if it were submitted now."""
         return (
             self.state is ConnectionState.READY
             and not self._queued

@@ -278,7 +278,7 @@ class NetworkClient:
         return node.connection
 
     def is_ready(self, node_id: int, channel: Channel = "main") -> bool:
-        """True if a request that is submitted now is written at once."""
+        """True if a request would be written immediately if it were submitted now."""
         connection = self.ready(node_id, channel)
         return connection is not None and connection.is_ready
 

@@ -58,8 +58,8 @@ def unreachable(reasons: Mapping[str, bool]) -> ConnectionLost:
 
 
 def _login(settings: SaslSettings, random: Random) -> Login:
-    # Imported here, because the module imports HTTP for token endpoints, and clients without SASL
-    # start faster.
+    # The import is here because the module imports HTTP for token endpoints; clients without SASL
+    # start faster without it.
     from odradek_client.sasl.login import Login
 
     return Login(settings, random)
@@ -126,8 +126,8 @@ class Connections:
     """All connections of one client.
 
     Node ids below 0 are the addresses of `bootstrap_servers`, which are used as long as no brokers
-    are known. `loop()` returns the loop, and raises Closed without one; `request_metadata()` is
-    called after an event that may mean that the metadata is old.
+    are known. `loop()` returns the running loop, or raises Closed. `request_metadata()` is called
+    after events which suggest that the metadata is old.
     """
 
     def __init__(

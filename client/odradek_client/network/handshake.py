@@ -75,8 +75,8 @@ def served_versions(answer: ApiVersionsResponse) -> Versions:
 
 
 def versions_refused(api: Api, frame: memoryview) -> Message:
-    """The versions in the answer to a version of ApiVersions that the broker does not have; the
-    answer is in version 0.
+    """The versions in the answer to an ApiVersions request whose version the broker does not have;
+    the answer is in version 0.
 
     Some brokers (such as the mock broker of librdkafka) write the list in the encoding of the
     requested version; then only the error code is used.

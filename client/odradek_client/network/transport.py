@@ -74,8 +74,8 @@ class Transport(asyncio.BufferedProtocol):
         receive_max_bytes: int,
         tls: ssl.SSLContext | None = None,
     ) -> Transport:
-        """Connect, with TLS if there is a context for it; OSError, for example ssl.SSLError, if
-        that fails."""
+        """Connect, with TLS if the transport has a context for it. OSError (such as ssl.SSLError)
+        if the attempt fails."""
         loop = asyncio.get_running_loop()
         if tls is None:
             _, protocol = await loop.create_connection(

@@ -167,8 +167,8 @@ class Sender:
     # --- one pass ---------------------------------------------------------------------------------
 
     def step(self, now_ms: float, is_ready: Callable[[int], bool]) -> Plan:
-        """Plan the requests of one pass (C-30). `is_ready`: true for a node to which a request
-        would be written at once."""
+        """Plan the requests of one pass (C-30). `is_ready`: returns true for a node to which a
+        request would be written immediately."""
         plan = Plan(failed=self._expire(now_ms))
         identity = self._identity
         if identity is not None:

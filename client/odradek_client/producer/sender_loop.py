@@ -63,7 +63,7 @@ class DeliveryLog:
 
     def __init__(self, call_at: Callable[[float, Callable[[], None]], None]) -> None:
         self._call_at = call_at
-        # The counts of records that are not written (False), and of those that may be written
+        # The failures of records that are not written (False), and of records that may be written
         # (True).
         self._failures = {False: _Failures(), True: _Failures()}
         self._next_line_ms = 0.0
@@ -71,7 +71,7 @@ class DeliveryLog:
         self._refusal_line_ms = 0.0
 
     def failed(self, batches: list[ProducerBatch], now_ms: float) -> None:
-        """Note batches that have finally failed, whose deliveries may be unused."""
+        """Note batches that have finally failed. The program may never look at their deliveries."""
         if not batches:
             return
         if not any(failures.records for failures in self._failures.values()):
@@ -307,8 +307,8 @@ class SenderLoop:
 
 
 def _cancelled() -> ConnectionLost:
-    """The error of a request whose task `asyncio.run` cancelled at its end. A retriable error,
-    because a closing producer may wait for the request."""
+    """The error of a request whose task `asyncio.run` cancelled at its end. The error is retriable,
+    because a closing producer may still wait for the request."""
     return ConnectionLost("the request was cancelled")
 
 

@@ -28,9 +28,10 @@ Partition = TypeVar("Partition", bound=tuple[str, int])
 
 
 class TransactionCalls:
-    """The calls of a started producer with a transactional id; they raise like those of `Producer`.
+    """The calls of a started producer with a transactional id. They raise the errors that
+    `Producer` documents.
 
-    `take_no_records` is called when the open transaction takes no more records.
+    `take_no_records` is called when the open transaction accepts no more records.
     """
 
     def __init__(

@@ -59,7 +59,7 @@ from odradek_protocol.schemas.init_producer_id import EPOCH_BUMP_SINCE, InitProd
 
 #: The level of the feature transaction.version that means v2.
 V2_LEVEL = 2
-#: The most offsets of a transaction whose commit is not answered yet.
+#: The most offsets of a transaction that are waiting to be committed.
 OFFSETS_WAITING_MAX = 1000
 #: The pause before the first AddPartitionsToTxn is repeated, while the previous transaction is
 #: being completed (C-33).
@@ -286,7 +286,7 @@ class TransactionManager:
         return operation
 
     def _is_idle(self) -> bool:
-        """True if no request to the coordinator is needed for the end (C-64).
+        """True if the end of the transaction needs no request to the coordinator (C-64).
 
         In v2 a request is needed whenever anything was sent, because only the brokers know the
         partitions that they added (T-61). If nothing was sent, no request may be sent either: while

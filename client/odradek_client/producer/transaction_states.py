@@ -1,7 +1,7 @@
 """The states of a producer with an identity, as a table.
 
 An idempotent producer without transactions has UNINITIALIZED, INITIALIZING, READY and FATAL_ERROR;
-the others are those of a transactional one.
+only a transactional producer has the other states.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _ERROR_BYTES_MAX = 4096
 
 @dataclass(frozen=True)
 class Password:
-    """A user's name and password. `place`: the setting from which they come, for errors."""
+    """A user's name and password. `place`: the setting from which the two come, for errors."""
 
     username: str
     password: str = field(repr=False)

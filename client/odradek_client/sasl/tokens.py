@@ -38,9 +38,9 @@ class RefreshWindow:
     def refresh_ms(self, token: Token, now_ms: float, random: float) -> float:
         """The time at which a new token is replaced. `random`: from 0 to 1.
 
-        The token is replaced after `factor` of its lifetime, but not within `buffer_ms` of its end,
-        and not sooner than `min_period_ms`; the last two are ignored for a token with a shorter
-        lifetime.
+        The token is replaced after `factor` of its lifetime, but neither during the last
+        `buffer_ms` of its lifetime nor during its first `min_period_ms`. A token whose lifetime is
+        too short for these two limits is replaced after `factor` of it alone.
         """
         if token.expires_ms is None:
             return now_ms

@@ -1,9 +1,9 @@
 """Acknowledgements that wait for their request, by partition (KIP-932).
 
-A broker carries out the acknowledgements of a partition in one request together or not at all: one
-record whose lock has expired makes it refuse the others too. So a refused group of acknowledgements
-is divided into halves and sent again, until the refused record is found; each record gets its own
-result.
+A broker carries out the acknowledgements of a partition in one request together or not at all. If
+the lock of one record has expired, the broker refuses the others too. So a refused group of
+acknowledgements is divided into halves, which are sent again, until the refused record is found.
+Each record gets its own result.
 """
 
 from __future__ import annotations

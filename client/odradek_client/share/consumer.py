@@ -43,8 +43,8 @@ log = logging.getLogger("odradek.client.share")
 
 @short_cancellations()
 class ShareConsumer:
-    """Takes records of topics as a member of a share group, in which one member at a time acquires
-    a record, and the record is delivered again if it is not accepted (KIP-932).
+    """Takes records of topics as a member of a share group (KIP-932). One member at a time acquires
+    a record, and a record that is not accepted is delivered again.
 
     ::
 
@@ -56,9 +56,9 @@ class ShareConsumer:
     Settings are Kafka's, with underscores: see `ShareConsumerConfig`. ConfigError for an invalid
     setting.
 
-    A record is acknowledged with `async with record` or `record.acknowledge`; with
-    share_acknowledgement_mode="implicit" (the default) the next poll accepts the others that
-    earlier polls returned. A record that is not acknowledged before the end of its lock, or before
+    A record is acknowledged with `async with record` or `record.acknowledge`. With
+    share_acknowledgement_mode="implicit" (the default) the next poll accepts all other records that
+    earlier polls returned. A record that is not acknowledged before its lock expires, or before
     `close`, is delivered again.
 
     Only one task polls at a time; others wait for it. All other methods may be called meanwhile.
@@ -272,8 +272,8 @@ class ShareConsumer:
                     self._warn_full(room)
                     return []
                 if collects or fetcher.wanted_records != max(room, 0):
-                    # The loop is woken only if there is a reason, because each of its passes wakes
-                    # this poll again.
+                    # The loop is woken only for a reason, because each pass of the loop wakes this
+                    # poll again.
                     fetcher.wanted_records = max(room, 0)
                     self._loop.wake()
                 await self._wait(left_ms)
@@ -435,8 +435,8 @@ class ShareConsumer:
 
 
 class _DirectHolder:
-    """The methods of the consumer that its records call, for programs whose tasks run in the loop
-    of the consumer."""
+    """A holder for programs whose tasks run in the consumer's event loop: it calls the consumer
+    directly."""
 
     def __init__(self, consumer: ShareConsumer) -> None:
         self._consumer = consumer

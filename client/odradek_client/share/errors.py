@@ -4,9 +4,9 @@ that an application raises in `async with record`.
 ::
 
     LocalError
-    ├── LockExpired           the record's lock ran out before it was acknowledged
+    ├── LockExpired           the record's lock expired before the acknowledgement
     └── RecordError
-        └── UnreadableRecord  what was acquired cannot be handed out
+        └── UnreadableRecord  acquired records cannot be returned
 
     Reject                    raised by the application: never deliver the record again
     Release                   raised by the application: deliver the record again

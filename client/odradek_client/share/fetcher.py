@@ -2,9 +2,10 @@
 handling of answers.
 
 A leader gets one request at a time, because each request has the epoch of its share session.
-Acknowledgements go with the next ShareFetch to the leader from which the records were acquired; if
-no fetch is sent, they are sent in a ShareAcknowledge after a short wait. Records are fetched only
-while a poll waits and none are buffered: their locks run from the broker's answer on.
+Acknowledgements are sent with the next ShareFetch to the leader from which the records were
+acquired. If there is no such fetch, they are sent in a ShareAcknowledge after a short wait. Records
+are fetched only while a poll waits and no record is buffered, because their locks begin to run when
+the broker answers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The acquired records with their locks: those that the application has, and those whose
 acknowledgements are in flight.
 
-The lock of a record in `async with record` is renewed when half of its time has passed, but not
-after the record was handled for max.poll.interval.ms, so that a handler that hangs does not keep a
-record for ever.
+The lock of a record in `async with record` is renewed when half of its time has passed. After the
+record was handled for max.poll.interval.ms, its lock is not renewed any more, so that a handler
+that hangs does not keep a record for ever.
 """
 
 from __future__ import annotations

@@ -161,10 +161,10 @@ def _move_along(
 
 
 class StickyAssignor(Assignor):
-    """Assigns evenly; members send their earlier partitions in their user data, and keep as many of
+    """Assigns evenly. Members send their earlier partitions in their user data, and keep as many of
     them as possible.
 
-    Members nevertheless revoke all partitions before they join (eager); the advantage is that an
+    Members nevertheless revoke all partitions before they join (eager). The advantage is that an
     application can keep its state of a partition. `CooperativeStickyAssignor` also avoids the
     pause.
     """

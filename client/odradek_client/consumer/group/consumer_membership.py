@@ -63,7 +63,7 @@ class HeartbeatFields:
 
     @property
     def owned_sent(self) -> Mapping[bytes, frozenset[int]] | None:
-        """The owned partitions that were last sent; None if the next heartbeat sends all fields."""
+        """The owned partitions that were last sent; None if the next heartbeat must send them."""
         return self._sent.get("topic_partitions")  # type: ignore[return-value]
 
     def fill(
@@ -257,8 +257,8 @@ class ConsumerMembership(EpochMembership):
         self._fields.send_all()
 
     def prepare_leaving(self) -> bool:
-        """Begin to leave. False if the consumer is not in the group, so that no request is
-        needed."""
+        """Begin to leave. False if the consumer is not in the group, so that it need not send a
+        request."""
         if self.state in _ANY_IN_GROUP:
             self._step(MemberState.PREPARE_LEAVING)
             return True

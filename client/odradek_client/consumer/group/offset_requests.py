@@ -81,8 +81,8 @@ def offset_fetch_request(
 def read_offset_fetch(
     response: OffsetFetchResponse, group_id: str
 ) -> dict[TopicPartition, OffsetAndMetadata | None] | CoordinatorRetry:
-    """The committed offsets, None for a partition without one. Raises errors that a retry does not
-    resolve."""
+    """The committed offset of each partition, None for a partition without one. Raises errors that
+    a retry does not resolve."""
     about = f"group {group_id!r}"
     retry = _retry_for(ErrorCode.of(response.error_code), about)
     if retry is not None:
@@ -121,9 +121,8 @@ def offset_commit_request(
     member_id: str,
     group_instance_id: str | None,
 ) -> OffsetCommitRequest:
-    """The OffsetCommit. Generation -1 and no member id: the consumer is no member of a generation
-    (O-04).
-    """
+    """An OffsetCommit request. Generation -1 and no member id mean that the consumer is not a
+    member of any generation (O-04)."""
     return OffsetCommitRequest(
         group_id=group_id,
         generation_id_or_member_epoch=generation,
