@@ -55,7 +55,7 @@ def _address(given: str | None, ours: bool) -> Iterator[tuple[str, int]]:
             finally:
                 broker.kill()
         else:
-            # Without a plugin Kafka answers no request about the metrics of clients.
+            # Without a plugin that receives client metrics, Kafka rejects all requests about them.
             plugins = compiled(_RECEIVER, Path(folder))
             settings = {"metric.reporters": _RECEIVER.stem}
             with KafkaCluster(Path(folder), settings=settings, plugins=plugins) as cluster:

@@ -9,16 +9,17 @@ from typing import Any
 
 from odradek_protocol.message import Versions
 
-#: The number of runs that may differ for a reason.
+#: The highest number of runs that may differ for some reason.
 MOST_RUNS = 38
 
 
 @dataclass(frozen=True)
 class Difference:
-    """`scenario` may have `*`. `paths`: the parts that may differ, `*` for any, as `differing`
-    names them.
+    """A deliberate difference.
 
-    `reason` goes to docs/compatibility.md: a sentence for users.
+    `scenario`: a name that may contain `*`. `paths`: the parts that may differ, in the form of
+    `differing`, where `*` matches anything. `reason`: a sentence for users, which is written into
+    docs/compatibility.md.
     """
 
     scenario: str
@@ -27,7 +28,7 @@ class Difference:
     versions: str = "0+"
 
     def covers(self, scenario: str, version: int) -> bool:
-        """True if the difference applies to a run."""
+        """True if the difference may occur in this run."""
         return fnmatchcase(scenario, self.scenario) and version in Versions.parse(self.versions)
 
 
@@ -215,8 +216,8 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
 )
 
-#: Settings of topics and groups that DescribeConfigs shows, and Kafka's does not: those of
-#: Kafka 4.4 (KIP-1191), and our own. docs/compatibility.md names them.
+#: Settings of topics and groups that our DescribeConfigs returns and Kafka 4.3 does not: settings
+#: of Kafka 4.4 (KIP-1191), and our own. docs/compatibility.md names them.
 MORE_SETTINGS = frozenset(
     {
         "errors.deadletterqueue.copy.record.enable",
@@ -228,12 +229,12 @@ MORE_SETTINGS = frozenset(
     }
 )
 
-#: The mark of a missing field, which means its default; null is a value.
+#: Stands for a missing field, which has its default; null is a different value.
 ABSENT = "<absent>"
 
 
 def differing(theirs: Any, ours: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """(path, Kafka's value, our value) wherever the two differ."""
+    """Yield (path, Kafka's value, our value) wherever the two answers differ."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
         for key in sorted(theirs.keys() | ours.keys()):
             yield from differing(
@@ -251,15 +252,18 @@ def differing(theirs: Any, ours: Any, path: str = "") -> Iterator[tuple[str, Any
 
 
 def _of_the_same_release(ours: list[Any]) -> list[Any]:
-    """A list of ours without the settings that the recorded Kafka does not have."""
+    """Our list without settings that the recorded Kafka does not know."""
     return [
         each for each in ours if not (isinstance(each, dict) and each.get("name") in MORE_SETTINGS)
     ]
 
 
 def _says_more(path: str, theirs: Any, ours: Any) -> bool:
-    """True for our error message where Kafka has none: the texts differ anyway, and more help does
-    no harm. An empty text is no message, but clients distinguish it from null."""
+    """True if our broker has an error message where Kafka has none: messages differ anyway, and
+    more help does no harm.
+
+    An empty text counts as no message here; but clients distinguish it from null.
+    """
     has_none = theirs is None or theirs == ABSENT
     says = isinstance(ours, str) and ours not in ("", ABSENT)
     return path.endswith("error_message") and has_none and says
@@ -268,7 +272,7 @@ def _says_more(path: str, theirs: Any, ours: Any) -> bool:
 def unexplained(
     scenario: str, version: int, theirs: Any, ours: Any, with_reasons: bool = True
 ) -> tuple[list[str], set[Difference]]:
-    """(lines that no row explains, the rows that were needed) for one run."""
+    """(differences that no row explains, rows that explain a difference) for one run."""
     rows = [r for r in DIFFERENCES if with_reasons and r.covers(scenario, version)]
     lines: list[str] = []
     used: set[Difference] = set()

@@ -1,4 +1,4 @@
-"""Steps for scenarios about groups: bodies of requests, and steps that lead to a state."""
+"""Steps for scenarios about groups: request bodies, and steps that bring a group into a state."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.oracle.script import Ask, Receive, Send, Step, coordinator
 
-#: Long enough that no session ends while a scenario plays.
+#: So long that no session expires during a scenario.
 SESSION_MS = 45_000
 RANGE = (("range", b"\x01"),)
 
@@ -38,7 +38,7 @@ def sync_body(
     assignments: Mapping[str, bytes] | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """The body of a SyncGroup request; `assignments` are those that a leader makes."""
+    """The body of a SyncGroup request. `assignments`: those that a leader sends."""
     return {
         "group_id": "@g",
         "generation_id": generation,
@@ -56,7 +56,8 @@ def sync_body(
 def heartbeat(
     member_id: str = "$m", generation: int | str = "$gen", on: str = "a", **more: Any
 ) -> Ask:
-    """A recorded Heartbeat, in the present version if the scenario is about Heartbeat."""
+    """A Heartbeat whose answer is recorded; in the version in play if the scenario is about
+    Heartbeat."""
     body = {"group_id": "@g", "generation_id": generation, "member_id": member_id, **more}
     return Ask("Heartbeat", body, on=on)
 
@@ -73,7 +74,7 @@ def described(*names: str, version: int | None = 6) -> Ask:
 
 
 def joined(protocols: Sequence[tuple[str, Any]] = RANGE, **more: Any) -> list[Step]:
-    """A group whose only member `$m` has joined but not synced: CompletingRebalance."""
+    """Bring a group into CompletingRebalance: its only member `$m` has joined, but not synced."""
     body = join_body(protocols=protocols, **more)
     return [
         *group(body["group_id"]),
@@ -87,25 +88,29 @@ def joined(protocols: Sequence[tuple[str, Any]] = RANGE, **more: Any) -> list[St
 
 
 def stable(protocols: Sequence[tuple[str, Any]] = RANGE, **more: Any) -> list[Step]:
-    """A Stable group with one member, `$m`, which has the assignment 0xaa."""
+    """Bring a group into Stable: its only member `$m` has the assignment 0xaa."""
     given = {"group_id": more.get("group_id", "@g")}
     body = sync_body(assignments={"$m": b"\xaa"}, protocol_name=protocols[0][0], **given)
     return [*joined(protocols, **more), Ask("SyncGroup", body, version=3, quiet=True)]
 
 
 def empty() -> list[Step]:
-    """A group whose only member, `$m`, has left: Empty."""
+    """Bring a group into Empty: its only member `$m` has left."""
     body = {"group_id": "@g", "member_id": "$m", "members": [{"member_id": "$m"}]}
     return [*stable(), Ask("LeaveGroup", body, version=4, quiet=True)]
 
 
 def preparing() -> list[Step]:
-    """PreparingRebalance: `$m` is Stable, and another member's join (due on b) waits for it."""
+    """Bring a group into PreparingRebalance.
+
+    The member `$m` has synced; another member's join on connection b waits for it to join again.
+    """
     return [*stable(), Send(Ask("JoinGroup", join_body(), on="b", version=3)), rebalancing()]
 
 
 def two_joined() -> list[Step]:
-    """CompletingRebalance, with the leader `$m` on a, the follower `$n` on b."""
+    """Bring a group into CompletingRebalance, with the leader `$m` (connection a) and the follower
+    `$n` (connection b)."""
     saved = {"n": "member_id", "gen": "generation_id"}
     return [
         *stable(),
@@ -117,7 +122,7 @@ def two_joined() -> list[Step]:
 
 
 def two_stable() -> list[Step]:
-    """Stable, with the leader `$m` and the follower `$n`."""
+    """Bring a group into Stable, with the leader `$m` and the follower `$n`."""
     assignments = {"$m": b"\xaa", "$n": b"\xbb"}
     return [
         *two_joined(),

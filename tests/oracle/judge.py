@@ -1,4 +1,4 @@
-"""Compares played answers with Kafka's."""
+"""Compares our broker's answers with Kafka's recorded ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.oracle.scenarios import chosen
 
 from kafka_cluster import SHIPPED_SETTINGS
 
-#: Settings of the shipped server.properties, without KRaft's own.
+#: Settings in Kafka's shipped server.properties that our broker does not have.
 _KRAFT_ONLY = (
     *("process.roles", "controller.listener.names", "listener.security.protocol.map"),
     *("inter.broker.listener.name", "num.network.threads", "num.io.threads"),
@@ -28,7 +28,8 @@ OUR_SETTINGS = [
 
 @dataclass
 class Verdict:
-    """`lines`: one for each difference without a reason, and for each row that no run needed."""
+    """The result of a comparison. `lines`: one for each difference without a reason, and one for
+    each row that explains no difference."""
 
     runs: int = 0
     explained_runs: int = 0
@@ -44,8 +45,8 @@ def compare(
 ) -> Verdict:
     """Compare all runs of the scenarios that match the pattern with their recordings.
 
-    `with_reasons`: use the rows of `differences.py`; without them any difference counts.
-    `newest_only`: the newest version of each scenario, which needs fewer rows.
+    `with_reasons`: accept the differences in `differences.py`; otherwise no difference is accepted.
+    `newest_only`: compare only the newest version of each scenario; unused rows are then accepted.
     """
     verdict, used = Verdict(), set[Difference]()
     for module, scenario in chosen(pattern):

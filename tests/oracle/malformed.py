@@ -1,4 +1,4 @@
-"""Malformed requests, made from the declarations.
+"""Malformed requests, derived from the declarations of messages.
 
 The frames are encoded here, because the product's codec refuses to encode most of them.
 """
@@ -23,7 +23,7 @@ _WIDTHS = {"string": 2, "bytes": 4, "records": 4, "array": 4}
 
 @dataclass(frozen=True)
 class _Length:
-    """A length in a body: its field, its position, and true if null is allowed."""
+    """A length field in a body: its path, its position, and True if null is allowed."""
 
     path: str
     kind: str
@@ -72,7 +72,7 @@ class _Writer:
 
 
 def length(count: int | None, kind: str, flexible: bool) -> bytes:
-    """The length of a text, of bytes or of an array; None is null."""
+    """Encode the length of a text, of bytes or of an array; None is null."""
     if not flexible:
         width = _WIDTHS[kind]
         most = (1 << (8 * width - 1)) - 1
@@ -86,9 +86,9 @@ def length(count: int | None, kind: str, flexible: bool) -> bytes:
 
 
 def spoiled(api_name: str, version: int, values: Mapping[str, Any]) -> Iterator[Step]:
-    """The valid request, and then each malformed variant.
+    """Yield steps with the valid request, and then with each malformed variant of it.
 
-    `values` have one element in each list, and no names of a single run.
+    `values` must have one element in each list, and no names of a single run.
     """
     api = APIS_BY_NAME[api_name]
     flexible = version in api.request.flexible

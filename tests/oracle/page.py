@@ -1,6 +1,6 @@
-"""docs/compatibility.md: its generated sections, made from the data of tests.
+"""Generates the sections of docs/compatibility.md that come from data of the tests.
 
-A section lies between two comments with its name; the text around it is written by hand.
+A section is between two comments with its name; the text around it is written by hand.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _rows(*rows: tuple[str, ...]) -> Iterator[str]:
 
 
 def clients() -> Iterator[str]:
-    """The clients of the default suite, in the versions that it installs."""
+    """The foreign clients of the default suite, with the versions that are installed for it."""
     pinned = dict(
         re.findall(r"^([\w-]+)==(\S+)", (ROOT / "constraints.txt").read_text("utf-8"), re.MULTILINE)
     )
@@ -43,7 +43,7 @@ def clients() -> Iterator[str]:
 
 
 def interop_runs() -> Iterator[str]:
-    """The programs that ran against Apache Kafka and our broker."""
+    """The programs that were run with Apache Kafka and with our broker."""
     yield from _rows(("client", "what", "Kafka", "Odradek"))
     yield "|---|---|--:|--:|"
     before = ""
@@ -54,7 +54,7 @@ def interop_runs() -> Iterator[str]:
 
 
 def matrix() -> Iterator[str]:
-    """The tools of others, each with its results at both brokers."""
+    """Foreign tools, each with its results with both brokers."""
     return results.table(ROWS)
 
 
@@ -69,7 +69,7 @@ def apis() -> Iterator[str]:
 
 
 def _said(api: Api, label: str) -> str | None:
-    """The paragraph behind a label in the docstring of an API's schema."""
+    """The paragraph after a label in the docstring of an API's schema."""
     text = inspect.cleandoc(import_module(api.request.__module__).__doc__ or "")
     for paragraph in text.split("\n\n"):
         if paragraph.startswith(f"{label}: "):
@@ -85,24 +85,24 @@ def _of_each(label: str) -> Iterator[str]:
 
 
 def notes() -> Iterator[str]:
-    """Versions and answers that may surprise."""
+    """Notes on versions and answers that may surprise users."""
     return _of_each("Of note")
 
 
 def left_out() -> Iterator[str]:
-    """Features that APIs lack here, and APIs that are not served."""
+    """Features that the served APIs lack, and APIs that are not served."""
     yield from _of_each("Left out")
     names = ["".join(map(str.capitalize, key.name.split("_"))) for key in ApiKey if key not in APIS]
     yield f"- Not served at all: {', '.join(names)}."
 
 
 def batches() -> Iterator[str]:
-    """Batches that we refuse and Kafka does not."""
+    """Batches that our broker refuses and Kafka accepts."""
     return (f"- {row.reason}" for row in batch_differences.DIFFERENCES)
 
 
 def answers() -> Iterator[str]:
-    """Deliberate differences of answers: an item for each reason in the rows."""
+    """Deliberate differences of answers: one item for each reason."""
     reasons = dict.fromkeys(row.reason for row in differences.DIFFERENCES)
     reasons |= dict.fromkeys(row.reason for row in right_differences.DIFFERENCES)
     return (f"- {reason}" for reason in reasons)
@@ -121,7 +121,7 @@ SECTIONS: Mapping[str, Callable[[], Iterator[str]]] = {
 
 
 def page(text: str) -> str:
-    """The page with its sections generated again. ValueError if a section is missing."""
+    """Generate the sections of the page again. ValueError if a section is missing."""
     for name, lines in SECTIONS.items():
         begin = f"<!-- {name}, written by: python -m tests.oracle page -->\n"
         end = f"<!-- end of {name} -->\n"

@@ -1,4 +1,5 @@
-"""Messages as plain values and back, and answers without the parts that differ from run to run."""
+"""Conversion between messages and plain values, and placeholders for values that differ from run to
+run."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ Resolve = Callable[[Any], Any]
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _KAFKA_UUID = re.compile(r"[A-Za-z0-9_-]{22}")
-#: Fields with values that a broker chooses, and the names of their placeholders.
+#: Fields whose values a broker chooses, and the names of the placeholders for them.
 _IDS = {
     "topic_id": "topic id",
     "client_instance_id": "client instance",
@@ -31,10 +32,10 @@ _HEADER_FIELDS = (
     *("base_offset", "leader_epoch", "attributes", "last_offset_delta", "base_timestamp"),
     *("max_timestamp", "producer_id", "producer_epoch", "base_sequence", "record_count"),
 )
-#: A day around the present: a broker's current times are in it, the timestamps of scenarios are
-#: not.
+#: A time within a day of the present is taken for a broker's current time; timestamps in scenarios
+#: are much older.
 _NOW_MS = 86_400_000
-#: The fields that identify elements of lists whose order is arbitrary.
+#: The fields that identify the elements of lists whose order is arbitrary.
 _KEYS = (
     *("name", "topic", "topic_name", "resource_type", "resource_name", "key", "api_key"),
     *("group_id", "group", "transactional_id", "member_id", "group_instance_id", "partition_index"),
@@ -44,7 +45,8 @@ _KEYS = (
 
 
 def from_plain(cls: type[Struct], values: Mapping[str, Any], version: int, resolve: Resolve) -> Any:
-    """A struct of `cls` for one version. KeyError for a field that no version has."""
+    """A struct of `cls` for one version, from plain values. KeyError for a field that no version
+    has."""
     specs = {spec.name: spec for spec in cls.fields}
     made = cls()
     for name, value in values.items():
@@ -66,7 +68,8 @@ def _from_plain(type_: Any, value: Any, version: int, resolve: Resolve) -> Any:
 
 
 def to_plain(value: Struct) -> dict[str, Any]:
-    """A decoded message: lists, texts and numbers, fields at their default left out."""
+    """Convert a decoded message to lists, texts and numbers; fields with their default are left
+    out."""
     shown: dict[str, Any] = {}
     for spec in value.fields:
         found = getattr(value, spec.name)
@@ -128,9 +131,9 @@ def _text(value: Any) -> str | None:
 
 
 class Normaliser:
-    """Replaces the values in the answers of one run that would differ in another run.
+    """Replaces those values in the answers of a run that would be different in another run.
 
-    The same value has the same placeholder throughout a run: `<producer id 1>`.
+    Within a run, the same value always gets the same placeholder, such as `<producer id 1>`.
     """
 
     def __init__(self, prefix: str, now_ms: int) -> None:
@@ -139,11 +142,11 @@ class Normaliser:
         self._called: dict[str, str] = {}
 
     def call(self, name: str, placeholder: str) -> None:
-        """Replace a name of this run by `placeholder`, where the name stands alone."""
+        """Use `placeholder` for values that are exactly this name."""
         self._called[name] = placeholder
 
     def answer(self, value: Any) -> Any:
-        """An answer's plain value in comparable form."""
+        """Convert an answer's plain value to a comparable form."""
         return self._value(value, "")
 
     def _value(self, value: Any, name: str) -> Any:
@@ -169,7 +172,7 @@ class Normaliser:
         if name in _ADDRESSES:
             return f"<{name}>"
         if name == "throttle_time_ms" and value > 0:
-            # The size depends on the length of names, and the time on that of the request.
+            # The quota is in bytes that depend on the length of names, so the throttle time varies.
             return "<throttled>"
         return "<now>" if abs(value - self._now_ms) < _NOW_MS else value
 
@@ -210,7 +213,7 @@ class Normaliser:
 
 
 def only_mine(value: Any, prefix: str) -> Any:
-    """Lists without the elements of other runs (see `Ask.mine`)."""
+    """Remove the elements of lists that belong to other runs (see `Ask.mine`)."""
     if isinstance(value, dict):
         shown = {k: only_mine(v, prefix) for k, v in value.items()}
         return {k: v for k, v in shown.items() if v != []}
@@ -228,7 +231,7 @@ def _is_foreign(item: Any, prefix: str) -> bool:
 
 
 def at_paths(value: Any, path: str) -> Iterable[tuple[Any, Any]]:
-    """(container, key) of all places that a dotted path selects; `*` is any element."""
+    """Yield (container, key) of all places that a dotted path selects; `*` is any element."""
     head, _, rest = path.partition(".")
     if isinstance(value, dict):
         keys: Iterable[Any] = list(value) if head == "*" else [head]
@@ -246,7 +249,7 @@ def at_paths(value: Any, path: str) -> Iterable[tuple[Any, Any]]:
 
 
 def saved_value(message: Message, path: str) -> Any:
-    """The value at a dotted path in a message."""
+    """The value at a dotted path of a message."""
     value: Any = message
     for part in path.split("."):
         value = value[int(part)] if part.isdigit() else getattr(value, part)

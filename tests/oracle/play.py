@@ -32,7 +32,7 @@ from odradek_protocol.message import Message
 from odradek_protocol.records import BatchBuilder, read_header, update_crc
 from odradek_protocol.stored.subscription import ConsumerSubscription, encode_subscription
 
-#: The limit for one answer, and for one repeated step.
+#: The time limit in s for one answer, and for the repetitions of one step.
 ANSWER_DEADLINE_S = 30.0
 UNTIL_DEADLINE_S = 30.0
 _PAUSE_S = 0.02
@@ -45,7 +45,7 @@ Answers = list[dict[str, Any]]
 
 
 class BrokenScenario(Exception):
-    """A preparing step did not succeed, or an answer never came."""
+    """A quiet step did not succeed, or an answer did not come in time."""
 
 
 class _Connection:
@@ -54,7 +54,7 @@ class _Connection:
         self.due: deque[tuple[Ask, Api, int]] = deque()
 
     async def answer(self, api: Api, version: int) -> Message | None:
-        """The next answer; None if the broker has closed the connection."""
+        """Read the next answer; None if the broker has closed the connection."""
         try:
             async with asyncio.timeout(ANSWER_DEADLINE_S):
                 size = int.from_bytes(await self.reader.readexactly(4), "big")
@@ -67,7 +67,7 @@ class _Connection:
 
 
 class _Run:
-    """One scenario in one version."""
+    """A scenario played in one version."""
 
     def __init__(self, address: tuple[str, int], scenario: Scenario, version: int, salt: str):
         self._address, self._scenario, self._version = address, scenario, version
@@ -178,7 +178,7 @@ class _Run:
 
     def _record(self, ask: Ask, version: int, message: Message | None) -> None:
         if message is None:
-            # The next step with this name uses a new connection.
+            # The next step that names this connection opens a new one.
             self._connections.pop(ask.on).writer.close()
         else:
             failed = getattr(message, "error_code", 0)
@@ -186,7 +186,7 @@ class _Run:
                 if not (failed and name in self._saved):
                     self._saved[name] = saved_value(message, path)
             if ask.save:
-                # Saved values have the lowest numbers, in the order of the steps.
+                # Saved values are numbered first, in the order of the steps.
                 self._normaliser.answer(to_plain(message))
         if ask.quiet:
             return
@@ -261,18 +261,21 @@ def _error_codes(value: Any) -> list[str]:
     return own + [code for item in value.values() for code in _error_codes(item)]
 
 
-#: Enough names to meet every partition of the two coordinators' topics.
+#: So many names that every partition of the two coordinators' topics is used.
 _COORDINATED = 400
 
 
 async def warm_up(host: str, port: int, salt: str) -> None:
-    """Have a new broker create its coordinators' topics, and give out producer id 0."""
+    """Let a new broker create its coordinators' topics, and use up producer id 0."""
     await _Run((host, port), _warm_up(), 4, salt).play()
 
 
 async def play_once(host: str, port: int, scenario: Scenario, salt: str) -> Answers | str:
-    """The answers of a random scenario; the error as text if a step could not be sent, for want of
-    what an earlier one saves, or had no answer."""
+    """Play a random scenario once. Returns the answers.
+
+    If a step could not be sent because an earlier step has saved nothing, or had no answer, the
+    error is returned as text.
+    """
     try:
         return await _Run((host, port), scenario, 4, salt).play()
     except (BrokenScenario, TimeoutError, OSError, LookupError, TypeError, ValueError) as error:
@@ -307,9 +310,10 @@ def _warm_up() -> Scenario:
 async def play(
     host: str, port: int, runs: Sequence[tuple[Scenario, int]], salt: str
 ) -> dict[tuple[str, int], Answers | str]:
-    """The answers of each run, by (scenario, version); for a broken run the error as text.
+    """Play all runs. Returns the answers by (scenario, version); for a broken run, the error as
+    text.
 
-    `salt` keeps the names apart when scenarios are played again on the same broker.
+    `salt` makes names distinct when scenarios are played again on the same broker.
     """
     turn = asyncio.Semaphore(_AT_ONCE)
     found: dict[tuple[str, int], Answers | str] = {}

@@ -1,5 +1,5 @@
-"""The recorded answers: `answers/<module>/<scenario>.json`, versions with the same answers
-together."""
+"""The recorded answers: `answers/<module>/<scenario>.json`; versions with the same answers share
+them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def load(module: str, scenario: str) -> dict[int, Answers]:
 
 
 def save(module: str, scenario: str, api: str, answers: Mapping[int, Answers]) -> None:
-    """Write a scenario's file again."""
+    """Write the file of a scenario."""
     parts: list[dict[str, Any]] = []
     for version, given in sorted(answers.items()):
         shown = [{**a, "api": _without_version(a["api"], api, version)} for a in given]

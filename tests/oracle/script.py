@@ -2,14 +2,15 @@
 
 In the values of a request:
 
-- text that begins with `@` is a name of this run alone (`@orders`): topics, groups, ids;
-- text that begins with `$` is what an earlier step saved (`$pid`; `$pid+1` adds one to it);
+- text that begins with `@` is a name that only this run uses (`@orders`), for topics, groups and
+  ids;
+- text that begins with `$` is a value that an earlier step has saved (`$pid`; `$pid+1` adds one);
 - a `Batch` stands for a record batch, `Subscribed` for a consumer's metadata, `Padded` for a long
   name;
-- a field that the version in play does not carry is left out.
+- a field that does not exist in the version in play is left out.
 
-Answers are compared as plain values: fields at their default are left out, error codes are names,
-and ids, times and addresses are replaced by placeholders, with different ones for different values.
+Answers are compared as plain values: fields with their default are left out; error codes are names;
+ids, times and addresses are replaced by placeholders, the same placeholder for the same value.
 """
 
 from __future__ import annotations
@@ -21,24 +22,25 @@ from typing import Any
 from odradek_protocol.keys import APIS, Api
 
 Body = Mapping[str, Any]
-#: Far in the past, and the same in every run; topics keep records of any age.
+#: A time far in the past, the same in every run; the topics have no retention time.
 THEN_MS = 1_700_000_000_000
-#: The id of no topic.
+#: An id that no topic has.
 NO_SUCH_ID = b"\1" * 16
 
 APIS_BY_NAME: Mapping[str, Api] = {api.name: api for api in APIS.values()}
-#: The version for preparing requests: the newest that a Kafka with its shipped settings serves, if
-#: that is not our newest.
+#: The versions of preparing requests, where these are not our newest. Kafka with its shipped
+#: settings does not serve InitProducerId 6; the others are the last versions for transactions v1,
+#: or with topic names.
 _STEADY_VERSIONS = {"InitProducerId": 5, "Produce": 11, "EndTxn": 4, "TxnOffsetCommit": 4}
 _STEADY_VERSIONS |= {"AddPartitionsToTxn": 3, "Fetch": 12}
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A record batch: one record for each value, 1 ms apart.
+    """A record batch with one record for each value, 1 ms apart.
 
-    `header` overwrites fields of the header afterwards (the checksum is made anew, unless
-    `crc` is among them); `edit` may change the bytes in any other way.
+    `header` overwrites fields of the header; then the checksum is computed again, unless `header`
+    has `crc`. `edit` may change the bytes in any other way.
     """
 
     values: Sequence[str | None] = ("a",)
@@ -55,14 +57,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class Subscribed:
-    """The metadata of one protocol of JoinGroup: a consumer that subscribes to these topics."""
+    """The metadata for one protocol in JoinGroup: of a consumer that subscribes to these topics."""
 
     topics: Sequence[str] = ("@t",)
 
 
 @dataclass(frozen=True)
 class Padded:
-    """A name of this run, padded with `x` to a number of characters."""
+    """A name of this run, padded with `x` to `length` characters."""
 
     name: str
     length: int
@@ -72,15 +74,21 @@ class Padded:
 class Ask:
     """Send a request and wait for its answer.
 
-    `version`: of an API that the scenario is not about. `on`: the connection; a new name opens one.
-    `save`: name to path in the answer (`topics.0.topic_id`). `until`: path to value; the request is
-    repeated until the answer has it, and only that answer counts. `while_in`: path to values; the
-    request is repeated while the answer has one of them. `either`: path to values (as they
-    are shown) that Kafka itself gives in turns. `ignore`: paths that say nothing. `mine`: elements
-    of lists that name something of another run are left out. `edit`: the frame's body, as it is
-    sent; `edit_frame`: the whole frame, length in front. `answered`: False where the request has no
-    answer. `quiet`: preparation; it is repeated while the answer holds a retriable code, must
-    succeed, and is not recorded.
+    - `version`: the version, if the scenario is about another API.
+    - `on`: the name of the connection; a new name opens a connection.
+    - `save`: name -> path in the answer (`topics.0.topic_id`) of the value to save.
+    - `until`: path -> value. The request is repeated until the answer has the value; only that
+      answer is compared.
+    - `while_in`: path -> values. The request is repeated while the answer has one of the values.
+    - `either`: path -> values (as shown in recordings) of which Kafka gives sometimes one,
+      sometimes another.
+    - `ignore`: paths that are not compared.
+    - `mine`: elements of lists that have names of other runs are left out.
+    - `edit`: changes the encoded body. `edit_frame`: changes the whole frame, with its length in
+      front.
+    - `answered`: False if the request has no answer.
+    - `quiet`: a preparing step: it is repeated while the answer has a retriable error code, must
+      succeed, and its answer is not recorded.
     """
 
     api: str
@@ -102,14 +110,14 @@ class Ask:
 
 @dataclass(frozen=True)
 class Send:
-    """Send a request and do not wait: the next `Receive` on the connection takes its answer."""
+    """Send a request and do not wait: the next `Receive` on the connection reads its answer."""
 
     ask: Ask
 
 
 @dataclass(frozen=True)
 class Receive:
-    """Wait for the oldest missing answer on the connection."""
+    """Wait for the answer to the oldest request on the connection that has none yet."""
 
     on: str = "a"
 
@@ -123,7 +131,7 @@ class Close:
 
 @dataclass(frozen=True)
 class Wait:
-    """Let time pass, if no answer shows when to continue."""
+    """Let time pass, where no answer shows that the next step may begin."""
 
     ms: int
 
@@ -133,9 +141,9 @@ Step = Ask | Send | Receive | Close | Wait
 
 @dataclass(frozen=True)
 class Scenario:
-    """`api` is played in each of `versions` (by default all that we know): `name-v3`.
+    """A list of steps, played in each of `versions` of `api` (by default in all that we know).
 
-    `alone`: played behind all others, while no other one is played.
+    `alone`: play it after all others, while no other scenario is played.
     """
 
     name: str
@@ -145,14 +153,14 @@ class Scenario:
     alone: bool = False
 
     def runs(self) -> list[int]:
-        """The versions in which it is played."""
+        """The versions in which the scenario is played."""
         from odradek_protocol.message import Versions
 
         known = APIS_BY_NAME[self.api].versions
         return list(Versions.parse(self.versions) if self.versions else known)
 
     def version_of(self, step: Ask, run_version: int) -> int:
-        """The version of a step in a run."""
+        """The version of a step in the run of a version."""
         if step.version is not None:
             return step.version
         if step.api == self.api:
@@ -166,7 +174,8 @@ class Scenario:
 def topic(
     name: str = "@t", partitions: int = 1, on: str = "a", configs: Mapping[str, str] | None = None
 ) -> list[Step]:
-    """A topic that keeps its records, and `$<name>` (without @) for its id."""
+    """Preparing step: create a topic without a retention time, and save its id as `$<name>`
+    (without @)."""
     given = {"retention.ms": "-1", **(configs or {})}
     return [
         Ask(
@@ -231,7 +240,7 @@ def produce_body(
 
 
 def produced(records: Any, name: str = "@t", partition: int = 0, on: str = "a") -> Step:
-    """Preparation: these records are in the topic."""
+    """Preparing step: produce these records."""
     return Ask("Produce", produce_body(records, name, partition), on=on, quiet=True)
 
 
@@ -268,14 +277,14 @@ def fetch_body(
 
 
 def coordinator(key: str, key_type: int = 0, on: str = "a") -> Step:
-    """Wait until the coordinator of a group (0) or a transactional id (1) is found."""
+    """Wait until the coordinator of a group (type 0) or of a transactional id (type 1) is found."""
     return Ask("FindCoordinator", {"key": key, "key_type": key_type}, on=on, version=3, quiet=True)
 
 
 def producer(
     transactional_id: str | None = "@id", save: str = "pid", on: str = "a", **more: Any
 ) -> list[Step]:
-    """An id and epoch for a producer: `$<save>` and `$<save>_epoch`."""
+    """Preparing step: get a producer id and epoch, saved as `$<save>` and `$<save>_epoch`."""
     body = {"transactional_id": transactional_id, "transaction_timeout_ms": 60_000, **more}
     steps: list[Step] = [] if transactional_id is None else [coordinator(transactional_id, 1, on)]
     paths = {save: "producer_id", f"{save}_epoch": "producer_epoch"}

@@ -1,4 +1,5 @@
-"""Our broker gives the answers of Apache Kafka, or a row has the reason why not."""
+"""Our broker gives the answers of Apache Kafka, except where a row gives the reason for a
+difference."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ from odradek_protocol.keys import APIS, PRIVATE_KEYS
 
 @pytest.fixture(scope="module")
 def verdict(tmp_path_factory: pytest.TempPathFactory) -> Verdict:
-    """The result of all scenarios on a broker of ours with Kafka's shipped settings.
+    """The result of all scenarios with our broker, with Kafka's shipped settings.
 
-    The short run plays each of them in its newest version only.
+    The short run plays each scenario only in its newest version.
     """
     newest_only = budget.is_short()
     broker = BrokerProcess(tmp_path_factory.mktemp("oracle"), OUR_SETTINGS)

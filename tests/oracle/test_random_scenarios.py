@@ -1,4 +1,4 @@
-"""Random requests have the answers of Kafka."""
+"""Random requests get the same answers from our broker as from Kafka."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SEEDS = range(1, 41)
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Address, Address]]:
-    """The addresses of a Kafka and of a broker of ours."""
+    """The addresses of an Apache Kafka and of our broker."""
     with both_brokers(tmp_path_factory.mktemp("random")) as addresses:
         yield addresses
 

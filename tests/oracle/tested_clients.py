@@ -1,4 +1,4 @@
-"""The tested clients, and the results of other projects' programs with Kafka and with our broker.
+"""The tested clients, and the results of foreign programs with Kafka and with our broker.
 
 docs/compatibility.md has both as tables; `python -m tests.oracle page` writes them there.
 """
@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 
 class TestedClient(NamedTuple):
-    """A client of the default suite. `package`: what constraints.txt pins; none for our own."""
+    """A client of the default suite. `package`: its name in constraints.txt; None for our own
+    client."""
 
     name: str
     package: str | None
@@ -17,7 +18,8 @@ class TestedClient(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The passed and all runs of a program. The version is in the client's name."""
+    """A foreign program, with the numbers of passed and of all checks. `client`: the name with the
+    version."""
 
     client: str
     what: str

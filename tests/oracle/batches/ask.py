@@ -28,12 +28,12 @@ class Asker:
             await self._client.create_topic(name, partitions=1, **configs)
 
     async def ask(self, case: Case) -> dict[str, Any]:
-        """The result of a case: times relative to those of the batch, offsets relative to the log's
-        end.
+        """Produce a case, and describe the result.
 
-        Empty parts (no errors of records, no growth of the log) are left out.
+        Times are relative to those of the batch, offsets relative to the log end. Empty parts are
+        left out, such as no record errors, or no growth of the log.
         """
-        # The batch has earlier times than the present, so that they differ from that of the append.
+        # The batch's times are before the present, so that they differ from the append time.
         now_ms = self._wall_ms() - 1000
         end = await self._log_end(case.topic)
         data = case.build(now_ms)
@@ -80,7 +80,7 @@ class Asker:
 
 
 def _described(data: bytes, sent: bytes, now_ms: int, appended_ms: int) -> dict[str, Any]:
-    """The stored batch, compared with the sent one."""
+    """Describe the stored batch, compared with the sent one."""
     header = read_header(data)
     assert header.size_bytes == len(data), "one batch"
     verify_crc(data, 0, header)
@@ -105,7 +105,7 @@ def _time(timestamp_ms: int, now_ms: int, appended_ms: int) -> int | str:
 
 
 def _found(data: bytes, header: BatchHeader, now_ms: int, appended_ms: int) -> list[Any] | str:
-    """Offset, timestamp, key and value of each record, as our own reader finds them."""
+    """Offset, timestamp, key and value of each record, as read by our codec."""
     try:
         columns = read_columns(data, 0, header)
     except BatchError:

@@ -1,4 +1,4 @@
-"""The produced batches: those that no correct client sends, and some that it does."""
+"""The produced batches: batches that no correct client sends, and some correct ones."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ COMMON_VERSION = 9
 
 @dataclass(frozen=True)
 class Case:
-    """A batch to produce: `build(now_ms)` gives its bytes."""
+    """A batch to produce. `build(now_ms)` returns its bytes."""
 
     name: str
     topic: str
@@ -84,7 +84,7 @@ class Body:
 
 
 def _bodies() -> dict[str, Body]:
-    """Malformed records, for any compression."""
+    """Malformed records, to be compressed with any codec."""
     sound = records(3)
     header = octets(b"h") + octets(b"1")
     return {
@@ -160,7 +160,7 @@ def _timed(deltas: Iterable[int], **fields: Any) -> bytes:
 
 
 def _times() -> dict[str, Callable[[int], Body]]:
-    """Timestamps of records and of headers, relative to the present."""
+    """Records and headers with unusual timestamps, relative to the present."""
     week = 7 * DAY_MS
     return {
         "max timestamp too small": lambda now: Body(_timed([0, 50, 20]), 3, {"max_timestamp": now}),
@@ -224,7 +224,7 @@ def _times() -> dict[str, Callable[[int], Body]]:
 
 
 def _headers() -> dict[str, Callable[[int], Body]]:
-    """Wrong headers around correct records."""
+    """Correct records with wrong headers."""
     sound = records(2)
 
     def body(**header: Any) -> Callable[[int], Body]:
@@ -262,7 +262,8 @@ def _headers() -> dict[str, Callable[[int], Body]]:
 
 
 def _streams() -> dict[str, tuple[str, bytes, int]]:
-    """(codec, the bytes in place of the compressed records, the record count of the header)."""
+    """(codec, the bytes instead of the compressed records, the record count in the header), by
+    name."""
     body = records(3)
     large = record(0, value=bytes(100_000))
     half = len(body) // 3
@@ -352,7 +353,7 @@ def _xxhash32(data: bytes) -> int:
 
 
 def _whole(sound: Callable[[int], bytes]) -> dict[str, Callable[[int], bytes]]:
-    """Bytes in place of a batch, or several batches."""
+    """Bytes instead of a single batch: no batch, a part of one, or several."""
     return {
         "no bytes": lambda now: b"",
         "one byte": lambda now: b"\0",
@@ -405,8 +406,8 @@ def _all_cases() -> Iterator[Case]:
             for packing in ("none", "lz4"):
                 yield Case(f"{name}, {packing}", topic, _made(timed, packing))
     for name, claimed in headers.items():
-        # A case with a producer id is produced once: a second batch with the sequence would be a
-        # duplicate.
+        # A case with a producer id is produced only once: a second batch with its sequence number
+        # would be a duplicate.
         for packing in ("none",) if "producer id" in name else ("none", "zstd"):
             yield Case(f"{name}, {packing}", "create", _made(claimed, packing))
     for name, (packing, packed, count) in _streams().items():
@@ -425,7 +426,7 @@ def _all_cases() -> Iterator[Case]:
 
 
 def _by_topic(bodies: dict[str, Body], times: dict[str, Callable[[int], Body]]) -> Iterator[Case]:
-    """Compacted topics, and those with a codec of their own."""
+    """Cases for compacted topics, and for topics with a compression type."""
     keyless = Body(record(0) + record(1, key=None) + record(2) + record(3, key=None), 4)
     late = {"base_timestamp": 5, "max_timestamp": 5}
     for topic in ("compact", "compact-append", "compact-window"):

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.oracle.differences import differing
 
-#: The most cases that may differ for a reason.
+#: The highest number of cases that may differ for some reason.
 MOST_CASES = 30
 
 
@@ -61,8 +61,8 @@ DIFFERENCES: tuple[Difference, ...] = (
 
 @dataclass
 class Verdict:
-    """The result of a comparison. `lines`: differences without a reason; `used`: the rows that were
-    needed."""
+    """The result of a comparison. `lines`: differences without a reason; `used`: the rows that
+    explain a difference."""
 
     lines: list[str] = field(default_factory=list)
     used: set[Difference] = field(default_factory=set)

@@ -1,4 +1,4 @@
-"""Encodes records and batches of which every field may have a wrong value."""
+"""Encodes records and batches whose fields may all have wrong values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from odradek_protocol.records.varint import zigzag_encode
 
 
 def octets(content: bytes | None, length: int | bytes | None = None) -> bytes:
-    """A length and its bytes. `length`: a wrong length, or the encoded bytes of one."""
+    """Encode a length and its bytes. `length`: a wrong length, or wrong bytes in place of the
+    encoded length."""
     if isinstance(length, bytes):
         return length + (content or b"")
     if length is None:
@@ -38,7 +39,7 @@ def record(
     longer_by: int = 0,
     tail: bytes = b"",
 ) -> bytes:
-    """A record. `length` or `longer_by`: a wrong length in front of it; `tail`: additional bytes at
+    """Encode a record. `length` or `longer_by` make its length wrong; `tail`: additional bytes at
     its end."""
     count = len(headers) if header_count is None else header_count
     body = b"".join(
@@ -102,7 +103,7 @@ def batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytes:
-    """A batch with the compressed `body`, or with the bytes of `packed` in its place."""
+    """Encode a batch with the compressed `body`, or with the bytes `packed` instead."""
     codec, pack = PACKINGS[packing]
     content = pack(body) if packed is None else packed
     covered = struct.pack(

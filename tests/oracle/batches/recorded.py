@@ -1,4 +1,4 @@
-"""The recorded results of Kafka, and those of a broker."""
+"""The recorded results of Kafka, and a way to get those of any broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FILE = Path(__file__).with_name("answers.json")
 
 
 async def ask_all(host: str, port: int) -> dict[str, dict[str, Any]]:
-    """The results of all cases, by title. The broker must not have the cases' topics yet."""
+    """The results of all cases by title. The broker must not have the topics of the cases yet."""
     client = RawClient(*await asyncio.open_connection(host, port))
     try:
         asker = Asker(client, lambda: time.time_ns() // 1_000_000)

@@ -2,6 +2,6 @@
 
     python -m tests.oracle.emulation record [PROFILE]    start that release, play, keep its answers
 
-The scenarios are about what older releases do otherwise: versions, features, and requests that they
-do not know. `test_emulation.py` plays them against our broker.
+The scenarios are about the differences of older releases: versions, features, and requests that
+they do not know. `test_emulation.py` plays them against our broker.
 """

@@ -27,7 +27,8 @@ def _played(port: int, salt: str) -> dict[str, Answers]:
 
 
 def record(profile: str) -> None:
-    """Start a release, play everything twice, and keep the answers if both turns are the same."""
+    """Start a release, play everything twice, and keep the answers if they are the same both
+    times."""
     with (
         tempfile.TemporaryDirectory(prefix="oracle-") as folder,
         KafkaCluster(Path(folder), version=RELEASES[profile]) as kafka,

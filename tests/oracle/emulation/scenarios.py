@@ -27,7 +27,7 @@ def _versions(version: int) -> Ask:
 
 
 def _newer(frame: bytes) -> bytes:
-    """The frame with a version that no broker has."""
+    """Change the version in a frame's header to 99, which no broker knows."""
     return frame[:6] + b"\0\x63" + frame[8:]
 
 
@@ -61,11 +61,11 @@ def _of_transaction(version: int, **more: Any) -> dict[str, Any]:
 
 
 def _alone(name: str, *steps: Ask, first: Sequence[Step] = ()) -> Scenario:
-    """Requests on connections of their own: some are closed."""
+    """A scenario of its own for requests after which the broker may close the connection."""
     return Scenario(name, "ApiVersions", [*first, *steps], versions="3")
 
 
-#: Requests that releases before 4.3 do not know, or not in this version.
+#: Requests that releases before 4.3 do not know, at least in this version.
 _NEW: Mapping[str, tuple[int, dict[str, Any]]] = {
     "Produce": (13, {"acks": -1, "timeout_ms": 1000, "topic_data": []}),
     "Fetch": (18, fetch_body(topic_id=b"\1" * 16)),
@@ -103,7 +103,7 @@ SCENARIOS: Sequence[Scenario] = (
                 "topic_partitions": [],
             },
             version=0,
-            # The first epoch is 1 in 4.0, and 2 in 4.3 and here.
+            # The first epoch is 1 in 4.0, but 2 in 4.3 and in our broker.
             ignore=("error_message", "heartbeat_interval_ms", "assignment", "member_epoch"),
         ),
         Ask(

@@ -1,5 +1,5 @@
-"""The combinations of listeners that Apache Kafka accepts: `recorded.json`, and the program that
-records it.
+"""The combinations of listener settings that Apache Kafka accepts: `recorded.json`, and the program
+that records it.
 
-python -m tests.oracle.listeners asks Kafka again
+python -m tests.oracle.listeners records it again
 """

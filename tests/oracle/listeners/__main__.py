@@ -1,4 +1,4 @@
-"""Let Apache Kafka's own configuration check every combination in `recorded.json`."""
+"""Let Apache Kafka check every combination of listener settings in `recorded.json`."""
 
 from __future__ import annotations
 

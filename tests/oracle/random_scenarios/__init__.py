@@ -1,6 +1,7 @@
-"""Scenarios of random requests, each from a seed, which are sent to Kafka and to our broker.
+"""Scenarios of random requests, each determined by a seed, which are sent to Kafka and to our
+broker.
 
-Recorded scenarios ask what somebody thought of; these find what nobody did. They leave out what
-ours deliberately answers differently (`tests/oracle/differences.py`, docs/compatibility.md), and
-producers that mix the versions of transactions, as no client does.
+The recorded scenarios test what somebody has thought of; these test the rest. They leave out the
+deliberate differences of our broker (`tests/oracle/differences.py`, docs/compatibility.md), and
+producers that mix both versions of transactions, which no client does.
 """

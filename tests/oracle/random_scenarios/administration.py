@@ -17,9 +17,9 @@ from tests.oracle.scenarios.configs import (
 from tests.oracle.script import Ask, Step, Wait, topic
 
 _BROKER, _GROUP = 4, 32
-#: Small segments are allowed here, and refused by Kafka.
+#: Kafka refuses small segments; our broker accepts them.
 _TOPIC_KEYS = [key for key in TOPIC_KEYS if key != "segment.bytes"]
-#: No numbers that only Java reads ("1f"), and no NaN, which ours refuses.
+#: Without numbers that only Java parses ("1f"), and without NaN, which our broker refuses.
 _VALUES = (
     *("", "0", "1", "-1", "-2", "true", "false", "TRUE", "abc", "1.5", "0.5", " 7 ", "1e3", "0x10"),
     *("9223372036854775807", "9223372036854775808", "2147483647", "2147483648", "\uff11", "-0"),
@@ -52,13 +52,13 @@ _GROUP_VALUES = (
     *("earliest", "latest", "EARLIEST", "by_duration:PT1H", "by_duration:", "by_duration:-PT1H"),
     *("read_committed", "read_uncommitted", "true", "false", "TRUE", "abc"),
 )
-#: The time after which Kafka's broker knows a change.
+#: The time after which Kafka's broker has applied a change.
 _CHANGED = Wait(300)
 _NAMES = ("@a", "@a", "@b", "@c.d", "@c_d", "@a b", "")
 
 
 def topic_settings(random: Random) -> list[Step]:
-    """Values of all kinds for all settings of a topic, set, appended, subtracted and replaced."""
+    """Set, append, subtract and replace values of all kinds, for all settings of a topic."""
     steps: list[Step] = [*topic()]
     for _ in range(random.randint(10, 25)):
         key, value = random.choice(_TOPIC_KEYS), random.choice(_VALUES)
@@ -81,7 +81,7 @@ def topic_settings(random: Random) -> list[Step]:
 
 
 def group_settings(random: Random) -> list[Step]:
-    """Values within the bounds and beyond them for the settings of a group."""
+    """Set values within and beyond the bounds, for the settings of a group."""
     steps: list[Step] = [*group()]
     for _ in range(random.randint(8, 20)):
         changes = [
@@ -95,7 +95,8 @@ def group_settings(random: Random) -> list[Step]:
 
 
 def broker_settings(random: Random) -> list[Step]:
-    """Changes of a broker's settings, checked only: they would hold for all scenarios."""
+    """Validate changes of a broker's settings; if they were applied, they would affect all
+    scenarios."""
     steps: list[Step] = []
     for _ in range(random.randint(8, 20)):
         operation = random.choice([0, 0, 0, 1, 2, 3])
@@ -107,7 +108,7 @@ def broker_settings(random: Random) -> list[Step]:
 
 
 def topics(random: Random) -> list[Step]:
-    """Topics with good and bad names, numbers and assignments, created, enlarged and deleted."""
+    """Create, enlarge and delete topics with good and bad names, numbers and assignments."""
     steps: list[Step] = []
     for _ in range(random.randint(5, 14)):
         name = random.choice(_NAMES)

@@ -1,4 +1,5 @@
-"""Random scenarios played at Kafka and at ours, and the shortest steps that show a difference."""
+"""Plays random scenarios with Kafka and with our broker, and finds the shortest steps that show a
+difference."""
 
 from __future__ import annotations
 
@@ -20,19 +21,22 @@ from broker_process import BrokerProcess
 from kafka_cluster import KafkaCluster
 
 Address = tuple[str, int]
-#: Consumer groups of ours assign at once; share and streams groups of both as these settings say.
+#: Our consumer groups compute assignments without delay; these settings do the same for Kafka's,
+#: and for share and streams groups of both brokers.
 _AT_ONCE = {
     f"group.{kind}.assignment.interval.ms": "0" for kind in ("consumer", "share", "streams")
 }
-#: Scenarios that are played at the same time.
+#: The number of scenarios that are played at the same time.
 _PARALLEL = 6
-#: Kafka's producers verify several versions together, each answered with the codes of its version.
+#: Kafka verifies producers of several request versions together, and may give either code to each
+#: of them.
 _SAME = {"TRANSACTION_ABORTABLE": "INVALID_TXN_STATE"}
 
 
 @dataclass(frozen=True)
 class Found:
-    """A scenario with different answers. `lines`: the differences of the shortened `steps`."""
+    """A scenario with different answers. `steps`: the shortened scenario; `lines`: its
+    differences."""
 
     name: str
     steps: Sequence[Step]
@@ -49,7 +53,7 @@ class Found:
 
 @contextmanager
 def both_brokers(folder: Path) -> Iterator[tuple[Address, Address]]:
-    """The addresses of a Kafka and of a broker of ours, with the same settings."""
+    """The addresses of an Apache Kafka and of our broker, with the same settings."""
     ours = [f"{key}={value}" for key, value in _AT_ONCE.items()]
     (folder / "ours").mkdir()
     broker = BrokerProcess(folder / "ours", [*OUR_SETTINGS, *ours])
@@ -64,7 +68,8 @@ def both_brokers(folder: Path) -> Iterator[tuple[Address, Address]]:
 async def compare_seeds(
     kafka: Address, ours: Address, family: str, seeds: Sequence[int], salt: str
 ) -> list[Found]:
-    """The scenarios of the seeds whose answers differ, each shortened as far as they differ."""
+    """The scenarios of these seeds whose answers differ, without the steps that the difference does
+    not need."""
     await asyncio.gather(warm_up(*kafka, salt), warm_up(*ours, salt))
     names = (f"{salt}{number}" for number in itertools.count())
     turn = asyncio.Semaphore(_PARALLEL)
@@ -96,19 +101,19 @@ async def compare_seeds(
 
 
 def _may_be_left_out(step: Step) -> bool:
-    """False for preparations and waits, without which other steps have no meaning."""
+    """False for preparing steps and waits, which give other steps their meaning."""
     return isinstance(step, Ask) and not (step.quiet or step.while_in)
 
 
 def _differences(theirs: Answers | str, ours: Answers | str) -> list[str]:
     if isinstance(theirs, str) or isinstance(ours, str):
-        # A request that cannot be sent, because an earlier one saved nothing, shows nothing.
+        # One request could not be sent because an earlier one saved nothing: this is no difference.
         return []
     return unexplained("random", 4, _unordered(theirs), _unordered(ours), with_reasons=False)[0]
 
 
 def _unordered(value: Any) -> Any:
-    """The value with lists of numbers in order."""
+    """The value with all lists of numbers sorted."""
     if isinstance(value, dict):
         return {key: _unordered(each) for key, each in value.items()}
     if isinstance(value, list):

@@ -25,6 +25,6 @@ FAMILIES: Mapping[str, Callable[[Random], list[Step]]] = {
 
 
 def random_scenario(family: str, seed: int) -> Scenario:
-    """The scenario of a seed; the same one each time."""
+    """The scenario of a seed: always the same one."""
     steps = FAMILIES[family](Random(f"{family} {seed}"))
     return Scenario(f"random-{family}-{seed}", "ApiVersions", steps, versions="4")

@@ -1,4 +1,4 @@
-"""Members of a group, and its committed offsets: classic groups, and groups of KIP-848."""
+"""Members of a group and its committed offsets, for classic groups and for groups of KIP-848."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ _OFFSET_KINDS = (
 
 
 def offsets(random: Random) -> list[Step]:
-    """Commits by a member, by others and from outside of a group, which may be deleted."""
+    """Commit offsets as a member, as another client, and without a group; the group may be
+    deleted."""
     steps: list[Step] = [*topic(partitions=2), *topic("@u"), *group()]
     joined = False
     for _ in range(random.randint(5, 16)):
@@ -43,11 +44,11 @@ def offsets(random: Random) -> list[Step]:
             case "fetch":
                 steps.append(_fetch(random))
             case "delete":
-                # Ours deletes a group without members with the last of its offsets.
+                # Our broker deletes a group without members when its last offset is deleted.
                 name = random.choice(["@t", "@u"]) if joined else "@absent"
                 steps.append(delete_offsets((name, (random.randint(0, 2),))))
             case "join":
-                # A second member would wait for the first one.
+                # A second member's join would wait for the first member.
                 if joined and random.random() < 0.5:
                     steps.append(_join(random, "$m"))
                 elif not joined:
@@ -97,7 +98,8 @@ def _join(random: Random, member_id: str) -> Ask:
     ask = Ask("JoinGroup", body, save={"m": "member_id", "gen": "generation_id"})
     if member_id:
         return replace(ask, version=random.randint(5 if static else 0, 9))
-    # From version 4 on only the second join makes a member; Kafka keeps its group without it.
+    # From version 4 on, only the second JoinGroup request adds a dynamic member. After the first
+    # one Kafka already keeps a group, without that member.
     return replace(ask, version=9 if static else random.choice([0, 3]))
 
 
@@ -107,7 +109,7 @@ def _leave_body(member_id: str) -> dict[str, Any]:
 
 # --- Two classic members ---
 
-#: Of two protocols that are first for equally many members, Kafka takes an arbitrary one.
+#: If equally many members prefer each of two protocols, Kafka chooses one arbitrarily.
 _PROTOCOLS = (
     (("range", b"\x01"),),
     (("range", b"\x02"), ("sticky", b"\x03")),
@@ -125,8 +127,12 @@ def classic(random: Random) -> list[Step]:
 
 
 class _Classic:
-    """`_due`: the connections on which an answer is missing. A member's other requests go on a
-    third one, because the broker answers those of a connection in turn."""
+    """Two members of a classic group, on the connections a and b.
+
+    The broker answers the requests of a connection in order, so a member's requests other than
+    joins and syncs use the third connection c. `_due`: the connections on which an answer is still
+    missing.
+    """
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -170,7 +176,7 @@ class _Classic:
             return []
         self._due.add(on)
         body = sync_body(member, generation, assignments={member: b"\xaa"})
-        # The broker must have it before a request on another connection.
+        # The broker must get this request before one on another connection.
         return [Send(any_version(random, Ask("SyncGroup", body, on=on))), Wait(60)]
 
     def _join(self, on: str) -> list[Step]:
@@ -187,7 +193,7 @@ class _Classic:
             body["group_instance_id"] = on
             first = 5
         save = {f"{on}m": "member_id", f"{on}g": "generation_id"}
-        # The first join gets an id at once: it is a member before version 4.
+        # Before version 4, the first join already adds the member and returns its id.
         versions = [max(first, 3)] if not known else [max(first, 3), random.randint(first, 9), 9]
         ask = Ask("JoinGroup", body, on=on, save=save, version=random.choice(versions))
         if known:
@@ -206,7 +212,7 @@ _CONSUMER_KINDS = (
 
 
 def consumer(random: Random) -> list[Step]:
-    """Two members of a consumer group, which report what they own, also wrongly."""
+    """Two members of a consumer group, which report their partitions, sometimes wrong ones."""
     steps: list[Step] = [*CONSUMER_GROUP, *topic("@u"), TOPICS_KNOWN]
     epochs: dict[str, str] = {}
     for number in range(random.randint(5, 14)):

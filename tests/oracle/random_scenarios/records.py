@@ -33,7 +33,8 @@ _TOPICS: Sequence[Mapping[str, str]] = (
     {"max.message.bytes": "200"},
     {"cleanup.policy": "compact"},
 )
-#: The first version of ListOffsets with each of its special timestamps, but for the largest one.
+#: The first version of ListOffsets that supports each special timestamp except -3 (the largest
+#: timestamp).
 _SPECIAL_TIMES = {-6: 11, -5: 9, -4: 8, -2: 1, -1: 1}
 PRODUCERS = Ask(
     "DescribeProducers",
@@ -44,7 +45,8 @@ _KINDS = ("write", "write", "write", "list", "list", "list", "trim", "epoch", "f
 
 
 def log(random: Random) -> list[Step]:
-    """Records of several sizes, times and codecs; reads at offsets and times; DeleteRecords."""
+    """Write records of several sizes, times and codecs, read at offsets and times, and delete
+    records."""
     settings = random.choice(_TOPICS)
     steps: list[Step] = [*topic(configs=settings)]
     time_ms = THEN_MS
@@ -198,9 +200,10 @@ def _topic_id(name: str) -> Any:
 
 
 def share_group(random: Random) -> list[Step]:
-    """A member that fetches and acknowledges, also what it does not have, in its share session."""
-    # Another session stays open: without one ours forgets the bounds of acquired batches, as Kafka
-    # does at a restart.
+    """Fetch and acknowledge in a member's share session, sometimes records that the member does not
+    have."""
+    # The session of another member stays open: without any session our broker forgets the bounds of
+    # acquired batches, as Kafka does after a restart.
     other = share_fetch(0, member="n", max_bytes=0, max_records=0, wait_ms=0, quiet=True)
     steps: list[Step] = [*FILLED, other]
     epoch = 0
@@ -231,7 +234,7 @@ def share_group(random: Random) -> list[Step]:
                     ask = share_fetch(-1, {0: acks}, wait_ms=300, max_bytes=0, max_records=0)
         steps.append(any_version(random, ask))
         if used == -1:
-            # Kafka releases the records of a closed session a little later.
+            # Kafka releases the records of a closed session a moment later.
             steps.append(Wait(300))
         epoch = used + 1
     return steps

@@ -1,4 +1,4 @@
-"""Two producers with one transactional id, of which the newer one has fenced the older one."""
+"""Two producers with the same transactional id; the newer one has fenced the older one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.oracle.scenarios.transactions import (
 )
 from tests.oracle.script import Ask, Batch, Step, fetch_body, produce_body, producer, topic
 
-#: The versions of transactions v1 and of transactions v2.
+#: The version ranges of requests of transactions v1, and of transactions v2.
 _V1 = {"Produce": (3, 11), "EndTxn": (0, 4), "TxnOffsetCommit": (0, 4)}
 _V2 = {"Produce": (12, 13), "EndTxn": (5, 5), "TxnOffsetCommit": (5, 5)}
 
@@ -29,7 +29,7 @@ _MARKED = Ask(
     while_in={"transaction_states.0.transaction_state": ("PrepareCommit", "PrepareAbort")},
     ignore=("transaction_states.0.transaction_start_time_ms",),
 )
-#: Kafka answers so until its connection to the coordinator is made.
+#: Kafka's answers until its connection to the coordinator is open.
 _NOT_YET = {
     "responses.0.partition_responses.0.error_code": (
         "NOT_LEADER_OR_FOLLOWER",
@@ -41,7 +41,7 @@ _KINDS = ("init", "add", "offsets", "commit", "write", "write", "write", "end", 
 
 
 def transactions(random: Random) -> list[Step]:
-    """The steps of a scenario."""
+    """The steps of a random scenario."""
     return _Transactions(random).steps()
 
 
@@ -100,7 +100,7 @@ class _Transactions:
                 return [self._look()]
 
     def _init(self, pid: str, epoch: str) -> list[Step]:
-        # Kafka lets a fenced producer abort the transaction of its successor; ours does not.
+        # Kafka lets a fenced producer abort the transaction of its successor; our broker does not.
         known = self._random.random() < 0.4 and epoch == "$new_epoch"
         ask = init_producer_id(*((epoch, pid) if known else (-1, -1)), save=_SAVE)
         ask = replace(ask, while_in={"error_code": ("CONCURRENT_TRANSACTIONS",)})

@@ -8,7 +8,7 @@ from random import Random
 
 from tests.oracle.script import APIS_BY_NAME, Ask
 
-#: The newest version that Kafka serves, where ours is newer.
+#: The newest version that Kafka serves, if our broker serves a newer one.
 _NEWEST = {"InitProducerId": 5}
 
 
@@ -18,10 +18,10 @@ def any_version(
     first: int = 0,
     among: Mapping[str, tuple[int, int]] | None = None,
 ) -> Ask:
-    """The request in a version of its API, in half of the cases the newest one.
+    """Choose a version for a request: in half of the cases the newest, else any.
 
-    `first`: the first version that can carry the request. `among`: the first and the last version
-    of the APIs that it names, all equally often.
+    `first`: the first version that can carry the request. `among`: API -> (first, last) version;
+    for these APIs all versions are equally likely.
     """
     if among is not None and ask.api in among:
         return replace(ask, version=random.randint(*among[ask.api]))

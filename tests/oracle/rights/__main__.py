@@ -1,4 +1,4 @@
-"""The commands `record` and `list`, which the package's docstring describes."""
+"""The commands `record` and `list`; the docstring of the package describes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cells of a case: one scenario for each user."""
+"""The cells of a case: one scenario for each user."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from odradek_protocol.acls import (
     PatternType,
 )
 
-#: The connection of the tested user; all others are the super user's.
+#: The connection of the tested user; all other connections belong to the super user.
 USER = "user"
-#: The placeholder for the user's principal in values.
+#: Stands for the user's principal in values.
 PRINCIPAL = "$principal"
 
 
 @dataclass(frozen=True)
 class Right:
-    """One right, or with `deny` its denial; `name` as in a scenario."""
+    """A right; with `deny`, the denial of a right. `name` may be a name of the scenario, such as
+    `@t`."""
 
     kind: AclResourceType
     operation: AclOperation
@@ -53,12 +54,12 @@ def cluster_right(operation: str) -> Right:
 
 @dataclass(frozen=True)
 class Case:
-    """A request, and the rights that it needs together.
+    """A request, and all rights that it needs.
 
-    `before`: preparation; `after`: requests that show the effect. Both are the super user's.
-    `versions`: those for the user without rights, and for the one with all; all versions by
-    default. `extra`: further users, by name: their rights. `ignore`: paths in the user's answer
-    that are not compared. `only`: only these users.
+    `before`: preparing steps. `after`: requests that show the effect. The super user sends both.
+    `versions`: the versions for the user without rights and the one with all rights; by default all
+    versions. `extra`: name of a further user -> the user's rights. `ignore`: paths in the user's
+    answer that are not compared. `only`: the users to try, by default all.
     """
 
     name: str
@@ -80,7 +81,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Cell:
-    """One user's turn. `who`: the kind of user."""
+    """The turn of one user. `who`: the kind of user."""
 
     case: Case
     who: str
@@ -92,8 +93,11 @@ class Cell:
 
 
 def cells(case: Case) -> list[Cell]:
-    """All users of a case: without rights and with all of them in every version, the others in the
-    newest."""
+    """The cells of all users of a case.
+
+    The user without rights and the one with all rights send the request in every version, the
+    others only in the newest one.
+    """
     return [cell for cell in _cells(case) if not case.only or cell.who in case.only]
 
 
@@ -123,7 +127,7 @@ def _short(right: Right) -> str:
 
 
 def acl(right: Right) -> dict[str, Any]:
-    """A right as a CreateAcls element."""
+    """A right as an element of a CreateAcls request."""
     return {
         "resource_type": int(right.kind),
         "resource_name": right.name,
@@ -140,7 +144,7 @@ def _acls(rights: Sequence[Right]) -> list[dict[str, Any]]:
 
 
 def created(acls: Sequence[Mapping[str, Any]]) -> list[Step]:
-    """Preparation: create these ACLs, and wait until the broker applies them."""
+    """Preparing steps: create these ACLs, and wait until the broker applies them."""
     if not acls:
         return []
     last = acls[-1]

@@ -1,4 +1,4 @@
-"""Deliberate differences from Kafka."""
+"""Deliberate differences from Kafka in answers to users with and without rights."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 @dataclass(frozen=True)
 class Row:
-    """A difference. `cells` and `path` may have `*`."""
+    """A deliberate difference. `cells` and `path` may contain `*`."""
 
     cells: str
     path: str

@@ -1,5 +1,5 @@
-"""The recorded answers: `answers/<api>.json`, cell by cell; versions with the same answers
-together."""
+"""The recorded answers: `answers/<api>.json`, cell by cell; versions with the same answers share
+them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from tests.oracle.play import Answers
 
 FOLDER = Path(__file__).parent / "answers"
-#: Turns by the name of their cell, and version.
+#: (name of the cell, version) -> the answers of that turn.
 Turns = Mapping[tuple[str, int], Answers]
 
 
@@ -37,7 +37,7 @@ def load(api: str) -> dict[tuple[str, int], Answers]:
 
 
 def save(api: str, turns: Turns) -> None:
-    """Write an API's file again."""
+    """Write the file of an API."""
     cells: dict[str, list[dict[str, Any]]] = {}
     for (name, version), answers in sorted(turns.items()):
         shown = [_without_version(answer, api, version) for answer in answers]

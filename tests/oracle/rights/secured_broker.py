@@ -1,4 +1,4 @@
-"""A broker of ours with the listeners, users and authorizer of the recorded Kafka."""
+"""Our broker with the listeners, users and authorizer of the recorded Kafka."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def _play(folder: Path, chosen: Sequence[Cell]) -> Mapping[tuple[str, int]
     }
     server = Server(parse_config(given)[0])
     await server.start()
-    # Pytest captures the log lines of this process.
+    # The log levels must stay as they are: pytest captures the log lines of this process.
     server.node.log_levels = FakeLogLevels()
     ports = {name: port for name, (_, port) in server.addresses.items()}
 

@@ -1,4 +1,4 @@
-"""An Apache Kafka with ACLs: users authenticate by PLAIN, and another listener has no
+"""An Apache Kafka with ACLs, where users authenticate with PLAIN; another listener has no
 authentication."""
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from tests.oracle.rights.turns import SUPER_USER, Streams, log_in, open_streams,
 from kafka_cluster import KafkaCluster, free_ports
 
 PASSWORD = "pass"
-#: The most turns in one play.
+#: The highest number of turns in one play.
 _USERS = 1_500
-#: The turns of each play have their own users.
+#: Each play has its own users, whose names begin with its salt.
 SALTS = ("a", "b")
 
 
@@ -26,7 +26,7 @@ AUTHORIZER = {
 
 
 def jaas_line(users: Iterable[str]) -> str:
-    """The users that may authenticate: the super user and these."""
+    """The setting with the users that may authenticate: the super user and `users`."""
     names = [SUPER_USER, *users]
     return (
         "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -37,7 +37,7 @@ def jaas_line(users: Iterable[str]) -> str:
 
 
 class SecuredKafka:
-    """The process of the Apache Kafka: `with SecuredKafka(folder) as kafka:`."""
+    """An Apache Kafka with ACLs, to be used as `with SecuredKafka(folder) as kafka:`."""
 
     def __init__(self, folder: Path) -> None:
         self._sasl, self._plain, controller = free_ports(3)

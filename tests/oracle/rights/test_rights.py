@@ -17,14 +17,14 @@ from tests.oracle.rights.secured_broker import play_on_ours
 
 from odradek_protocol.keys import APIS, PRIVATE_KEYS, ApiKey
 
-#: APIs for unauthenticated clients, to find out how to log in.
+#: APIs that clients may call before they authenticate.
 _FOR_EVERYBODY = {
     *(ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE),
     *(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY),
 }
 
 
-#: A minute of processor time.
+#: These tests take a minute of processor time.
 pytestmark = pytest.mark.full
 
 _CELLS = [cell for case in CASES for cell in cells(case)]
@@ -33,7 +33,7 @@ _APIS = sorted({case.api for case in CASES})
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, int], Answers | str]:
-    """All turns on a broker of ours with the same authorizer."""
+    """The answers of all turns from our broker, with the same authorizer."""
     return play_on_ours(tmp_path_factory.mktemp("rights"), _CELLS)
 
 

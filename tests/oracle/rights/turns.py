@@ -1,5 +1,5 @@
-"""Plays cells against a broker, each with a user of its own, so that ACLs do not affect each
-other."""
+"""Plays cells against a broker. Each cell has a new user, so that ACLs of one cell do not affect
+another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.oracle.rights.cells import PRINCIPAL, USER, Cell
 from tests.oracle.script import Scenario
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-#: Opens a connection as a user; None: as ANONYMOUS.
+#: Opens a connection as a user, or as ANONYMOUS for None.
 Connect = Callable[[str | None], Awaitable[Streams]]
 SUPER_USER = "admin"
 _AT_ONCE = 12
@@ -20,7 +20,7 @@ _LIMIT_BYTES = 1 << 26
 
 
 class _Turn(_Run):
-    """One cell in one version."""
+    """A cell played in one version."""
 
     def __init__(
         self, connect: Connect, scenario: Scenario, version: int, salt: str, user: str | None
@@ -42,15 +42,15 @@ class _Turn(_Run):
 
 
 def users(count: int, salt: str) -> list[str]:
-    """The users of this number of turns."""
+    """The names of users for `count` turns."""
     return [f"{salt}{number}" for number in range(count)]
 
 
 async def play(
     connect: Connect, chosen: Sequence[Cell], salt: str
 ) -> Mapping[tuple[str, int], Answers | str]:
-    """The answers of each turn, by (name of the cell, version); for a broken turn the error as
-    text."""
+    """Play all cells. Returns the answers by (name of the cell, version); for a broken turn, the
+    error as text."""
     turns = [(cell, version) for cell in chosen for version in cell.scenario.runs()]
     at_once = asyncio.Semaphore(_AT_ONCE)
     found: dict[tuple[str, int], Answers | str] = {}
@@ -73,13 +73,13 @@ async def play(
 
 
 async def open_streams(port: int) -> Streams:
-    """Connections to a broker on this machine."""
+    """Open a connection to a broker on this machine."""
     return await asyncio.open_connection("127.0.0.1", port, limit=_LIMIT_BYTES)
 
 
 async def log_in(streams: Streams, user: str, password: str) -> Streams:
-    """Authenticate by PLAIN (KIP-152), in the oldest versions. ConnectionError if that is
-    refused."""
+    """Authenticate with PLAIN (KIP-152), in the oldest versions. ConnectionError if the broker
+    refuses."""
     reader, writer = streams
 
     async def call(key: int, version: int, body: bytes) -> bytes:

@@ -1,5 +1,5 @@
-"""SASL authentication by Apache Kafka, request by request: `recorded.json`, and the program that
-records it.
+"""Apache Kafka's answers during SASL authentication, request by request: `recorded.json`, and the
+program that records it.
 
-python -m tests.oracle.sasl asks Kafka again
+python -m tests.oracle.sasl records it again
 """

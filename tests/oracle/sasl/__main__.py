@@ -17,7 +17,7 @@ from tests.oracle.sasl.play import play, set_credentials
 from kafka_cluster import KafkaCluster, free_ports
 
 RECORDED = Path(__file__).with_name("recorded.json")
-#: Credentials take effect a moment after they are set.
+#: The time in s after which changed credentials are in force.
 _SETTLE_S = 2.0
 
 

@@ -1,8 +1,8 @@
 """Requests on one connection, at a listener with PLAIN, SCRAM and unsigned tokens.
 
-A case is a list of steps: a request (name, version, fields), `Token` (a bare frame), `Scram` (both
-messages of a client) or `Together` (requests that do not wait for each other). The listener SHORT
-has sessions that end.
+A case is a list of steps: a request (name, version, fields), `Token` (a frame without a header),
+`Scram` (both messages of a client) or `Together` (requests that do not wait for each other). On the
+listener SHORT, sessions expire soon.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from odradek_protocol.schemas.create_delegation_token import CreatableRenewers
 from odradek_protocol.schemas.create_topics import CreatableTopic
 from odradek_protocol.schemas.fetch import FetchPartition, FetchTopic
 
-#: Users of PLAIN and of SCRAM, and their passwords.
+#: The users of PLAIN and of SCRAM, with their passwords.
 USERS = {"alice": "alice-secret", "bob": "bob-secret", "odd,=name": "odd-secret"}
 SASL, SHORT, PLAINTEXT = "SASL_PLAINTEXT", "SHORT", "PLAINTEXT"
 SESSION_MS = 3_600_000
 _PACKAGE = "org.apache.kafka.common.security"
 _PLAIN = " ".join(f'user_{name}="{USERS[name]}"' for name in ("alice", "bob"))
 MECHANISMS = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER"
-#: Settings of both brokers, besides the listeners.
+#: Settings of both brokers, in addition to the listeners.
 SETTINGS = {
     "sasl.enabled.mechanisms": MECHANISMS,
     "listener.name.short.connections.max.reauth.ms": str(SESSION_MS),
@@ -55,14 +55,15 @@ class Ask:
 
 @dataclass(frozen=True)
 class Token:
-    """A bare frame."""
+    """A frame that has only the bytes of a SASL token."""
 
     data: bytes
 
 
 @dataclass(frozen=True)
 class Scram:
-    """Both messages of a client, behind a handshake. `bare`: as bare frames."""
+    """A handshake, and then both messages of a client. `bare`: these are frames without a
+    header."""
 
     mechanism: str
     user: str
@@ -75,7 +76,7 @@ class Scram:
 
 @dataclass(frozen=True)
 class Together:
-    """Requests that are sent at once, before the first is answered."""
+    """Requests that are sent at the same time, before the first one is answered."""
 
     asks: Sequence[Ask]
 
@@ -85,7 +86,7 @@ Step = Ask | Token | Scram | Together
 
 @dataclass(frozen=True)
 class Case:
-    """One connection. After the last step a Metadata request shows if the connection is still
+    """The steps on one connection. After them, a Metadata request shows if the connection is still
     open."""
 
     name: str
@@ -114,7 +115,8 @@ def _part(value: Mapping[str, Any]) -> str:
 
 
 def bearer(header: str = "n,,", algorithm: str = "none", **claims: Any) -> bytes:
-    """A client's first message of OAUTHBEARER, with times far away."""
+    """A client's first message of OAUTHBEARER, with a token that has long been valid and stays
+    so."""
     given = {"sub": "carol", "iat": 1_700_000_000, "exp": 4_000_000_000} | claims
     token = f"{_part({'alg': algorithm})}.{_part({k: v for k, v in given.items() if v})}."
     return f"{header}\x01auth=Bearer {token}\x01\x01".encode()
@@ -126,7 +128,7 @@ _TOPIC = Ask(
     5,
     {"topics": [CreatableTopic(name="waited-for", num_partitions=1, replication_factor=1)]},
 )
-#: A request that is answered after a while, because its partition is empty.
+#: A request that is answered only after a while, because its partition is empty.
 _WAITING = Ask(
     "Fetch",
     11,

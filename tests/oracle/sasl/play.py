@@ -1,4 +1,4 @@
-"""Plays the cases on a broker, and returns the answers as plain values."""
+"""Plays the cases with a broker, and returns the answers as plain values."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ Address = tuple[str, int]
 
 
 class Connection:
-    """A connection that exchanges frames; None once the broker has closed it."""
+    """A connection that exchanges frames. Methods return None if the broker has closed it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
 
     async def exchange(self, data: bytes) -> bytes | None:
-        """The answer to a frame."""
+        """Send a frame and read the answer."""
         try:
             self.writer.write(len(data).to_bytes(4, "big") + data)
         except ConnectionError:
@@ -53,7 +53,7 @@ class Connection:
         return await self.read()
 
     async def read(self) -> bytes | None:
-        """The next answer."""
+        """Read the next answer."""
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 size = int.from_bytes(await self.reader.readexactly(4), "big")
@@ -62,12 +62,12 @@ class Connection:
             return None
 
     async def ask(self, ask: Ask) -> Any:
-        """The answer to a request, decoded."""
+        """Send a request, and decode the answer."""
         return _decoded(ask, await self.exchange(_frame(ask, 0)[4:]))
 
     async def ask_together(self, asks: Sequence[Ask]) -> list[Any]:
-        """The answers to requests that are sent at once, with the API of each, until the broker
-        closes the connection."""
+        """Send requests at the same time. Returns (API, answer) until the broker closes the
+        connection."""
         self.writer.write(b"".join(_frame(ask, number) for number, ask in enumerate(asks)))
         answers: list[Any] = []
         for _ in asks:
@@ -92,7 +92,7 @@ def _decoded(ask: Ask, answer: bytes | None) -> Any:
 
 
 def _told(answer: Any) -> Any:
-    """An answer as plain values; random parts of tokens are hidden."""
+    """An answer as plain values, with placeholders for the random parts of tokens."""
     if answer is None:
         return CLOSED
     if isinstance(answer, bytes):
@@ -109,7 +109,7 @@ def _told(answer: Any) -> Any:
             told[name] = value.decode() if isinstance(value, bytes) else value
     if hasattr(answer, "auth_bytes"):
         told["token"] = _token(answer.auth_bytes)
-    # The lifetime of a token depends on the time of day.
+    # The session ends with the token, whose remaining lifetime depends on the present time.
     if (told.get("session_lifetime_ms") or 0) > 1_000_000_000:
         told["session_lifetime_ms"] = "the token's"
     return told
@@ -168,7 +168,8 @@ async def _case(address: Address, case: Case) -> list[Any]:
 
 
 async def set_credentials(address: Address) -> None:
-    """Give all users credentials of both mechanisms, through a listener without authentication."""
+    """Set credentials of both mechanisms for all users, through a listener without
+    authentication."""
     reader, writer = await asyncio.open_connection(*address)
     connection = Connection(reader, writer)
     for mechanism in ScramMechanism:
@@ -191,5 +192,5 @@ async def set_credentials(address: Address) -> None:
 
 
 async def play(addresses: Mapping[str, Address]) -> dict[str, list[Any]]:
-    """The answers of each case, by name."""
+    """Play all cases. Returns the answers by name of the case."""
     return {case.name: await _case(addresses[case.listener], case) for case in CASES}

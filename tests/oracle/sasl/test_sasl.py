@@ -1,4 +1,5 @@
-"""Our broker authenticates like Apache Kafka, or a row has the reason why not."""
+"""Our broker authenticates like Apache Kafka, except where a row gives the reason for a
+difference."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ _REFUSED = {
     "session_lifetime_ms": 0,
     "token": "",
 }
-#: Case -> the number of the first answer that differs from Kafka's, our answers from there on, and
-#: the reason.
+#: Case -> (number of the first answer that differs from Kafka's, our answers from there on, the
+#: reason).
 DIFFERENT: dict[str, tuple[int, list[Any], str]] = {
     "Metadata behind the handshake": (1, [CLOSED], NOT_DECODED),
     "produce in place of the token": (1, [CLOSED], NOT_DECODED),
@@ -40,7 +41,7 @@ DIFFERENT: dict[str, tuple[int, list[Any], str]] = {
 
 
 def _comparable(answers: list[Any]) -> list[Any]:
-    """The answers with mechanisms sorted: Kafka lists them in any order."""
+    """The answers with the lists of mechanisms sorted: Kafka's order is arbitrary."""
     return [
         {**each, "mechanisms": sorted(each["mechanisms"])}
         if isinstance(each, dict) and "mechanisms" in each
@@ -53,7 +54,8 @@ def _comparable(answers: list[Any]) -> list[Any]:
 async def test_n13_n25_n26_n28_sasl_answers_are_those_of_kafka(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The failures of so many cases would make later connections of this address wait.
+    # After so many failed authentications, our broker would delay later connections from this
+    # address.
     monkeypatch.setattr(sasl_listeners, "_FREE_FAILURES", 1000)
     listeners = (PLAINTEXT, SASL, SHORT)
     config, _ = parse_config(

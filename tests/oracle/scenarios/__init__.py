@@ -26,7 +26,8 @@ def all_scenarios() -> Mapping[str, Sequence[Scenario]]:
 
 
 def chosen(pattern: str) -> list[tuple[str, Scenario]]:
-    """(module, scenario) whose name, or `module/name`, matches a pattern with `*`."""
+    """(module, scenario) of the scenarios whose name, or `module/name`, matches a pattern with
+    `*`."""
     return [
         (module, scenario)
         for module, group in all_scenarios().items()

@@ -1,4 +1,4 @@
-"""The APIs of ACLs on a broker without an authorizer; with one: `tests/oracle/rights`."""
+"""The APIs of ACLs on a broker without an authorizer; `tests/oracle/rights` has those with one."""
 
 from __future__ import annotations
 

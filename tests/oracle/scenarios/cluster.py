@@ -78,7 +78,7 @@ _COORDINATOR = [
         "FindCoordinator",
         [
             Ask("FindCoordinator", _A_SHARE, ignore=("coordinators",)),
-            # Kafka creates the topic that the coordinator needs.
+            # Kafka now creates the internal topic that the coordinator needs.
             Wait(1_500),
             Ask("FindCoordinator", _A_SHARE),
         ],
@@ -111,7 +111,7 @@ _COORDINATOR = [
     ),
 ]
 
-#: The APIs and features, which differ from broker to broker.
+#: The APIs and features of a broker, which differ between brokers.
 _OFFERED = (
     *("api_keys", "supported_features", "finalized_features", "finalized_features_epoch"),
     "zk_migration_ready",
@@ -124,7 +124,7 @@ def _versions(name: str = "oracle", version: str = "1.0", on: str = "a") -> Ask:
 
 
 def _in_version(number: int) -> Ask:
-    """ApiVersions in an unknown version, whose body has no meaning."""
+    """ApiVersions in an unknown version; the content of its body does not matter."""
 
     def renumbered(frame: bytes) -> bytes:
         return frame[:6] + number.to_bytes(2, "big", signed=True) + frame[8:]

@@ -1,4 +1,4 @@
-"""ListConfigResources: the names of resources with settings."""
+"""ListConfigResources: the names of resources that have settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TOPIC, _BROKER, _LOGGER, _METRICS, _GROUP = 2, 4, 8, 16, 32
 
 
 def _listed(*types: int, **more: Any) -> Ask:
-    """The resources of this run, without those of other runs."""
+    """List the resources of this run; those of other runs are left out."""
     return Ask("ListConfigResources", {"resource_types": list(types)}, mine=True, **more)
 
 
@@ -36,7 +36,7 @@ _SESSION = "consumer.session.timeout.ms"
 
 
 def _removed(*names: str) -> list[Ask]:
-    """Remove subscriptions, which would be those of every later client."""
+    """Remove subscriptions: otherwise every later client would have them."""
     return [_set(_METRICS, name, _INTERVAL, None, 1) for name in names]
 
 

@@ -12,7 +12,7 @@ from tests.oracle.script import Ask, Batch, Padded, Scenario, Step, produce_body
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _TOPIC, _BROKER, _METRICS, _GROUP = 2, 4, 16, 32
-#: All settings of topics but two, which depend on Kafka's features rather than its settings.
+#: All settings of topics except two, whose presence depends on Kafka's features.
 TOPIC_KEYS = (
     *("cleanup.policy", "compression.gzip.level", "compression.lz4.level", "compression.type"),
     *("compression.zstd.level", "delete.retention.ms", "file.delete.delay.ms", "flush.messages"),
@@ -25,8 +25,8 @@ TOPIC_KEYS = (
     *("segment.bytes", "segment.index.bytes", "segment.jitter.ms", "segment.ms"),
     "unclean.leader.election.enable",
 )
-#: All dynamic settings of Kafka (DynamicBrokerConfig) that affect this broker; and similar ones
-#: that neither broker lets change.
+#: All dynamic settings of Kafka (DynamicBrokerConfig) that affect our broker, and similar settings
+#: that neither broker lets a client change.
 DYNAMIC_BROKER_KEYS = (
     *("compression.type", "log.cleaner.backoff.ms", "log.cleaner.dedupe.buffer.size"),
     *("log.cleaner.delete.retention.ms", "log.cleaner.enable", "log.cleaner.io.buffer.load.factor"),
@@ -49,7 +49,8 @@ _THROTTLES = (
     "leader.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",
 )
-#: Kafka's Java type names and sentences; ours are in DescribeConfigs as well.
+#: The documentation contains Java's type names and Kafka's own sentences; our broker has other
+#: texts.
 _DOCUMENTATION = ("results.*.configs.*.documentation",)
 
 _KERBEROS = (
@@ -111,14 +112,14 @@ def describe_configs(
 
 
 def _seen(key: str, value: str, **more: Any) -> Ask:
-    """Wait until a setting has a value."""
+    """Wait until a setting has this value."""
     return describe_configs(
         [key], until={"results.0.configs.0.value": value}, synonyms=False, **more
     )
 
 
 def _each(changes: Changes, **more: Any) -> list[Step]:
-    """Validate each change alone."""
+    """Validate each change in a separate request."""
     return [change_configs(change, checked_only=True, **more) for change in changes]
 
 
@@ -650,7 +651,7 @@ _OTHERS = [
     ),
 ]
 
-#: The size and path of the volume differ on every machine.
+#: The path and the size of the volume differ between machines.
 _VOLUME = ("results.*.log_dir", "results.*.total_bytes", "results.*.usable_bytes")
 
 

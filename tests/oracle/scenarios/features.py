@@ -1,6 +1,7 @@
 """The features of the cluster: ApiVersions and UpdateFeatures.
 
-All scenarios are played at once, so none may change a level; `test_kafka_features.py` does.
+All scenarios are played at the same time, so none may change a level; `test_kafka_features.py`
+changes levels.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _LEFT_OUT = (
     "share.version",
     "streams.version",
 )
-#: The levels of release 4.3.
+#: The feature levels of release 4.3.
 _RELEASE = (
     *((_METADATA, 30, _UPGRADE), (_TRANSACTIONS, 2, _UPGRADE), ("group.version", 1, _UPGRADE)),
     *((name, 1, _UPGRADE) for name in _LEFT_OUT),
@@ -115,8 +116,8 @@ _UPDATES = [
         versions="1-2",
     ),
     Scenario(
-        # `kafka-features upgrade --release-version` for this release, for others, and with false
-        # levels.
+        # The requests of `kafka-features upgrade --release-version` for this release and for
+        # others, and requests with wrong levels.
         "update-features-of-a-release-checked-only",
         "UpdateFeatures",
         [

@@ -105,16 +105,16 @@ def delete_records(offset: int, partition: int = 0, name: str = "@t") -> Ask:
     )
 
 
-#: An expected answer comes at once: no wait is longer than for other answers.
+#: The answer is expected immediately: this wait would be longer than the limit for an answer.
 _FOR_EVER_MS = 2**31 - 1
-#: Long enough for the requests of other connections meanwhile.
+#: Long enough for requests on other connections to be handled meanwhile.
 _A_MOMENT_MS = 1500
 
 
 def _waiting(
     *partitions: dict[str, Any], min_bytes: int, max_wait_ms: int = _FOR_EVER_MS, **more: Any
 ) -> dict[str, Any]:
-    """The body of a Fetch with this min_bytes."""
+    """The body of a Fetch that waits for `min_bytes`."""
     asked = _asks([{**_ONE, **each} for each in partitions])
     body = {**fetch_body(), "topics": asked, "min_bytes": min_bytes}
     return {**body, "max_wait_ms": max_wait_ms, **more}
@@ -126,7 +126,8 @@ _LARGE = Batch(["x" * 2000])
 def _sleeps(
     name: str, prepared: list[Step], *partitions: dict[str, Any], min_bytes: int
 ) -> Scenario:
-    """A fetch that waits: its answer has the high watermark after a later Produce."""
+    """A fetch that waits the whole time: its answer shows the high watermark after a later
+    Produce."""
     body = _waiting(*partitions, min_bytes=min_bytes, max_wait_ms=_A_MOMENT_MS)
     late = produced(Batch(["late"]), on="b")
     return Scenario(name, "Fetch", [*prepared, Send(Ask("Fetch", body)), late, Receive()], "4-18")

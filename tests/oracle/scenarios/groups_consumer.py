@@ -1,4 +1,4 @@
-"""Consumer groups (KIP-848), groups with classic members as well, and descriptions of groups."""
+"""Consumer groups (KIP-848), some with classic members, and descriptions of groups."""
 
 from __future__ import annotations
 
@@ -40,14 +40,17 @@ def consumer_heartbeat(
     until: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Ask:
-    """A heartbeat, repeated with `until`: a coordinator may assign at most once a second, and a
-    later heartbeat's answer has the result."""
+    """A heartbeat, which is repeated until its answer has the values in `until`.
+
+    A coordinator may compute assignments only once a second, so that only a later answer has the
+    result.
+    """
     body = _beat_body(member_id, epoch, **more)
     return Ask("ConsumerGroupHeartbeat", body, on=on, save=save or {}, until=until or {})
 
 
 def _entered(member_id: str = "@m", epoch: str = "e", on: str = "a", **more: Any) -> Ask:
-    """Preparation: the member has joined; its epoch is saved."""
+    """Preparing step: a member joins; its epoch is saved."""
     body = _beat_body(member_id, **more)
     saved = {epoch: "member_epoch"}
     return Ask("ConsumerGroupHeartbeat", body, on=on, version=0, quiet=True, save=saved)
@@ -62,9 +65,9 @@ def owned(*partitions: int, topic_id: str = "$t") -> list[dict[str, Any]]:
     return [{"topic_id": topic_id, "partitions": list(partitions)}]
 
 
-#: Wait until the coordinator, too, knows a topic.
+#: Wait until the coordinator knows of a new topic.
 TOPICS_KNOWN = Wait(300)
-#: The time until the coordinator may assign again.
+#: The time after which the coordinator may compute an assignment again.
 _INTERVAL = Wait(1_100)
 CONSUMER_GROUP: list[Step] = [*topic(partitions=2), *group(), TOPICS_KNOWN]
 _MEMBER: list[Step] = [*CONSUMER_GROUP, _entered()]
@@ -337,7 +340,7 @@ _HEARTBEAT = [
             *topic("@u"),
             *topic("@tt", partitions=2),
             TOPICS_KNOWN,
-            # An expression is resolved in the background.
+            # The regular expression is resolved in the background.
             Ask(
                 "ConsumerGroupHeartbeat",
                 _beat_body(subscribed_topic_names=[], subscribed_topic_regex="@t+"),

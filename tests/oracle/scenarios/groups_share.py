@@ -19,8 +19,11 @@ def _beat(
     quiet: bool = False,
     **more: Any,
 ) -> Ask:
-    """`until`: partitions get a state in the background, and a coordinator assigns at most once a
-    second."""
+    """A heartbeat, which is repeated until its answer has the values in `until`.
+
+    Partitions get a state in the background, and a coordinator may compute assignments only once a
+    second.
+    """
     body: dict[str, Any] = {"group_id": "@g", "member_id": member_id, "member_epoch": epoch}
     if epoch == 0:
         body["subscribed_topic_names"] = ["@t"]
@@ -34,7 +37,7 @@ def _beat(
 
 
 def _entered(member_id: str = "m", epoch: str = "e", **more: Any) -> Ask:
-    """Preparation: the member has joined; its epoch is saved."""
+    """Preparing step: a member joins; its epoch is saved."""
     return _beat(member_id, save={epoch: "member_epoch"}, quiet=True, **more)
 
 
@@ -42,7 +45,7 @@ def _described(*names: str, **more: Any) -> Ask:
     return Ask("ShareGroupDescribe", {"group_ids": list(names or ("@g",)), **more})
 
 
-#: Kafka asks for a partition that does not exist again and again, for longer than a client waits.
+#: The partitions must exist: for others Kafka retries longer than a client waits.
 def _offsets(*topics: tuple[str, Sequence[int]], group_id: str = "@g", **more: Any) -> Ask:
     wanted = [{"topic_name": name, "partitions": list(indexes)} for name, indexes in topics]
     body = {"groups": [{"group_id": group_id, "topics": wanted}]}
@@ -78,12 +81,12 @@ def _listed(states: Sequence[str] = (), types: Sequence[str] = ()) -> Ask:
     return Ask("ListGroups", body, version=5, mine=True)
 
 
-#: Wait until the coordinator, too, knows a topic.
+#: Wait until the coordinator knows of a new topic.
 _KNOWN = Wait(300)
-#: The time until the coordinator may assign again.
+#: The time after which the coordinator may compute an assignment again.
 _INTERVAL = Wait(1_100)
 _START: list[Step] = [*topic(), *group(), _KNOWN]
-#: The member `m` has joined at epoch 2, and has partition 0 at epoch 3.
+#: The member `m` has joined with epoch 2, and got partition 0 with epoch 3.
 _MEMBER: list[Step] = [
     *_START,
     _entered(),

@@ -1,7 +1,7 @@
 """Streams groups (KIP-1071): members, topologies, tasks, descriptions and committed offsets.
 
-Groups have no initial rebalance delay, and assign at once, unless a scenario is about that:
-settings of the group say so.
+By settings of the group, there is no initial rebalance delay, and assignments are computed without
+delay. Scenarios about these delays use other settings.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _topology(*subtopologies: Mapping[str, Any], epoch: int = 0) -> dict[str, An
 
 
 def _tasks(**partitions: Sequence[int]) -> list[dict[str, Any]]:
-    """Tasks by subtopology: `_0=(0, 1)`."""
+    """Tasks by subtopology, from keywords such as `_0=(0, 1)`."""
     return [
         {"subtopology_id": name.removeprefix("_"), "partitions": list(indexes)}
         for name, indexes in partitions.items()
@@ -98,7 +98,7 @@ def _beat(
 
 
 def _owns(member_id: str, epoch: int | str, save: str = "", **partitions: Sequence[int]) -> Ask:
-    """A heartbeat of a member that reports its tasks."""
+    """A heartbeat of a member, which reports its tasks."""
     return _beat(
         member_id,
         epoch,
@@ -114,7 +114,8 @@ def _described(*names: str, **more: Any) -> Ask:
 
 
 def _settings(**values: int) -> Ask:
-    """Settings of the group, by their names after `streams.`."""
+    """Set settings of the group. The names are those after `streams.`, with underscores for
+    dots."""
     return Ask(
         "IncrementalAlterConfigs",
         {
@@ -140,7 +141,7 @@ def _settings(**values: int) -> Ask:
 
 
 _AT_ONCE = _settings(initial_rebalance_delay_ms=0, assignment_interval_ms=0)
-#: Wait until the coordinator, too, knows a topic or a setting.
+#: Wait until the coordinator knows of a new topic or setting.
 _KNOWN = Wait(2_000)
 _START: list[Step] = [*topic(partitions=2), *group(), _AT_ONCE, _KNOWN]
 _MEMBER: list[Step] = [*_START, _beat(save=_EPOCH, quiet=True)]
@@ -399,7 +400,7 @@ _TOPOLOGY = [
                         together=[_together(repartitioned=[0])],
                     ),
                 ),
-                # The order of the topics is that of a hash map.
+                # Kafka lists the topics in the order of a hash map.
                 ignore=["status.0.status_detail"],
                 save=_EPOCH,
             ),

@@ -1,4 +1,4 @@
-"""SASL requests at a listener without SASL, and the credentials of SCRAM.
+"""SASL requests at a listener without SASL, and SCRAM credentials.
 
 `tests/oracle/sasl` has the requests before authentication.
 """
@@ -39,7 +39,7 @@ def _describe(*users: str, **more: Any) -> Ask:
 
 
 def _seen(user: str, iterations: int, **more: Any) -> Ask:
-    """Wait until the user's first credential has so many iterations."""
+    """Wait until the user's first credential has this number of iterations."""
     until = {"results.0.credential_infos.0.iterations": iterations}
     return _describe(user, until=until, **more)
 
@@ -121,7 +121,7 @@ SCENARIOS = [
             _alter(deletions=[_remove("@u")], quiet=True),
         ],
     ),
-    # A client that has not authenticated; others are in tests/oracle/sasl.
+    # Requests by a client without authentication; tests/oracle/tokens has those of users.
     *(
         Scenario(
             f"{name}-delegation-token",

@@ -1,5 +1,5 @@
-"""The levels of a broker's loggers. Kafka and our broker have one logger of the same name, the
-root.
+"""The levels of a broker's loggers. The root logger is the only one that Kafka and our broker both
+have.
 
 All scenarios share the logger's level: only one of them changes it, and the others do not read it.
 """

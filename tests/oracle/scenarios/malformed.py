@@ -1,4 +1,4 @@
-"""Frames that are cut, too long, or null where null is not allowed, or that have false lengths."""
+"""Frames that are cut or too long, have null where it is not allowed, or have wrong lengths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PRODUCER: Mapping[str, Any] = {
     "producer_epoch": 0,
 }
 
-#: A request of each API, with one element in each list, that changes nothing at any broker.
+#: For each API a request that changes nothing in any broker, with one element in each list.
 _REQUESTS: Mapping[str, Mapping[str, Any]] = {
     "Produce": {
         "acks": -1,
@@ -178,12 +178,12 @@ _REQUESTS: Mapping[str, Mapping[str, Any]] = {
 
 
 def _versions(api_name: str) -> list[int]:
-    """The oldest and newest versions, and the first and last around the change to flexible
-    versions."""
+    """The oldest and the newest version, and the last version before and the first one after the
+    change to flexible versions."""
     api = APIS_BY_NAME[api_name]
     all_versions = list(api.versions)
     if api_name == "InitProducerId":
-        # The newest version is served only with unstable versions enabled.
+        # Kafka serves the newest version only if unstable versions are enabled.
         all_versions.remove(6)
     flexible = [each for each in all_versions if each in api.request.flexible]
     rigid = [each for each in all_versions if each not in api.request.flexible]

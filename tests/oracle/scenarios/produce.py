@@ -1,4 +1,4 @@
-"""Produce: accepted batches, refused ones, and the identification of producers (P, R)."""
+"""Produce: accepted batches, refused ones, and the checks of producer ids and sequences (P, R)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _END: Step = Ask("Fetch", fetch_body(), version=11)
 def _refused(
     name: str, records: Any, versions: str = "3-13", configs: Mapping[str, str] | None = None
 ) -> Scenario:
-    """One request, and the partition's content afterwards."""
+    """A scenario with one Produce request, and a fetch of the partition afterwards."""
     return Scenario(
         name,
         "Produce",

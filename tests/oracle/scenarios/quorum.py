@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tests.oracle.script import Ask, Receive, Scenario, Send
 
 _METADATA = "__cluster_metadata"
-#: Numbers that depend on earlier records, and on the number of starts.
+#: Values that depend on earlier records and on the number of starts.
 _GROWING = (
     *("topics.*.partitions.*.high_watermark", "topics.*.partitions.*.leader_epoch"),
     "topics.*.partitions.*.current_voters.*.log_end_offset",

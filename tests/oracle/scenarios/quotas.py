@@ -1,7 +1,7 @@
 """Client quotas: set, removed, described, and their effect on produce, fetch and topics.
 
-Each run uses its own names, since all scenarios share the broker. Default quotas would apply to all
-clients: they are set in one version only, and high, while no other scenario is played.
+Each run has its own names, because all scenarios share the broker. Default quotas apply to all
+clients: they are set in only one version, to high values, and while no other scenario is played.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EXACT, _DEFAULT, _SPECIFIED = range(3)
 _ADDRESS = "192.0.2.7"
 
 Entity = Sequence[tuple[str, str | None]]
-#: Quota -> value; None removes it.
+#: Quota -> value, or None to remove the quota.
 Values = Mapping[str, float | None] | Sequence[tuple[str, float | None]]
 
 
@@ -56,7 +56,7 @@ def _describe(*parts: tuple[str, int, str | None], strict: bool = True, **more: 
 
 
 def _seen(value: float, *parts: tuple[str, int, str | None], **more: Any) -> Ask:
-    """Wait until the first value of the first entity is this."""
+    """Wait until the first value of the first entity is `value`."""
     return _describe(*parts, until={"entries.0.values.0.value": value}, **more)
 
 
@@ -68,7 +68,8 @@ _EXACT_CLIENT = ("client-id", _EXACT, "@c")
 
 
 def _after_all() -> list[Step]:
-    """The quotas of the user @u at the end: changes appear in their order, a moment later."""
+    """Describe the quotas of the user @u after all changes: changes take effect in order, a moment
+    later."""
     return [
         _alter(([("client-id", "@last")], {"request_percentage": 1.0}), version=1, quiet=True),
         _describe(
@@ -82,7 +83,7 @@ def _after_all() -> list[Step]:
 
 
 def _quota(values: Values) -> list[Step]:
-    """Preparation: quotas of the client id @c, in effect."""
+    """Preparing steps: set quotas of the client id @c, and wait until they are in force."""
     first = min(dict(values).items())
     return [
         _alter((_CLIENT, values), version=1, quiet=True),
@@ -92,7 +93,7 @@ def _quota(values: Values) -> list[Step]:
             quiet=True,
             until={"entries.0.values.0.key": first[0], "entries.0.values.0.value": first[1]},
         ),
-        # Kafka describes a quota a moment before enforcing it.
+        # Kafka enforces a quota a moment after it describes it.
         Wait(1000),
     ]
 
@@ -236,7 +237,7 @@ SCENARIOS = [
             ),
         ],
         versions="1",
-        # Meanwhile the default of all users goes before the quotas of other scenarios.
+        # Meanwhile the default quota of all users would override the quotas of other scenarios.
         alone=True,
     ),
     Scenario(

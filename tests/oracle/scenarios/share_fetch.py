@@ -1,4 +1,5 @@
-"""Share groups at the leader: ShareFetch and ShareAcknowledge (KIP-932, KIP-1206, KIP-1222)."""
+"""Share groups at the partition leader: ShareFetch and ShareAcknowledge (KIP-932, KIP-1206,
+KIP-1222)."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from tests.oracle.script import (
 _GROUP_RESOURCE = 32
 _GAP, _ACCEPT, _RELEASE, _REJECT, _RENEW = range(5)
 
-#: Share groups are switched on, as they are in a new Kafka.
+#: Enable share groups; in a new Kafka they are enabled.
 _ON = Ask(
     "UpdateFeatures",
     {
@@ -36,7 +37,7 @@ _ON = Ask(
 
 
 def _configured(**settings: str) -> Step:
-    """The group has these settings, with underscores for points."""
+    """Preparing step: set these settings of the group, with underscores for dots."""
     return Ask(
         "IncrementalAlterConfigs",
         {
@@ -56,7 +57,7 @@ def _configured(**settings: str) -> Step:
 
 
 def _joined() -> list[Step]:
-    """The member `m` has joined, so that the group's states in the partitions of the topic are
+    """Preparing steps: the member `m` joins, and the group's states of the topic's partitions are
     initialized."""
     body = {"group_id": "@g", "member_id": "m", "member_epoch": 0, "subscribed_topic_names": ["@t"]}
     again = {"group_id": "@g", "member_id": "m", "member_epoch": "$e"}
@@ -94,7 +95,8 @@ def share_fetch(
     version: int | None = None,
     **more: Any,
 ) -> Ask:
-    """`partitions`: the acknowledgements of each partition that is named."""
+    """A ShareFetch request. `partitions`: partition -> acknowledgements; by default partition 0
+    without any."""
     named: Mapping[int, Acks] = {0: ()} if partitions is None else partitions
     body = {
         "group_id": "@g",
@@ -151,13 +153,16 @@ def share_acknowledge(
 
 
 def acknowledge_by_fetch(epoch: int, *acks: tuple[int, int, Sequence[int]], **more: Any) -> Ask:
-    """Acknowledgements in a fetch that asks for no records: in one that does, Kafka reads while the
-    acknowledgements are being stored."""
+    """A ShareFetch with acknowledgements that requests no records.
+
+    If it requested records, Kafka would read them while the acknowledgements are still being
+    stored.
+    """
     return share_fetch(epoch, {0: acks}, max_records=0, wait_ms=300, **more)
 
 
 def _nothing(epoch: int, **more: Any) -> Ask:
-    """A fetch of the session that is expected to bring nothing."""
+    """A ShareFetch in the session that is expected to return nothing."""
     return share_fetch(epoch, {}, wait_ms=300, **more)
 
 
@@ -167,7 +172,7 @@ _START: list[Step] = [_ON, *topic(), _EARLIEST, *_joined()]
 FILLED: list[Step] = [*_START, produced(_FIVE), produced(_THREE)]
 _ONE_BATCH: list[Step] = [*_START, produced(Batch(list("abcdefgh")))]
 _TWO_PARTITIONS: list[Step] = [_ON, *topic(partitions=2), _EARLIEST, *_joined()]
-#: Two batches of eight records together are acquired by the session at epoch 1.
+#: The session, now at epoch 1, has acquired two batches with eight records together.
 _ACQUIRED: list[Step] = [*FILLED, share_fetch(0, quiet=True)]
 
 
@@ -456,7 +461,7 @@ _FETCH = [
                 },
                 quiet=True,
             ),
-            # Until the marker is there.
+            # By then the marker is written.
             Wait(500),
             share_fetch(2, {}),
             acknowledge_by_fetch(3, (0, 1, [_ACCEPT]), (4, 4, [_ACCEPT]), (5, 5, [_GAP])),
@@ -488,7 +493,7 @@ _FETCH = [
             *topic(),
             *_joined(),
             produced(_FIVE),
-            # Until the share partition is loaded.
+            # After this fetch the share partition is loaded.
             share_fetch(0, wait_ms=1_000, quiet=True),
             produced(_THREE),
             share_fetch(1, {}),

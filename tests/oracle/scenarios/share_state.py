@@ -1,7 +1,7 @@
 """The stored state of share partitions (KIP-932): InitializeShareGroupState, ReadShareGroupState,
 WriteShareGroupState, DeleteShareGroupState and ReadShareGroupStateSummary.
 
-Nothing of the features of the cluster is checked by these requests, which brokers send each other.
+Brokers send these requests to each other, and no broker checks the cluster's features for them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _Batch = tuple[int, int, int, int]
 
 _AVAILABLE, _ACKNOWLEDGED, _ARCHIVED = 0, 2, 4
 
-#: Kafka creates the internal topic when somebody asks for its metadata.
+#: Kafka creates the internal topic when its metadata are requested.
 _TOPIC = Ask(
     "Metadata",
     {"topics": [{"name": "__share_group_state"}], "allow_auto_topic_creation": True},
@@ -83,7 +83,7 @@ def _delete(partition: int = 0, **more: Any) -> Ask:
 
 
 _TOPICS: list[Step] = [*topic(partitions=3), _TOPIC]
-#: Repeated until the coordinator is there.
+#: The last step is repeated until the coordinator has loaded.
 _START: list[Step] = [*_TOPICS, _initialize(quiet=True)]
 
 _INITIALIZE = [
@@ -272,7 +272,7 @@ _WRITE = [
 
 
 def _merges(name: str, *writes: Sequence[_Batch], start_offset: int = -1) -> Scenario:
-    """Batches that meet in one write or in several; the state after each of them."""
+    """A scenario that writes batches, in one request or several, and reads the state after each."""
     steps: list[Step] = []
     for batches in writes:
         steps += [_write(*batches), _read()]
@@ -281,7 +281,7 @@ def _merges(name: str, *writes: Sequence[_Batch], start_offset: int = -1) -> Sce
     return Scenario(name, "WriteShareGroupState", [*_START, *steps], versions="1")
 
 
-#: A batch in every position to the one from 10 to 19.
+#: Batches in every position relative to the batch from offset 10 to 19.
 _POSITIONS = (
     *((10, 19), (10, 14), (15, 19), (12, 16), (5, 14), (15, 24), (5, 24)),
     *((5, 9), (20, 24), (5, 8), (21, 24), (10, 24), (5, 19)),
@@ -293,7 +293,8 @@ def _with(offsets: tuple[int, int], state_and_count: tuple[int, int]) -> _Batch:
 
 
 def _pairs(name: str, first: tuple[int, int], second: tuple[int, int]) -> Scenario:
-    """A batch, and then another one in every position to it; (state, count) of both."""
+    """A scenario with a batch and then another one, in every position to it; the (state, count) of
+    each is given."""
     steps: list[Step] = []
     for batch in _POSITIONS:
         steps += [
@@ -407,7 +408,7 @@ _PARTS: Mapping[str, Sequence[Mapping[str, Any]]] = {
         {"partition": index, "leader_epoch": index} for index in range(4)
     ],
 }
-#: Versions without the field of the newest one show nothing else here.
+#: Played in every version; the earlier ones only lack a field of the newest.
 _FORMS = [
     Scenario(
         f"share-state-forms-{api}".lower(),
@@ -434,11 +435,11 @@ _FORMS = [
 
 
 def _of_no_topic(part: Mapping[str, Any]) -> dict[str, Any]:
-    """A request that changes nothing at any broker."""
+    """A body that changes nothing in any broker."""
     return _body(part, group_id="no-such-group", topic_id=NO_SUCH_ID)
 
 
-#: Repeated until the coordinator of these requests is there.
+#: Repeated until the coordinator has loaded.
 _REFUSED = Ask(
     "ReadShareGroupStateSummary",
     _of_no_topic(_PARTS["ReadShareGroupStateSummary"][0]),

@@ -1,7 +1,7 @@
 """Metrics of clients: subscriptions, pushes and their limits.
 
-A change of any subscription makes Kafka forget when clients asked and pushed, so that these
-scenarios are played alone. Kafka has a plugin that reads what is pushed.
+Any change of a subscription lets Kafka forget the times of the clients' last requests, so these
+scenarios are played alone. Kafka uses a plugin that receives the metrics.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _get(instance: Any = _NEW, **more: Any) -> Ask:
 def _seen(
     interval_ms: int, metric: str | None = "*", instance: Any = _INSTANCES[7], **more: Any
 ) -> Ask:
-    """Wait until a client sees the subscription: its answer has the interval and the metric."""
+    """Wait until a client gets the subscription: the answer must have this interval and metric."""
     until: dict[str, Any] = {"push_interval_ms": interval_ms}
     if metric is not None:
         until["requested_metrics"] = [metric]
@@ -71,7 +71,8 @@ def _push(
 
 
 def _subscribed(interval_ms: int, instance: bytes) -> list[Step]:
-    """All metrics at an interval, as this client sees them, and `$subscription`."""
+    """Subscribe to all metrics with an interval, and wait until this client gets it; saves
+    `$subscription`."""
     return [
         _alter({"metrics": "*", "interval.ms": str(interval_ms)}),
         _seen(interval_ms, instance=instance, save={"subscription": "subscription_id"}),
@@ -79,13 +80,14 @@ def _subscribed(interval_ms: int, instance: bytes) -> list[Step]:
 
 
 def _of_a_client(instance: bytes, on: str, client_id: str | None, *versions: str) -> list[Step]:
-    """What a client of some software is asked for, on a connection of its own."""
+    """Ask for the subscription of a client with some software name, on a separate connection."""
     named = {"client_software_name": "tool", "client_software_version": "2.5"}
     hello = [Ask("ApiVersions", named, on=on, version=3, quiet=True)] if versions else []
     return [*hello, _get(instance, on=on, client_id=client_id), Close(on)]
 
 
-#: The client that waits for a subscription may match as well.
+#: The client that waits for a subscription may match others as well, so these fields are not
+#: compared.
 _SEEN = ("requested_metrics", "subscription_id")
 _MATCHES = (
     "client_id=orders-[0-9]+",
@@ -134,7 +136,8 @@ SCENARIOS = [
                 for number, match in enumerate(_MATCHES)
                 for step in (
                     _alter({"metrics": "*", "match": match}),
-                    # Every client sees this one, whose interval says that the other is there.
+                    # Every client matches this subscription; its interval shows that the one before
+                    # is in force.
                     _alter({"interval.ms": str(2000 + number)}, "@seen"),
                     _seen(2000 + number, None, on="seen", client_id="seen", ignore=_SEEN),
                     *_of_a_client(_INSTANCES[2], "b", "orders-7"),
@@ -224,7 +227,7 @@ SCENARIOS = [
             _push(_INSTANCES[1]),
             Close("a"),
             Wait(300),
-            # The client is unknown by now, and its subscription is still the same.
+            # The client is no longer known, but has the same subscription.
             _push(_INSTANCES[0], on="b"),
             _push(_INSTANCES[0], on="b"),
             Close("b"),

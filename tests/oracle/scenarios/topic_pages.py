@@ -54,7 +54,7 @@ SCENARIOS = [
         "DescribeTopicPartitions",
         [
             *_READY,
-            # The answer has topics of other runs too: their number decides where the page ends.
+            # The answer includes topics of other runs; their number determines where a page ends.
             _all(),
             _all(cursor=_cursor("@b", 1)),
             _all(cursor=_cursor("@aa", 1)),

@@ -7,9 +7,9 @@ from typing import Any
 
 from tests.oracle.script import Ask, Padded, Receive, Scenario, Send, coordinator, topic
 
-#: Fields about a topic's whole configuration, which other scenarios test.
+#: Fields with a topic's whole configuration; other scenarios test it.
 _CONFIGS = ("topics.*.configs",)
-#: The addresses and nodes of a cluster.
+#: The fields with the addresses and nodes of a cluster.
 _CLUSTER = ("brokers", "cluster_id", "controller_id")
 
 
@@ -41,7 +41,7 @@ def _assigned(*replicas: Sequence[int], first: int = 0) -> dict[str, Any]:
 
 
 def _known(name: str = "@t", until: str = "NONE") -> Ask:
-    """Wait until the broker knows that a topic exists, or was deleted."""
+    """Wait until the broker knows that a topic exists, or that it was deleted."""
     return Ask(
         "Metadata",
         {"topics": [{"name": name}], "allow_auto_topic_creation": False},

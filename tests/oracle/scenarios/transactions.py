@@ -1,4 +1,4 @@
-"""The transaction coordinator: every request in every state, and its log (T)."""
+"""The transaction coordinator: every request in every state; and the log of transactions (T)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add_partitions(
     verify_only: bool = False,
     **more: Any,
 ) -> Ask:
-    """AddPartitionsToTxn; from version 4 on the batched form."""
+    """An AddPartitionsToTxn request; from version 4 on it has the batched form."""
     topics = [{"name": topic_name, "partitions": list(partitions)}]
     return Ask(
         "AddPartitionsToTxn",
@@ -146,20 +146,20 @@ def commit_in_transaction(
 
 
 def _state(wanted: str = "") -> Ask:
-    """The coordinator's state of the id; with `wanted`, once it is that."""
+    """Describe the transactional id; with `wanted`, wait until it is in that state."""
     path = "transaction_states.0.transaction_state"
     return Ask(
         "DescribeTransactions",
         {"transactional_ids": ["@id"]},
         until={path: wanted} if wanted else {},
-        # Markers are in flight, or written.
+        # Markers may be in flight or written.
         either={} if wanted else {path: ("PrepareAbort", "CompleteAbort")},
         ignore=("transaction_states.0.transaction_start_time_ms",),
     )
 
 
 def _begun(version: int = 11) -> list[Step]:
-    """One record in an open transaction."""
+    """Preparing steps: write one record in an open transaction."""
     steps: list[Step] = []
     if version < 12:
         steps.append(add_partitions(version=3, quiet=True))
@@ -167,13 +167,15 @@ def _begun(version: int = 11) -> list[Step]:
 
 
 def _settled(committed: bool) -> list[Step]:
-    """A completed transaction of version 1, with its markers: the epoch does not rise."""
+    """Preparing steps: complete a transaction of version 1, including its markers; this does not
+    increase the epoch."""
     done = "CompleteCommit" if committed else "CompleteAbort"
     return [*_begun(), end_transaction(committed, version=4, quiet=True), _state(done)]
 
 
 _LOG: Step = Ask("Fetch", fetch_body(isolation_level=1), version=11)
-#: Verification of several versions, each answered with the codes of its version.
+#: Kafka verifies producers of several request versions together, and may give either code to each
+#: of them.
 _UNVERIFIED = ("INVALID_TXN_STATE", "TRANSACTION_ABORTABLE")
 _PENDING = {"error_code": ("NONE", "CONCURRENT_TRANSACTIONS")}
 
@@ -594,7 +596,7 @@ SCENARIOS = [
         _written(1),
         versions="3-12",
     ),
-    # The coordinator has another producer id, as after the epochs have run out.
+    # The coordinator has another producer id, as it would after the last epoch.
     _scenario(
         "produce-older-epoch-of-another-id",
         "Produce",
@@ -812,7 +814,7 @@ SCENARIOS = [
             ("the-next-begin", True, "CompleteCommit", [add_partitions(version=3, quiet=True)]),
         )
     ),
-    # A producer remembers the sequence of a batch whose verification was refused.
+    # A producer keeps the sequence number of a batch whose verification was refused.
     *(
         _scenario(
             f"produce-after-a-refused-batch-{name}",

@@ -1,4 +1,4 @@
-"""Requests while the markers of a decided transaction are in flight (T-65), and member ids of a
+"""Requests while the markers of a decided transaction are in flight (T-65), and the member ids of a
 deleted group (G-25)."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.oracle.script import (
     topic,
 )
 
-#: Enough partitions with markers that the next request comes before they are written.
+#: So many partitions that the next request comes before all markers are written.
 _PARTITIONS = 40
 _SETTLED = ("producer_id", "producer_epoch")
 
@@ -82,7 +82,7 @@ def _init(epoch: str, pid: str) -> Ask:
 
 
 SCENARIOS = [
-    # A producer that continues at once sends the next epoch, and must not be fenced for that.
+    # A producer that continues immediately uses the next epoch, and must not be fenced for that.
     _behind(
         "end-abort-next-epoch-right-behind",
         "EndTxn",

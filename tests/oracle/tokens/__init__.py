@@ -1,1 +1,1 @@
-"""Delegation tokens: Apache Kafka's recorded answers, and ours beside them."""
+"""Delegation tokens: Apache Kafka's recorded answers, and the comparison of ours with them."""

@@ -1,5 +1,7 @@
-"""Play the cases on an Apache Kafka, and record its answers: `open` only those without an
-authorizer."""
+"""Play the cases with an Apache Kafka, and record its answers.
+
+With the argument `open`, only the cases without an authorizer are played.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from kafka_cluster import KafkaCluster, free_ports
 
 RECORDED = Path(__file__).with_name("recorded.json")
 OPEN_RECORDED = Path(__file__).with_name("recorded_without_authorizer.json")
-#: The controller answers before the broker has replayed the change, seconds on a busy machine.
+#: The controller answers before the broker has applied the change; on a busy machine, that takes
+#: seconds.
 _SETTLE_S = 3.0
 
 

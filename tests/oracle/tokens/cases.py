@@ -1,9 +1,9 @@
 """Requests about delegation tokens, and authentication with them, on brokers with a secret key.
 
-A case is a list of steps: a request of somebody, `Login` (the messages of SCRAM with a token) or
-`Wait`. A name such as `<t>` in a field stands for the HMAC of the token that a step with
-`token="t"` has created. Each case has its own users, so that cases do not see each other's tokens:
-`@alice` becomes `c7-alice` in case 7.
+A case is a list of steps: a request by a user, `Login` (SCRAM with a token) or `Wait`. A name such
+as `<t>` in a field stands for the HMAC of the token that a step with `token="t"` has created. Each
+case has its own users, so that cases do not see each other's tokens: `@alice` becomes `c7-alice` in
+case 7.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tests.oracle.rights.secured_kafka import AUTHORIZER
 from odradek_protocol.acls import AclOperation, AclResourceType
 
 PASSWORD = "pass"
-#: The users of each case. `super` is a super user, `maker` may create tokens for alice, `viewer`
-#: may describe alice's tokens, `reader` may describe every token.
+#: The users of each case. `super` is a super user; `maker` may create tokens for alice; `viewer`
+#: may describe alice's tokens; `reader` may describe every token.
 NAMES = ("alice", "bob", "carol", "maker", "viewer", "reader")
 SUPER = "admin"
-#: The listener, and the one without authentication.
+#: The names of the SASL listener and of the listener without authentication.
 SASL, PLAINTEXT = "SASL_PLAINTEXT", "PLAINTEXT"
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -32,7 +32,7 @@ _PACKAGE = "org.apache.kafka.common.security"
 
 @dataclass(frozen=True)
 class Ask:
-    """A request of a user, in one version. `token`: the name of the token that it creates."""
+    """A request by a user, in one version. `token`: the name for the token that it creates."""
 
     who: str
     api: str
@@ -43,10 +43,11 @@ class Ask:
 
 @dataclass(frozen=True)
 class Login:
-    """A new connection that authenticates with a token, named `connection` from there on.
+    """Authenticate with a token, on a new connection that gets the name `connection`.
 
-    `token`: its name; another text is a token id that does not exist. `hmac`: the token whose HMAC
-    is the password, or a wrong password. `again`: on the connection that has the name already.
+    `token`: the token's name, or a token id that does not exist. `hmac`: the name of the token
+    whose HMAC is the password, or a wrong password. `again`: authenticate on the existing
+    connection of this name.
     """
 
     connection: str
@@ -70,14 +71,14 @@ Step = Ask | Login | Wait
 
 @dataclass(frozen=True)
 class Case:
-    """Steps in order, on connections that are kept until the end of the case."""
+    """Steps in order. Their connections stay open until the end of the case."""
 
     name: str
     steps: Sequence[Step]
 
 
 def jaas_line(cases: int) -> str:
-    """The users of PLAIN."""
+    """The login module of PLAIN with all users of all cases."""
     names = [SUPER, *(user(case, name) for case in range(cases) for name in NAMES)]
     return f"{_PACKAGE}.plain.PlainLoginModule required " + " ".join(
         f'user_{name}="{PASSWORD}"' for name in names
@@ -85,12 +86,12 @@ def jaas_line(cases: int) -> str:
 
 
 def user(case: int, name: str) -> str:
-    """The name of a user of a case."""
+    """The name of a user in a case."""
     return SUPER if name == SUPER else f"c{case}-{name}"
 
 
 def rights(case: int) -> list[tuple[str, AclResourceType, str, AclOperation]]:
-    """The ACLs of a case: user, type and name of the resource, operation."""
+    """The ACLs of a case: (user, type and name of the resource, operation)."""
     alice = f"User:{user(case, 'alice')}"
     return [
         (user(case, "maker"), AclResourceType.USER, alice, AclOperation.CREATE_TOKENS),
@@ -106,7 +107,7 @@ def rights(case: int) -> list[tuple[str, AclResourceType, str, AclOperation]]:
 
 
 def settings(key: str | None = "a secret key", *, authorizer: bool = True) -> dict[str, str]:
-    """Settings of both brokers, besides the listeners."""
+    """Settings of both brokers, in addition to the listeners."""
     given = {
         **(AUTHORIZER | {"super.users": f"User:{SUPER};User:ANONYMOUS"} if authorizer else {}),
         "sasl.enabled.mechanisms": f"PLAIN,{S256},{S512}",
@@ -154,7 +155,7 @@ def expire(who: str, period_ms: int = -1, hmac: str = "<t>", version: int = 2) -
 
 
 def describe(who: str = "@alice", *owners: str, version: int = 3, none: bool = False) -> Ask:
-    """All tokens without owners; `none`: an empty list of owners."""
+    """A request that describes all tokens; with `none`, one with an empty list of owners."""
     given = [
         {"principal_type": kind, "principal_name": name}
         for kind, _, name in (each.partition(":") for each in owners)
@@ -164,7 +165,7 @@ def describe(who: str = "@alice", *owners: str, version: int = 3, none: bool = F
 
 
 def metadata(who: str = "login") -> Ask:
-    """A request that tells if the connection is open."""
+    """A request that shows if the connection is open."""
     return Ask(who, "Metadata", 9, {"topics": []})
 
 

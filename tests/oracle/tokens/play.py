@@ -1,4 +1,4 @@
-"""Plays the cases on a broker, and returns the answers as plain values."""
+"""Plays the cases with a broker, and returns the answers as plain values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ from odradek_protocol.schemas import create_delegation_token, describe_delegatio
 from odradek_protocol.schemas.create_acls import AclCreation
 
 _APIS = {api.name: api for api in APIS.values()}
-#: Times are told in steps of this length from the beginning of a case, which takes seconds.
+#: Times are shown as numbers of steps of this length since the case began; a case takes only
+#: seconds.
 _STEP_MS = 600_000
 _TIMES = ("issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms")
 _DESCRIBED_TIMES = ("issue_timestamp", "expiry_timestamp", "max_timestamp")
@@ -47,7 +48,7 @@ _PRINCIPALS = (
     *("token_requester_principal_type", "token_requester_principal_name"),
 )
 _CHANGES = ("CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken")
-#: The elements of lists in requests.
+#: The classes of the elements of lists in requests.
 _STRUCTS: dict[str, Any] = {
     "renewers": create_delegation_token.CreatableRenewers,
     "owners": describe_delegation_token.DescribeDelegationTokenOwner,
@@ -55,7 +56,7 @@ _STRUCTS: dict[str, Any] = {
 
 
 class _Play:
-    """Play a case. `number` keeps users and tokens apart from those of other cases."""
+    """Plays one case. `number`: the number of the case, which is part of its users' names."""
 
     def __init__(
         self, addresses: Mapping[str, Address], number: int, case: Case, settle_s: float
@@ -67,7 +68,7 @@ class _Play:
         self._began_ms = time.time() * 1000
         self._connections: dict[str, Connection] = {}
         self._writers: list[asyncio.StreamWriter] = []
-        #: The id and the HMAC of each token, by name.
+        #: Name of a token -> (token id, HMAC).
         self._tokens: dict[str, tuple[str, bytes]] = {}
 
     async def answers(self) -> list[Any]:
@@ -241,8 +242,11 @@ async def play(
     authorizer: bool = True,
     settle_s: float = 0.0,
 ) -> dict[str, list[Any]]:
-    """The answers of each case, by name. `authorizer`: the broker has one. `settle_s`: the time
-    after which an answered change is in force."""
+    """Play all cases. Returns the answers by name of the case.
+
+    `authorizer`: the broker has an authorizer. `settle_s`: the time after its answer at which a
+    change is in force.
+    """
     if authorizer:
         await _set_rights(addresses[PLAINTEXT], len(cases))
     await asyncio.sleep(settle_s)

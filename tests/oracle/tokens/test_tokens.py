@@ -1,4 +1,5 @@
-"""Our broker handles delegation tokens like Apache Kafka, or a row has the reason why not."""
+"""Our broker handles delegation tokens like Apache Kafka, except where a row gives the reason for a
+difference."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ _REFUSED = {
     ),
     "session": "0 min",
 }
-#: Case and number of an answer -> ours, and the reason.
+#: (case, number of an answer) -> (our answer, the reason).
 DIFFERENT: dict[tuple[str, int], tuple[Any, str]] = {
     ("logins that fail", 5): (
         {"login": "off", "answers": [{"error": "NONE", "session": "0 min"}, _REFUSED]},
@@ -48,7 +49,8 @@ DIFFERENT: dict[tuple[str, int], tuple[Any, str]] = {
 async def test_a49_a50_a51_a52_a53_token_answers_are_those_of_kafka(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The failures of so many cases would make later connections of this address wait.
+    # After so many failed authentications, our broker would delay later connections from this
+    # address.
     monkeypatch.setattr(sasl_listeners, "_FREE_FAILURES", 1000)
     told = await _play(tmp_path, CASES, authorizer=True)
     assert told.keys() == RECORDED.keys() == {case.name for case in CASES}
@@ -70,7 +72,7 @@ async def test_a52_every_user_sees_all_tokens_without_an_authorizer(tmp_path: Pa
 
 
 async def _play(folder: Path, cases: Sequence[Case], *, authorizer: bool) -> dict[str, list[Any]]:
-    """The answers of our broker."""
+    """Play the cases with our broker."""
     config, _ = parse_config(
         {
             **settings(authorizer=authorizer),

@@ -117,7 +117,8 @@ def _set_to(kind: int, name: str, key: str, value: str, **more: Any) -> dict[str
 
 
 _DOCUMENTATION = ("results.*.configs.*.documentation",)
-#: Type of resource, its name, one of its settings, a value, and the function for its rights.
+#: (name, type and name of a resource, one of its settings, a value, the function that makes its
+#: rights).
 _CONFIGURED: list[tuple[str, int, str, str, str, Any]] = [
     ("topic", TOPIC, "@t", "retention.ms", "5", topic_right),
     ("group", GROUP, "@g", "consumer.session.timeout.ms", "46000", group_right),
@@ -388,9 +389,9 @@ _REASSIGNED = [
 
 
 _TOKEN = {"hmac": b"no such token"}
-#: The owner of the token.
+#: The fields with the token's owner and requester.
 _OWNERS = ("principal_name", "token_requester_principal_name")
-#: There are no tokens, but rights are checked first.
+#: No token exists, but rights are checked before that.
 _TOKENS = [
     Case(
         "create-token",

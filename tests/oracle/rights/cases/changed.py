@@ -1,5 +1,5 @@
-"""Rights that are removed or given while their user is active: sessions, parked requests, members,
-transactions."""
+"""Rights that are removed or granted while their user is active: sessions, parked requests,
+members, transactions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.oracle.script import (
     topic,
 )
 
-#: An ACL of another user. Once it is in force, so is every earlier change.
+#: An ACL of another user, created after a change of rights: when it is in force, so is the change.
 _MARKER = Right(topic_right("READ").kind, topic_right("READ").operation, "@m", principal="User:-")
 _READ, _WRITE = topic_right("READ"), topic_right("WRITE")
 
@@ -71,7 +71,7 @@ def _opened(**more: Any) -> Ask:
 
 
 def _member(*rights: Right) -> list[Step]:
-    """A group with the user as its only member."""
+    """Make a group whose only member is the user."""
     return [
         *group(),
         *_granted(*rights),
@@ -149,7 +149,8 @@ _STATE = Ask(
         "transaction_states.0.transaction_state": ("PrepareAbort", "CompleteAbort"),
     },
 )
-#: The record and its marker, which Kafka writes after it has answered EndTxn.
+#: The log end after the record and its marker; Kafka writes the marker after it has answered
+#: EndTxn.
 _ENDED = replace(log_ends(), until={"topics.0.partitions.0.offset": 2})
 _COMMITTED = {"transactional_id": "@id", **_PRODUCER, "committed": True}
 

@@ -1,4 +1,4 @@
-"""Groups of both protocols, and their offsets."""
+"""Groups of both protocols, and their committed offsets."""
 
 from __future__ import annotations
 
@@ -305,7 +305,8 @@ _CONSUMER_GROUPS = [
         before=[*topic(), *topic("@hidden"), *group()],
         ignore=("assignment", "member_epoch"),
         after=[
-            # Expressions are resolved in the background, and their topics are assigned later.
+            # Regular expressions are resolved in the background, and the matching topics are
+            # assigned later.
             Wait(1_500),
             Ask(
                 "ConsumerGroupHeartbeat",

@@ -6,7 +6,7 @@ from tests.oracle.group_steps import group
 from tests.oracle.rights.cells import Case, cluster_right, group_right, topic_right
 from tests.oracle.script import Ask, Batch, Step, Wait, coordinator, produced, topic
 
-#: Share groups are switched on, as they are in a new Kafka.
+#: Enable share groups; in a new Kafka they are enabled.
 _ON = Ask(
     "UpdateFeatures",
     {
@@ -59,7 +59,7 @@ _ACKNOWLEDGED = {
     "last_offset": 1,
     "acknowledge_types": [1],
 }
-#: One record behind the start offset.
+#: Two records, of which the second is after the start offset.
 _WITH_RECORDS: list[Step] = [*_WITH_STATES, produced(Batch(["a", "b"]))]
 
 CASES = [

@@ -85,7 +85,7 @@ _TRANSACTIONS = [
         {**_PRODUCER, "committed": False},
         [id_right("WRITE")],
         before=[*READY, *producer(), _added(3, quiet=True)],
-        # Markers are in flight, or written.
+        # Markers may be in flight or written.
         after=[
             replace(
                 _TRANSACTION_STATE,

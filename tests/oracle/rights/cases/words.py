@@ -13,7 +13,7 @@ from tests.oracle.script import (
 )
 
 TOPIC, BROKER, METRICS, GROUP = 2, 4, 16, 32
-#: The fields that describe the cluster.
+#: The fields about the cluster, which differ between brokers.
 CLUSTER = ("brokers", "cluster_id", "controller_id")
 READY: list[Step] = [*topic(), produced(Batch(["a", "b"]))]
 
@@ -32,6 +32,6 @@ def log_ends(name: str = "@t") -> Ask:
 
 
 def exist(*names: str) -> Ask:
-    """Show which of these topics exist."""
+    """A request whose answer shows which of these topics exist."""
     body = {**new(*names), "validate_only": True}
     return Ask("CreateTopics", body, version=5, ignore=("topics.*.configs",))
