@@ -44,7 +44,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class ExpiredLock:
-    """Adjacent records whose acquisition locks have expired by an order."""
+    """Adjacent records whose acquisition locks `expire_lock` has expired."""
 
     topic: str
     partition: int
@@ -114,7 +114,7 @@ class Faults:
 
     def cut(self, api: Apis, *, handled: bool = False, **match: Any) -> Fault:
         """Close the connection instead of answering. With `handled`, the request is handled
-        before."""
+        first."""
         return self._rule("cut", {"api": _apis(api), "handled": handled, **match})
 
     def slow_disk(

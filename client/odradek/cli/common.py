@@ -279,7 +279,7 @@ def tell(text: str) -> None:
 
 
 def errors_but(code: ErrorCode, results: Results[Any, Any]) -> list[OdradekError]:
-    """The errors except those with `code`, which concern items deleted after they were listed."""
+    """The errors whose code is not `code`. An item with `code` was deleted after it was listed."""
     return [error for error in results.errors.values() if error.code is not code]
 
 

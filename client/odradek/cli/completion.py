@@ -41,7 +41,7 @@ _INTERNAL = "__"
 #: unquoted into the line, where `$(...)` would run, and the script for zsh evaluates it.
 _HARMLESS = re.compile(r"[\w.:@%+/][\w.:@%+/=,-]*")
 
-#: The number of partitions by topic, or 0 by group.
+#: The number of partitions of each topic; or groups, each with the number 0.
 _Names = dict[str, int]
 
 

@@ -407,8 +407,7 @@ async def _print(consumer: Consumer, reading: Reading) -> None:
             fail(_way_past(error, reading.group))
         for partition in found:
             if reading.ends is not None and partition in reading.finished:
-                # The position was past `ends` if records were appended since; those are not
-                # consumed.
+                # Records that were appended after `ends` was determined do not belong to the run.
                 consumer.seek(partition, reading.ends[partition])
                 consumer.pause(partition)
         if found:

@@ -265,7 +265,7 @@ def _grown(earlier: RequestCounts | None, now: RequestCounts) -> tuple[list[int]
 
 
 def _slow_ms(counts: list[int], bounds_us: list[int]) -> float | None:
-    """The bound of the first bucket, in ms, that 99 % of the requests do not exceed; None above the
+    """The lowest bound, in ms, that 99 % of the requests do not exceed; None if it would be above the
     largest bound."""
     below = 0
     for bound_us, count in zip(bounds_us, counts, strict=False):

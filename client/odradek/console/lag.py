@@ -1,8 +1,9 @@
 """The lag of watched groups over time, in records and in seconds, within bounds.
 
-Odradek's brokers report the age of a group's oldest unread record. For other brokers the age is
-estimated: a record was appended when the end of its partition was first seen after it. If that was
-already so when the watch began, the record is at least as old as the watch.
+Odradek's brokers report the age of a group's oldest unread record. For other brokers the
+console assumes that a record was appended when the end of its partition was first seen to be after
+the record. If the end was after the record when the watch began, the record is at least as old as
+the watch.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ class TopicPlan:
     """A topic to copy. `settings`: the settings for its creation. `left_out`: settings of the
     source that are not copied, with reasons. `records`: the number of offsets between log start and
     end at the source. `missing`: the number of those offsets that the target does not have yet
-    (same offsets)."""
+    (only in the mode same-offsets)."""
 
     name: str
     action: Action

@@ -21,7 +21,8 @@ ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 Address = tuple[str, int]
 _Bytes = bytes | bytearray | memoryview
 
-#: The number of undelivered bytes at which the writer is paused, and (below) resumed.
+#: The number of undelivered bytes at which the writer is paused; at a quarter of it, the writer is
+#: resumed.
 HIGH_WATER_BYTES = 64 * 1024
 #: The first port to choose for port 0, and for connecting clients.
 _FIRST_PORT = 20_000

@@ -136,8 +136,8 @@ class OAuthBearerExchange:
         return OAuthBearerMessage(self._token.value, extensions=self._token.extensions).encode()
 
     def answer(self, token: bytes) -> bytes | None:
-        """None if the broker accepts the token. Otherwise an empty message, after which the broker
-        sends its error (RFC 7628)."""
+        """None if the broker accepts the token. Otherwise a message that lets the broker end the
+        exchange with its error (RFC 7628)."""
         if not token:
             return None
         status = _status(token)
