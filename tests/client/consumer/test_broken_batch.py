@@ -1,7 +1,7 @@
 """An unreadable batch: its error, and the ways to continue (K-16).
 
-The broker does not check records; the log has records 0 and 1, a batch with a count of five and
-three records (offsets 2 to 6), and records 7 and 8.
+The broker does not check records (record.validation=header). The log has records 0 and 1, a batch
+with a count of five and three records (offsets 2 to 6), and records 7 and 8.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def broker() -> Iterator[SubprocessBroker]:
     settings = {
         "log.durability": "page-cache",
         "record.validation": "header",
-        "log.retention.ms": -1,  # the records are old
+        "log.retention.ms": -1,  # otherwise the old records would be deleted
     }
     with SubprocessBroker(settings=settings) as running:
         yield running

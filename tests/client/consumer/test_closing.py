@@ -1,4 +1,5 @@
-"""The calls that a listener may make while its consumer closes or unsubscribes (K-33, K-34)."""
+"""The calls that a listener is allowed to make while its consumer closes or unsubscribes (K-33,
+K-34)."""
 
 from __future__ import annotations
 
@@ -103,8 +104,8 @@ async def test_k34_a_listener_commits_while_the_consumer_unsubscribes(
 async def test_k34_lost_partitions_are_not_committed_on_close(
     topic: str, consumers: Any, protocol: str
 ) -> None:
-    """A removed member is told of its lost partitions; its commit is refused, because only the new
-    owners may commit."""
+    """The listener of a removed member gets its lost partitions. A commit there is refused, because
+    only the new owners are allowed to commit."""
     listener = Committing({(topic, 0): 3})
     consumer = await consumers(
         group_id=topic, **BY_HAND, **PROTOCOLS[protocol], max_poll_interval_ms=200
@@ -115,7 +116,7 @@ async def test_k34_lost_partitions_are_not_committed_on_close(
     async with asyncio.timeout(DEADLINE_S):
         await consumer.membership_lost.wait()
     await consumer.close()
-    # More than once if the machine has kept the member from polling before.
+    # The machine may have delayed the polls, so the partitions may be lost more than once.
     assert set(listener.told) == {"lost"}
     assert {type(each) for each in listener.failures} == {RebalanceInProgress}
 

@@ -462,7 +462,7 @@ async def test_k35_a_member_that_does_not_poll_leaves_and_finds_its_partitions_l
     slow.subscribe([topic], listener=diary)
     await until(lambda: len(slow.assignment()) == 3, slow)
     other = await consumers(topic, group_id=topic, heartbeat_interval_ms=50)
-    # `slow` does not poll again: after 300 ms the other member has everything.
+    # `slow` does not poll again, so that after 300 ms the other member gets all partitions.
     await until(lambda: len(other.assignment()) == 3, other)
     await other.close()
     await slow.poll(2_000)
@@ -477,7 +477,7 @@ async def test_k38_a_commit_of_a_removed_member_fails(
         topic, group_id=topic, enable_auto_commit=False, heartbeat_interval_ms=20_000
     )
     await read(consumer, 3)
-    # An admin removes the member from the group.
+    # Let the member find itself removed, as after a removal by an admin.
     member = consumer._group.membership
     await consumer._group._leave("test")
     member.state, member.member_id, member.generation = type(member.state).STABLE, "gone", 1
@@ -502,7 +502,7 @@ async def test_k33_an_exception_of_a_listener_is_raised_by_the_poll(
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 await consumer.poll(500)
-    assert len(consumer.assignment()) == 3  # the state is consistent nevertheless
+    assert len(consumer.assignment()) == 3  # the assignment is complete nevertheless
     await consumer.poll(50)
 
 

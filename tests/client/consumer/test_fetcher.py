@@ -47,7 +47,7 @@ def partition(number: int) -> TopicPartition:
 
 
 def a_cluster(leaders: Sequence[int], topic_id: bytes = TOPIC_ID) -> ClusterView:
-    """A cluster where partition n of topic t is led by node leaders[n]; -1 for none."""
+    """A cluster in which node `leaders[n]` leads partition n of topic t; -1 means no leader."""
     cluster = ClusterView(300_000)
     cluster.update(
         MetadataResponse(
@@ -73,7 +73,8 @@ def a_cluster(leaders: Sequence[int], topic_id: bytes = TOPIC_ID) -> ClusterView
 
 
 class Scene:
-    """A fetcher over partitions of one topic, with positions at 0, and its answers."""
+    """A fetcher of the partitions of one topic, with all positions at 0; the test answers its
+    requests."""
 
     def __init__(self, leaders: Sequence[int] = (1,), **settings: Any) -> None:
         self.cluster = a_cluster(leaders)
@@ -92,7 +93,8 @@ class Scene:
         return plan
 
     def answer(self, plan: FetchPlan, /, session_id: int = 0, **data: Any) -> None:
-        """Answer with p0=..., p1=...: bytes of records, an error code, or a whole PartitionData."""
+        """Answer a fetch. `p0=..., p1=...`: bytes of records, an error code, or a whole
+        PartitionData."""
         partitions = []
         for name, given in data.items():
             number = int(name[1:])
@@ -115,7 +117,7 @@ class Scene:
         )
 
     def offsets(self, limit: int = 10_000) -> list[tuple[int, int]]:
-        """The (partition, offset) of the records of a poll."""
+        """The (partition, offset) of each record that a poll returns."""
         collected = self.fetcher.collect(limit)
         return [
             (record.partition, record.offset)
@@ -131,13 +133,13 @@ class Scene:
 
 
 def records(first: int, count: int, **options: Any) -> bytes:
-    """One batch of `count` records."""
+    """A batch of `count` records."""
     pairs = [(b"k%d" % n, b"v%d" % n) for n in range(first, first + count)]
     return bytes(simple_batch(pairs, 1_000, base_offset=first, leader_epoch=5, **options))
 
 
 def asked(plan: FetchPlan) -> list[tuple[int, int]]:
-    """The (partition, offset) in a request."""
+    """The (partition, offset) pairs in a request."""
     return [
         (each.partition, each.fetch_offset)
         for topic in plan.request.topics
@@ -160,7 +162,7 @@ def test_k03_k04_each_of_two_polls_returns_one_fetch_response() -> None:
     scene = Scene()
     first = scene.fetch()
     scene.answer(first, p0=records(0, 3))
-    # Poll 1 drains response 1, the buffer loses those records, then fetch 2 is sent.
+    # Poll 1 takes response 1 out of the buffer, and then fetch 2 is sent.
     drained = scene.fetcher.collect(100).records
     assert scene.buffered() == []
     second = scene.fetch()
@@ -168,11 +170,11 @@ def test_k03_k04_each_of_two_polls_returns_one_fetch_response() -> None:
     # Response 2 arrives before poll 1 returns, and does not change its result.
     scene.answer(second, p0=records(3, 2))
     assert [record.offset for record in drained[partition(0)]] == [0, 1, 2]
-    # Poll 2 drains response 2, then fetch 3 is sent.
+    # Poll 2 takes response 2 out of the buffer, and then fetch 3 is sent.
     assert scene.offsets() == [(0, 3), (0, 4)]
     third = scene.fetch()
     assert asked(third) == [(0, 5)]
-    # Response 3 is late: poll 3 finds nothing, and waits; nothing is requested twice.
+    # Response 3 is late: poll 3 finds nothing, and no offset is requested twice.
     assert scene.offsets() == []
     assert scene.fetches() == []
     scene.answer(third, p0=records(5, 1))
@@ -184,7 +186,7 @@ def test_k05_a_node_has_one_fetch_in_flight() -> None:
     plans = {plan.node_id: plan for plan in scene.fetches()}
     assert set(plans) == {1, 2}
     scene.answer(plans[1], p0=records(0, 1))
-    assert scene.fetches() == []  # partition 0 has data here, node 2 is busy
+    assert scene.fetches() == []  # partition 0 has buffered records, and node 2 a fetch in flight
     scene.offsets()
     (again,) = scene.fetches()
     assert again.node_id == 1
@@ -218,17 +220,18 @@ def test_k08_a_poll_combines_partitions_up_to_the_cap() -> None:
 
 
 def test_k09_polls_of_ten_partitions_follow_the_worked_example() -> None:
-    """Ten partitions of 1000 records, at most 100 a poll: exact results, fetches, buffer order."""
+    """Ten partitions of 1000 records, at most 100 a poll: exact results, fetches and order of the
+    buffer."""
     scene = Scene(leaders=[1] * 10)
     first = scene.fetch()
     assert [number for number, _ in asked(first)] == list(range(10))
-    # In batches that do not divide the limit, so that polls end within batches.
+    # The batches do not divide the limit, so that polls end within batches.
     thousand = b"".join(records(start, 125) for start in range(0, 1000, 125))
     everything: dict[str, Any] = {f"p{n}": thousand for n in range(10)}
     scene.answer(first, **everything)
     for poll in range(9):
         assert scene.offsets(100) == [(0, n) for n in range(poll * 100, poll * 100 + 100)]
-        assert scene.fetches() == []  # every partition has data here
+        assert scene.fetches() == []  # every partition has buffered records
         assert scene.buffered() == list(range(10))
     assert scene.offsets(100) == [(0, n) for n in range(900, 1000)]
     tenth = scene.fetch()
@@ -254,7 +257,7 @@ def test_k11_the_position_moves_over_gaps_before_the_poll_returns() -> None:
     assert scene.offsets(1) == [(0, 2)]
     assert scene.position(0) == 3
     assert scene.offsets(1) == [(0, 5)]
-    assert scene.position(0) == 10  # the batch is finished, gaps included
+    assert scene.position(0) == 10  # the batch is finished, and gaps at its end are passed over
     assert scene.buffered() == []
 
 
@@ -263,7 +266,8 @@ def test_k11_a_compacted_batch_without_records_moves_the_position() -> None:
     ((_, header),) = iter_batches(bytes(simple_batch([(None, b"")] * 4, 1)))
     scene.answer(scene.fetch(), p0=bytes(rewrite_batch(header, [])))
     collected = scene.fetcher.collect(10)
-    assert (collected.count, collected.advanced) == (0, True)  # K-13
+    # a pass without records has advanced the position (K-13)
+    assert (collected.count, collected.advanced) == (0, True)
     assert scene.position(0) == 4
 
 
@@ -423,7 +427,8 @@ def test_k16_unknown_formats_are_never_skipped(damage: Callable[[bytearray], Non
 
 @pytest.mark.parametrize("last", [-5, 2**31 - 1])
 def test_k16_a_damaged_batch_header_gives_no_next_offset(last: int) -> None:
-    """A wrong checksum may mean a wrong last offset: only one before the position is noticed."""
+    """A wrong checksum may mean that the last offset is wrong. This is noticed only if it is before
+    the position."""
     scene = Scene()
     batch = bytearray(records(0, 3))
     batch[23:27] = last.to_bytes(4, "big", signed=True)
@@ -451,7 +456,7 @@ def test_r14_a_partial_batch_at_the_end_is_ignored() -> None:
 
 @pytest.mark.parametrize("size", [12, 16, 17, 60])
 def test_r14_zeros_at_the_end_of_a_fetch_do_not_block_the_partition(size: int) -> None:
-    """Bytes that are too few for any batch are requested again."""
+    """Trailing bytes that cannot be a batch are requested again."""
     scene = Scene()
     scene.answer(scene.fetch(), p0=records(0, 2) + bytes(size))
     assert scene.offsets() == [(0, 0), (0, 1)]
@@ -479,8 +484,8 @@ def marker(offset: int, producer_id: int, kind: ControlType) -> bytes:
 
 
 def log_with_transactions() -> bytes:
-    """A log in which producer 7 aborts 0-1 and then commits 6, 8 commits 2, and 5 is not in a
-    transaction."""
+    """A log with transactions: producer 7 aborts records 0 and 1 and commits record 6, producer 8
+    commits record 2, and record 5 belongs to no transaction."""
     return b"".join(
         [
             transactional(0, 2, 7),
@@ -506,7 +511,7 @@ def test_f10_read_committed_leaves_out_aborted_records() -> None:
     )
     scene.answer(plan, p0=data)
     assert scene.offsets() == [(0, 2), (0, 5), (0, 6)]
-    assert scene.position(0) == 8  # behind the marker
+    assert scene.position(0) == 8  # after the marker
     assert scene.subscription.state(partition(0)).last_stable_offset == 8
 
 
@@ -554,7 +559,7 @@ def test_k20_fetch_sessions_send_only_changed_partitions() -> None:
     first = scene.fetch()
     assert (first.request.session_id, first.request.session_epoch) == (0, 0)
     scene.answer(first, session_id=9, p0=records(0, 2))
-    second = scene.fetch()  # partition 0 has data here: the session must forget it
+    second = scene.fetch()  # partition 0 has buffered records: the session must forget it
     assert (second.request.session_id, second.request.session_epoch) == (9, 1)
     assert asked(second) == []
     assert [topic.partitions for topic in second.request.forgotten_topics_data] == [[0]]
@@ -584,7 +589,7 @@ def test_k20_an_unexpected_partition_is_followed_by_a_full_fetch() -> None:
     scene.answer(scene.fetch(), session_id=9, p4=records(0, 1))
     assert scene.offsets() == []
     again = scene.fetch().request
-    assert (again.session_id, again.session_epoch) == (9, 0)  # closes the old one (F-20)
+    assert (again.session_id, again.session_epoch) == (9, 0)  # closes the old session (F-20)
 
 
 def test_a_lost_connection_backs_off_and_starts_a_new_session() -> None:
@@ -626,7 +631,7 @@ def test_partitions_with_returned_records_are_requested_last() -> None:
 def test_take_one_gives_records_until_the_batch_ends() -> None:
     scene = Scene()
     scene.answer(scene.fetch(), p0=records(0, 4))
-    assert scene.fetcher.take_one() is None  # nothing was collected yet
+    assert scene.fetcher.take_one() is None  # no record was collected yet
     assert scene.offsets(1) == [(0, 0)]
     for offset in (1, 2):
         record = scene.fetcher.take_one()

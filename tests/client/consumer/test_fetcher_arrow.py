@@ -160,7 +160,7 @@ def test_k11_positions_move_and_partitions_share_one_batch() -> None:
     }
     assert [subscription.state(each).position for each in partitions] == [4, 3, 0]
     assert state.leader_epoch == 5
-    # The rest comes first, as objects if objects are requested now (K-07).
+    # The remaining records come first, even if objects are requested now (K-07).
     later = fetcher.collect(100).records
     assert {each.partition: [r.offset for r in some] for each, some in later.items()} == {
         1: [3, 4],
@@ -200,7 +200,7 @@ def test_a_time_beyond_microseconds_is_an_error_and_the_position_stays() -> None
     with pytest.raises(CorruptRecord, match="microseconds"):
         one.take_rows(all_rows(), 1)
     assert one.next_offset == 0
-    # An object can hold this timestamp.
+    # As an object the record can have this timestamp.
     assert one.take(1)[0].timestamp == 2**62
 
 

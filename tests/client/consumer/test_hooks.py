@@ -1,4 +1,4 @@
-"""Code of the application that raises in a poll: the poll raises the exception, and the next polls
+"""Application code that raises in a poll: the poll raises the exception, and the next polls
 continue (K-33)."""
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ FROM_THE_START = {"auto_offset_reset": "earliest", "retry_backoff_ms": 10}
 
 
 class HookError(Exception):
-    """The exception of these hooks."""
+    """The exception that the hooks of these tests raise."""
 
 
 class Fuse:
-    """Raises once, in the first call of the named method."""
+    """Raises in the first call of the method with the given name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -48,7 +48,7 @@ class Fuse:
 
 
 class FusedAssignor(Assignor):
-    """The assignor "range", with a fuse."""
+    """The assignor "range", each method of which calls the fuse."""
 
     name = "fused"
 
@@ -69,7 +69,7 @@ class FusedAssignor(Assignor):
 
 
 class FusedListener(RebalanceListener):
-    """Keeps the owned partitions by its calls, and has a fuse."""
+    """Keeps the owned partitions as its methods are called, and calls the fuse."""
 
     def __init__(self, fuse: Fuse) -> None:
         self._fuse = fuse
@@ -91,7 +91,8 @@ class FusedListener(RebalanceListener):
 async def poll_until(
     condition: Callable[[], bool], seen: list[int], *polled: Consumer
 ) -> list[HookError]:
-    """The exceptions that were raised meanwhile. The values that were read are added to `seen`."""
+    """Poll until the condition holds. Returns the raised exceptions; `seen` gets the values of
+    records."""
     raised: list[HookError] = []
     async with asyncio.timeout(DEADLINE_S):
         while not condition():
@@ -122,7 +123,7 @@ async def test_k33_an_assignor_that_raises_is_called_again(
     raised = await poll_until(lambda: len(seen) == 30, seen, consumer)
     assert [str(each) for each in raised] == [hook]
     assert sorted(seen) == list(range(30))
-    # The group works: another member gets a share.
+    # The group still works: another member gets partitions.
     other = await consumers(topic, group_id=topic, **FROM_THE_START, **strategy)
     again = await poll_until(
         lambda: (
@@ -176,7 +177,7 @@ async def test_k33_a_member_whose_listener_raises_on_lost_partitions_joins_again
     settings = FROM_THE_START | PROTOCOLS[protocol] | {"max_poll_interval_ms": 300}
     consumer = await consumers(group_id=topic, enable_auto_commit=False, **settings)
     consumer.subscribe([topic], listener=listener)
-    # On a busy machine the group may be lost, and raise, before that.
+    # On a busy machine the partitions may be lost already, and the listener raise, before that.
     raised = await poll_until(lambda: len(consumer.assignment()) == 3, [], consumer)
     async with asyncio.timeout(DEADLINE_S):
         await consumer.membership_lost.wait()

@@ -1,4 +1,4 @@
-"""The initial position of a consumer whose partitions move meanwhile (K-25, O-16)."""
+"""The initial position of a consumer whose partitions move while it is fetched (K-25, O-16)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ P = TopicPartition("t", 0)
 
 
 class SlowGroup:
-    """A group whose committed offsets are answered only when the test allows."""
+    """A group whose committed offsets arrive only when the test sends them."""
 
     def __init__(self) -> None:
         self.offsets = self
@@ -72,7 +72,7 @@ async def ask(loop: PollLoop) -> asyncio.Task[None]:
 
 
 def back_and_forth(subscription: SubscriptionState) -> None:
-    """Two rebalances: the partition is assigned to others, and again to this member."""
+    """Two rebalances: the partition is assigned to another member, and to this one again."""
     subscription.assign_by_group([])
     subscription.assign_by_group([P])
 
@@ -135,7 +135,7 @@ async def test_o16_a_log_start_found_before_two_rebalances_is_not_used(
 
 
 class LateGroup:
-    """A group that assigns its partitions after a while."""
+    """A group that assigns its partitions `after_s` seconds after the start of the loop."""
 
     led_topics: frozenset[str] = frozenset()
     offsets = None
@@ -154,7 +154,8 @@ class LateGroup:
 
 
 async def empty_poll_s(after_s: float, timeout_ms: float, joining_ms: float) -> float:
-    """The duration of a poll without records, in a group that takes this time to assign."""
+    """The duration of a poll without records, in a group that assigns partitions after `after_s`
+    seconds."""
     loop, subscription = a_loop(LateGroup(after_s))
     subscription.seek(P, 0)
     nothing = SimpleNamespace(count=0, advanced=False)

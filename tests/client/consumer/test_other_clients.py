@@ -1,4 +1,4 @@
-"""The consumer against another broker: the mock cluster of librdkafka."""
+"""The consumer against a broker of another project: the mock cluster of librdkafka."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from odradek_protocol.message import Versions
 
 DEADLINE_S = 40.0
 
-# The mock offers flexible versions of these APIs, but parses them as inflexible ones.
+# The mock advertises flexible versions of these APIs, but parses them as inflexible ones.
 MOCK_NEWEST = {ApiKey.JOIN_GROUP: 5, ApiKey.SYNC_GROUP: 3, ApiKey.HEARTBEAT: 3}
 
-#: The oldest version of each API that any broker with batches of format 2 has (Kafka 0.11).
+#: The versions that every broker with batches of format 2 has (Kafka 0.11).
 OLDEST = {
     ApiKey.FETCH: 4,
     ApiKey.LIST_OFFSETS: 1,
@@ -38,7 +38,7 @@ OLDEST = {
 
 @pytest.fixture
 def mock() -> Iterator[tuple[ForeignProducer, str]]:
-    """(a producer that keeps the mock cluster alive, the cluster's address)."""
+    """(a producer that keeps the mock cluster running, the cluster's address)."""
     producer = ForeignProducer({"test.mock.num.brokers": 2, "log_level": 0, "linger.ms": 1})
     brokers = producer.list_topics(timeout=DEADLINE_S).brokers.values()
     yield producer, ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
@@ -46,7 +46,7 @@ def mock() -> Iterator[tuple[ForeignProducer, str]]:
 
 @pytest.fixture
 def limit_versions(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[ApiKey, int]], None]:
-    """Let the client offer no newer versions than these."""
+    """A function that limits the versions that the client uses."""
 
     def limit(newest: dict[ApiKey, int]) -> None:
         for key, version in newest.items():
@@ -59,8 +59,8 @@ def limit_versions(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[ApiKey, in
 
 @pytest.fixture
 def leaders_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let leaders wait a moment: the mock refuses the SyncGroup of members after their leader with
-    invalid bytes."""
+    """Delay leaders: the mock answers a SyncGroup that arrives after the leader's with invalid
+    bytes."""
     know_topics = ClassicGroupLoop._know_topics
 
     async def slowly(self: ClassicGroupLoop) -> None:
@@ -90,7 +90,7 @@ async def consumers(
 
 
 def produce(producer: ForeignProducer, topic: str, count: int) -> None:
-    """Produce to the four partitions that the mock creates."""
+    """Produce to the four partitions that the mock creates for a topic."""
     for n in range(count):
         producer.produce(topic, str(n).encode(), partition=n % 4, headers={"n": str(n).encode()})
     assert producer.flush(DEADLINE_S) == 0

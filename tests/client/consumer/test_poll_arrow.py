@@ -1,4 +1,4 @@
-"""`poll_arrow` against a running broker: rows, limits, commits, the blocking counterpart."""
+"""`poll_arrow` against a running broker: rows, limits, commits, and the blocking counterpart."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def broker(pytestconfig: pytest.Config) -> Iterator[LiveBroker]:
 
 @pytest.fixture
 def topic(broker: LiveBroker) -> str:
-    """Three partitions; record n, with value b"n", is in partition n mod 3."""
+    """A topic of three partitions; record n has the value b"n", and is in partition n mod 3."""
     name = make_unique_topic()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(name, 3, 1)])[name].result(DEADLINE_S)
@@ -52,7 +52,7 @@ def settings(broker: LiveBroker, **more: Any) -> dict[str, Any]:
 
 
 async def read(consumer: Consumer, count: int, **options: Any) -> list[pa.RecordBatch]:
-    """The batches with exactly `count` rows together."""
+    """Poll until there are `count` rows, and not more; returns their batches."""
     found: list[pa.RecordBatch] = []
     async with asyncio.timeout(DEADLINE_S):
         while sum(each.num_rows for each in found) < count:
@@ -98,7 +98,7 @@ async def test_k39_a_poll_commits_the_rows_of_the_previous_poll(
         consumer.assign([(topic, 0)])
         (batch,) = [each for each in await read(consumer, 40, max_records=40) if each.num_rows]
         assert batch.column("offset").to_pylist() == list(range(40))
-        # Rows that are still being processed are not committed.
+        # The rows may still be processed, so they are not committed.
         assert await committed(consumer, topic) == 0
         consumer.pause((topic, 0))
         async with asyncio.timeout(DEADLINE_S):
@@ -137,7 +137,7 @@ async def test_wrong_arguments_and_a_closed_consumer_are_errors(
             await consumer.poll_arrow(max_records=0)
         with pytest.raises(ValueError, match="no such column: 'Key'"):
             await consumer.poll_arrow(columns=["Key"])
-        # Neither call has moved the position.
+        # The calls with errors have not moved the position.
         await read(consumer, RECORDS)
     with pytest.raises(Closed):
         await consumer.poll_arrow()

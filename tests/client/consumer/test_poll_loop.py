@@ -1,4 +1,4 @@
-"""The consumer's pipeline in the broker's view: the order of fetches, and the results of polls."""
+"""The consumer's pipeline as the broker sees it: the order of fetches, and the results of polls."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def broker() -> AsyncIterator[LogBroker]:
 
 
 def a_consumer(broker: LogBroker, *partitions: int, **settings: Any) -> Consumer:
-    """A consumer that reads these partitions from the beginning."""
+    """A consumer that reads these partitions from their beginning."""
     settings.setdefault("auto_offset_reset", "earliest")
     settings.setdefault("metadata_max_age_ms", 50)
     settings.setdefault("retry_backoff_ms", 10)
@@ -46,7 +46,7 @@ def places(records: list[ConsumerRecord]) -> list[tuple[int, int]]:
 
 
 async def poll(consumer: Consumer, **options: Any) -> list[ConsumerRecord]:
-    """Poll until there are records."""
+    """Poll until a poll returns records."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
             found = await consumer.poll(500, **options)
@@ -69,7 +69,7 @@ async def test_k01_records_at_hand_are_returned_without_waiting(broker: LogBroke
     broker.add("t", 0, 10)
     async with a_consumer(broker) as consumer:
         assert places(await poll(consumer, max_records=4)) == [(0, n) for n in range(4)]
-        broker.open.clear()  # no broker answers any more
+        broker.open.clear()  # the broker answers no more
         assert places(await consumer.poll(0, max_records=4)) == [(0, n) for n in range(4, 8)]
 
 
@@ -77,7 +77,7 @@ async def test_k02_the_next_fetch_is_sent_before_records_are_returned(broker: Lo
     broker.add("t", 0, 10)
     async with a_consumer(broker) as consumer:
         assert len(await poll(consumer)) == 10
-        # The application has its records and does not poll again; the next records are fetched.
+        # The next records are fetched, although the application has not polled again.
         await until(lambda: broker.fetched == [[(0, 0)], [(0, 10)]])
         broker.add("t", 0, 3)
         await until(lambda: any(consumer._fetcher.buffered))
@@ -110,7 +110,8 @@ async def test_k05_a_node_has_one_fetch_in_flight() -> None:
 
 
 async def test_k09_the_whole_consumer_follows_the_worked_example(broker: LogBroker) -> None:
-    """Ten partitions of 1,000 records, at most 100 a poll: results, fetches, buffer order."""
+    """Ten partitions of 1,000 records, at most 100 a poll: results, fetches, order of the
+    buffer."""
     for number in range(10):
         broker.add("t", number, 600, 400)
     async with a_consumer(broker, *range(10), max_poll_records=100) as consumer:
@@ -165,7 +166,7 @@ async def test_k19_lag_of_read_committed_ends_at_the_last_stable_offset(broker: 
 
 
 async def elect(broker: LogBroker, consumer: Consumer, epoch: int) -> None:
-    """Elect a new leader, which the client learns."""
+    """Elect a new leader, and let the client learn of it."""
     broker.leader_epochs["t", 0] = epoch
     await consumer._network.refresh_metadata()
 
@@ -225,7 +226,7 @@ async def test_k26_buffered_records_wait_until_the_position_is_validated(broker:
     broker.add("t", 0, 10)
     async with a_consumer(broker) as consumer:
         assert len(await poll(consumer, max_records=4)) == 4
-        broker.epoch_ends["t", 0] = (0, 4)  # the following records belong to others by now
+        broker.epoch_ends["t", 0] = (0, 4)  # the records after offset 4 were replaced by others
         broker.truncate("t", 0, 0)
         broker.add("t", 0, 4, 3)
         verdict = asyncio.Event()
@@ -256,7 +257,7 @@ async def test_k26_a_fenced_fetch_leads_to_new_metadata_and_validation(broker: L
     async with a_consumer(broker, metadata_max_age_ms=300_000) as consumer:
         assert len(await poll(consumer)) == 5
         broker.epoch_ends["t", 0] = (0, 5)
-        broker.leader_epochs["t", 0] = 2  # no broker has said so
+        broker.leader_epochs["t", 0] = 2  # the client does not know it yet
         broker.add("t", 0, 1, leader_epoch=2)
         assert places(await poll(consumer)) == [(0, 5)]
         assert broker.validations() == [(0, 0, 2)]
@@ -302,14 +303,14 @@ def test_o16_an_unknown_auto_offset_reset_is_refused(value: object) -> None:
 
 async def test_o16_by_duration_begins_at_that_time_or_at_the_end(broker: LogBroker) -> None:
     broker.add("t", 0, 10)
-    # Long enough ago to be between records 3 and 4; the seconds of the clock do not matter.
+    # So many seconds before now that the time is between records 3 and 4.
     ago_s = time.time() - (START_MS / 1_000 + 3.5)
     async with a_consumer(broker, auto_offset_reset=f"by_duration:PT{ago_s:.3f}S") as consumer:
         first, *_ = await poll(consumer)
         assert first.offset in (4, 5)
     async with a_consumer(broker, auto_offset_reset="by_duration:PT1H") as consumer:
         assert await consumer.position(("t", 0)) == 10
-    # Longer than since 1970.
+    # The duration is longer than the time since 1970.
     async with a_consumer(broker, auto_offset_reset="by_duration:P99999D") as consumer:
         assert await consumer.position(("t", 0)) == 0
     assert broker.asked_ms[-1] == 0
@@ -322,7 +323,8 @@ async def test_o16_by_duration_begins_at_that_time_or_at_the_end(broker: LogBrok
 async def test_k31_a_poll_that_waits_for_the_coordinator_does_not_spin(
     broker: LogBroker, protocol: str
 ) -> None:
-    """A commit that is due, but impossible while joining, must not wake the poll all the time."""
+    """A commit that is due, but impossible while the consumer joins, must not wake the poll
+    constantly."""
     for key in (ApiKey.JOIN_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT):
         broker.on(key, SILENCE)
     settings: dict[str, Any] = {"group_protocol": protocol, "auto_commit_interval_ms": 1}

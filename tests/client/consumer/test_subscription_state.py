@@ -76,7 +76,7 @@ def test_an_unassigned_partition_is_named_in_the_error() -> None:
     ):
         with pytest.raises(NotAssigned, match="u-9 is not assigned"):
             act()
-    assert state.paused() == set()  # all or none
+    assert state.paused() == set()  # pause() is all or nothing
 
 
 def test_a_negative_offset_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""Batches that a mirror copies: the untouched ones, and the rewritten ones."""
+"""The batches that a mirror copies: unchanged ones and rewritten ones."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def copied(data: bytes, offset: int = 0, aborted: Any = None, **options: Any) ->
 
 
 def sent(found: Copied) -> list[tuple[int, Record]]:
-    """The records as the target stores them, each with the offset that it had in the source."""
+    """Check the copied batches; returns each stored record with its offset at the source."""
     records: list[tuple[int, Record]] = []
     for each in found.batches:
         data = each.records.build(
@@ -88,7 +88,7 @@ def stored(data: bytes, offset: int = 0) -> list[tuple[int, tuple[Any, ...]]]:
 
 
 def check(data: bytes, offset: int = 0) -> Copied:
-    """Copied with the same content, in the same order."""
+    """Check that a copy has the same records in the same order; returns the copy."""
     found = copied(data, offset)
     assert [(source, content(record)) for source, record in sent(found)] == stored(data, offset)
     return found

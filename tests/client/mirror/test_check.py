@@ -1,4 +1,4 @@
-"""The check of a mirror: equal records, and the differences that it names."""
+"""The comparison of a mirror with its source: equal records, and the differences that it names."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def compared(
     starts: tuple[int, int] = (0, 0),
     compacted: bool = False,
 ) -> PartitionComparison:
-    """Compare, with one batch at a time, as the comparison asks for them."""
+    """Compare both sides, and give the comparison one batch at a time of a side that it asks
+    for."""
     made = PartitionComparison(
         places or SameOffsets(*ends),
         range(starts[0], ends[0]),
@@ -93,7 +94,7 @@ def test_a_changed_record_is_named_with_its_offsets_and_differing_fields(
     other = [*TEN[:4], changed, *TEN[5:]]
     made = compared(batches(TEN), batches(other))
     assert made.differences == [Difference(kind, 1, 4, 4)]
-    # Batches of other sizes on one side do not hide it.
+    # The difference is found with other batch sizes on one side too.
     places = MappedOffsets([Run(0, 0, 10)])
     made = compared(batches(TEN), batches(other, 4), places)
     assert made.differences == [Difference(kind, 1, 4, 4)]
@@ -122,7 +123,7 @@ def test_only_offsets_of_both_sides_are_compared() -> None:
     other = [(b"other", None, (), 1), *TEN[1:]]
     assert compared(batches(TEN), batches(other, 4), starts=(2, 2)).records == [8, 8]
     made = compared(batches(TEN), batches(other), starts=(1, 1))
-    # The batch in which the range begins is not the same one.
+    # The range begins within a batch, which differs because its first record does.
     assert [each.kind.partition(" ")[0] for each in made.differences] == ["batch"]
 
 

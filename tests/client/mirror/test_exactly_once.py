@@ -1,4 +1,5 @@
-"""The mirror out, from Odradek to Odradek: what arrives, and what stops it."""
+"""The exactly-once mirror between two brokers of Odradek: the copied records, and the errors that
+stop it."""
 
 from __future__ import annotations
 
@@ -186,7 +187,7 @@ async def test_i30_lost_answers_lose_and_duplicate_no_record(
 async def test_i33_a_transaction_that_the_target_aborts_is_repeated(
     source: str, target: str, broker: SubprocessBroker, unique_topic: str
 ) -> None:
-    """An abort by the timeout fences the instance, which goes on."""
+    """An abort by the timeout fences the mirror's producer; the mirror continues."""
     await make_topic(source, unique_topic)
     await fill(source, unique_topic, count=100)
     aborted: list[bool] = []
@@ -210,7 +211,8 @@ async def test_i33_a_failed_start_of_an_instance_is_repeated(
     monkeypatch: pytest.MonkeyPatch,
     is_committed: bool,
 ) -> None:
-    """The commit of the instance's name fails, before or after it has happened."""
+    """The commit of the instance's name fails twice, before or after the broker has carried it
+    out."""
     await make_topic(source, unique_topic)
     await fill(source, unique_topic, count=10)
     commit, failing = TransactionalWriter.commit, [True, True]
@@ -490,7 +492,8 @@ async def test_a_mirror_with_a_failed_partition_waits_for_a_restarting_target(
 async def test_i35_records_deleted_during_the_first_transaction_are_not_skipped(
     source: str, target: str, unique_topic: str
 ) -> None:
-    """Nothing is committed yet, but records before the deleted ones are copied."""
+    """The transaction is not committed yet; the records before the deleted ones are copied
+    nevertheless."""
     await make_topic(source, unique_topic, 1)
     await fill(source, unique_topic, 1, 50)
     tp = TopicPartition(unique_topic, 0)

@@ -1,4 +1,4 @@
-"""Settings of groups that a mirror copies: at the start of a run, and while it follows."""
+"""The settings of groups that a mirror copies, at the start of a run and while it follows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEFAULTS = {SESSION: "45000", HEARTBEAT: "5000"}
 
 
 class Cluster:
-    """The settings of groups of a cluster, which takes no others than `known`."""
+    """The group settings of a cluster, which refuses settings that are not in `known`."""
 
     def __init__(self, **groups: Mapping[str, str]) -> None:
         self.groups = {name: dict(settings) for name, settings in groups.items()}
@@ -85,7 +85,7 @@ class Cluster:
 
 
 class World:
-    """A copier of settings, and the target that it copies to."""
+    """A copier of group settings, and its target."""
 
     def __init__(self, **groups: Mapping[str, str]) -> None:
         self.target = Cluster(**groups)
@@ -93,7 +93,7 @@ class World:
         self._copier = SettingsCopier(cast(Admin, self.target), self.told.append)
 
     async def copy(self, is_whole: bool = True, **groups: Mapping[str, str]) -> None:
-        """Copy these settings of groups of the source."""
+        """Copy settings, as if the groups of the source had these."""
         named = [GroupSettings(name, settings) for name, settings in groups.items()]
         await self._copier.copy_groups(named, is_whole=is_whole)
 
@@ -133,7 +133,8 @@ async def test_i43_changed_and_removed_settings_are_copied() -> None:
     await world.copy(billing={SESSION: "70000"}, more={SESSION: "60000"})
     assert world.target.groups == {"billing": {SESSION: "70000"}, "more": {SESSION: "60000"}}
     world.target.groups["more"][SESSION] = "61000"
-    # Settings that could not be read are not taken for deleted ones.
+    # `is_whole=False`: some groups could not be read, so missing settings are not taken for deleted
+    # ones.
     await world.copy(is_whole=False)
     assert world.target.groups["billing"] == {SESSION: "70000"}
     await world.copy()
@@ -162,7 +163,7 @@ async def test_errors_that_concern_all_groups_are_raised(error: OdradekError) ->
 
 
 class Source(Cluster):
-    """A source without topics."""
+    """A source cluster without topics."""
 
     async def describe_cluster(self) -> Any:
         return type("Described", (), {"cluster_id": "A", "brokers": [1]})

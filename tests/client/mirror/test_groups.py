@@ -1,4 +1,4 @@
-"""Offsets of groups, copied between two clusters that answer as they are told."""
+"""Committed offsets of groups, copied between two fake clusters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PREFIX = "odradek-mirror-default."
 
 
 class Groups:
-    """The groups of a cluster: their offsets, states, and the errors that they answer."""
+    """The groups of a fake cluster: their offsets, their states, and the errors that it answers."""
 
     def __init__(self, **offsets: int) -> None:
         self.offsets = {name: {TP: OffsetAndMetadata(offset)} for name, offset in offsets.items()}
@@ -80,7 +80,7 @@ class Groups:
 
 
 class Plan:
-    """A plan with these groups and one topic."""
+    """A plan with the topic `orders` and the given groups."""
 
     def __init__(self, *groups: str) -> None:
         self.groups = groups
@@ -92,7 +92,7 @@ class Plan:
 def copier_of(
     source: Groups, target: Groups, told: list[str] | None = None, copied: int = 100
 ) -> GroupCopier:
-    """A copier of a mirror that has copied everything before the offset `copied`."""
+    """A copier for a mirror that has copied all records before the offset `copied`."""
     return GroupCopier(
         cast(Any, source),
         cast(Any, target),
@@ -153,7 +153,7 @@ async def test_second_groups_of_deleted_source_groups_are_deleted() -> None:
     target.offsets[f"{PREFIX}of-another-source"] = {
         TopicPartition("payments", 0): OffsetAndMetadata(1)
     }
-    # The group c is there, and not selected any more.
+    # The group c exists at the source, but is no longer selected.
     await copier.delete_unneeded(Plan("a"))
     assert target.offsets.keys() == {
         *("a", "b", "c"),

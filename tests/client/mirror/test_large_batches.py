@@ -1,4 +1,4 @@
-"""Batches that are as large as a request may be, from a source with larger limits."""
+"""Batches of the largest size that a request can have, from a source with larger limits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SubprocessBroke
 
 
 def _mirror(source: SubprocessBroker, target: SubprocessBroker, *words: str) -> tuple[int, str]:
-    """The exit status and the output."""
+    """Run `odradek mirror`; returns (exit code, output)."""
     command = [sys.executable, "-m", "odradek", "mirror", *words]
     command += ["--from", source.bootstrap, "--to", target.bootstrap]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)

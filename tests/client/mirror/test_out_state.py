@@ -1,4 +1,4 @@
-"""The state of an exactly-once mirror, as the descriptions of both clusters show it."""
+"""The state of an exactly-once mirror, as read from descriptions of both clusters."""
 
 from __future__ import annotations
 

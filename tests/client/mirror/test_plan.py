@@ -1,4 +1,4 @@
-"""Plans, settings, offsets of groups and progress, decided without a cluster."""
+"""Plans, settings, offsets of groups and progress, without clusters."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_i42_an_offset_committed_by_another_client_is_not_overwritten() -> None:
     noted = marks({TP: OffsetAndMetadata(8, "5")})[TP]
     assert verdict(wanted, None, frozenset()) == "write"
     assert verdict(wanted, OffsetAndMetadata(8), noted) == "write"
-    # A kill between the two commits leaves the offset before.
+    # A kill between the two commits leaves the earlier offset.
     assert verdict(wanted, OffsetAndMetadata(5), noted) == "write"
     assert verdict(wanted, OffsetAndMetadata(7), noted) == "theirs"
     assert verdict(wanted, OffsetAndMetadata(12), frozenset()) == "theirs"

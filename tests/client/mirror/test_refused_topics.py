@@ -1,4 +1,5 @@
-"""The mirror out, when the target refuses the records of one topic: the others are copied."""
+"""The exactly-once mirror, when the target refuses the records of one topic: other topics are
+copied."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ async def test_i37_a_record_that_is_too_large_ends_its_partition_only() -> None:
     "emulated", budget.of_which(["", "kafka-3.9"], ["kafka-3.9"]), ids=["version 2", "version 1"]
 )
 async def test_i37_a_topic_that_the_mirror_may_not_write_stops_no_other(emulated: str) -> None:
-    """With both versions of transactions: Kafka 3.9 has version 1 only."""
+    """The test runs with both versions of transactions: the emulated Kafka 3.9 has only version
+    1."""
     users = {"root": "root-secret", "mirror": "mirror-secret"}
     settings = {"odradek.emulate": emulated} if emulated else {}
     with (

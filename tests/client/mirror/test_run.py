@@ -1,4 +1,4 @@
-"""A run of a mirror, with clusters and a copier that do as they are told."""
+"""A run of a mirror, with fake clusters and a fake copier."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def described(name: str, leader: int | None = 1, partitions: int = 1) -> TopicDe
 
 
 class Cluster:
-    """A cluster with some topics, which end at the offset `end`."""
+    """A fake cluster with some topics, all partitions of which end at the offset `end`."""
 
     def __init__(self, *topics: TopicDescription, end: int = 10) -> None:
         self.topics = {topic.name: topic for topic in topics}
@@ -106,7 +106,7 @@ class Cluster:
 
 
 class FakeCopier:
-    """A copier that calls `on_step` for each step, and has everything at once otherwise."""
+    """A copier that has copied everything after its first step; it calls `on_step` in each step."""
 
     waits_for = "a broker that sleeps"
 
@@ -146,7 +146,7 @@ class FakeCopier:
 
 
 class ScriptedGroups:
-    """Copies of groups that leave these groups, or raise this error."""
+    """A fake copier of groups that leaves out these groups, or raises this error."""
 
     def __init__(self, left: dict[str, str] | OdradekError | None = None) -> None:
         self._left = left or {}
@@ -162,7 +162,7 @@ class ScriptedGroups:
 
 
 class World:
-    """A run between two fake clusters. `plan` is what the next look at both sides gives."""
+    """A run between two fake clusters. `plan` is the result of the next look at both."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, *, follow: bool, groups: ScriptedGroups | None = None
@@ -200,7 +200,7 @@ class World:
             return await run(job, self.copier)
 
     async def follow_until(self, is_enough: Callable[[], bool]) -> None:
-        """Run until the condition holds, and then end the run as Ctrl+C does."""
+        """Run until the condition holds, then cancel the run as Ctrl+C does."""
         task = asyncio.create_task(self.run())
         try:
             async with asyncio.timeout(DEADLINE_S):
@@ -355,7 +355,8 @@ async def test_a_changed_setting_is_copied_after_an_error(monkeypatch: pytest.Mo
 async def test_i40_the_target_is_listed_before_the_source(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Another instance copies everything between the two looks, and producers write on."""
+    """Between the two looks, another instance copies everything, and producers append more
+    records."""
     end = 10
     ours = mirror_source("A", ID)
     settings = {

@@ -1,4 +1,4 @@
-"""The run map, beside a dictionary of offsets."""
+"""The run map, compared with a dictionary of offsets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def copy(found: PartitionMap, runs: list[Run], next_offset: int) -> list[Entry]:
 
 
 class Model:
-    """Both logs, offset by offset."""
+    """A source log and a target log, as a dictionary of offsets."""
 
     def __init__(self, start: int) -> None:
         self.next = start
@@ -53,7 +53,11 @@ class Model:
         self.targets: dict[int, int] = {}
 
     def transaction(self, gaps: list[tuple[int, int]], behind: int) -> tuple[list[Run], int]:
-        """Copy stretches of `count` records, each behind `gap` offsets without one."""
+        """Copy a transaction of stretches: `gap` offsets without a record, then `count` records.
+
+        After the last record, `behind` further offsets of the source have no record. Returns the
+        runs and the next offset of the source.
+        """
         runs = []
         for gap, count in gaps:
             self.next += gap

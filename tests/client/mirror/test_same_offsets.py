@@ -1,4 +1,4 @@
-"""The copier with the same offsets, with a source and a target that answer as they are told."""
+"""The copier that keeps offsets, with a fake source and a fake target."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TP = TopicPartition("orders", 0)
 
 
 class Reader:
-    """Two pieces of a partition, one for each poll."""
+    """A fake reader of the source: two polls each return a piece of the partition."""
 
     def __init__(self) -> None:
         self.positions = {TP: 0}
@@ -68,7 +68,7 @@ def copier_of(reader: Reader) -> SameOffsetsCopier:
 
 
 class Target:
-    """A target that appends, at most `batches_max` batches for each request."""
+    """A fake target that appends at most `batches_max` batches for each request."""
 
     def __init__(self, copier: SameOffsetsCopier, batches_max: int = 1_000) -> None:
         self.sent: list[list[tuple[int, int, int]]] = []
@@ -79,7 +79,7 @@ class Target:
     async def send(
         self, wanted: dict[TopicPartition, MirroredPartition]
     ) -> Results[TopicPartition, MirroredPartitionResult]:
-        """Append; notes partition, fetch offset and number of batches of each part."""
+        """Append; `sent` gets (partition, fetch offset, number of batches) of each part."""
         results = Results[TopicPartition, MirroredPartitionResult]()
         self.sent.append([])
         left = self._batches_max
@@ -95,7 +95,8 @@ class Target:
 
 
 def pieces_of(copier: SameOffsetsCopier, partitions: int, batches: int) -> list[FetchedPartition]:
-    """A piece of some batches for each partition, all of which the copier copies from offset 0."""
+    """A piece of `batches` batches for each partition, which the copier has to copy from offset 0
+    on."""
     content = b"".join(bytes(piece(10 * number).records) for number in range(batches))
     tps = [TopicPartition("orders", number) for number in range(partitions)]
     for tp in tps:
@@ -107,7 +108,7 @@ def pieces_of(copier: SameOffsetsCopier, partitions: int, batches: int) -> list[
 
 
 def set_limit(monkeypatch: pytest.MonkeyPatch, batches: int) -> None:
-    """Let a request have so many bytes that one of so many partitions with a batch has room."""
+    """Limit a request to the bytes of `batches` partitions with one batch each."""
     size_bytes = len(piece(0).records) + same_offsets._AROUND_BYTES
     monkeypatch.setattr(same_offsets, "_REQUEST_BYTES_MAX", batches * size_bytes)
 
@@ -222,7 +223,7 @@ async def test_no_batch_is_appended_after_a_failed_append() -> None:
 
 
 class Source:
-    """Two partitions, of which the leaders are told; a node that is down never answers."""
+    """A fake source of two partitions with given leaders; a node in `down` never answers."""
 
     def __init__(self, *leaders: int | None, down: frozenset[int] = frozenset()) -> None:
         self.leaders, self.down = leaders, down
@@ -249,7 +250,7 @@ class Source:
 
 
 class Idle(Reader):
-    """A reader that may be given partitions, and never has news."""
+    """A fake reader that accepts partitions, and never returns records."""
 
     def __init__(self) -> None:
         self.positions = {}
@@ -264,7 +265,7 @@ class Idle(Reader):
 
 
 def looking_copier(source: Source) -> SameOffsetsCopier:
-    """A copier that knows no partition yet, with a target that has nothing."""
+    """A copier that does not know any partition yet; its target is empty."""
     copier = copier_of(Idle())
     copier._job.source = cast(Any, source)
     copier._ends, copier._ids, copier._look_up_at_s = {}, {}, 0.0

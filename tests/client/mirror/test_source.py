@@ -1,4 +1,4 @@
-"""The reader of the source: whole batches, and each way in which a source can fail."""
+"""The reader of the source: whole batches, and each kind of failure of a source."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def _reader(
 async def _read(
     reader: SourceReader, done: Callable[[list[FetchedPartition]], bool]
 ) -> list[FetchedPartition]:
-    """The news until `done`."""
+    """The results of polls, until `done` is true for them."""
     news: list[FetchedPartition] = []
     async with asyncio.timeout(DEADLINE_S):
         while not done(news):
@@ -52,7 +52,7 @@ async def _read(
 
 
 async def _error(reader: SourceReader) -> SourceError:
-    """The next error of a partition."""
+    """Poll until a partition has an error; returns the error."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
             try:
@@ -72,7 +72,7 @@ async def _fill(bootstrap: str, topic: str, partitions: int, count: int, size: i
 
 
 def _values(news: list[FetchedPartition], tp: TopicPartition) -> dict[int, bytes]:
-    """The values by offset, of batches whose checksums are right."""
+    """Offset -> value; the checksums of the batches must match."""
     values: dict[int, bytes] = {}
     for piece in news:
         if piece.tp == tp:
@@ -104,7 +104,7 @@ async def test_whole_batches_of_all_partitions_are_read_from_their_positions(
         for piece in news:
             first = next(header for _, header in iter_batches(piece.records))
             assert first.base_offset <= piece.fetch_offset < piece.next_offset
-        # Nothing is read twice, and nothing is left out.
+        # All records were read, and none twice.
         assert await reader.poll(0) == []
 
 
@@ -145,7 +145,7 @@ async def test_only_read_committed_stops_at_open_transactions(
             reader.assign(tp, 0)
             news = await _read(reader, lambda _: reader.positions[tp] == 3)
             assert _values(news, tp)[2] == b"open"
-            # The offset of the next marker is news, although it brings nothing to copy yet.
+            # The position moves past a marker, although a marker has no record to copy.
             await producer.commit_transaction()
             await _read(reader, lambda _: reader.positions[tp] == 4)
 
@@ -240,7 +240,7 @@ async def test_an_outage_of_the_source_is_told_until_it_ends(
 
 
 class _Slow:
-    """A limit that lets nothing through until it is lifted."""
+    """A rate limit that lets nothing through until the test lifts it."""
 
     def __init__(self) -> None:
         self.lifted = False

@@ -1,4 +1,4 @@
-"""Connections and metadata against scripted brokers: rules N-01 to N-16 for the client."""
+"""Connections and metadata, against scripted brokers: rules N-01 to N-16 for the client."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def answer_probe(request: Any, version: int) -> DescribeClusterResponse:
 
 
 class Connected:
-    """A network client with some scripted brokers, within a block."""
+    """A network client that is connected to some scripted brokers, as a context manager."""
 
     def __init__(self, *brokers: ScriptedBroker, **settings: Any) -> None:
         self.brokers = brokers
@@ -97,7 +97,7 @@ async def test_n07_api_versions_falls_back_to_the_newest_version_of_the_broker(n
     broker = ScriptedBroker(versions={ApiKey.API_VERSIONS: (0, newest)})
     async with Connected(broker) as network:
         asked = [v for key, v, _ in broker.requests if key is ApiKey.API_VERSIONS]
-        # Version 4 would close the connection at Azure Event Hubs.
+        # Azure Event Hubs would close the connection after version 4.
         assert asked[:2] == ([3] if newest == 3 else [3, newest])
         assert await network.version_for(1, ApiKey.METADATA) == 13
 
@@ -323,7 +323,7 @@ async def test_a_client_rebootstraps_when_every_known_broker_is_gone() -> None:
     first, second = ScriptedBroker(1), ScriptedBroker(2, topics={"t": 1})
     await second.start()
     async with Connected(first) as network:
-        # The cluster moves: the second broker answers at the first one's bootstrap address.
+        # The second broker now answers at the bootstrap address of the first one.
         port = first.port
         await first.stop()
         await second.stop()
@@ -401,7 +401,7 @@ async def test_the_least_loaded_node_has_the_fewest_unanswered_requests() -> Non
 async def test_an_attempt_to_connect_ends_with_its_connection(
     monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """The attempt could outlive the client, and with it a socket that it had just opened."""
+    """Otherwise the attempt could outlive the client, with a socket that it has just opened."""
     broker = ScriptedBroker()
     async with Connected(broker) as network:
         begun = asyncio.Event()

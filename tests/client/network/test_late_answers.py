@@ -1,5 +1,5 @@
 """The client leaves a hung broker as soon as the cluster has elected another leader, and waits for
-a slow one. "Late" is a few milliseconds here."""
+a slow broker. In these tests an answer is late after a few milliseconds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SETTINGS: dict[str, Any] = {
     "reconnect_backoff_max_ms": 10,
     "retry_backoff_ms": 1,
     "retry_backoff_max_ms": 10,
-    # A timeout so long that the waits of these tests end for another reason.
+    # The request timeout is so long that no test ends because of it.
     "request_timeout_ms": 600_000,
     "socket_connection_setup_timeout_ms": 600_000,
 }
@@ -46,7 +46,7 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[list[ScriptedBroker]]:
-    """Three brokers; the first leads t-0, the second t-1, the third t-2."""
+    """Three brokers; the first leads t-0, the second t-1, and the third t-2."""
     brokers = [ScriptedBroker(node, topics={"t": 3}) for node in (1, 2, 3)]
     for broker in brokers:
         await broker.start()
@@ -59,13 +59,13 @@ async def cluster() -> AsyncIterator[list[ScriptedBroker]]:
 
 
 def hang(broker: ScriptedBroker) -> None:
-    """Let a broker accept connections and bytes without an answer, like a stopped process."""
+    """Let a broker accept connections and requests without answering, like a stopped process."""
     for key in APIS:
         broker.always(key, lambda request, version: SILENCE)
 
 
 def give_up(hung: ScriptedBroker, others: list[ScriptedBroker]) -> None:
-    """Let the other brokers elect another leader, and remove this broker from the metadata."""
+    """Let the other brokers elect another leader, and remove the hung broker from the metadata."""
     for other in others:
         other.peers = others
         other.leaders = {
@@ -105,7 +105,8 @@ async def test_records_for_a_hung_leader_are_sent_to_the_newly_elected_one(
 async def test_metadata_is_not_delayed_by_produce_requests_that_await_a_hung_broker(
     cluster: list[ScriptedBroker],
 ) -> None:
-    """Brokers answer in order, and with acks=all the others wait for the hung one."""
+    """Brokers answer requests in order, and with acks=all the other brokers wait for the hung
+    one."""
     hung, *others = cluster
     shrunk = asyncio.Event()
 
@@ -147,7 +148,7 @@ async def test_a_leader_that_hangs_before_the_first_connection_is_replaced_too(
 async def test_a_client_waits_for_a_slow_broker_on_the_same_connection(
     cluster: list[ScriptedBroker],
 ) -> None:
-    """The late answer counts, on the same connection; nothing is sent twice."""
+    """The late answer is used on the same connection, and no request is sent twice."""
     slow, *_ = cluster
     async with a_producer(cluster, enable_idempotence=False) as producer:
         await producer.send_and_wait("t", b"first", partition=0)
@@ -214,7 +215,7 @@ async def test_brokers_that_fail_together_leave_no_unread_exception(
     question = asyncio.ensure_future(network._metadata._first_metadata())
     await until(lambda: len(asked) >= 3)
     fail_now.set()
-    # Not raised here: its traceback would keep all exceptions alive.
+    # Raising it here would keep all exceptions alive by its traceback.
     await asyncio.wait([question])
     assert isinstance(question.exception(), BadAnswer)
     del question
@@ -271,7 +272,7 @@ async def test_n11_a_broker_that_throttles_is_not_late(cluster: list[ScriptedBro
 async def test_a_hung_single_broker_gets_one_metadata_request(
     cluster: list[ScriptedBroker],
 ) -> None:
-    """There is no other broker, and repeated requests would be in vain."""
+    """There is no other broker, so repeated requests would be useless."""
     lone = cluster[0]
     lone.peers = [lone]
     async with a_producer([lone]) as producer:

@@ -40,7 +40,7 @@ def settings(broker: ScriptedBroker, mechanism: str = "PLAIN", **more: Any) -> d
 
 
 async def failure(given: dict[str, Any]) -> str:
-    """The error of a refused client, which must not wait for its timeout."""
+    """The error text of a refused client, which must fail before its timeout."""
     producer = Producer(**given, max_block_ms=2**31 - 1)
     try:
         with pytest.raises(AuthenticationFailed) as caught:
@@ -162,7 +162,7 @@ async def test_c73_c75_a_refused_re_authentication_is_raised_at_once(
     async with asyncio.timeout(60):
         with pytest.raises(AuthenticationFailed, match="Invalid username or password"):
             await producer.send_and_wait("t", b"second")
-        # The password is corrected: this producer has no transaction, and continues.
+        # With the correct password again, a producer without a transaction continues.
         script.password = SECRET
         while True:
             try:
@@ -251,7 +251,7 @@ async def test_c74_a_token_that_was_refused_is_not_used_again(broker: ScriptedBr
 
 
 async def test_c75_an_unanswered_authentication_is_retried(broker: ScriptedBroker) -> None:
-    """The broker may throttle the client for earlier requests; the error says so."""
+    """A broker that throttles the client may be the reason; the error says so."""
     SaslScript(broker)
     broker.on(ApiKey.SASL_AUTHENTICATE, SILENCE)
     async with Producer(**settings(broker, socket_connection_setup_timeout_ms=200)) as producer:
@@ -268,7 +268,6 @@ async def test_c75_an_unanswered_authentication_is_retried(broker: ScriptedBroke
 async def test_c75_a_refused_authentication_is_not_delayed_by_an_unreachable_broker(
     broker: ScriptedBroker,
 ) -> None:
-    """An unreachable broker does not delay the error of another one."""
     SaslScript(broker).password = "another"
     given = settings(broker) | {"bootstrap_servers": f"{broker.address},127.0.0.1:1"}
     assert "Invalid username" in await failure(given)

@@ -1,4 +1,4 @@
-"""Clients with SASL at this broker: every mechanism, writing and reading, and refusals."""
+"""Clients with SASL at a broker of Odradek: every mechanism, writing and reading, and refusals."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def start_broker() -> AsyncIterator[StartBroker]:
 
 
 async def in_and_out(settings: dict[str, Any], topic: str) -> None:
-    """Write in a transaction, and read in a group."""
+    """Produce in a transaction, and consume in a group."""
     async with Admin(**settings) as admin:
         await admin.create_topics([NewTopic(topic, 1)])
     values = [bytes([number]) * 50_000 for number in range(20)]
@@ -60,7 +60,7 @@ async def in_and_out(settings: dict[str, Any], topic: str) -> None:
 
 
 async def failure(settings: dict[str, Any]) -> str:
-    """The error of a refused client, which must not wait for its timeout."""
+    """The error text of a refused client, which must fail before its timeout."""
     producer = Producer(**settings, max_block_ms=2**31 - 1)
     try:
         with pytest.raises(AuthenticationFailed) as caught:
@@ -162,7 +162,8 @@ async def test_c73_a_session_is_renewed(start_broker: StartBroker) -> None:
 async def test_c73_a_refused_re_authentication_leads_to_another_connection(
     start_broker: StartBroker,
 ) -> None:
-    """Brokers refuse a re-authentication in a session's first second."""
+    """Brokers refuse a re-authentication in the first second of a session, so the client connects
+    again."""
     broker = await start_broker(connections__max__reauth__ms="1000")
     async with Admin(**as_admin(broker.bootstrap)) as admin:
         await admin.create_topics([NewTopic("t", 1)])

@@ -1,5 +1,5 @@
-"""Clients whose password is changed while they work: all waiting calls fail at once, without
-waiting for their timeout."""
+"""Clients whose password is changed while they work: all waiting calls fail immediately, before
+their timeout."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MECHANISM = "SCRAM-SHA-256"
 
 
 class Alice:
-    """A user of a broker that requires a re-authentication every second or two."""
+    """A user of a broker with connections.max.reauth.ms=1500."""
 
     def __init__(self, broker: Broker, admin: Admin) -> None:
         self.settings: dict[str, Any] = as_user(broker.bootstrap, MECHANISM, "alice", "first")
@@ -60,9 +60,9 @@ async def test_c75_calls_of_group_members_fail_at_once(alice: Alice, protocol: s
                 while True:
                     await consumer.poll(FOREVER_MS)
             with pytest.raises(AuthenticationFailed):
-                while True:  # until the session at the coordinator ends, too
+                while True:  # until the session at the coordinator expires too
                     await consumer.commit({("t", 0): 0})
-            # The broker does not accept the LeaveGroup request: the client ends nevertheless.
+            # The broker refuses the LeaveGroup request, and the consumer closes nevertheless.
             await consumer.close(timeout_ms=FOREVER_MS)
 
 
@@ -89,7 +89,7 @@ async def test_c75_calls_in_a_transaction_fail_at_once(alice: Alice) -> None:
 
 
 async def test_c75_steps_at_the_transaction_coordinator_fail_at_once(alice: Alice) -> None:
-    """A step that waits while its connection is refused."""
+    """A call waits for the coordinator while the connection to the coordinator is refused."""
     producer = Producer(**alice.settings, transactional_id="x", max_block_ms=FOREVER_MS)
     async with asyncio.timeout(60):
         await producer.start()
@@ -117,7 +117,7 @@ async def test_c75_calls_of_an_admin_fail_at_once(alice: Alice) -> None:
 async def test_c75_c77_calls_after_a_password_is_replaced_get_no_refusal_of_the_earlier_one(
     alice: Alice, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The earlier password is refused while no call waits."""
+    """The broker refuses the earlier password while no call waits."""
     caplog.set_level(logging.INFO, "odradek.client")
     file = tmp_path / "secrets"
     file.write_text("password=first\n")

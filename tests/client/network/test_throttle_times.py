@@ -1,4 +1,4 @@
-"""The throttle times of a client in its metrics (N-11)."""
+"""The throttle times in the metrics of a client (N-11)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_average_and_maximum_cover_the_last_minute() -> None:
     assert told(times, 1_000) == (30, 90)
     times.record(30, 1_000 + SAMPLE_MS)
     assert told(times, 1_000 + SAMPLE_MS) == (30, 90)
-    # The first sample is a minute old, although no third one has begun.
+    # The first sample is a minute old and expires, although no third sample has begun.
     assert told(times, 1_000 + 2 * SAMPLE_MS) == (30, 30)
     times.record(0, 1_000 + 2 * SAMPLE_MS)
     assert told(times, 1_000 + 2 * SAMPLE_MS) == (15, 30)

@@ -1,4 +1,4 @@
-"""Clients with TLS: successful connections, and errors that name the cause at once."""
+"""Clients with TLS: successful connections, and immediate errors that name the cause."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def test_n19_a_client_connects_with_a_pkcs12_keystore(
 
 
 async def failure(settings: dict[str, Any]) -> str:
-    """The error of a client that cannot connect, which must not wait for its timeout."""
+    """The error text of a client that cannot connect, which must fail before its timeout."""
     producer = Producer(**settings, max_block_ms=2**31 - 1)
     try:
         with pytest.raises(TlsFailed) as caught:
@@ -158,7 +158,7 @@ async def test_n22_tls_at_a_plaintext_listener_is_named(
 
 
 async def test_n22_a_tls_alert_to_a_plaintext_client_names_the_setting(folder: Path) -> None:
-    """Apache Kafka answers plaintext with a TLS alert."""
+    """Apache Kafka's TLS listener answers plaintext with a TLS alert."""
 
     async def alert(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
@@ -172,7 +172,7 @@ async def test_n22_a_tls_alert_to_a_plaintext_client_names_the_setting(folder: P
 
 
 async def test_a_port_that_hangs_up_is_retried(folder: Path) -> None:
-    """The broker may be starting, so no cause is certain."""
+    """A broker that is starting may hang up too, so the client does not give up."""
     calls = 0
 
     async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

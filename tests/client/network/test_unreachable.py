@@ -1,4 +1,4 @@
-"""A client logs that no broker answers, long before its timeout (C-79)."""
+"""A client logs long before its timeout that no broker answers (C-79)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def silent() -> Iterator[str]:
 
 @pytest.fixture
 def nobody() -> str:
-    """An address without a server."""
+    """An address at which no server listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"127.0.0.1:{server.getsockname()[1]}"
 
@@ -97,6 +97,6 @@ async def test_c79_a_client_with_an_answer_logs_nothing(caplog: pytest.LogCaptur
         await until(lambda: len(broker.requests) > asked + 5)
         await producer.send_and_wait("t", b"1")
         address = broker.address
-    # Clients that earlier tests have left may log something about their brokers.
+    # Clients of earlier tests may still log messages about their brokers.
     texts = [line.getMessage() for line in caplog.records]
     assert [text for text in texts if address in text] == []

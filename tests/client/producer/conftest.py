@@ -1,4 +1,4 @@
-"""A foreign broker: the mock cluster of librdkafka."""
+"""A broker of another project: the mock cluster of librdkafka."""
 
 from __future__ import annotations
 

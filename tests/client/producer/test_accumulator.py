@@ -33,7 +33,7 @@ def accumulator(**settings: Any) -> Accumulator:
 def put(
     acc: Accumulator, partition: int = 0, size: int = 100, now_ms: float = 0.0, topic: str = "t"
 ) -> Delivery:
-    """Add a record like the producer: to the open batch, else to a new one."""
+    """Add a record like the producer: to the open batch if it has room, else to a new batch."""
     queue = acc.queue(TopicPartition(topic, partition))
     value = b"x" * size
     delivery = queue.try_append(0, None, value, ())

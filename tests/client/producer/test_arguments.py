@@ -1,5 +1,5 @@
-"""The arguments that `send` accepts and refuses, with and without an open batch, and hooks of
-users."""
+"""The arguments that `send` accepts and refuses, with and without an open batch; and serializers
+and partitioners that raise."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_time_without_a_zone_is_local_time() -> None:
 
 
 class Capricious:
-    """A serializer or partitioner that raises on request of the test."""
+    """A serializer or partitioner that raises while `fails` is True."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -228,7 +228,8 @@ async def test_a_producer_dropped_with_unsent_records_warns_of_their_number(
 async def test_records_acknowledged_while_they_are_counted_cause_no_error(
     broker: ScriptedBroker,
 ) -> None:
-    """At the end of a program the thread of `odradek.sync` is still running."""
+    """At the end of a program the thread of `odradek.sync` still runs, and may complete batches
+    while they are counted."""
     sending = producer(broker)
     await sending.start()
     accumulator = sending._accumulator
@@ -296,5 +297,5 @@ async def test_a_program_that_does_not_close_its_producer_gets_a_warning(
     )
     assert done.returncode == 0, done.stderr
     assert "ResourceWarning: 5 records are lost or unacknowledged" in done.stderr
-    # The log, which is shown by default, has the message too.
+    # The message is also in the log, which is shown by default.
     assert done.stderr.count("5 records are lost or unacknowledged") >= 2

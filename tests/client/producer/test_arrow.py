@@ -182,7 +182,8 @@ async def test_rows_are_written_with_every_codec(broker: ScriptedBroker, compres
         assert sending._accumulator is not None
         assert sending._accumulator.available_bytes == sending.config.buffer_memory
     assert broker.log("t").values == values_of(batch)
-    # The producer learns the compression ratio from the first batches: later ones hold more.
+    # The producer learns the compression ratio from the first batches, so later ones have more
+    # rows.
     assert len(metadata.outcomes) > 1
     sizes = [len(outcome.rows) for outcome in metadata.outcomes]
     assert max(sizes) >= sizes[0]
@@ -382,7 +383,7 @@ async def test_c11_a_buffer_timeout_counts_the_buffered_lines(
 
 
 async def test_outcomes_of_lines_are_told_by_batch(broker: ScriptedBroker) -> None:
-    """The counts that `odradek produce` needs when it is stopped."""
+    """`odradek produce` needs these counts when it is stopped."""
     broker.on(ApiKey.PRODUCE, DEFAULT)
     broker.always(ApiKey.PRODUCE, lambda request, version: SILENCE)
     settings = {"batch_size": 1000, "max_in_flight_requests_per_connection": 1}

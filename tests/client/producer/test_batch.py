@@ -1,4 +1,4 @@
-"""The result of a batch, for the holders of its deliveries."""
+"""The result of a batch, as the holders of its deliveries get it."""
 
 from __future__ import annotations
 
@@ -123,12 +123,12 @@ async def test_c25_deliveries_follow_their_records_into_the_parts_of_a_split_bat
 
 
 class Held:
-    """An object of the program."""
+    """An object in a frame of the program, to notice frames that are kept alive."""
 
 
 async def test_the_error_of_a_delivery_keeps_no_frames_alive() -> None:
-    """The error refers to a traceback, its frames to the delivery, this to the batch, and the batch
-    to the error."""
+    """There is a reference cycle: the error has a traceback, its frames the delivery, the delivery
+    the batch, and the batch the error."""
     gone = []
 
     def look(delivery: Delivery, how: str) -> None:

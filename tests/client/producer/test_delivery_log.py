@@ -1,4 +1,4 @@
-"""The lines that a producer writes about records that are refused or fail (C-81)."""
+"""The producer's log lines about refused and failed records (C-81)."""
 
 from __future__ import annotations
 

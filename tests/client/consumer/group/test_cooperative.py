@@ -93,7 +93,7 @@ async def test_k31_kept_partitions_are_read_while_the_group_waits_for_a_member(
 async def test_k32_positions_are_committed_before_a_partition_moves(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
-    """The second member does not read records again that the first one has read."""
+    """The second member does not read again what the first has read."""
     produce(broker, topic, 300)
     settings = COOPERATIVE | {"auto_commit_interval_ms": 600_000, "max_poll_records": 7}
     first = await consumers(topic, group_id=topic, **settings)
@@ -228,7 +228,8 @@ async def test_k35_a_consumer_without_a_group_is_no_member(topic: str, consumers
 async def test_k35_heartbeats_survive_a_slow_handler(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
-    """The handler takes longer than several sessions; no other member gets its partitions."""
+    """Processing records takes longer than several sessions; no other member gets the
+    partitions."""
     produce(broker, topic, 3)
     slow = await consumers(topic, group_id=topic, heartbeat_interval_ms=30, session_timeout_ms=500)
     assert len(await read(slow, 3)) == 3

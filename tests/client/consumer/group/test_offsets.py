@@ -1,8 +1,8 @@
-"""Commits of a consumer against a model of a coordinator, on virtual time (K-38, K-39).
+"""Commits of a consumer against a model of a coordinator, in virtual time (K-38, K-39).
 
-`World` has a group, connections that lose answers, and a clock that advances when nothing else is
-ready. One seed determines commits, losses, and moves of partitions. Committed offsets must go back
-only if the application requests it, and each awaited commit must have its true result.
+`World` has a group, connections that lose answers, and a clock that advances when nothing else can
+run. One seed determines commits, losses, and moves of partitions. Committed offsets must go back
+only if the application requests it, and an awaited commit must have its true result.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ ME = "me"
 
 
 class World:
-    """The coordinator, its connection, and the membership of this consumer.
+    """A coordinator, its connection, and the membership of a consumer.
 
-    `next_protocol`: KIP-848, where epochs rise while partitions are kept, and the coordinator
-    checks the epoch but not (as before KIP-1251) the owner of a partition.
+    `next_protocol`: the group has the protocol of KIP-848. Its epochs rise while members keep
+    partitions, and the coordinator checks the epoch of a commit, but not the owner of the partition
+    (as before KIP-1251).
     """
 
     def __init__(self, *, next_protocol: bool = False, **settings: Any) -> None:
@@ -84,7 +85,8 @@ class World:
         pass
 
     async def send(self, node_id: int, request: Message, **_: Any) -> OffsetCommitResponse:
-        """Carry out requests in the order of sending; answers may be lost."""
+        """Let the coordinator handle the request, in the order of sending; the answer may be
+        lost."""
         assert isinstance(request, OffsetCommitRequest)
         self.requests.append(request)
         fate = self.script.pop(0) if self.script else self.chance()
@@ -168,7 +170,7 @@ class World:
         self.subscription.drop(partitions)
 
     def moved(self) -> None:
-        """Let the group begin its next generation, which this consumer knows."""
+        """Begin the next generation of the group, which this consumer knows."""
         self.generation += 1
         self.known_generation = self.generation
 
@@ -178,7 +180,7 @@ class World:
             self.subscription.seek(partition, self.committed[partition])
 
     async def committing(self, **offsets: int) -> None:
-        """The offsets to commit; `p0=5`: partition 0 up to offset 5."""
+        """Commit offsets; `p0=5` is offset 5 of partition 0."""
         await self.offsets.commit(_given(offsets), 60_000)
 
     def commit_soon(self, **offsets: int) -> asyncio.Task[None]:
@@ -202,7 +204,8 @@ def each_protocol(function: Any) -> Any:
 def test_k39_a_failed_auto_commit_does_not_overwrite_a_later_commit(
     next_protocol: bool,
 ) -> None:
-    """50 could not be committed, the application commits 150, and 150 is not overwritten."""
+    """The automatic commit of 50 fails, and the application commits 150. No retry overwrites
+    150."""
 
     async def story() -> None:
         world = World(next_protocol=next_protocol)
@@ -241,8 +244,8 @@ def test_k39_a_failed_auto_commit_is_soon_followed_by_one_of_newer_positions() -
 
 @each_protocol
 def test_k39_the_client_does_not_retry_a_commit_after_a_rebalance(next_protocol: bool) -> None:
-    """Another owner has committed 90 meanwhile; 5 does not overwrite it, though the partition is
-    assigned again and the coordinator would accept it."""
+    """Another owner has committed 90 meanwhile. The commit of 5 is not retried, although the
+    partition is assigned to this consumer again and the coordinator would accept the commit."""
 
     async def story() -> None:
         world = World(next_protocol=next_protocol)
@@ -264,8 +267,8 @@ def test_k39_the_client_does_not_retry_a_commit_after_a_rebalance(next_protocol:
 
 @each_protocol
 def test_k38_offsets_of_revoked_partitions_are_not_committed(next_protocol: bool) -> None:
-    """The classic coordinator accepts any partition from any member, so the client would have
-    overwritten the commit of the new owner."""
+    """The coordinator of the classic protocol accepts a commit of any partition from any member, so
+    the commit of the new owner would be overwritten."""
 
     async def story() -> None:
         world = World(next_protocol=next_protocol)
@@ -292,7 +295,7 @@ def test_k38_offsets_of_partitions_never_assigned_may_be_committed() -> None:
 
 
 def test_a_classic_commit_of_an_older_generation_is_not_retried() -> None:
-    """The application commits kept partitions again after the rebalance."""
+    """After the rebalance the application has to commit the partitions that it kept again."""
 
     async def story() -> None:
         world = World()
@@ -316,15 +319,15 @@ def test_k38_a_commit_of_kept_partitions_is_retried_with_the_new_epoch() -> None
         world.moved()
         await tried
         assert world.committed[ALL[0]] == 5
-        # First the epoch of the first attempt, and after its refusal the member's present one.
+        # The retry has the old epoch first, and after its refusal the member's current epoch.
         assert [each.generation_id_or_member_epoch for each in world.requests] == [1, 1, 2]
 
     run(story)
 
 
 def test_a_newer_commit_replaces_a_waiting_one() -> None:
-    """Commits that begin while another one is in flight have the result of the last one, which
-    alone is sent."""
+    """Commits that begin while another one is in flight are sent as one: only the last of them is
+    sent, and all have its result."""
 
     async def story() -> None:
         world = World()
@@ -374,8 +377,8 @@ def test_a_superseded_commit_fails_like_the_newer_one() -> None:
 
 
 def test_k31_a_commit_before_a_rebalance_does_not_overwrite_a_later_one() -> None:
-    """Members of cooperative groups read their kept partitions: the same pass may return more
-    records."""
+    """A poll during a cooperative rebalance can return records of kept partitions after the
+    commit."""
 
     async def story() -> None:
         world = World()
@@ -413,7 +416,7 @@ def test_a_commit_ends_at_its_timeout_and_names_its_last_error() -> None:
 
 
 class Life:
-    """Random commits of rising positions, by a consumer that loses and gets partitions."""
+    """Random commits of rising positions by a consumer that loses and gets partitions."""
 
     def __init__(self, seed: int, *, next_protocol: bool) -> None:
         self.random = random.Random(seed)
@@ -437,26 +440,28 @@ class Life:
         self.world.read_up_to(self.position)
 
     def commit(self) -> None:
-        """Commit manually, assigned partitions and former ones."""
+        """Commit manually any partitions, including ones that are no longer assigned."""
         self.world.read_up_to(self.position)
         chosen = self.random.sample(range(3), self.random.randint(1, 3))
         offsets = {f"p{n}": self.position for n in chosen}
         self.tasks.append((self.world.commit_soon(**offsets), offsets))
 
     def before_a_rebalance(self) -> None:
-        """The commit of that pass, which then returns more records of kept partitions."""
+        """Commit as before a rebalance, then read and commit more records of kept partitions."""
         offsets = self.world.subscription.consumed()
         self.world.offsets.commit_quietly_soon(offsets, 60_000, "before a rebalance")
         self.read()
         self.commit()
 
     def rebalance(self) -> None:
-        """Revoke some partitions; others may read on there, and some may be assigned again."""
+        """Revoke some partitions; other members may commit there, and some may be assigned
+        again."""
         world, held = self.world, self.world.subscription.assigned()
         gone = [each for each in sorted(held) if self.random.random() < 0.5]
         free = [each for each in ALL if each not in held]
         if not world.next_protocol:
-            # Eager: all partitions are revoked, and the kept ones come back.
+            # In the classic protocol all partitions are revoked, and those that are kept are
+            # assigned again.
             world.revoke(*held)
         else:
             world.revoke(*gone)
@@ -519,4 +524,4 @@ def test_k38_k39_committed_offsets_never_go_back_unless_requested(next_protocol:
 
     run(story)
     assert committed > 7 * lives
-    assert refused > lives // 3  # otherwise nothing was tested
+    assert refused > lives // 3  # enough commits were refused for the test to have a meaning
