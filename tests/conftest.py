@@ -25,35 +25,35 @@ import written_directory
 from kafka_cluster import KafkaCluster, KafkaUnavailable
 from odradek_protocol.records import native
 
-# A shell ignores Ctrl+C for background programs, and programs under test inherit that.
+# A shell lets its background programs ignore Ctrl+C, and their child processes inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Tests start hundreds of our programs, and each would compile all its modules again.
+# Tests start hundreds of programs; without bytecode files each would compile all its modules.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# Spark starts its workers with the `python3` of the PATH unless told which Python has our packages.
+# By default Spark starts workers with the `python3` of the PATH, which may not have these packages.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
-#: Fixtures that are always our own broker, whatever `--bootstrap` says.
+#: Fixtures that always start a broker of this project, whatever `--bootstrap` is.
 _OWN_BROKERS = frozenset(
     {"odradek_broker", "odradek_faulty_broker", "odradek_broker_session", "broker_process"}
 )
 
-#: The module for whose tests the logging was reset last.
+#: "path" -> the module for whose tests logging was reset last.
 _module_of_log: dict[str, Path] = {}
 
-#: The modules that share a Spark session, as one unit of work, and the documents, which end the
-#: Java of their process and so come before it.
+#: The modules with the shared Spark session, which are one unit of work; and the documents, which
+#: end the Java process and therefore run before the Spark modules.
 _SPARK_UNIT = "tests/spark"
 _DOCUMENTS = "tests/cli/test_snippets.py"
 _TIDY = "tests/tidy"
 
-#: The folders with the slowest modules, in the order in which they begin.
+#: The folders with the slowest modules, in the order in which they start.
 _SLOWEST_FOLDERS = ("cli", "interop", "adversity", "sim", "spark", "protocol")
 
 
@@ -78,8 +78,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     budget.choose(config)
-    # The same examples on every run: a failure is a property of the code, not of the day. More of
-    # them with HYPOTHESIS_PROFILE=thorough.
+    # Each run has the same examples: a failure must depend on the code, not on the run.
+    # HYPOTHESIS_PROFILE=thorough has more examples.
     settings.register_profile(
         "default",
         derandomize=True,
@@ -111,7 +111,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (left_out if is_unwanted(item) else wanted).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-    # The longest units first, so that the processes end together.
+    # The longest units run first, so that all processes end at about the same time.
     items[:] = sorted(wanted, key=_rank)
 
 
@@ -124,7 +124,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep the garbage collector from passing over thousands of tests, now and later."""
+    """Keep the garbage collector from scanning thousands of tests, during collection and later."""
     gc.disable()
     try:
         return (yield)
@@ -135,9 +135,10 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give a process one module after another, but all modules of the Spark session to one.
+    """Give each process one module at a time, but all modules of the Spark session to the same
+    process.
 
-    A second Java would take as long to start as many tests take to run.
+    A second Java would take longer to start than many tests take to run.
     """
     if config.getoption("dist") != "loadfile":
         return None
@@ -149,9 +150,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Give a module the logging of a new process.
+    """Reset logging before each module, to the state of a new process.
 
-    Brokers and the Spark connector set it for the rest of their process.
+    Brokers and the Spark connector configure logging for the rest of their process.
     """
     if _module_of_log.get("path") != item.path:
         _module_of_log["path"] = item.path
@@ -164,10 +165,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def _unit(module: str) -> str:
     """The unit of work of a test module, whose path is relative to the repository."""
     path = REPOSITORY / module
-    # The modules of this folder parse every source file, once in a process.
+    # The modules in this folder parse every source file, which should happen only once.
     if path.parent == REPOSITORY / _TIDY:
         return _TIDY
-    # The rest has so many tests of Spark that one process would take longer than all others.
+    # The rest of the full run has so many Spark tests that one process would take longer than all
+    # others.
     if not budget.is_short() or path.parent != REPOSITORY / _SPARK_UNIT:
         return module
     return _SPARK_UNIT if "pytest.mark.spark" in path.read_text() else module
@@ -184,8 +186,8 @@ def _rank(item: pytest.Item) -> int:
 
 @pytest.fixture(scope="session")
 def live_bootstrap(request: pytest.FixtureRequest) -> str:
-    """A broker to send requests to: ours with the settings of a user's tests, or the one that
-    `--bootstrap` names."""
+    """The address of a broker: that in `--bootstrap`, or one of this project with the settings for
+    users' tests."""
     named = live_brokers.elsewhere(request.config)
     if named is not None:
         return named.bootstrap
@@ -207,21 +209,21 @@ def _kafka(folder: Path, nodes: int) -> Iterator[KafkaCluster]:
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """One node of Apache Kafka, with its shipped settings. For tests marked `kafka`."""
+    """One node of Apache Kafka with its default settings, for tests marked `kafka`."""
     yield from _kafka(tmp_path_factory.mktemp("kafka"), 1)
 
 
 @pytest.fixture(scope="session")
 def kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """Three nodes of Apache Kafka. A test that stops one starts it again, and waits until it is
-    up."""
+    """Three nodes of Apache Kafka. A test that stops a node must start it again, and wait until it
+    is up."""
     yield from _kafka(tmp_path_factory.mktemp("kafka-cluster"), 3)
 
 
 @pytest.fixture(scope="session")
 def written_data(tmp_path_factory: pytest.TempPathFactory) -> written_directory.WrittenData:
-    """Data directories with every kind of file, of a broker that has ended. No test changes
-    them."""
+    """Data directories with every kind of file, left by brokers that have ended. Tests must not
+    change them."""
     return written_directory.write_data(tmp_path_factory.mktemp("written"))
 
 
@@ -233,7 +235,7 @@ def repository() -> Path:
 
 @pytest.fixture(scope="module", params=record_codecs.TWINS)
 def codec_twin(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Runs a module's tests with the compiled record codec, and with the pure one."""
+    """Runs the tests of a module twice: with the compiled and with the pure record codec."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "CODEC", record_codecs.twin(request.param))
         yield request.param

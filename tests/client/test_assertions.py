@@ -20,7 +20,7 @@ from odradek_client.structs import ConsumerRecord
 
 pytestmark = pytest.mark.own_broker
 
-#: A short time for assertions that fail.
+#: The timeout of assertions that are expected to fail.
 SOON_S = 0.3
 
 

@@ -1,4 +1,4 @@
-"""The fixture `odradek_cluster` in runs of pytest, with workers and without, and unittest."""
+"""The fixture `odradek_cluster`: in runs of pytest, with and without workers, and with unittest."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_same_names(odradek_cluster, number):
 
 
 def plain_environment(folder: Path) -> dict[str, str]:
-    """The environment of this run, without what concerns this run itself."""
+    """The environment of this run, without the variables of this run's pytest and clusters."""
     names = [name for name in os.environ if not name.startswith(("PYTEST_", "ODRADEK_CLUSTERS"))]
     path = os.pathsep.join([str(folder), *filter(None, sys.path)])
     return {**{name: os.environ[name] for name in names}, "PYTHONPATH": path}
@@ -56,7 +56,7 @@ def plain_environment(folder: Path) -> dict[str, str]:
 def run(
     folder: Path, *options: str, expect: int = 0, environment: dict[str, str] | None = None
 ) -> str:
-    """The output of pytest over the folder."""
+    """Run pytest on the folder; returns the output."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rP", *options, str(folder)],
         capture_output=True,

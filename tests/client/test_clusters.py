@@ -1,4 +1,4 @@
-"""Virtual clusters: a broker for each test, forked by one process."""
+"""Virtual clusters: each test has its own broker, forked from one process."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def write(cluster: Cluster, topic: str, *values: bytes) -> None:
 
 
 def read(cluster: Cluster, topic: str, last: bytes, group: str | None = None) -> list[bytes]:
-    """All values up to the last one."""
+    """The values of a topic, up to the last one and those in the same poll."""
     with Consumer(
         topic, bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", group_id=group
     ) as consumer:
@@ -191,7 +191,7 @@ def test_a_broker_that_ended_by_itself_can_be_started_again(cluster: Cluster) ->
 
 
 def _pid_of(cluster: Cluster) -> int:
-    """The process that has the log of the cluster open."""
+    """The process whose stderr is the cluster's log."""
     log = str(cluster.data_dir.parent / "broker.log")
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
@@ -216,7 +216,7 @@ def test_many_clusters_leave_no_folders_or_descriptors(clusters: Clusters) -> No
             clusters.create().close()
         wait_until(lambda: len(list(root.iterdir())) <= 2, "the folders are deleted", 30.0)
         counts.append(len(list(descriptors.iterdir())))
-    # Spares that are just starting have a pipe each.
+    # Each spare broker that is just starting has a pipe.
     assert max(counts) <= min(counts) + 4
 
 
@@ -244,7 +244,7 @@ def test_a_cluster_whose_client_hung_up_is_deleted(clusters: Clusters) -> None:
     head = "POST /clusters HTTP/1.1\r\nContent-Type: application/json\r\n\r\n"
     for _ in range(10):
         with socket.create_connection((host, int(port)), 30) as connection:
-            # Closing answers with a reset whatever still comes.
+            # Closing then resets the connection, so that the answer cannot be delivered.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             connection.sendall(head.encode())
     wait_until(lambda: len(clusters.list()) == before, "their clusters are deleted", 30.0)

@@ -1,4 +1,4 @@
-"""The settings: rules C-01 to C-04, and the errors of wrong ones."""
+"""The client's settings: rules C-01 to C-04, and the errors of wrong ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exception tree: every code has a class and a message."""
+"""The tree of exceptions: every error code has a class and a message."""
 
 from __future__ import annotations
 

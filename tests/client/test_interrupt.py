@@ -1,4 +1,5 @@
-"""Ctrl+C in a program on asyncio: the program ends at once, without more output than asyncio's."""
+"""Ctrl+C in a program on asyncio: the program ends immediately, with no more output than asyncio's
+own."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ EMPTY = """
     print("working", flush=True)
     await asyncio.sleep(1000)
 """
-#: Programs that are interrupted; `settings` are those of a client.
+#: The bodies of programs that are interrupted; `settings` are those of their clients.
 PROGRAMS = {
     "a loop over a consumer": """
     async with Consumer(topic, group_id=topic, **settings) as consumer:
@@ -67,7 +68,7 @@ PROGRAMS = {
 
 
 def interrupted(body: str, folder: Path, broker: LiveBroker, topic: str) -> list[str]:
-    """The lines on stderr of a program that gets Ctrl+C when it has started its work."""
+    """The lines on stderr of a program that gets Ctrl+C after it has printed "working"."""
     program = folder / "program.py"
     program.write_text(
         "import asyncio, logging, sys\n"
@@ -92,7 +93,7 @@ def interrupted(body: str, folder: Path, broker: LiveBroker, topic: str) -> list
 
 @pytest.fixture(scope="module")
 def empty(broker: LiveBroker, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The lines of a program without a client."""
+    """The lines on stderr of an interrupted program without a client."""
     return interrupted(EMPTY, tmp_path_factory.mktemp("empty"), broker, "none")
 
 
@@ -129,7 +130,7 @@ async def test_c80_cancelled_calls_have_no_frames_of_the_client() -> None:
 def test_c80_an_interrupted_pass_of_the_sender_leaves_no_waiter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Ctrl+C twice within a moment: the second may be raised at any line."""
+    """A second Ctrl+C directly after the first can be raised at any line of the sender."""
     told: list[str] = []
 
     async def main() -> None:
@@ -162,7 +163,7 @@ def test_c80_an_interrupted_pass_of_the_sender_leaves_no_waiter(
 
 
 async def test_c80_a_request_cancelled_by_the_end_of_the_loop_is_sent_again() -> None:
-    """`asyncio.run` also cancels the client's tasks, and then waits for the coroutine that closes
+    """`asyncio.run` cancels the client's tasks too, and then waits for the coroutine that closes
     the client."""
     async with (
         ScriptedBroker(topics={"t": 1}) as broker,

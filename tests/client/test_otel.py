@@ -23,7 +23,7 @@ from odradek_client.errors import RecordTooLarge
 
 
 class Telemetry:
-    """Providers whose spans and metrics a test reads."""
+    """Providers of OpenTelemetry whose spans and metrics a test can read."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.bootstrap, self.topic = bootstrap, topic
@@ -34,14 +34,14 @@ class Telemetry:
         self.providers: Any = {"tracer_provider": self.tracers, "meter_provider": self.meters}
 
     def spans(self, name: str) -> list[ReadableSpan]:
-        """The finished spans of an operation, the oldest first."""
+        """The finished spans of an operation, oldest first."""
         return [span for span in self._exporter.get_finished_spans() if name in span.name.split()]
 
     def attributes(self, name: str) -> list[dict[str, Any]]:
         return [dict(span.attributes or {}) for span in self.spans(name)]
 
     def metrics(self) -> dict[str, list[tuple[dict[str, Any], float]]]:
-        """(attributes, sum or count) of each point, by the name of the metric."""
+        """Metric name -> (attributes, sum or count) of each of its points."""
         data: Any = self._reader.get_metrics_data()
         return {
             metric.name: [

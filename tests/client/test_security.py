@@ -1,4 +1,4 @@
-"""Brokers of tests with users, TLS and rights."""
+"""Brokers for tests with users, TLS and ACLs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from odradek_client.errors import (
 
 pytestmark = pytest.mark.own_broker
 
-#: A password with everything that JAAS, properties and lists use.
+#: A password with all characters that are special in JAAS, properties or lists.
 PASSWORD = 'a "b" \\c ${env:HOME}, d=e; #f:!'
 USERS = {"alice": PASSWORD, "bob": "for tests", "shop.app@x-1": "p"}
 SETTINGS = {"log.durability": "page-cache", "connection.failed.authentication.delay.ms": 0}
@@ -45,7 +45,7 @@ def plain() -> Iterator[SubprocessBroker]:
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[SubprocessBroker]:
-    """A broker with TLS, where bob may do nothing but what ACLs say."""
+    """A broker with TLS, at which bob has only the rights of ACLs, and alice is a super user."""
     with SubprocessBroker(settings=SETTINGS, users=USERS, tls=True, superusers=["alice"]) as broker:
         with sync.Admin(**broker.client_settings()) as admin:
             admin.create_topics([NewTopic("orders"), NewTopic("secrets")])
@@ -55,7 +55,7 @@ def guarded() -> Iterator[SubprocessBroker]:
 
 
 def produce_confluent(settings: Mapping[str, Any], topic: str) -> str:
-    """The name of the error, or nothing."""
+    """Produce with librdkafka; returns the name of the error, or "" for none."""
     errors: list[str] = []
 
     def failed(error: Any) -> None:

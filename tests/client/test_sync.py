@@ -1,4 +1,5 @@
-"""The blocking classes: the same methods, any thread, Ctrl+C, listeners in the polling thread."""
+"""The blocking classes: the methods of the asyncio classes, calls from any thread, Ctrl+C, and
+listeners in the polling thread."""
 
 from __future__ import annotations
 
@@ -76,8 +77,8 @@ def take(consumer: sync.Consumer, count: int) -> list[ConsumerRecord]:
     ],
 )
 def test_every_public_method_has_a_blocking_form(blocking: Any, original: Any) -> None:
-    # `send_nowait` is for programs whose event loop runs meanwhile; `send` is as fast. The others
-    # are for objects that must be called in the event loop's thread.
+    # `send_nowait` is for programs with a running event loop, and is not faster than `send` here.
+    # The other methods need objects that must be used in the thread of the event loop.
     left_out = {"send_nowait", "produce_lines", "produce_batch", "poll_rows"}
     for name, _ in inspect.getmembers(original, inspect.isfunction):
         if name.startswith("_") or name in left_out:
@@ -241,8 +242,8 @@ def test_ctrl_c_interrupts_an_iteration(broker: LiveBroker, topic: str) -> None:
 
 @pytest.mark.full
 def test_ctrl_c_at_any_moment_of_a_call_interrupts_it(broker: LiveBroker, topic: str) -> None:
-    """The timer stands for Ctrl+C: it strikes 500 calls before, while or after they begin to
-    wait for the loop's thread."""
+    """A timer takes the place of Ctrl+C: it interrupts 500 calls before, while or after they begin
+    to wait for the loop's thread."""
     program = textwrap.dedent(
         """
         import random, signal, sys

@@ -1,4 +1,4 @@
-"""Containers in the shape of the package testcontainers."""
+"""Containers with the interface of the package testcontainers."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_the_classes_have_the_methods_of_testcontainers(name: str) -> None:
     except ImportError:
         theirs = getattr(importlib.import_module("testcontainers.kafka"), name)
     ours = getattr(odradek.testcontainers.kafka, name)
-    #: Parts of the container's own start.
+    #: Methods that only the container's own start calls.
     internal = {"configure", "tc_start"}
     for method, function in methods_of(theirs).items():
         if method in internal:

@@ -141,7 +141,7 @@ def test_both(odradek_broker, odradek_broker_session):
 async def test_a_consumer_of_a_new_group_does_not_wait_for_others(
     odradek_broker: SubprocessBroker, unique_topic: str
 ) -> None:
-    """Delayed by the setting, not by the clock: see `group.initial.rebalance.delay.ms`."""
+    """The test compares a setting, because it must not depend on time."""
     assert await configured(odradek_broker.bootstrap, "group.initial.rebalance.delay.ms") == ["0"]
     await write(odradek_broker.bootstrap, unique_topic, b"one")
     async with Consumer(
@@ -206,7 +206,7 @@ def test_a_broker_that_was_not_started_has_no_address(tmp_path: Path) -> None:
 async def test_a_group_continues_after_its_broker_was_killed(
     odradek_broker: SubprocessBroker, unique_topic: str
 ) -> None:
-    """Connections, coordinator and membership are restored; no record is lost or duplicated."""
+    """Connections, coordinator and membership are restored, and no record is lost or duplicated."""
     async with Consumer(
         unique_topic,
         bootstrap_servers=odradek_broker.bootstrap,

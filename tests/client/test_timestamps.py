@@ -1,4 +1,4 @@
-"""Durations in the texts that Java, and so Kafka's tools and clients, take."""
+"""Durations as texts, in the form that Java, and so Kafka's tools and clients, accept."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A send and a poll enter the files that their walks in `docs/understand/design.md` name, and no
-others."""
+"""A send and a poll execute code only in the files that their walks in `docs/understand/design.md`
+name."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from walks import named
 _FOLDER = odradek_client.__path__[0] + "/"
 DEADLINE_MS = 20_000
 SEND, POLL = "A producer's send", "A consumer's poll"
-#: Beside the polls.
+#: Heartbeats are sent at the same time as polls, and are no part of their walk.
 _HEARTBEATS = _FOLDER + "consumer/group/heartbeats.py"
 
 
 @contextmanager
 def traced() -> Iterator[set[str]]:
-    """The files of the client that are entered, but by heartbeats."""
+    """The client's files whose functions are called, except by heartbeats."""
     entered: set[str] = set()
 
     def note(frame: FrameType, event: str, _: Any) -> None:

@@ -1,4 +1,4 @@
-"""Fixtures: the console's answers, and its pages in a browser."""
+"""Fixtures: a client of the console's API, and the console's pages in a browser."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 async def console_client(live_bootstrap: str) -> AsyncIterator[httpx.AsyncClient]:
-    """Asks the views of a console, without a server between."""
+    """A client that calls a console's application directly, without a server."""
     app = Console(options_for(live_bootstrap)).app()
     assert isinstance(app, Starlette)
     async with (
@@ -57,8 +57,11 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest.fixture
 async def browser_page(browser: Browser) -> AsyncIterator[Page]:
-    """A page without cookies of others. A script's error, a violated policy and a request to any
-    other host fail the test at its end."""
+    """A browser page with its own cookies.
+
+    At the end of the test, script errors, violated policies and requests to other hosts make it
+    fail.
+    """
     context = await browser.new_context(viewport={"width": 1280, "height": 800})
     page = await context.new_page()
     wrong: list[str] = []

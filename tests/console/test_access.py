@@ -1,4 +1,4 @@
-"""Settings with their sources, ACLs, users and quotas; and a change of a setting in two steps."""
+"""Settings with their sources, ACLs, users and quotas; and the change of a setting in two steps."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_a_change_is_planned_and_then_made_once(live_bootstrap: str, topic
         }
         done = await perform(_PATH, change, session, dict(planned["send"]))
         assert done["result"] == {"text": "1 setting changed"}
-        # The plan that was seen is not true any more.
+        # The setting has changed since the plan was made.
         with pytest.raises(Refusal, match="has changed") as refused:
             await perform(_PATH, change, session, dict(planned["send"]))
         assert refused.value.status == 409

@@ -1,4 +1,4 @@
-"""Pages of rows, parameters of queries, and errors as JSON."""
+"""Pages of rows, query parameters, and errors as JSON."""
 
 from __future__ import annotations
 

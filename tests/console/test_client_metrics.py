@@ -1,4 +1,4 @@
-"""Metrics that clients push, in the console, with librdkafka as the client."""
+"""Metrics that clients push, as the console shows them; the client is librdkafka."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLIENT = "<b>measured</b>"
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    """A broker that asks clients for metrics; others are not to get its pushes."""
+    """The only broker that requests metrics, so that clients of other tests push none."""
     with SubprocessBroker(settings={"log.durability": "page-cache"}) as broker:
         yield broker.bootstrap
 
@@ -47,7 +47,7 @@ async def console(bootstrap: str) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def push(bootstrap: str) -> None:
-    """Have a producer push its metrics at least once."""
+    """Let a producer push its metrics at least once."""
     async with Admin(bootstrap_servers=bootstrap) as admin:
         await admin.create_topics([NewTopic("measured")], raise_errors=False)
         wanted = {"metrics": "org.apache.kafka.", "interval.ms": "500"}

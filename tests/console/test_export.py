@@ -1,4 +1,4 @@
-"""Exports of records: JSON Lines that come back the same, CSV, and their bounds."""
+"""Exports of records: JSON Lines that produce the same records again, CSV, and limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from odradek import Consumer, Producer
 from odradek.console import export
 from odradek_client.admin import Admin, NewTopic
 
-#: Key, value and headers.
+#: Key, value and headers of each record.
 _RECORDS: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
     (b"key", b'{"a": "\xc3\xa4"}', [("h", b"1"), ("h", None), ("", b"\xff\x00")]),
     (None, None, []),

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.full
 
 HOSTILE = "<img src=x onerror=alert(1)>&amp;\u202e/../.."
-#: The mark that would reverse the text is shown as an escape.
+#: The name as the page shows it: the character that would reverse text is an escape.
 SHOWN = "<img src=x onerror=alert(1)>&amp;\\u202e/../.."
 MANY = 10_000
 
 
 @asynccontextmanager
 async def _member(bootstrap: str, group: str, name: str, protocol: str) -> AsyncIterator[None]:
-    """A member of a group that reads the topic of the group's name for as long as a block lasts."""
+    """A running group member that reads the topic with the group's name."""
     stop = asyncio.Event()
 
     async def read(consumer: Consumer) -> None:
@@ -71,11 +71,11 @@ async def test_a_rebalance_shows_on_the_open_page(
         await expect(picture.get_by_text("1", exact=True)).to_have_count(4)
         async with member("second"):
             await expect(page.get_by_role("cell", name="second").first).to_be_visible()
-            # The numbers say the same as the colours: two partitions each.
+            # The numbers have the same meaning as the colours: two partitions for each member.
             await expect(picture.get_by_text("1", exact=True)).to_have_count(2)
             await expect(picture.get_by_text("2", exact=True)).to_have_count(2)
             await expect(page.get_by_text("joined").first).to_be_visible()
-            # The second member's cells stay, the others fade.
+            # The cells of the second member stay, and the others fade.
             await page.get_by_label("Show the partitions of member 2").click()
             await expect(picture.locator(".cell.dim")).to_have_count(2)
     await expect(page.get_by_text("The group has no members")).to_be_visible()
@@ -157,7 +157,7 @@ async def test_groups_of_all_kinds_have_their_pages(
 
 @pytest.fixture
 def own_console(odradek_broker: SubprocessBroker) -> Iterator[str]:
-    """The address of a console for a broker of the test's own."""
+    """The address of a console for the test's own broker."""
     with console_process(odradek_broker.bootstrap) as address:
         yield address
 
@@ -213,7 +213,7 @@ async def test_a_transaction_is_found_with_the_records_that_it_holds_back(
         await expect(page.get_by_text("since offset 0")).to_be_visible()
         await page.go_back()
         await producer.abort_transaction()
-        # The page has been told, without a reload.
+        # The open page gets the change without a reload.
         await expect(page.get_by_text("this id holds nothing back")).to_be_visible()
         await page.goto(f"{console_address}transaction?id=nothing")
         await expect(page.get_by_text("There is no such transactional id")).to_be_visible()

@@ -1,4 +1,4 @@
-"""Groups, transactions and producers as users without rights see them, and with Apache Kafka."""
+"""Groups, transactions and producers, as users without rights see them, and with Apache Kafka."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _asked(session: Session, **params: str) -> Asked:
 
 @pytest.fixture(scope="module")
 def sasl_bootstrap() -> Iterator[str]:
-    """A broker with users; only its super user may do everything."""
+    """A broker with users and a super user, the only one who may do everything."""
     settings = {
         **sasl_brokers.LISTENER,
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -58,8 +58,8 @@ def sasl_bootstrap() -> Iterator[str]:
 
 @pytest.fixture
 async def bob(sasl_bootstrap: str) -> AsyncIterator[Session]:
-    """The session of a user who may describe the group `his` and nothing else; there are another
-    group, a topic and a transactional id."""
+    """The session of a user whose only right is DESCRIBE on the group `his`. Another group, a topic
+    and a transactional id exist."""
     settings = sasl_brokers.as_admin(sasl_bootstrap)
     async with (
         Admin(**settings) as admin,

@@ -1,4 +1,4 @@
-"""The list of groups, and one group of each kind, of a real broker."""
+"""The list of groups, and a group of each kind, with a real broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Hostile parameters of every address below `/api`: an answer or a clear refusal, never a 500."""
+"""Hostile parameters of every address below `/api` get an answer or a clear refusal, never a
+500."""
 
 from __future__ import annotations
 
@@ -77,7 +78,7 @@ _VALUES: tuple[Any, ...] = (
 
 
 class _Told(dict[str, Any]):
-    """Parameters, or the fields of a change, which note the names that are looked up."""
+    """Query parameters, or fields of a change, that record the names which are looked up."""
 
     def __init__(self, given: dict[str, Any]) -> None:
         super().__init__(given)
@@ -130,7 +131,7 @@ async def sound(live_bootstrap: str, unique_topic: str) -> dict[str, Any]:
 
 
 def _hostile(sound: dict[str, Any], names: set[str], values: Any) -> Iterator[dict[str, Any]]:
-    """Each name with each value, beside sound ones; and each value for all names."""
+    """Each value for all names; and each value for each name, with valid values for the others."""
     for value in values:
         yield dict.fromkeys(names, value)
         for name in sorted(names):
@@ -138,7 +139,7 @@ def _hostile(sound: dict[str, Any], names: set[str], values: Any) -> Iterator[di
 
 
 async def _outcome(asking: Any) -> int:
-    """The status of an answer; what is no refusal is raised."""
+    """The status of an answer or a refusal. Other exceptions are raised."""
     try:
         async with asyncio.timeout(60):
             await asking
@@ -232,7 +233,7 @@ async def test_a_change_refuses_hostile_fields(
     path: str, session: Session, sound: dict[str, Any]
 ) -> None:
     async def ask(given: _Told) -> None:
-        # Without a plan nothing is done.
+        # A change without a plan changes nothing.
         json.dumps(await perform(path, _route("CHANGES", path), session, given))
 
     await _check(ask, {**sound, "partition": 0, "offset": 0, "value": "eA=="}, _VALUES)

@@ -1,4 +1,4 @@
-"""The console of Apache Kafka: its data, and the features that Kafka does not have."""
+"""The console with Apache Kafka: its data, and the features that Kafka does not have."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_a_console_of_apache_kafka_shows_its_data_and_names_missing_featur
         assert (row["partitions"], row["offsets"], row["size_bytes"]) == (3, 0, 0)
         rows = (await client.get("/api/settings?type=broker&name=1")).json()["rows"]
         assert "log.retention.hours" in {row["name"] for row in rows}
-        # A Kafka of the tests has no authorizer.
+        # The Kafka of the tests has no authorizer.
         assert (await client.get("/api/acls")).json()["enforced"] is False
         for view in ("users", "quotas", "groups", "transactions"):
             assert (await client.get(f"/api/{view}")).status_code == 200, view

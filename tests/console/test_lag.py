@@ -24,9 +24,9 @@ def test_records_written_during_the_watch_have_an_age() -> None:
     history = LagHistory()
     history.add(1_000, {P0: 10}, {P0: 10})
     history.add(2_000, {P0: 10}, {P0: 10})
-    # Ten records in the second after 2,000: the first one came at its beginning.
+    # Ten records came after the sample at 2,000 ms: the first may have come directly after it.
     assert history.add(3_000, {P0: 10}, {P0: 20}) == LagPoint(3_000, 10, 1_000, False)
-    # Half of them are read.
+    # Half of the records are read.
     assert history.add(4_000, {P0: 15}, {P0: 20}) == LagPoint(4_000, 5, 1_500, False)
     assert history.add(9_000, {P0: 20}, {P0: 30}) == LagPoint(9_000, 10, 5_000, False)
 

@@ -1,4 +1,4 @@
-"""Events of feeds: one poll for all pages, and none without a page."""
+"""Feeds of events: all pages share one poll, and without a page there is none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from waiting import until
 
 
 class _Source:
-    """A value that a feed polls; each poll waits until the test lets it go on."""
+    """A value that a feed polls; each poll waits for the test."""
 
     def __init__(self) -> None:
         self.polls = 0
@@ -33,7 +33,7 @@ class _Source:
         return self.value
 
     async def step(self) -> None:
-        """Let one poll go on, and wait for its end."""
+        """Let one poll continue, and wait until it is done."""
         polls = self.polls
         self.turn.release()
         await until(lambda: self.polls > polls)
@@ -44,7 +44,7 @@ def _hub(source: _Source) -> Hub:
 
 
 async def _next(events: Any) -> tuple[str, Json]:
-    """The next event with data: its id and its data."""
+    """(id, data) of the next event that has data."""
     while True:
         lines = (await anext(events)).decode().splitlines()
         if lines[0].startswith("id: "):
@@ -96,7 +96,7 @@ async def test_a_page_that_reconnects_gets_the_events_that_it_has_missed() -> No
     source.value = {"value": 1}
     source.turn.release()
     assert (await waits)[1]["data"] == {"value": 1}
-    # The ids of another run of the console say nothing.
+    # Event ids of another run of the console, and invalid ids, are ignored.
     run = last_id.partition("-")[0]
     others = []
     for strange_id in ("00000000-99", f"{run}-", f"{run}-x", f"{run}-{'9' * 5_000}"):

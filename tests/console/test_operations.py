@@ -1,4 +1,4 @@
-"""Throughput, requests with percentiles, and connections, of a broker that describes itself."""
+"""Throughput, requests with percentiles, and connections, with a broker that describes itself."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def test_a_sample_without_a_flush_has_no_flush_time() -> None:
 @pytest.mark.parametrize(
     ("now_ms", "started_ms"),
     [
-        # Started again, at the same moment, too late.
+        # The broker has restarted; the samples are of the same moment; the second sample is too
+        # late.
         (3_000, 2_000),
         (1_000, 1),
         (60_000, 1),
@@ -110,7 +111,7 @@ async def test_feeds_have_throughput_and_requests_of_a_broker(
 async def test_charts_begin_with_samples_kept_by_the_broker(
     console_client: httpx.AsyncClient,
 ) -> None:
-    """The page is opened for the first time, and has samples from before."""
+    """The first answer to a page already has samples, which the broker kept."""
     check = deadline_in(60)
     found: list[dict[str, float]] = []
     while not found:

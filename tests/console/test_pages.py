@@ -35,19 +35,19 @@ async def test_the_overview_leads_to_the_list_of_topics(
     await page.goto(console_address)
     await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
     await expect(page.get_by_text("Live", exact=True)).to_be_visible()
-    # Keys lead through the menu.
+    # keyboard shortcuts of the menu
     await page.keyboard.press("g")
     await page.keyboard.press("t")
     await expect(page.get_by_role("searchbox", name="Search topics")).to_be_visible()
     await page.keyboard.press("/")
-    # Other tests have topics here too, and only the rows in view are drawn.
+    # Other tests have topics at this broker, and only the rows in view are drawn.
     await page.keyboard.type(unique_topic)
     await expect(page.get_by_text("2 in all")).to_be_visible()
     await expect(page.get_by_role("cell", name=unique_topic, exact=True)).to_be_visible()
     await page.keyboard.type("-o")
     await expect(page.get_by_text("1 in all")).to_be_visible()
     await expect(page.get_by_role("cell", name=unique_topic, exact=True)).not_to_be_visible()
-    # The address has it all, for somebody else.
+    # The address has the whole state of the page, so that it can be passed on.
     assert f"filter={unique_topic}-o" in page.url
     await page.get_by_label("Times").select_option("Europe/Berlin")
     assert "zone=Europe%2FBerlin" in page.url
@@ -74,13 +74,13 @@ async def test_a_user_signs_in_and_out(browser_page: Page, tmp_path: Path) -> No
         await expect(page.get_by_role("alert")).to_contain_text("does not accept")
         await page.get_by_label("Password").fill(sasl_brokers.ADMIN_PASSWORD)
         await page.keyboard.press("Enter")
-        # The address is the one that was asked for.
+        # After the sign-in the browser shows the page that was requested first.
         await expect(page.get_by_text("There are no topics yet")).to_be_visible()
         await page.get_by_role("button", name="Sign out").click()
         await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
-#: The pages of the menu, and the others with names that do not exist.
+#: The pages of the menu, and the other pages with names that do not exist.
 _PAGES = [
     *re.findall(r'path: "([^"]+)"[^}]*nav:', (STATIC / "routes.mjs").read_text()),
     "/topic?name=none",
@@ -110,7 +110,7 @@ async def test_every_page_is_accessible(
         await page.emulate_media(color_scheme=scheme)
         found = await Axe().run(page)
         assert found.violations_count == 0, found.generate_report()
-    # A narrow window scrolls inside of tables, and never as a whole.
+    # In a narrow window only tables scroll sideways, never the page.
     await page.set_viewport_size({"width": 360, "height": 700})
     assert await page.evaluate("document.documentElement.scrollWidth") <= 360
 

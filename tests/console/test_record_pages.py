@@ -65,7 +65,7 @@ async def test_a_scan_is_filtered_and_a_record_opens_in_a_panel(
     await page.get_by_role("button", name="Offset 25 of partition 2").click()
     panel = page.get_by_role("complementary", name="Record")
     await expect(panel.get_by_label("Value", exact=True)).to_have_text('{\n  "n": 77\n}')
-    # The address has it all, for somebody else.
+    # The address has the whole state of the page.
     await page.reload()
     await expect(panel.get_by_label("Value", exact=True)).to_have_text('{\n  "n": 77\n}')
     await expect(status).to_contain_text("1 hit.")
@@ -100,14 +100,14 @@ async def test_hostile_content_of_records_is_shown_as_text(
         await expect(panel.get_by_text(f"Partition 0, offset {number}")).to_be_visible()
         await expect(panel.get_by_role("heading", name="Record and batch")).to_be_visible()
     text = await page.locator("body").inner_text()
-    # Nothing that hides, reorders or commands is in the page as it came.
+    # Characters that hide or reorder text, or control a terminal, are shown as escapes.
     assert not {"\x1b", "\x00", "\x9b", "\u202e", "\u2066", "\u200b", "\u2028"} & set(text)
     assert "\\u202e" in text
     assert not await page.locator(
         "table script, table img, table b, aside script, aside img"
     ).count()
     assert "taken" not in await page.title()
-    # Ten megabytes are not in the page; its beginning is, and more on request.
+    # Of a value of ten megabytes the page has only the beginning, and more on request.
     await page.get_by_role("button", name=f"Offset {len(_HOSTILE)} of partition 0").click()
     value = page.get_by_role("complementary", name="Record").get_by_label("Value", exact=True)
     await expect(value).to_have_text("z" * 65_536)
@@ -146,10 +146,10 @@ async def test_a_tail_pauses_and_resumes_and_survives_a_restart(
         await expect(page.get_by_role("cell", name="more 11")).not_to_be_visible()
         await page.get_by_role("button", name="Resume").last.click()
         await expect(page.get_by_role("cell", name="more 11")).to_be_visible()
-        # A burst: the page says that it shows a sample.
+        # After a burst of records the page says that it shows a sample.
         await write(*(b"burst %d" % number for number in range(5_000)))
         await expect(page.get_by_text("this is a sample")).to_be_visible()
-        # A table that is still short cannot be scrolled yet.
+        # The table cannot be scrolled until it has enough rows.
         await page.get_by_role("region", name="New records").evaluate(
             """async element => {
                 while (element.scrollTop < 200) {

@@ -1,4 +1,4 @@
-"""Scans of a real broker's records, and all about one record."""
+"""Scans of a real broker's records, and the details of one record."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ async def test_records_of_transactions_are_shown_by_isolation_level(
             await producer.send_and_wait(unique_topic, value)
             if commits is not None:
                 await (producer.commit_transaction() if commits else producer.abort_transaction())
-        # 0 yes, 1 commit, 2 no, 3 abort, 4 open
+        # offsets: 0 yes, 1 commit, 2 no, 3 abort, 4 open
         body = await _ask(
             console_client, unique_topic, isolation="read_committed", order="oldest", markers=1
         )
@@ -310,7 +310,7 @@ async def test_a_step_of_a_scan_ends_at_its_byte_limit_and_the_next_continues(
     unique_topic: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Two megabytes are in one fetch.
+    # One fetch has two megabytes, so the step ends after one fetch.
     monkeypatch.setattr(reading, "_STEP_BYTES", 1)
     await _create(live_bootstrap, unique_topic)
     values = [b"%07d" % n + b"x" * 20_000 for n in range(400)]

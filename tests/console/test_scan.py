@@ -1,4 +1,4 @@
-"""Plans of scans, and the decoding of pieces, without a broker."""
+"""The plans of scans, and the decoding of fetched pieces, without a broker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TP = TopicPartition("orders", 3)
 
 
 def _drained(scan: Scan) -> dict[int, list[tuple[int, int]]]:
-    """The offsets that a scan wants of each partition, in order."""
+    """Partition -> the offset ranges that a scan requests, in order."""
     found: dict[int, list[tuple[int, int]]] = {}
     while not scan.done:
         for part, (first, end) in scan.wanted().items():
@@ -79,16 +79,16 @@ def _packed(text: bytes) -> str:
         _packed(b"[1,[[0,0,0,0,true]]]"),
         _packed(b"[1,[[0,0,0,0,9223372036854775808]]]"),
         _packed(b"[1,[[2147483648,0,0,0,9]]]"),
-        # Twice the same partition.
+        # the same partition twice
         _packed(b"[1,[[0,0,0,0,9],[0,0,0,0,9]]]"),
-        # Offsets in disorder.
+        # offsets in the wrong order
         _packed(b"[1,[[0,0,9,3,9]]]"),
         _packed(b"[1,[[0,5,3,9,9]]]"),
-        # Without a window nothing leads to the offsets below 9: it would never end.
+        # Without a window the scan never comes to the offsets below 9, and would not end.
         _packed(b"[0,[[0,0,9,9,9]]]"),
         _packed(b"[" + b"9" * 5_000 + b",[]]"),
         "\ud800",
-        # A megabyte in a thousand characters.
+        # a megabyte, compressed to a thousand characters
         _packed(b"[1,[" + b" " * 1_000_000 + b"]]"),
     ],
 )
@@ -146,7 +146,7 @@ def _data(*batches: bytes, aborted: list[AbortedTransaction] | None = None) -> P
 def test_a_piece_has_records_markers_and_hidden_and_missing_offsets() -> None:
     data = _data(
         _batch(10, b"a", b"b"),
-        # Offset 12 to 14 were removed by compaction.
+        # Offsets 12 to 14 were removed by compaction.
         _batch(
             15, b"x", b"y", producer_id=7, producer_epoch=0, base_sequence=4, transactional=True
         ),

@@ -1,4 +1,4 @@
-"""Answers of the console's server: access, headers of every answer, and errors."""
+"""Answers of the console's server: access, the headers of every answer, and errors."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_unknown_host_headers_are_refused(
         ({WRITE_HEADER: "1"}, 403),
         ({"origin": "http://evil.example", WRITE_HEADER: "1"}, 403),
         ({"origin": "null", WRITE_HEADER: "1"}, 403),
-        # It passes, and there is nothing that takes it.
+        # The request is accepted, but this address has no change.
         ({"origin": "http://127.0.0.1:8080", WRITE_HEADER: "1"}, 405),
     ],
 )
@@ -81,7 +81,7 @@ async def test_changes_are_accepted_from_pages_of_the_console_only(
     ("site", "status"),
     [
         ("same-origin", 200),
-        # Typed by a person.
+        # an address that a person has typed
         ("none", 200),
         ("cross-site", 403),
         ("same-site", 403),

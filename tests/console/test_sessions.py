@@ -1,4 +1,4 @@
-"""Answers that the pages of one principal share."""
+"""Answers that are shared by the pages of one principal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONG_MS = 3_600_000
 
 
 class _Asked:
-    """A question that counts how often it is asked."""
+    """A question that counts its calls, and waits for the test before it answers."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -88,7 +88,7 @@ async def test_the_number_of_cached_answers_is_limited() -> None:
 
 
 class _SlowAdmin:
-    """A client whose start can be watched."""
+    """A fake admin client that takes a while to start; `made` lists all of them."""
 
     made: ClassVar[list[_SlowAdmin]] = []
 

@@ -1,4 +1,4 @@
-"""Signing in with the broker's users, sessions and their ends, and what ACLs hide."""
+"""Signing in as a user of the broker, the ends of sessions, and the effect of ACLs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ALICE = {"mechanism": "SCRAM-SHA-512", "user": "alice", "password": "alice-secr
 
 @pytest.fixture(scope="module")
 def sasl_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A broker with users; only its super user may do everything."""
+    """A broker with users and a super user, the only one who may do everything."""
     settings = {
         **sasl_brokers.LISTENER,
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -52,7 +52,7 @@ def sasl_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 async def users(sasl_bootstrap: str) -> None:
-    """`alice` may describe the topic `hers`, and there is another one."""
+    """Create `alice`, who may describe the topic `hers` only, and another topic."""
     async with Admin(**sasl_brokers.as_admin(sasl_bootstrap)) as admin:
         await admin.alter_user_scram_credentials(
             [UserScramCredentialUpsertion("alice", "alice-secret", "SCRAM-SHA-512")]
@@ -102,7 +102,7 @@ async def test_a_user_sees_topics_allowed_by_acls_until_the_session_ends(
         assert (await client.get("/api/console")).json()["user"] == "alice"
         topics = (await client.get("/api/topics")).json()
         assert [row["name"] for row in topics["rows"]] == ["hers"]
-        # Sizes need a right on the cluster, and the page says so.
+        # The user lacks the right to see sizes, and the page says so.
         assert topics["missing"] == ["Sizes: this user lacks the right DESCRIBE on the cluster."]
         assert topics["rows"][0]["size_bytes"] is None
         await client.post("/api/sign-out", json={})
@@ -128,10 +128,11 @@ async def test_forwarded_addresses_are_accepted_from_named_proxies_only(
         proxied = {"x-forwarded-proto": "https", "x-forwarded-for": address}
         return await client.post("/api/sign-in", json=given, headers=proxied)
 
-    # The address of the transport in the process is 127.0.0.1.
+    # In this process every request comes from the address 127.0.0.1.
     async with _console(sasl_bootstrap, "127.0.0.1", "10.0.0.0/8") as client:
         for _ in range(sign_in.FAILURES_OF_HOST):
-            # A browser can begin the header, but the proxy ends it.
+            # A browser can send the header with false addresses, but the proxy appends the true
+            # one.
             assert (await tried(client, wrong, "9.9.9.9, 192.0.2.1, 10.1.1.1")).status_code == 400
         assert (await tried(client, _ALICE, "192.0.2.1")).status_code == 429
         answer = await tried(client, _ALICE, "192.0.2.2")
@@ -164,12 +165,12 @@ async def test_invalid_forwarded_addresses_are_not_logged(
         {"mechanism": "PLAIN", "user": "alice"},
         {"mechanism": "PLAIN", "user": "", "password": "x"},
         {"mechanism": "PLAIN", "user": "alice", "password": ["x"]},
-        # It would stand for a secret of the console's machine.
+        # The reference would be replaced by a secret of the console's machine.
         {"mechanism": "PLAIN", "user": "alice", "password": "${env:HOME}"},
         {"mechanism": "OAUTHBEARER", "user": "alice"},
         {"mechanism": ["PLAIN"]},
         {"mechanism": {}, "user": "alice", "password": "x"},
-        # Texts that cannot be encoded for a broker.
+        # These texts cannot be encoded for a broker.
         {"mechanism": "PLAIN", "user": "al\ud800ice", "password": "x"},
         {"mechanism": "SCRAM-SHA-512", "user": "alice", "password": "\udfff"},
         {"mechanism": "OAUTHBEARER", "token": "a.b.\ud800"},
@@ -219,7 +220,7 @@ class _Clock:
 
 
 class _Admin:
-    """An admin client that lets everybody in but those with the password "wrong"."""
+    """An admin client that accepts every password except "wrong"."""
 
     def __init__(self, **settings: Any) -> None:
         self._right = settings.get("sasl_password") != "wrong"
@@ -261,11 +262,11 @@ async def test_a_session_ends_when_it_is_idle_and_after_its_lifetime() -> None:
     visit = visits.of(token)
     events = visit.hub.events(["any"])
     await anext(events)
-    # An open page is use, but not beyond the lifetime.
+    # An open page keeps the session from being idle, but does not extend its lifetime.
     clock.now_s += sign_in.IDLE_S + 1
     assert visits.of(token) is visit
     await events.aclose()
-    # A tail or a download as well.
+    # A tail or a download keeps it from being idle too.
     visit.session.streams += 1
     clock.now_s += sign_in.IDLE_S + 1
     assert visits.of(token) is visit
@@ -296,7 +297,7 @@ async def test_failed_sign_ins_are_counted_by_host_for_a_while() -> None:
 
 @pytest.mark.usefixtures("anybody")
 async def test_failed_sign_ins_are_counted_by_user_too() -> None:
-    """Failures for one user count together, whatever their addresses are."""
+    """The failures of a user are counted together, whatever their addresses."""
     clock = _Clock()
     visits = _visits(clock)
     for number in range(sign_in.FAILURES_OF_USER):
@@ -388,7 +389,7 @@ async def test_sessions_are_closed_in_the_background_though_one_fails(
 
     monkeypatch.setattr(Session, "close", close)
     clock.now_s += sign_in.LIFETIME_S + 1
-    # The request of somebody does not wait for it.
+    # Requests do not wait until the ended sessions are closed.
     with pytest.raises(Refusal, match="Sign in"):
         visits.of(tokens[0])
     assert (visits.count, closed) == (0, [])

@@ -1,4 +1,4 @@
-"""Consoles of brokers with TLS and with tokens: sign-ins, and the errors of refused ones."""
+"""Consoles for brokers with TLS and with tokens: sign-ins, and the errors of refused ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ADMIN = {"mechanism": "PLAIN", "user": "admin", "password": sasl_brokers.ADMIN_
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Certificates of an authority and of another one, and the keys that sign tokens."""
+    """A folder with the certificates of two authorities, and the public key of tokens."""
     folder = tmp_path_factory.mktemp("tls")
     authority = Authority()
     (folder / "ca.pem").write_text(authority.pem, "utf-8")
@@ -49,7 +49,7 @@ def tls(folder: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def encrypted(tls: dict[str, Any]) -> Iterator[str]:
-    """A broker with TLS, and without users."""
+    """A broker with TLS and without users."""
     with Broker.subprocess(settings={"listeners": "SSL://127.0.0.1:0", **tls}) as broker:
         yield broker.bootstrap
 
@@ -129,7 +129,7 @@ async def test_a_refused_token_does_not_sign_in_and_is_not_shown(
             assert answer.status_code == 403, answer.text
             assert answer.json()["error"]["title"] == "The broker does not accept this token"
             assert token not in answer.text and token not in str(lines)
-            # The page's reader has no settings of a client.
+            # The user of the page has no client settings, so the text must not name any.
             assert "sasl" not in answer.json()["error"]["detail"].replace("SASL_SSL", "")
             assert "audience" in answer.json()["error"]["what_to_do"]
             assert [line["event"] for line in lines] == ["sign-in refused"]

@@ -1,4 +1,5 @@
-"""Files that browsers get: libraries of others as published, small, and without inline code."""
+"""The files that browsers get: unchanged libraries of other projects, small files, no inline
+code."""
 
 from __future__ import annotations
 

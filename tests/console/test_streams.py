@@ -1,4 +1,4 @@
-"""Answers in pieces: files, and the end of their generators."""
+"""Answers that are sent in pieces: files, and the end of the generators behind them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SETTINGS = {"bootstrap_servers": "127.0.0.1:1"}
 
 
 class _Download:
-    """A stream that a test watches."""
+    """A download whose beginning and end a test can see."""
 
     def __init__(self) -> None:
         self.ended = 0

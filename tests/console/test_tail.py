@@ -1,4 +1,4 @@
-"""Live tails: records as they come, bursts by samples, brokers that go away, and their ends."""
+"""Live tails: new records, samples of bursts, unreachable brokers, and the end of a tail."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def _tail(
 
 
 async def _next(events: AsyncGenerator[bytes, None]) -> tuple[str, dict[str, Any]]:
-    """The next event with data: its id and its data."""
+    """(id, data) of the next event that has data."""
     while True:
         lines = (await anext(events)).decode().splitlines()
         data = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
@@ -69,7 +69,7 @@ async def test_a_tail_shows_records_written_after_its_start(
                 received += told["received"]
                 rows += told["rows"]
             assert (received, rows[0]["value"]["text"]) == (2, "new")
-        # A page that comes back goes on where it was.
+        # A page that connects again continues after the last event it got.
         await producer.send_and_wait(unique_topic, b"new: meanwhile", partition=1)
         async with _tail(live_bootstrap, unique_topic, last_id) as events:
             assert (await _next(events))[1]["state"] == "live"
@@ -170,7 +170,7 @@ async def test_connections_of_a_tail_end_when_its_browser_leaves(
 
             url = f"{address}api/tail?topic={unique_topic}"
             async with browser.stream("GET", url) as answer:
-                # Kept, for the answer ends with its iterator.
+                # The answer would end if its iterator were not kept.
                 lines = answer.aiter_lines()
                 await anext(lines)
                 await wait_for(True)

@@ -1,4 +1,4 @@
-"""The timeline of a real broker: its answers, what it asks the broker for, and its page."""
+"""The timeline with a real broker: its answers, its requests to the broker, and its page."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_an_unchanged_history_is_not_requested_again(
     subject = f"transaction:{unique_topic}"
     first = await timeline(session, subject)
     async with Admin(bootstrap_servers=live_bootstrap) as admin:
-        # The end of a connection may still be an event of the client.
+        # The client's disconnection may be recorded a little later.
         await timeline(session, subject)
         before = await histories_asked(admin)
         for _ in range(20):
@@ -117,7 +117,7 @@ async def test_an_unchanged_history_is_not_requested_again(
         assert await histories_asked(admin) <= before + 2
         await commit(live_bootstrap, unique_topic)
         async with asyncio.timeout(DEADLINE_S):
-            # Questions about new events are not asked all the time.
+            # The timeline asks for new events only after some time.
             while len((await timeline(session, subject))["events"]) == len(first["events"]):
                 pass
 
@@ -160,16 +160,16 @@ async def test_two_subjects_share_one_time_axis(
     words = page.get_by_role("complementary", name="Events in words")
     ended = words.get_by_text("all markers are written")
     await expect(ended).to_have_count(1)
-    # Another transaction shows by itself.
+    # The open page shows another transaction without a reload.
     await commit(live_bootstrap, unique_topic)
     await expect(ended).to_have_count(2)
-    # A second subject comes below, and the address has both.
+    # A second subject is added below the first, and the address names both.
     await page.get_by_role("combobox", name="Show").select_option("client")
     await page.get_by_role("combobox", name="Name").fill("shop")
     await page.get_by_role("button", name="Add below").click()
     await expect(page.get_by_role("img", name="Lanes of client:shop")).to_be_visible()
     assert f"s=transaction%3A{unique_topic}&s=client%3Ashop" in page.url
-    # Keys choose events and zoom; the address has the part of time that is shown.
+    # Keys select events and zoom; the address has the visible range of time.
     await page.get_by_role("application").focus()
     await page.keyboard.press("ArrowUp")
     await expect(words.locator("[aria-current]")).to_have_count(1)

@@ -1,4 +1,4 @@
-"""The lanes of a timeline, made from events by hand."""
+"""The lanes of a timeline, made from given events."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_client_lane_shows_its_number_of_connections() -> None:
             event(1, "client_connected", times=2),
             event(5, "client_disconnected"),
             event(6, "client_disconnected", times=2),
-            # The ring may have dropped the beginning of connections.
+            # The history may have dropped the event of a connection's beginning.
             event(7, "client_disconnected"),
             event(9, "client_connected"),
         ],

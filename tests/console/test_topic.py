@@ -1,4 +1,4 @@
-"""The page of one topic: partitions, settings, and the groups that read it."""
+"""The view of one topic: partitions, settings, and the groups that read it."""
 
 from __future__ import annotations
 

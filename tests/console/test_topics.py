@@ -1,4 +1,4 @@
-"""The list of topics, and the overview, of a real broker."""
+"""The list of topics, and the overview, with a real broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from odradek_client.errors import OdradekError
 
 @pytest.fixture
 async def made(live_bootstrap: str, unique_topic: str) -> str:
-    """The common beginning of the names of three topics; the last has five records."""
+    """Create three topics, the last of which has five records; returns the common prefix of the
+    names."""
     async with Admin(bootstrap_servers=live_bootstrap) as admin:
         await admin.create_topics(
             [NewTopic(f"{unique_topic}-{n}", partitions=n) for n in (1, 2, 3)]

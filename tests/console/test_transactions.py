@@ -1,4 +1,4 @@
-"""Transactions and producers in the console, of a real broker."""
+"""Transactions and producers in the console, with a real broker."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from odradek_client.admin import Admin, NewTopic
 
 @pytest.fixture
 async def open_one(live_bootstrap: str, unique_topic: str) -> AsyncIterator[str]:
-    """A transactional id with an open transaction: three records on partition 0 of a topic of its
-    name, behind two records that are not in it."""
+    """A transactional id with an open transaction in the topic of the same name.
+
+    Partition 0 has two records of another producer, then the three records of the transaction.
+    """
     async with (
         Admin(bootstrap_servers=live_bootstrap) as admin,
         Producer(bootstrap_servers=live_bootstrap) as plain,

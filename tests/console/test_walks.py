@@ -1,4 +1,4 @@
-"""Walks from the overview to the answers of two questions, by links alone; clicks are counted."""
+"""The number of clicks from the overview to the answers to two questions, through links only."""
 
 from __future__ import annotations
 
@@ -37,13 +37,14 @@ def odradek_broker_settings() -> Mapping[str, object]:
 
 @pytest.fixture
 def console_of_one_broker(odradek_broker: SubprocessBroker) -> Iterator[str]:
-    """The address of a console whose broker nobody but the test uses."""
+    """The address of a console for the test's own broker."""
     with console_process(odradek_broker.bootstrap) as address:
         yield address
 
 
 class Walk:
-    """A person who has opened the overview, and may only click on links that are in view."""
+    """A person who has opened the overview, and clicks only on visible links; the clicks are
+    counted."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -110,7 +111,7 @@ async def test_the_reason_for_a_rebalance_is_three_clicks_away(
             walk = await walk_from_the_overview(page, console_of_one_broker)
             await walk.menu("Groups")
             await walk.follow(page.get_by_role("link", name=GROUP, exact=True))
-            # The menu has a link of this name too.
+            # The menu has a link with this name too.
             main = page.get_by_role("main")
             await walk.follow(main.get_by_role("link", name="Timeline", exact=True))
             words = page.get_by_role("complementary", name="Events in words")
@@ -142,7 +143,7 @@ async def test_the_transaction_that_holds_back_a_consumer_is_four_clicks_away(
         walk = await walk_from_the_overview(page, console_of_one_broker)
         await walk.menu("Topics")
         await walk.follow(page.get_by_role("link", name=TOPIC, exact=True))
-        # The committed transaction has offsets 0 and 1.
+        # The committed transaction has offsets 0 (the record) and 1 (the marker).
         await walk.follow(page.get_by_role("link", name="1 from 2", exact=True))
         row = page.get_by_role("row").filter(has_text="Ongoing")
         await expect(row).to_have_count(1)

@@ -1,4 +1,4 @@
-"""Changes from pages: their plans, effects and refusals, and their lines in the log."""
+"""Changes from pages: their plans, effects and refusals, and their lines in the audit log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Answer = tuple[int, dict[str, Any]]
 
 
 class _Page:
-    """Orders changes as a page does."""
+    """Requests changes as a page does: first the plan, then the change."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
@@ -62,7 +62,7 @@ async def page(live_bootstrap: str) -> AsyncIterator[_Page]:
 
 @pytest.fixture
 async def topic(live_bootstrap: str, unique_topic: str) -> str:
-    """A topic of two partitions, with five records in the first one."""
+    """A topic of two partitions; the first has five records."""
     async with Admin(bootstrap_servers=live_bootstrap) as admin:
         await admin.create_topics(NewTopic(unique_topic, partitions=2))
     async with Producer(bootstrap_servers=live_bootstrap) as producer:
@@ -130,7 +130,7 @@ async def test_records_before_an_offset_or_a_time_are_deleted(
     assert planned["plan"]["rows"] == [{"partition": 0, "start": 0, "new_start": 3, "records": 3}]
     await page.do("deletion", {"topic": topic, "to": "time", "value": 1_003})
     assert [each.offset for each in await _records(live_bootstrap, topic)] == [3, 4]
-    # The end of the plan is an offset: later records stay, whatever happens before it is done.
+    # The plan replaces "end" by an offset, so records that arrive after the plan are kept.
     planned = await page.plan("deletion", {"topic": topic, "to": "end", "partition": 0})
     async with Producer(bootstrap_servers=live_bootstrap) as producer:
         await producer.send_and_wait(topic, b"new", partition=0)
@@ -155,7 +155,7 @@ async def test_the_offsets_of_a_stopped_group_are_moved(
         assert result["text"] == "Moved in 1 partition"
         found = await admin.list_group_offsets(group)
         assert [each.offset for each in found.values() if each] == [1]
-        # The plan that was seen stands for the offsets that it showed.
+        # The plan was made for other offsets than the current ones.
         status, answer = await page.post("offsets", planned["send"])
         assert (status, answer["error"]["what_to_do"]) == (409, "Look at the new plan.")
 

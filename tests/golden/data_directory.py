@@ -1,11 +1,11 @@
-"""A data directory as an earlier broker wrote it, and what that broker answered about it.
+"""A data directory of an earlier broker version, and the answers of that broker about it.
 
-    python -m tests.golden.data_directory           writes both anew, with this checkout's broker
+    python -m tests.golden.data_directory           writes both with the broker of this checkout
 
-`data_directory.tar.gz` has it twice: `killed` as a SIGKILL left it, and `stopped`, after another
-start and a clean stop. `data_directory.json` are the answers. Write it anew only for a release, and
-keep the old one under another name: it is the proof that later versions read what earlier ones
-wrote.
+`data_directory.tar.gz` has the directory twice: `killed`, as a SIGKILL left it, and `stopped`,
+after another start and a clean stop. `data_directory.json` has the answers. Write both files only
+for a release, and keep the old ones under other names: they prove that later versions can read what
+earlier versions wrote.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HERE = Path(__file__).parent
 ARCHIVE = HERE / "data_directory.tar.gz"
 ANSWERS = HERE / "data_directory.json"
 VARIANTS = ("killed", "stopped")
-#: Nothing may expire, however long ago it was written.
+#: Settings with which nothing expires, however old it is.
 LASTING = {
     "log.retention.ms": -1,
     "offsets.retention.minutes": 2**31 - 1,
@@ -36,32 +36,32 @@ LASTING = {
 }
 _TIMES_MS = range(1_700_000_000_000, 1_700_000_009_000, 1_500)
 _SOURCES = ("TOPIC", "DYNAMIC_BROKER", "DYNAMIC_DEFAULT_BROKER", "GROUP")
-#: Described as a setting of all brokers even if nothing has set it, as in Kafka 4.1.
+#: A setting that is always described as one of all brokers, even if it is not set, as in Kafka 4.1.
 _ALWAYS_TOLD = "min.insync.replicas"
-#: Not part of the data.
+#: Files that are no part of the data.
 _LEFT_OUT = (".lock",)
 
 
 def unpack(folder: Path) -> dict[str, Path]:
-    """The directory of each variant."""
+    """Unpack the archive; returns the directory of each variant."""
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(folder, filter="data")
     return {name: folder / name for name in VARIANTS}
 
 
 def expected() -> dict[str, Any]:
-    """The answers of the broker that wrote it."""
+    """The answers of the broker that wrote the directory."""
     found: dict[str, Any] = json.loads(ANSWERS.read_text())
     return found
 
 
 def broker_on(data: Path, **settings: object) -> SubprocessBroker:
-    """A broker on this data directory, which is not started yet."""
+    """A broker on this data directory, not yet started."""
     return SubprocessBroker(data_dir=data, settings={**LASTING, **settings})
 
 
 def ask(bootstrap: str) -> dict[str, Any]:
-    """Everything that clients can see of the data, as JSON can hold it."""
+    """Everything that clients can see of the data, in a form for JSON."""
     with sync.Admin(bootstrap_servers=bootstrap) as admin:
         topics = admin.list_topics(internal=True)
         described = admin.describe_topics(topics)
@@ -151,7 +151,7 @@ def _groups(admin: sync.Admin) -> dict[str, Any]:
 
 
 def _transactions(admin: sync.Admin) -> dict[str, Any]:
-    """The open transactions: ended ones, and producers, expire weeks after their last write."""
+    """The open transactions only: ended transactions and idle producers expire after weeks."""
     listed = admin.list_transactions(states=["Ongoing"])
     names = sorted(each.transactional_id for each in listed)
     found = {}
@@ -162,7 +162,7 @@ def _transactions(admin: sync.Admin) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write archive and answers."""
+    """Write the archive and the answers."""
     sys.path.insert(0, str(HERE.parent / "support"))
     from written_directory import SETTINGS, prepare_a_transaction, write_everything
 
@@ -182,7 +182,7 @@ def main() -> None:
                     path.name,
                     filter=lambda each: None if each.name.endswith(_LEFT_OUT) else each,
                 )
-    # Each kind of answer on a line of its own.
+    # Each kind of answer is on its own line.
     lines = [f"{json.dumps(name)}: {json.dumps(answers[name])}" for name in answers]
     ANSWERS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 

@@ -1,10 +1,10 @@
-"""Kafka's own definitions of every message, in `kafka_schemas.jsonl`.
+"""Kafka's own definitions of all messages, in `kafka_schemas.jsonl`.
 
-    python -m tests.golden.kafka_schemas FOLDER     writes it anew from a release's jars in FOLDER
+    python -m tests.golden.kafka_schemas FOLDER     writes the file from a release's jars in FOLDER
 
-The first line names the release. Each line behind it is one message, as Kafka defines it: requests
-and responses, both headers, and what is kept in logs. Only what bytes depend on is taken over:
-names, types, versions, defaults, tags. Kafka's descriptions and comments are not.
+The first line names the release. Each further line is a message as Kafka defines it: requests,
+responses, their headers, and records in logs. Only the parts that determine the bytes are copied:
+names, types, versions, defaults and tags, but no descriptions and comments.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _OF_A_FIELD = (
     *("name", "type", "versions", "nullableVersions", "taggedVersions", "tag", "flexibleVersions"),
     *("default", "ignorable", "fields"),
 )
-#: Where jars of Kafka keep definitions. `metadata` is the log of the controllers.
+#: The definitions in Kafka's jars. `metadata` has the records of the controllers' log.
 _DEFINITION = re.compile(r"(?:common/)?(?:message|metadata)/\w+\.json")
-#: Tells the release.
+#: The jar whose name has the release.
 _CLIENTS_JAR = re.compile(r"kafka-clients-(\d[\w.]*)\.jar")
 
 
 @cache
 def schemas() -> dict[str, dict[str, Any]]:
-    """Name to definition."""
+    """Message name -> definition."""
     lines = FILE.read_text(encoding="utf-8").splitlines()[1:]
     return {each["name"]: each for each in map(json.loads, lines)}
 
 
 def release() -> str:
-    """The release of Kafka that the definitions are of: "4.3.0"."""
+    """The release of Kafka from which the definitions are, such as "4.3.0"."""
     text: str = json.loads(FILE.read_text(encoding="utf-8").partition("\n")[0])["release"]
     return text
 
@@ -59,13 +59,13 @@ def _definitions(jar: Path) -> Iterator[dict[str, Any]]:
     with zipfile.ZipFile(jar) as archive:
         for name in archive.namelist():
             if _DEFINITION.fullmatch(name):
-                # Their JSON has comments, on lines of their own.
+                # Kafka's JSON files have comments on separate lines.
                 text = re.sub(r"^\s*//.*$", "", archive.read(name).decode(), flags=re.MULTILINE)
                 yield _chosen(json.loads(text), _OF_A_MESSAGE)
 
 
 def read(folder: Path) -> Iterator[dict[str, Any]]:
-    """The lines for the jars of a release. ValueError if they are not those of one release."""
+    """The lines for the jars in a folder. ValueError if the jars are not of one release."""
     releases = {
         match[1] for path in folder.iterdir() if (match := _CLIENTS_JAR.fullmatch(path.name))
     }
@@ -83,7 +83,7 @@ def read(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    """Write the file."""
+    """Write `kafka_schemas.jsonl`."""
     if len(sys.argv) != 2:
         sys.exit("usage: python -m tests.golden.kafka_schemas FOLDER (with the jars of a Kafka)")
     lines = [json.dumps(line, separators=(",", ":")) for line in read(Path(sys.argv[1]))]

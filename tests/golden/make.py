@@ -1,17 +1,17 @@
-"""Makes the golden bytes of this folder, never through Odradek's own codec.
+"""Makes the golden bytes in this folder, never with Odradek's own codec.
 
     python tests/golden/make.py            <api>.jsonl of every API: by kafka-python, judged by kio
-    python tests/golden/make.py NAME...    of these only: ListOffsets
+    python tests/golden/make.py NAME...    only of these APIs, such as ListOffsets
     python tests/golden/make.py capture    captured.jsonl, from the traffic of real clients
 
-The table of `odradek_protocol.keys` says which APIs and versions there are. A line of <api>.jsonl
-is one message body: which way it goes, its version, its bytes, and what they mean. kafka-python
-encodes it from Kafka's own definitions; kio, which was generated from the same definitions by other
-people, must read those bytes and write the same ones again, or nothing is kept. What kafka-python
-does not define, kio encodes alone, and what is not Kafka's (`PRIVATE`) is encoded here, by hand.
-Byte strings, record sets and UUIDs are hexadecimal.
+The table in `odradek_protocol.keys` determines the APIs and versions. A line of <api>.jsonl is one
+message body: its direction, its version, its bytes and its values. kafka-python encodes the body
+from Kafka's definitions. kio, which other people generated from the same definitions, must read the
+bytes and write the same bytes again, or the line is not written. A message that kafka-python does
+not define is encoded by kio alone, and a message that is not Kafka's (`PRIVATE`) by code in this
+file. Byte strings, record sets and UUIDs are hexadecimal.
 
-Wants kafka-python >= 3 and kio. Kafka's field names are in snake case, as in kafka-python.
+Needs kafka-python >= 3 and kio. Kafka's field names are in snake case, as in kafka-python.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ from odradek_protocol.keys import APIS
 
 HERE = Path(__file__).parent
 
-#: Name to the versions that are served.
+#: API name -> the served versions.
 VERSIONS = {api.name: api.versions for api in APIS.values()}
 VARIANTS = ("full", "sparse", "long")
 
 
 def _fields(**types: Any) -> list[dict[str, Any]]:
-    """Definitions of fields, in the form of Kafka's: a type, or a list of fields for an array."""
+    """Field definitions in Kafka's form, from types; the type of an array is a list of its
+    fields."""
     made = []
     for name, kind in types.items():
         field: dict[str, Any] = {"name": name, "versions": "0+", "type": kind}
@@ -63,7 +64,7 @@ _EVENT = _fields(
     Details=_DETAILS,
 )
 _STATE = _fields(Name="string", Text="string", Details=_DETAILS)
-#: Messages of our own, (request, response), all of them flexible and of version 0 only.
+#: The messages that are not Kafka's: (request, response), all flexible and only of version 0.
 PRIVATE = {
     "DescribeHistory": (
         _fields(SubjectType="int8", Subject="string", Limit="int32"),
@@ -206,7 +207,7 @@ _FLOATS = [1.5, 1048576.0, -0.25, 1e300, 0.1]
 
 
 class Values:
-    """Interesting values for the fields of one message, in one variant; none is random."""
+    """Notable values for the fields of a message in one variant, without randomness."""
 
     def __init__(self, version: int, variant: str) -> None:
         self.version, self.variant, self.count = version, variant, 0
@@ -215,7 +216,8 @@ class Values:
     def message(
         self, fields: list[dict[str, Any]], nested: bool = False
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """(what to give to kafka-python, what it means) for the fields of this version."""
+        """(arguments for kafka-python, values in the form of the files) of the fields in this
+        version."""
         given: dict[str, Any] = {}
         meant: dict[str, Any] = {}
         for field in fields:
@@ -255,7 +257,7 @@ class Values:
         if kind == "bool":
             flag = bool(self.count % 2) or "taggedVersions" in field
             return flag, flag
-        if kind == "bitfield":  # kafka-python's reading of authorized operations, an int32
+        if kind == "bitfield":  # the type in kafka-python of authorized operations, an int32
             bits = {3, 4 + self.count % 10}
             return bits, sum(1 << bit for bit in bits)
         if kind == "float64":
@@ -263,7 +265,8 @@ class Values:
             return number, number
         number = self.integer(kind, field["name"])
         if "taggedVersions" in field and number == int(field.get("default", 0)):
-            number = 77 if not field["name"].endswith("ErrorCode") else 3  # or it would be left out
+            # a field with its default value would be left out
+            number = 77 if not field["name"].endswith("ErrorCode") else 3
         return number, number
 
     def text(self) -> str:
@@ -274,7 +277,7 @@ class Values:
         return text * (140 // len(text.encode()) + 1)
 
     def integer(self, kind: str, name: str) -> int:
-        """kio has types of its own for these, with bounds of their own."""
+        """A value within the narrower bounds that kio's own types have for such fields."""
         if name.lower().endswith("errorcode"):
             return _ERRORS[self.count % len(_ERRORS)]
         if re.search(r"(TimeMs|Timestamp|LogAppendTimeMs)$", name) and kind == "int64":
@@ -290,7 +293,8 @@ def snake(name: str) -> str:
 
 
 def kafka_name(field: dict[str, Any], nested: bool) -> str:
-    """The name in Kafka's definitions; kafka-python renames some fields that it reads as bits."""
+    """The name in Kafka's definitions; kafka-python renames some fields that it reads as bit
+    fields."""
     if field["name"] == "authorized_operations":
         return f"{'topic' if nested else 'cluster'}_authorized_operations"
     return snake(field["name"])
@@ -304,7 +308,7 @@ def _holds(versions: str, version: int) -> bool:
 
 
 class _Absent:
-    """A tagged field that is left out: it is at its default."""
+    """Marks a tagged field that has its default value and is left out."""
 
 
 def _absent(field: dict[str, Any]) -> tuple[Any, Any]:
@@ -321,7 +325,7 @@ def _present(values: Any) -> Any:
 
 
 def kafka_python_class(name: str) -> Any:
-    """None if kafka-python has no such message."""
+    """The class of kafka-python for the message; None if it has none."""
     for module in ("producer", "consumer", "metadata", "admin"):
         found = getattr(importlib.import_module(f"kafka.protocol.{module}"), name, None)
         if found is not None:
@@ -330,7 +334,7 @@ def kafka_python_class(name: str) -> Any:
 
 
 def kafka_python_struct(data_class: Any, values: dict[str, Any], version: int) -> Any:
-    """An instance of kafka-python's class: nested dictionaries become nested instances."""
+    """An instance of kafka-python's class; nested dictionaries become nested instances."""
     made = {}
     for name, value in values.items():
         field = data_class._struct.fields[name]
@@ -359,16 +363,16 @@ def kio_again(name: str, direction: str, version: int, data: bytes) -> bytes:
 
 
 class KioValues(Values):
-    """The same values for kio's own classes, which say with type hints what a field may hold."""
+    """The same values for the classes of kio, whose type hints tell the type of each field."""
 
     def entity(self, cls: Any) -> tuple[Any, dict[str, Any]]:
-        """(an instance, what it means)."""
+        """(an instance of the class, its values in the form of the files)."""
         given, meant = {}, {}
         hints = typing.get_type_hints(cls)
         for field in dataclasses.fields(cls):
             hint, kind = hints[field.name], field.metadata.get("kafka_type", "")
             in_ms = kind.startswith("timedelta") or (
-                # kio leaves the unit out of names; where Kafka has none, there is none to add.
+                # kio removes the unit from names; the names in `Described...` classes have no unit.
                 kind.startswith("datetime") and not cls.__name__.startswith("Described")
             )
             value = self.hinted(hint, kind, field.name)
@@ -400,7 +404,7 @@ class KioValues(Values):
 
 
 def kio_lines_of(name: str) -> list[str]:
-    """The lines of an API that only kio has."""
+    """The lines of an API that kio has and kafka-python does not."""
     lines = []
     serial: Any = importlib.import_module("kio.serial")
     for direction in ("request", "response"):
@@ -423,7 +427,7 @@ def kio_lines_of(name: str) -> list[str]:
 
 
 def judged_lines_of(name: str) -> tuple[list[str], list[str]]:
-    """The lines of an API that kafka-python encodes and kio checks, and where they disagree."""
+    """The lines of an API that kafka-python encodes and kio checks, and their disagreements."""
     lines, troubles = [], []
     for direction in ("request", "response"):
         cls = kafka_python_class(name + direction.capitalize())
@@ -456,7 +460,7 @@ def judged_lines_of(name: str) -> tuple[list[str], list[str]]:
 
 
 def flexible_bytes(fields: list[dict[str, Any]], values: dict[str, Any]) -> bytes:
-    """A flexible struct without tags, by the book (KIP-482)."""
+    """A flexible struct without tagged fields, encoded after the text of KIP-482."""
     parts = []
     for field in fields:
         value, kind = values[snake(field["name"])], field["type"]
@@ -495,7 +499,7 @@ def _uvarint(number: int) -> bytes:
 
 
 def private_lines_of(name: str) -> list[str]:
-    """The lines of a message of our own."""
+    """The lines of an API that is not Kafka's."""
     lines = []
     for direction, fields in zip(("request", "response"), PRIVATE[name], strict=True):
         for variant in VARIANTS:
@@ -512,7 +516,7 @@ def private_lines_of(name: str) -> list[str]:
 
 
 def lines_of(name: str) -> tuple[list[str], list[str]]:
-    """(lines of the file of an API, what went wrong)."""
+    """(the lines for the file of an API, the disagreements of the encoders)."""
     if name in PRIVATE:
         return private_lines_of(name), []
     if kafka_python_class(f"{name}Request") is None:
@@ -521,8 +525,7 @@ def lines_of(name: str) -> tuple[list[str], list[str]]:
 
 
 def make(names: list[str]) -> None:
-    """Write the files of these APIs, or of all; none of an API that the two encoders disagree
-    on."""
+    """Write the files of the given APIs, or of all, except those on which the encoders disagree."""
     failed = False
     for name in names or VERSIONS:
         lines, troubles = lines_of(name)
@@ -542,7 +545,7 @@ _UNSUPPORTED_VERSION = (35).to_bytes(2, "big")
 
 
 def meaning(value: Any) -> Any:
-    """The values that kafka-python decoded, in the form of the files."""
+    """A value that kafka-python has decoded, in the form of the files."""
     if isinstance(value, list):
         return [meaning(item) for item in value]
     if isinstance(value, uuid.UUID):
@@ -570,10 +573,10 @@ def meaning(value: Any) -> Any:
 
 
 class Recorder:
-    """A TCP proxy in front of one broker that keeps the first frames of every kind.
+    """A TCP proxy for one broker that keeps the first frames of every kind.
 
-    Answers name the broker's own address; its port is replaced on the way by the proxy's, so that
-    all connections come through here. What is kept is what the broker sent.
+    Answers name the broker's address. The proxy replaces the broker's port by its own, so that all
+    connections use the proxy. The kept frames are those that the broker sent.
     """
 
     def __init__(self, broker: tuple[str, int]) -> None:
@@ -605,7 +608,7 @@ class Recorder:
                 self._responses(upstream[0], writer, asked),
             )
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass  # one side has closed, or all is over
+            pass  # one side has closed the connection, or the capture is over
         finally:
             writer.close()
             upstream[1].close()
@@ -647,7 +650,8 @@ class Recorder:
             kept.append(frame)
 
     def lines(self) -> list[str]:
-        """Every kept frame of an API we have, with what kafka-python makes of it."""
+        """The lines of all kept frames of served APIs, with the values that kafka-python
+        decodes."""
         names = {int(api.key): api.name for api in APIS.values()}
         lines = []
         for (client, key, version, direction), frames in sorted(self.kept.items()):
@@ -656,7 +660,7 @@ class Recorder:
             cls = kafka_python_class(names[key] + direction.capitalize())
             for frame in frames:
                 if names[key] == "ApiVersions" and frame[4:6] == _UNSUPPORTED_VERSION:
-                    continue  # the mock broker answers this in a form that no version has
+                    continue  # the mock broker answers with a form that no version has
                 decoded = cls.decode(frame, version=version, header=True)
                 line = {
                     "client": client,
@@ -708,7 +712,7 @@ async def _with_aiokafka(address: str) -> None:
 
 
 async def capture() -> None:
-    """Write captured.jsonl: clients talk to librdkafka's mock broker through the recorder."""
+    """Write captured.jsonl, from clients that use librdkafka's mock broker through a `Recorder`."""
     from confluent_kafka import Producer
 
     mock = Producer({"test.mock.num.brokers": 1, "log_level": 0})

@@ -1,4 +1,4 @@
-"""A data directory that an earlier broker wrote gives the answers that it gave then."""
+"""For the data directory of an earlier broker version, this broker gives the same answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import budget
 from command_line import Commands
 
 INDEXES = ("*.index", "*.timeindex", "*.txnindex")
-#: Files that are caches or are computed again, if nothing else of the partition is lost.
+#: Files that are caches, or can be computed again if nothing else of the partition is lost.
 CACHES = (
     *INDEXES,
     "*.snapshot",
@@ -28,8 +28,8 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
     "zeroed": lambda path: path.write_bytes(bytes(path.stat().st_size)),
 }
-#: The snapshots of that broker do not say how much these files had, so that fewer whole entries
-#: look right. `test_lost_files.py` has the snapshots of this one.
+#: Damage that is not noticed: the earlier version's snapshots do not have the sizes of these files,
+#: so that fewer whole entries look right. `test_lost_files.py` tests the snapshots of this version.
 UNNOTICED = {("*.txnindex", "emptied"), ("*.txnindex", "cut"), ("*.timeindex", "cut")}
 
 

@@ -1,4 +1,4 @@
-"""The definitions in `kafka_schemas.jsonl` are of the release of Kafka that other tests run."""
+"""The definitions in `kafka_schemas.jsonl` are of the Kafka release that other tests run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Producer ids, epochs and sequences: rules C-20 to C-24 and C-40 to C-52, without a loop."""
+"""Producer ids, epochs and sequences without a loop: rules C-20 to C-24 and C-40 to C-52."""
 
 from __future__ import annotations
 

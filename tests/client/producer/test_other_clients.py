@@ -1,4 +1,5 @@
-"""A foreign broker: the mock cluster of librdkafka, with injected faults."""
+"""The producer against a broker of another project: the mock cluster of librdkafka, with injected
+faults."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from odradek import Admin, Producer
 
 
 def consume(bootstrap: str, topic: str, partitions: int, count: int) -> list[Any]:
-    """All records, read by librdkafka."""
+    """All values of the topic, read by librdkafka."""
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "g", "log_level": 0}
     )

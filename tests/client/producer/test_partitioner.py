@@ -1,4 +1,4 @@
-"""Partitions of records (C-18): murmur2 as in Java, and the sticky choice."""
+"""The partitions of records (C-18): murmur2 as in Java, and the sticky partitioner."""
 
 from __future__ import annotations
 

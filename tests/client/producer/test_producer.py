@@ -67,7 +67,7 @@ async def test_records_are_sent_in_every_version_of_produce(version: int) -> Non
         log = broker.log("t")
         assert (log.values, log.keys, log.headers) == ([b"value"], [b"key"], [(("h", b"x"),)])
         used = {v for key, v, _ in broker.requests if key is ApiKey.PRODUCE}
-        # Topic names are sent if topic ids are unknown: ids came with Metadata 10.
+        # Topic names are sent if topic ids are unknown; topic ids came with version 10 of Metadata.
         assert used == {min(version, 12) if version < 10 else version}
 
 
@@ -547,7 +547,7 @@ async def test_arguments_that_are_not_bytes_are_refused_with_advice(
     broker: ScriptedBroker, bad: Any
 ) -> None:
     async with producer(broker) as sending:
-        for _ in range(2):  # without and with an open batch
+        for _ in range(2):  # first without, then with an open batch
             with pytest.raises(TypeError, match="value_serializer"):
                 await sending.send("t", bad)
             with pytest.raises(TypeError, match="key_serializer"):

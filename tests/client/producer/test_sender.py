@@ -1,8 +1,8 @@
-"""The sender's decisions: the error table, and random runs against a model of the broker, without a
-loop.
+"""The sender's decisions without a loop: the error table, and random runs against a model of the
+broker.
 
-In `World` a producer's cores run against `PartitionLog`s with virtual time. One seed determines
-losses, refusals, delays and cuts; the invariants are checked at the end.
+In `World` the classes that a producer consists of run against `PartitionLog`s in virtual time. One
+seed determines losses, refusals, delays and lost connections; invariants are checked at the end.
 """
 
 from __future__ import annotations
@@ -117,8 +117,12 @@ def test_c53_metadata_errors_refresh_the_metadata(code: ErrorCode) -> None:
 
 
 def behind_a_refused_batch(world: World) -> tuple[Delivery, Delivery, Any]:
-    """Two batches in flight; the first is finally refused, so the second one is stamped again in
-    place. The refused one, the second one, and the buffer that the transport has of it."""
+    """Two batches in flight, the first of which is refused for good, so that the second gets
+    another sequence.
+
+    Returns the delivery of the first, that of the second, and the buffer of the second that the
+    transport still has.
+    """
     known(world)
     refused = world.send()
     world.run()
@@ -138,11 +142,11 @@ def behind_a_refused_batch(world: World) -> tuple[Delivery, Delivery, Any]:
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_c44_a_restamped_batch_leaves_the_bytes_on_the_wire_unchanged(codec: str) -> None:
-    """The transport may still have the bytes, whose checksum would not match."""
+    """Bytes that the transport still has must not change, or their checksum would not match."""
     world = World(compression_type=codec)
     _, behind, on_wire = behind_a_refused_batch(world)
     assert bytes(on_wire) == world.on_wire[1][0][1][0]
-    world.answer()  # out of order: the broker misses the batch that was refused
+    world.answer()  # out of order: the broker does not have the refused batch
     world.run(200.0)
     (retried,) = world.on_wire[1][0][0].batches
     assert retried.encoded is not on_wire
@@ -157,7 +161,7 @@ def test_c44_a_restamped_batch_leaves_the_bytes_on_the_wire_unchanged(codec: str
 
 
 def test_c44_an_answer_to_the_bytes_before_restamping_completes_the_batch() -> None:
-    """A broker that accepts any sequence has written the batch: it is not written again, and
+    """A broker that accepts any sequence has written the batch: the batch is not sent again, and
     sending continues."""
     world = World()
     _, behind, _ = behind_a_refused_batch(world)
@@ -289,7 +293,8 @@ def test_c54_p09_a_lost_answer_makes_no_duplicate() -> None:
 
 
 def test_c45_a_retry_that_is_refused_may_have_been_written_before() -> None:
-    """A topic's settings may change between two attempts; no later batch is written twice."""
+    """The first attempt may have been written before the topic's settings changed. No later batch
+    is written twice."""
     world = World(batch_size=100)
     known(world)
     first, *behind = [world.send(size=80) for _ in range(4)]
@@ -365,7 +370,7 @@ def test_c25_a_single_record_that_is_too_large_fails() -> None:
 
 
 def test_c40_a_batch_behind_a_refused_one_names_its_refusal() -> None:
-    """The broker is reachable, and answers in time."""
+    """The broker is reachable and answers in time, so the refusal is the cause."""
     world = World(delivery_timeout_ms=40_000)
     refused = world.send()
     world.run()
@@ -470,7 +475,8 @@ TROUBLE = [
 
 
 def is_new(world: World, node: int) -> bool:
-    """A broker refuses a batch in its first try or never, since its content does not change."""
+    """True if no batch of the request was sent before: a batch does not change, so a broker refuses
+    it at the first attempt or never."""
     return all(batch.attempts == 0 for batch in world.on_wire[node][0][0].batches)
 
 
@@ -481,7 +487,7 @@ def may_split(world: World, node: int) -> bool:
 
 
 def live(seed: int, *, refusals: bool, expiry: bool) -> World:
-    """A run with many faults, and a quiet end."""
+    """A run with many faults; at the end there are none."""
     world = World(
         seed=seed,
         partitions=3,
@@ -539,7 +545,7 @@ def test_c05_random_refusals_and_expiries_keep_order_and_write_no_duplicate(seed
 
 
 def transactional_world() -> tuple[World, TransactionManager]:
-    """A world in the middle of a transaction of version 2."""
+    """A world whose producer is in a transaction of version 2."""
     world = World()
     manager = TransactionManager(
         "id",

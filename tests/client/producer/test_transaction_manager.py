@@ -1,5 +1,5 @@
-"""The decisions of a transactional producer, rule by rule (C-33, C-42 to C-70, T-60 to T-68),
-without a loop."""
+"""The decisions of a transactional producer without a loop, rule by rule (C-33, C-42 to C-70, T-60
+to T-68)."""
 
 from __future__ import annotations
 
@@ -65,8 +65,10 @@ OFFSETS = {T0: OffsetAndMetadata(5), T1: OffsetAndMetadata(7, "note", 2)}
 
 
 class Bench:
-    """A manager, with a coordinator that answers its requests. `level`: that of the feature
-    transaction.version."""
+    """A transaction manager, whose requests the test answers as its coordinator.
+
+    `level`: the level of the feature transaction.version.
+    """
 
     def __init__(self, level: int = 0, *, init_version: int = 5, two_phase: bool = False) -> None:
         self.level = level
@@ -100,7 +102,7 @@ class Bench:
         return self.tm.answered(ask, response, version or self.init_version, self.now_ms)
 
     def refuse(self, ask: TxnRequestHandler, code: ErrorCode) -> bool:
-        """Answer with only an error code."""
+        """Answer with an error code only."""
         return self.answer(ask, refusal(ask, code))
 
     def initialize(self, identity: ProducerIdentity = ME) -> Bench:
@@ -115,7 +117,7 @@ class Bench:
         return self
 
     def write(self, tp: TopicPartition = T0, count: int = 1) -> ProducerBatch:
-        """Add a batch to the open transaction, like the sender."""
+        """Add a batch to the open transaction, as the sender does."""
         made = batch(tp, count)
         if not self.tm.is_v2 and not self.tm.may_drain(made):
             self.active = [tp]
@@ -139,7 +141,7 @@ class Bench:
         return self.tm.lifecycle.operation("abort_transaction", self.tm.abort)
 
     def end(self, operation: Operation) -> None:
-        """Let the coordinator carry out the commit or abort."""
+        """Answer EndTxn, so that the commit or abort succeeds."""
         ask = self.expect(EndTxnHandler)
         epoch = self.tm.identity.epoch
         self.answer(ask, EndTxnResponse(producer_id=7, producer_epoch=epoch + 1), 5)
@@ -171,7 +173,7 @@ def test_c32_c60_a_new_producer_gets_its_id_from_the_transaction_coordinator() -
 
 
 def at(state: State, level: int) -> Bench:
-    """A manager in a state, after the calls that lead to it."""
+    """A manager in a state, after the calls that lead to this state."""
     bench = Bench(level)
     if state is State.UNINITIALIZED:
         return bench
@@ -195,7 +197,7 @@ def at(state: State, level: int) -> Bench:
     return bench
 
 
-#: Call -> the state that follows it, and its effect on the manager.
+#: Call -> the state that it leads to, and the method of the manager.
 CALLS: dict[str, tuple[State, Callable[[TransactionManager], Any]]] = {
     "init_transactions": (State.INITIALIZING, lambda tm: tm.init()),
     "begin_transaction": (State.IN_TRANSACTION, lambda tm: tm.begin()),
@@ -208,11 +210,12 @@ CALLS: dict[str, tuple[State, Callable[[TransactionManager], Any]]] = {
 def test_c61_calls_are_legal_in_the_states_of_the_table_only(
     state: State, call: str, level: int
 ) -> None:
-    """Every call in every state: a call that the table does not have raises and changes nothing."""
+    """A call that the table does not allow in a state raises, and changes nothing."""
     bench = at(state, level)
     assert bench.state is state
     target, carry_out = CALLS[call]
-    # INITIALIZING is entered from COMMITTING and ABORTING by a bump of the epoch, not by a call.
+    # INITIALIZING also follows COMMITTING and ABORTING, after a bump of the epoch, but not by a
+    # call.
     by_call = not (target is State.INITIALIZING and state is not State.UNINITIALIZED)
     if state in ALLOWED_FROM[target] and by_call and state is not State.FATAL_ERROR:
         carry_out(bench.tm)
@@ -300,7 +303,7 @@ def test_c62_t21_a_refused_partition_fails_the_transaction_and_is_named() -> Non
     with pytest.raises(Abortable):
         bench.tm.commit()
     operation = bench.abort()
-    # Nothing was added: there is no transaction to end, but the epoch is bumped (C-66).
+    # No partition was added: there is no transaction to end, but the epoch is bumped (C-66).
     bench.answer(bench.expect(EpochBumpHandler), identified(ProducerIdentity(7, 1)))
     assert operation.done and operation.error is None
 
@@ -326,7 +329,8 @@ def test_c62_the_refused_partition_is_told_from_those_not_attempted(
 
 @pytest.mark.parametrize("unknown", [T0, T1])
 def test_c62_t21_an_unknown_partition_is_retried_without_an_abort(unknown: TopicPartition) -> None:
-    """The others, which were not tried because of it, abort nothing: so does Java's producer."""
+    """OPERATION_NOT_ATTEMPTED for the other partitions causes no abort either, as in Java's
+    producer."""
     bench = Bench().initialize().begin()
     ask, request = _asked_to_add(bench)
     codes = [_E.OPERATION_NOT_ATTEMPTED, _E.OPERATION_NOT_ATTEMPTED]
@@ -486,8 +490,8 @@ def test_c64_v2_ends_a_transaction_whose_only_batch_failed() -> None:
 
 
 def test_an_unanswered_add_partitions_request_is_repeated_before_the_abort() -> None:
-    """AddPartitionsToTxn was sent and its answer lost: only its repetition shows what has to be
-    ended."""
+    """The answer to AddPartitionsToTxn is lost: only a repetition shows if there is a transaction
+    to end."""
     bench = Bench().initialize().begin()
     bench.active = [T0]
     ask = bench.expect(AddPartitionsToTxnHandler)
@@ -693,7 +697,7 @@ OF_INIT = {_E.CLUSTER_AUTHORIZATION_FAILED, _E.TRANSACTIONAL_ID_AUTHORIZATION_FA
 
 
 def asked(kind: Kind) -> tuple[Bench, TxnRequestHandler, Operation | None]:
-    """A request of a kind in flight, and its waiting call."""
+    """A request of a kind in flight, and the call that waits for it."""
     bench = Bench()
     if kind is Kind.INIT:
         operation = bench.tm.lifecycle.operation("init_transactions", bench.tm.init)
@@ -738,7 +742,8 @@ def test_c68_every_error_code_of_every_request_has_its_reaction(
         assert operation.done and operation.error is not None
     if kind is Kind.INIT and code in OF_INIT:
         assert bench.state is State.UNINITIALIZED
-        bench.tm.lifecycle.operation("init_transactions", bench.tm.init)  # may be retried
+        # the call is allowed again
+        bench.tm.lifecycle.operation("init_transactions", bench.tm.init)
     elif code in ABORTABLE or (kind is Kind.COMMIT_OFFSETS and code in OF_OFFSETS):
         assert bench.state is State.ABORTABLE_ERROR
         with pytest.raises(Abortable, match="abort_transaction"):
@@ -913,7 +918,7 @@ def test_kip939_a_prepared_transaction_is_ended_by_another_producer() -> None:
     assert first.tm.prepare() == prepared and not first.tm.has_open_transaction
     with pytest.raises(IllegalState, match="prepared"):
         first.tm.check_open("send")
-    for _ in range(2):  # T-65: a producer without the answer repeats the request
+    for _ in range(2):  # a producer without the answer repeats the request (T-65)
         second = Bench(2, two_phase=True)
         second.tm.resume(prepared)
         operation = second.commit()

@@ -1,4 +1,5 @@
-"""Transactions against real brokers: Odradek (v2), and the mock cluster of librdkafka (v1)."""
+"""Transactions against real brokers: Odradek (version 2), and the mock cluster of librdkafka
+(version 1)."""
 
 from __future__ import annotations
 
@@ -45,8 +46,7 @@ def producer(bootstrap: str, transactional_id: str = "", **settings: Any) -> Pro
 
 
 async def read(bootstrap: str, topic: str, count: int) -> list[bytes]:
-    """The records of a consumer of committed records, up to `count` and those directly after
-    them."""
+    """The values that a consumer of committed records reads, until there are `count` or more."""
     found: list[bytes] = []
     async with Consumer(
         topic,
@@ -63,7 +63,7 @@ async def read(bootstrap: str, topic: str, count: int) -> list[bytes]:
 
 
 async def test_transactions_v1_work_with_the_mock_cluster_of_librdkafka(mock: str) -> None:
-    """The mock answers without checks: the test is that it accepts every request."""
+    """The mock checks nothing: the test is that it accepts every request."""
     async with producer(mock) as made:
         await made.init_transactions()
         manager = made._transactions
@@ -110,7 +110,7 @@ async def test_c65_v2_transactions_commit_and_abort(ours: str, unique_topic: str
 async def test_t60_v1_transactions_work_with_odradek(
     ours: str, unique_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client that ignores features: everything is as in v1, on the same broker."""
+    """A client that ignores the broker's features uses version 1 of transactions."""
     monkeypatch.setattr("odradek_client.network.client.NetworkClient.feature_level", lambda *_: 0)
     async with producer(ours) as made:
         await made.init_transactions()
@@ -126,7 +126,7 @@ async def test_t60_v1_transactions_work_with_odradek(
                 await made.abort_transaction()
             else:
                 await made.commit_transaction()
-        # C-66: a failure brings a new epoch.
+        # In version 1 only a failure leads to a new epoch (C-66).
         epoch = manager.identity.epoch
         await made.begin_transaction()
         await made.send_and_wait(unique_topic, b"x", partition=0)
@@ -228,8 +228,8 @@ async def test_kip447_a_group_consumes_transforms_and_produces_exactly_once(
 
 
 async def test_kip447_a_removed_member_keeps_its_identity(ours: str, unique_topic: str) -> None:
-    """Offsets without an identity would count as those of a client outside of the group
-    (O-05)."""
+    """Without the identity, the coordinator would take the commit for that of a client outside of
+    the group (O-05)."""
     group = f"g-{unique_topic}"
     async with Admin(bootstrap_servers=ours) as admin:
         await admin.create_topics([NewTopic(unique_topic, 1)])
@@ -375,7 +375,7 @@ async def test_kip939_a_broker_may_have_two_phase_commit_switched_off(
 
 
 async def test_c69_a_consumer_may_see_a_part_of_a_transaction(ours: str, unique_topic: str) -> None:
-    """All records are committed at once; a consumer may read any part of them."""
+    """All records are committed at the same time; a consumer can read any part of them."""
     async with Admin(bootstrap_servers=ours) as admin:
         await admin.create_topics([NewTopic(unique_topic, 2)])
     async with producer(ours) as made:
@@ -429,7 +429,7 @@ async def test_t50_transactions_survive_a_killed_broker(
 
 
 async def test_t77_an_admin_ends_prepared_transactions(ours: str, unique_topic: str) -> None:
-    """The call needs no producer, and may be repeated, always with the same decision."""
+    """The call needs no producer, and can be repeated with the same decision."""
     two_phase: dict[str, Any] = {"transaction_two_phase_commit_enable": True}
     prepared = []
     for name in ("committed", "aborted"):

@@ -1,9 +1,9 @@
-"""Random runs of a transactional producer against a model of the broker, with virtual time and
+"""Random runs of a transactional producer against a model of the broker, in virtual time and
 without a loop.
 
-One seed determines losses, refusals, delays and cuts, the times of markers, and the change of the
-cluster to transactions v2. At the end every committed transaction must be visible completely, in
-order and once, and no other (C-05, T-68).
+One seed determines losses, refusals, delays, lost connections, the times of markers, and the
+upgrade of the cluster to version 2 of transactions. At the end the complete records of each
+committed transaction must be visible in order and once, and no other records (C-05, T-68).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ HELD = [_E.COORDINATOR_LOAD_IN_PROGRESS, _E.NOT_COORDINATOR, _E.COORDINATOR_NOT_
 
 @dataclass
 class Transaction:
-    """One attempt: its records, and its outcome as far as the application knows."""
+    """A transaction: its records, and its outcome as far as the application knows it."""
 
     records: list[Sending] = field(default_factory=list)
     offset: int = -1
@@ -76,8 +76,8 @@ class TransactionWorld(World):
         return manager
 
     def set_aside(self) -> tuple[Any, ...]:
-        """Stop the producer in the middle of its work, and break its connections; a new one
-        replaces it."""
+        """Interrupt the producer in its work, lose its requests, and replace it by a new one;
+        returns the old one."""
         old = (self.tm, self.sender, self.accumulator)
         for node in (1, 2):
             self.lose(node, written=False)
@@ -88,7 +88,7 @@ class TransactionWorld(World):
         return old
 
     def take_back(self, other: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Continue with another instance; returns the present one."""
+        """Continue with another instance; returns the current one."""
         present = (self.tm, self.sender, self.accumulator)
         self.tm, self.sender, self.accumulator = other
         self.transactions = self.tm
@@ -159,7 +159,7 @@ class TransactionWorld(World):
         self.sender.request_answered(ask, refusal(ask, code), version, self.now_ms)
 
     def until(self, operation: Operation, trouble: float = 0.0) -> None:
-        """Run until an operation ends, with this many faults on the way."""
+        """Run until an operation ends, with faults of this probability at first."""
         for count in range(4000):
             if operation.done:
                 return
@@ -202,7 +202,7 @@ class TransactionWorld(World):
         self.tm.lifecycle.seen(operation)
 
     def transact(self, trouble: float) -> Transaction:
-        """A transaction of an application, which commits, or aborts by choice or after an error."""
+        """Run a transaction, which commits, or aborts by choice or after an error."""
         rng = self.random
         held = Transaction()
         self.history.append(held)
@@ -303,7 +303,7 @@ def test_t66_an_exhausted_epoch_fences_no_producer(level: int) -> None:
         world.send(0)
         held.records.append(world.sent[-1])
         if level == 0:
-            # In v1 only a failure brings the next epoch.
+            # In version 1 only a failure leads to the next epoch.
             world.tm.batch_failed(Abortable("x"))
             held.committed = False
             operation = world.tm.lifecycle.operation("abort_transaction", world.tm.abort)
@@ -339,7 +339,7 @@ def test_t56_t59_a_new_instance_fences_the_older_one_and_its_transaction(
     world.transact(0.1)
     successor = world.tm
     world.transact(0.1)
-    # The old instance comes back and tries to continue.
+    # The old instance returns and tries to continue.
     since = world.take_back(aside)
     commit = old.lifecycle.operation("commit_transaction", old.commit)
     with pytest.raises((Fatal, Abortable)) as refused:

@@ -113,7 +113,7 @@ async def test_t60_request_versions_belong_to_the_transaction_version(
 
 @pytest.mark.parametrize("version", range(5))
 async def test_transactions_work_with_every_request_version(version: int) -> None:
-    """Old brokers have old versions of all requests at the same time."""
+    """A broker that is old has old versions of all these requests."""
     limits: dict[ApiKey, Any] = {
         key: (0, min(version, APIS[key].versions.last))
         for key in (
@@ -582,7 +582,7 @@ def test_the_blocking_producer_runs_transactions(v2_address: str) -> None:
 
 @pytest.fixture
 def v2_address() -> Any:
-    """The same broker on the loop of another thread."""
+    """The address of a scripted broker whose event loop runs in another thread."""
     import threading
 
     loop = asyncio.new_event_loop()

@@ -1,4 +1,5 @@
-"""`produce_batch`: batches of other programs through the whole producer, bodies untouched."""
+"""`produce_batch` sends batches of other programs through the whole producer, with unchanged
+bodies."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def live(pytestconfig: pytest.Config) -> Iterator[LiveBroker]:
 
 
 def whole(codec: Codec, *values: bytes) -> tuple[bytes, EncodedRecords]:
-    """The body of a batch with these values, and the batch."""
+    """The body of a batch with these values, and the encoded batch itself."""
     builder = BatchBuilder(codec)
     for number, value in enumerate(values):
         builder.append(1_000 + number, b"k", value, [("h", b"%d" % number)])
@@ -124,7 +125,7 @@ async def test_c60_batches_need_an_open_transaction(live: LiveBroker) -> None:
 async def test_c25_a_batch_that_is_too_large_for_the_topic_is_split(
     live: LiveBroker, codec: Codec
 ) -> None:
-    """The parts say which records they have, and where these are."""
+    """Each part says which of the records it has, and its base offset."""
     topic = make_unique_topic()
     values_sent = [bytes([97 + n % 20]) * 50 + b"%d" % (n * 7919) for n in range(100)]
     async with asyncio.timeout(DEADLINE_S), Admin(bootstrap_servers=live.bootstrap) as admin:

@@ -1,4 +1,4 @@
-"""The client's side of the mechanisms, by their tokens."""
+"""The client's side of the SASL mechanisms: the tokens that it sends and accepts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odradek_protocol.sasl.errors import SaslMessageError
 from odradek_protocol.sasl.scram import ScramMechanism
 
 ALICE = Password("alice", "secret", "the settings")
-#: The example of RFC 7677, section 3.
+#: The nonce in the example of RFC 7677, section 3.
 NONCE = "rOprNGfwEbeRWgbNEkqO"
 SERVER_FIRST = (
     b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"

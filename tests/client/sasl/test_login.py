@@ -1,4 +1,4 @@
-"""The sources of tokens: functions, endpoints, files; and the errors without a token."""
+"""The sources of tokens: functions, endpoints and files; and the errors if there is no token."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Clock:
 
 
 class Endpoint:
-    """An HTTP server with prepared answers, which keeps its requests."""
+    """An HTTP server with prepared answers, which records its requests."""
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}/token?tenant=a"

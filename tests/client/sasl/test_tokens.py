@@ -1,4 +1,4 @@
-"""The lifetime of tokens, and the time of their replacement."""
+"""The lifetime of tokens, and the times at which they are replaced."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def test_an_invalid_token_is_refused() -> None:
     [
         (Token("x", HOUR_MS), 0.0, 0.8 * HOUR_MS),
         (Token("x", HOUR_MS), 1.0, 0.85 * HOUR_MS),
-        # The buffer before the expiry begins before 80 % of the lifetime.
+        # The buffer before the expiry is longer than 20 % of the lifetime.
         (Token("x", 1_000_000), 0.0, 700_000),
-        # The lifetime is too short for both limits, which are ignored then.
+        # The lifetime is too short for both limits, which are then ignored.
         (Token("x", 300_000), 0.0, 240_000),
-        # The token is old already: but it is not replaced sooner than the shortest period.
+        # The token is near its end, but the shortest refresh period has to pass first.
         (Token("x", 400_000, -HOUR_MS), 0.0, 60_000),
-        # The lifetime is unknown: a new token for each connection.
+        # The lifetime is unknown, so that each connection gets a new token.
         (Token("x"), 0.0, 0),
     ],
 )

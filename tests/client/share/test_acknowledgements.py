@@ -1,4 +1,5 @@
-"""Acknowledgements: batches of requests, and the search for the record that a broker refuses."""
+"""Acknowledgements: the batches in requests, and the search for the record that a broker
+refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The acquired records of an answer: returned records, gaps, and unreadable records."""
+"""The acquired records in an answer: returned records, gaps, and unreadable records."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def acquired(
 def take_all(
     batch: AcquiredBatch, limit: int = 1_000
 ) -> tuple[dict[int, bytes | None], dict[int, int], list[UnreadableRecord]]:
-    """Values and answers by offset, and the errors; each offset appears once."""
+    """(values by offset, answers by offset, errors) of the whole batch; no offset may appear
+    twice."""
     values, answers, errors = dict[int, bytes | None](), dict[int, int](), []
     while not batch.exhausted:
         taken = batch.take(limit)

@@ -1,4 +1,4 @@
-"""A record's states and answers, without a consumer."""
+"""The states and answers of a record, without a consumer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, Ackno
 
 
 class Holder:
-    """A consumer that notes what records tell it."""
+    """A consumer that records the calls of its records."""
 
     def __init__(self) -> None:
         self.said: list[Any] = []

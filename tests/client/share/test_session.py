@@ -1,4 +1,4 @@
-"""The share session beside a model of the broker's side."""
+"""The share session, compared with a model of the broker's side."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ async def test_waiting_for_records_does_not_keep_the_processor_busy(broker: Shar
 
         members._fetcher.next_requests = counted  # type: ignore[method-assign, assignment]
         assert await members.poll(1_000) == []
-        # Some for each answer, and not one for each turn of the event loop.
+        # The number is a few for each answer, and not one for each turn of the event loop.
         assert looks < 100
 
 

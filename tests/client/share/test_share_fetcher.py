@@ -1,4 +1,5 @@
-"""The share fetcher beside a model of the leaders: requests, answers, locks, lost answers."""
+"""The share fetcher, compared with a model of the leaders: requests, answers, locks, lost
+answers."""
 
 from __future__ import annotations
 
@@ -40,8 +41,8 @@ def place(number: int) -> SharePartition:
 
 
 class World:
-    """A fetcher, its cluster and its leaders, in virtual time. Partition n is led by
-    `leads[n]`."""
+    """A fetcher, its cluster and its leaders, in virtual time; node `leads[n]` leads partition
+    n."""
 
     def __init__(self, leads: list[int], **settings: Any) -> None:
         self.now_ms = 0.0
@@ -110,7 +111,7 @@ class World:
         return leader.answer(plan.request)
 
     def go(self) -> list[SharePlan]:
-        """Send what is to be sent, with answers; returns the requests."""
+        """Send the requests that are due, and process their answers; returns the requests."""
         plans = self.plans()
         for plan in plans:
             self.fetcher.on_response(plan, self.ask(plan), self.cluster, self.now_ms)
@@ -196,7 +197,7 @@ def test_k61_record_limit_mode_fetches_from_one_leader_at_a_time() -> None:
     assert (plan.request.share_acquire_mode, plan.request.max_records) == (1, 2)
     world.fetcher.on_response(plan, world.ask(plan), world.cluster, 0)
     assert len(world.fetcher.collect(10, 0)) == 2
-    # The other leader has its turn.
+    # the other leader is next
     (after,) = world.plans()
     assert after.node_id != plan.node_id
 
@@ -307,7 +308,8 @@ def test_k65_records_of_a_lost_session_are_not_reported_as_accepted(
     if answered_before:
         record.accept()
     world.leaders[1].drop_session("m")
-    # Another member had it next. A leader passes over answers to what is finished.
+    # Another member has finished the record since. A leader ignores acknowledgements of finished
+    # records.
     world.partition().records[0].state = ARCHIVED
     if connection_lost:
         world.fetcher.wanted_records = 5
@@ -472,7 +474,7 @@ def test_k76_close_waits_for_the_request_in_flight() -> None:
 
 
 class Run:
-    """Random steps of an application, its leaders and the network."""
+    """Random steps of an application, of its leaders and of the network."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -525,7 +527,7 @@ class Run:
         world.ended.clear()
 
     def finish(self) -> None:
-        """Handle everything that is left: then each record has ended."""
+        """Handle all remaining records; then each record is acknowledged or archived."""
         world = self.world
         for plan in self.flying:
             self.arrive(plan)
@@ -563,7 +565,7 @@ def test_k74_an_acknowledgement_counts_only_for_its_own_delivery() -> None:
     records = world.poll()
     records[0].reject()
     world.leaders[1].drop_session("m")
-    # The answer says that the session is lost; the next request brings the records again.
+    # The answer reports the lost session; the next request returns the records again.
     world.poll()
     world.now_ms += 100
     again = world.poll()

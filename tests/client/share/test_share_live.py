@@ -1,4 +1,4 @@
-"""The share consumer against a broker that has share groups switched on, which is killed, too."""
+"""The share consumer against a broker with share groups, which a test also kills and restarts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ GROUP = "workers"
 
 @pytest.fixture
 def broker() -> Iterator[SubprocessBroker]:
-    """A broker whose share groups begin at the start of "jobs", a topic with three partitions."""
+    """A broker with share groups, which begin at the start of the topic "jobs" with its three
+    partitions."""
 
     async def prepare(bootstrap: str) -> None:
         switch_on = FeatureUpdateKey(feature="share.version", max_version_level=1)
@@ -95,7 +96,7 @@ async def test_no_record_is_lost_when_the_broker_is_killed(broker: SubprocessBro
                 try:
                     await result
                 except OdradekError:
-                    # The broker may have stored the answer before it died.
+                    # The broker may have stored the acknowledgement before it was killed.
                     unknown.add(number)
                 else:
                     accepted.add(number)

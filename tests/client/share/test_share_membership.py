@@ -1,4 +1,4 @@
-"""A member of a share group, without a loop: joining, assignments, errors, leaving."""
+"""The member of a share group, without a loop: joining, assignments, errors, leaving."""
 
 from __future__ import annotations
 
