@@ -265,8 +265,8 @@ def _grown(earlier: RequestCounts | None, now: RequestCounts) -> tuple[list[int]
 
 
 def _slow_ms(counts: list[int], bounds_us: list[int]) -> float | None:
-    """The lowest bound, in ms, that 99 % of the requests do not exceed; None if it would be above the
-    largest bound."""
+    """The lowest bound, in ms, that 99 % of the requests do not exceed; None if no bound is high
+    enough."""
     below = 0
     for bound_us, count in zip(bounds_us, counts, strict=False):
         below += count
