@@ -41,7 +41,7 @@ class NothingReason(Enum):
     """Members have all records that are not finished."""
 
     DELAYED = "delayed"
-    """Members have all of them but those that wait for the end of a pause (H-200)."""
+    """Members have all unfinished records except those that wait for the end of a pause (H-200)."""
 
 
 class SessionBegan(NamedTuple):

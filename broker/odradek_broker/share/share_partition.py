@@ -469,7 +469,7 @@ class SharePartition:
         if run.due_ms is not None and run.change is None:
             self.note_deadline(run.due_ms)
 
-    # --- Records that are not there (H-165 to H-167) ---
+    # --- Records that do not exist (H-165 to H-167) ---
 
     def move_log_start(self, log_start_offset: int) -> None:
         """Note that the log start has moved: records before it are neither delivered nor

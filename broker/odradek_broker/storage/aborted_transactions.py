@@ -39,8 +39,8 @@ _LATE_MAX = 100_000
 _attempts = itertools.count()
 
 Fill = Callable[[Segment, Sequence[Segment], TransactionIndex], None]
-"""Writes the index of a segment, given those before it, in any thread. OSError; any other exception
-means that batches are damaged."""
+"""Writes the index of a segment, given the segments before it, in any thread. OSError; any other
+exception means that batches are damaged."""
 
 
 class _Broken:
@@ -272,7 +272,7 @@ class AbortedTransactions:
             self._open.popitem(last=False)[1].close()
         self._open[segment.base_offset] = index
 
-    # ---- making one anew
+    # ---- rebuilding an index
 
     def _repair(
         self,

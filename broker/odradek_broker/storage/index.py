@@ -117,7 +117,8 @@ class _IndexFile:
             return file.read_at(0, entries * entry_bytes)
 
     def _cut(self, keep_entries: int) -> None:
-        """Drop entries from `keep_entries` on, in the file too."""
+        """Remove the file if it has more than `keep_entries` entries; the kept entries are written
+        again later."""
         if keep_entries < self._written:
             self._forget_file()
 
@@ -138,7 +139,8 @@ class _IndexFile:
         return content
 
     def _cut_file(self, entries: int, entry_bytes: int) -> None:
-        """Cut the file behind its first `entries`, which stay on disk in any case. OSError."""
+        """Cut the file after its first `entries`, which stay on disk even if the cut fails.
+        OSError."""
         if entries == 0:
             self._files.remove(self._path)
             self._written = -1
@@ -185,7 +187,7 @@ class OffsetIndex(_IndexFile):
         return self.base_offset + self._offsets[entry - 1], self._positions[entry - 1]
 
     def floor_position(self, position: int) -> int:
-        """The last known batch start that is not behind `position`."""
+        """The last known batch start at or before `position`."""
         entry = bisect_right(self._positions, position)
         return self._positions[entry - 1] if entry else 0
 
@@ -219,7 +221,8 @@ class OffsetIndex(_IndexFile):
 
     def load_first(self, entries: int, log_bytes: int) -> None:
         """Load the first entries of the file, which describe the first `log_bytes` of the log.
-        InvalidIndex if they cannot (L-30); OSError. `cut_file` drops the others."""
+        InvalidIndex if these entries cannot describe that part (L-30); OSError. `cut_file` drops
+        the other entries."""
         self._take(self._read_first(entries, OFFSET_ENTRY_BYTES))
         if not (_ascends(self._offsets) and _ascends(self._positions)) or (
             entries and self._positions[-1] >= log_bytes
@@ -227,7 +230,7 @@ class OffsetIndex(_IndexFile):
             raise InvalidIndex(f"{self._path} does not ascend")
 
     def cut_file(self) -> None:
-        """Cut the file behind the loaded entries. OSError."""
+        """Cut the file after the loaded entries. OSError."""
         self._cut_file(len(self), OFFSET_ENTRY_BYTES)
 
     def _take(self, content: bytes) -> None:
@@ -306,7 +309,7 @@ class TimeIndex(_IndexFile):
         return len(self._timestamps)
 
     def add(self, timestamp: int, offset: int) -> None:
-        """Add an entry, unless its timestamp is not above the last one."""
+        """Add an entry if its timestamp is larger than that of the last entry."""
         if timestamp < 0 or (self._timestamps and timestamp <= self._timestamps[-1]):
             return
         self._timestamps.append(timestamp)
@@ -315,8 +318,8 @@ class TimeIndex(_IndexFile):
             self.write_out()
 
     def floor_entry(self, timestamp: int) -> tuple[int, int] | None:
-        """The last (timestamp, offset) that is not newer: all newer records are behind that offset.
-        None if there is no such entry."""
+        """The last (timestamp, offset) whose timestamp is at most `timestamp`: all records with
+        larger timestamps have larger offsets. None if there is no such entry."""
         entry = bisect_right(self._timestamps, timestamp)
         if not entry:
             return None
@@ -362,8 +365,9 @@ class TimeIndex(_IndexFile):
         self._written = len(self._timestamps)
 
     def load_first(self, entries: int, largest: tuple[int, int]) -> None:
-        """Load the first entries of the file, none of them above the `largest` (timestamp, offset).
-        InvalidIndex if they cannot be those (L-30); OSError. `cut_file` drops the others."""
+        """Load the first entries of the file. InvalidIndex if one of them is above the `largest`
+        (timestamp, offset), or if they do not ascend (L-30); OSError. `cut_file` drops the other
+        entries."""
         timestamps, offsets = _deinterleave(self._read_first(entries, TIME_ENTRY_BYTES))
         if not (_ascends(timestamps) and _ascends(offsets)) or (
             entries
@@ -373,7 +377,7 @@ class TimeIndex(_IndexFile):
         self._timestamps, self._offsets = timestamps, offsets
 
     def cut_file(self) -> None:
-        """Cut the file behind the loaded entries. OSError."""
+        """Cut the file after the loaded entries. OSError."""
         self._cut_file(len(self), TIME_ENTRY_BYTES)
 
     def truncate_to(self, offset: int) -> None:

@@ -16,7 +16,7 @@ a crash restores what the files have lost (`journal_replay.py`).
                               and free when its logs are synced
 
 A copy-on-write file system may have no room for a write although the file is large enough. Then
-neither this write nor later ones make anything durable, because a start reads no block behind a
+neither this write nor later ones make anything durable, because a start reads no block after a
 missing one. The segment files are synced instead; once all of them are synced, a new journal is
 begun.
 
@@ -156,7 +156,7 @@ class _Part:
 
 
 class _Checkpoint:
-    """A log whose files are synced beside its flushes: see `Flushable`."""
+    """A log whose files are synced in addition to its flushes, as a `Flushable`."""
 
     def __init__(self, journal: CommitJournal, log: JournaledLog) -> None:
         self._journal = journal
@@ -165,7 +165,8 @@ class _Checkpoint:
     def begin_flush(self) -> Any:
         ticket = self._log.begin_checkpoint()
         if ticket is None:
-            # A flush of the log's files, which serves as well, is under way; or the log is offline.
+            # The log is offline, or a flush of its files is under way and makes the checkpoint
+            # unnecessary.
             self._journal.checkpoint_ended(self._log)
         return ticket
 
@@ -225,8 +226,8 @@ class CommitJournal:
         self._due: dict[JournaledLog, None] = {}
         self._checkpointing: set[JournaledLog] = set()
         self._failed = False
-        #: True after a write that found no room, until a new journal is begun: no write that ends
-        #: in between has made anything durable.
+        #: True from a write that found no room until a new journal is begun. A write that ends
+        #: during this time has made nothing durable.
         self.crowded = False
         #: True while flushes may use the journal; otherwise they sync the files.
         self.usable = False
@@ -362,7 +363,7 @@ class CommitJournal:
         """Put a ticket into the next write; False if there is no room."""
         log = ticket.log
         if log not in self._logs and len(self._logs) >= self._handles.limit // 2:
-            # Each log in the journal keeps a file open.
+            # The number of logs in the journal is limited, because each of them keeps a file open.
             self._sweep(self._logs)
             return False
         size_bytes = ENTRY_HEADER_BYTES + ticket.size_bytes
@@ -452,16 +453,17 @@ class CommitJournal:
     def failed(self, problem: OSError) -> None:
         """Stop after a failed write: the state on disk is unknown, so all logs go offline (D5)."""
         if not self._failed:
-            # Also while the broker stops: a start reads no blocks behind a missing one.
+            # The logs go offline even while the broker stops, because a start reads no block after
+            # the missing one.
             self._failed = True
             self.stop()
             self.on_failed(f"its commit journal failed: {problem}")
 
     def forget(self, log: JournaledLog) -> None:
-        """Cancel the journal's entries of a log that is about to be truncated, while nothing is
-        `unwritten`, and the journal not `crowded`. Waits for the disk; OSError."""
+        """Cancel the journal's entries of a log that is about to be truncated. Allowed only while
+        nothing is `unwritten` and the journal is not `crowded`. Waits for the disk; OSError."""
         if self._file is None and self._files.exists(self._path):
-            # The journal is that of the last run. If all logs were recovered, the segment files
+            # The last run has left this journal. When all logs are recovered, the segment files
             # have all of its records.
             if self._request is None:
                 raise OSError(errno.EBUSY, f"{self._path} is still needed")

@@ -47,7 +47,7 @@ BLOCK = c.Struct(
     "size_bytes" / c.Int32ub,
     "entries" / c.Int32ub,
 )
-"""`size_bytes`: the size of the block without its padding. `crc`: CRC-32C of the block behind this
+"""`size_bytes`: the size of the block without its padding. `crc`: CRC-32C of the block after this
 field."""
 
 ENTRY = c.Struct(
@@ -79,7 +79,7 @@ class CorruptJournal(Exception):
 
 
 class JournalHeader(NamedTuple):
-    """The header of the file. `incarnation`: only blocks with the same incarnation count."""
+    """The header of the file. `incarnation`: blocks with another incarnation are ignored."""
 
     incarnation: bytes
     part_bytes: int
@@ -137,7 +137,7 @@ def decode_header(content: bytes) -> JournalHeader:
 
 
 def encode_block(incarnation: bytes, number: int, entries: Sequence[JournalEntry]) -> list[Buffer]:
-    """The buffers of a block, one behind the other, without the padding."""
+    """The buffers of a block, in their order in the file, without the padding."""
     parts: list[Buffer] = [b""]
     size_bytes = BLOCK_HEADER_BYTES
     for entry in entries:

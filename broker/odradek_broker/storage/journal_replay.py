@@ -22,9 +22,8 @@ from odradek_protocol.records.batch import BatchError, read_header_alone, verify
 
 
 class _Found(NamedTuple):
-    """Batches in the journal: `position` is their position in the segment, `at` that in the
-    journal.
-    """
+    """Batches in the journal: `position` is their position in the segment, `at` their position in
+    the journal."""
 
     position: int
     size_bytes: int
@@ -88,8 +87,8 @@ class JournalReplay:
 
 
 def _from(content: bytes, wanted: int, offset: int) -> tuple[int, int]:
-    """(`wanted`, the offset behind the last batch) if the bytes are intact, successive batches, one
-    of which begins at `wanted` and has that base offset; else (-1, -1)."""
+    """(`wanted`, the offset after the last batch) if the bytes are intact, successive batches, one
+    of which begins at `wanted` and has the base offset `offset`; else (-1, -1)."""
     position = 0
     met = False
     try:

@@ -118,7 +118,8 @@ class PartitionLog:
         "watch",
     )
 
-    # Set when the files are opened; appends and reads reach these faster than those of `_files`.
+    # Copies of attributes of `_files`, set when the files are opened: appends and reads reach them
+    # with one look-up less.
     _segments: SegmentList
     _producers: Producers
     _epochs: LeaderEpochs
@@ -170,7 +171,8 @@ class PartitionLog:
         StorageError if the load may be tried again.
 
         `later` collects the syncs, to be called in any thread before the recovered records are
-        read; if one raises OSError, call `recovery_failed`. None: the syncs are called at once.
+        read; if one raises OSError, call `recovery_failed`. If `later` is None, the syncs are
+        called immediately.
         """
         if self.loaded:
             return self.report
@@ -448,8 +450,9 @@ class PartitionLog:
         self._write(batch, header, last_offset, now_ms)
         end_before, self.log_end_offset = self.log_end_offset, last_offset + 1
         if header.leader_epoch > self._epochs.latest:
-            # The first epoch begins with the log, also if the first batch is behind a gap: a start
-            # without a checkpoint of log starts takes the log start from the first epoch.
+            # The first epoch begins at the log start, even if there is a gap before the first
+            # batch: a start without a checkpoint of log starts takes the log start from the first
+            # epoch.
             starts = base_offset if self._epochs.entries else end_before
             self._epochs.assign(header.leader_epoch, starts)
             self._files.write_epochs()
@@ -496,8 +499,9 @@ class PartitionLog:
         segments = self._segments
         try:
             if segments.must_roll(header, last_offset, config, now_ms):
-                # The new segment does not begin at the batch's offset: behind a gap, a start after
-                # a crash would conclude that the segment before it has lost its end (L-32).
+                # The new segment begins at the log end, not at the batch's offset, which may come
+                # after a gap. Otherwise a start after a crash would conclude from the gap that the
+                # segment before it has lost its end (L-32).
                 self.roll_at(self.log_end_offset, now_ms)
             segments.active.append(
                 batch,
@@ -579,8 +583,8 @@ class PartitionLog:
     def roll_at(self, base_offset: int, now_ms: int) -> None:
         """Begin a new segment at an offset. OSError: the old segment stays the active one."""
         self._files.roll(base_offset, self.config, now_ms)
-        # With fsync too a flush is requested: after a roll without an append nothing else would
-        # make the snapshot durable (P-27).
+        # A flush is requested even with fsync durability: after a roll without an append nothing
+        # else would make the snapshot durable (P-27).
         self.on_flush_wanted(self.durability)
 
     # ---- reading
@@ -636,7 +640,7 @@ class PartitionLog:
             return PLENTY_BYTES
 
     def unread_batch(self, offset: int) -> BatchInLog | None:
-        """The batch with the first record at or behind `offset` that consumers can read; None if
+        """The batch with the first record at or after `offset` that consumers can read; None if
         there is none yet. StorageError if the log is not open, or if finding the batch would take
         much work."""
         if self.offline or not self.loaded:
@@ -662,7 +666,7 @@ class PartitionLog:
         self._reader.require_transaction_indexes(self._fill_transaction_index)
 
     def offset_for_timestamp(self, timestamp: int, upper_bound: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record that is not older than `timestamp`; None if
+        """(offset, timestamp) of the first record with a timestamp of at least `timestamp`; None if
         there is none below the bound (L-15). Raises LogCorrupt, PartitionOffline."""
         self.ensure_loaded()
         return self._reader.find_timestamp(timestamp, self.log_start_offset, upper_bound)

@@ -15,13 +15,13 @@ class AppendOrigin(enum.Enum):
     """The origin of an append; decides how strictly producer state is checked (P-17)."""
 
     CLIENT = "client"
-    """A Produce request: epoch and sequence, duplicates answered."""
+    """A Produce request: epoch and sequence are checked, and duplicates are answered."""
     COORDINATOR = "coordinator"
-    """Group or transaction coordinator, markers included: epoch only."""
+    """A group or transaction coordinator, including its markers: only the epoch is checked."""
     REPLAY = "replay"
-    """Offsets are already assigned and the bytes were checked when first written: none."""
+    """Batches with offsets, whose bytes were checked when first written: nothing is checked."""
     MIRROR = "mirror"
-    """A mirror of another cluster: as REPLAY, but structure and records are checked (I-03)."""
+    """A mirror of another cluster: like REPLAY, but structure and records are checked (I-03)."""
 
 
 @dataclass(frozen=True, slots=True)

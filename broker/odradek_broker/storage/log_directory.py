@@ -79,8 +79,8 @@ class LastRun:
 
     `log_starts_known`: the checkpoint of log starts is complete. `checked_points`: the partitions
     whose recovery point this broker wrote, so that no gap above it comes from the cleaner;
-    `all_points_checked`: these are all partitions of that time, so that a partition without a
-    recovery point was created later.
+    `all_points_checked`: `checked_points` has every partition that existed then, so that a
+    partition without a recovery point was created later.
     """
 
     directory: LogDirectory
@@ -217,8 +217,8 @@ class LogDirectory:
     def read_what_was_left(self, problems: list[str]) -> LastRun:
         """Read names and checkpoints. The mark of a clean stop is removed, so that a later crash is
         recognised; deletions that were begun are finished (L-38). `problems` gets the checkpoints
-        that are computed again. DataDirectoryFailed, also if the log starts cannot be read, because
-        deleted records would come back."""
+        that are computed again. DataDirectoryFailed, even if only the log starts cannot be read,
+        because deleted records would become readable again."""
         starts = self._read_offsets(LOG_STARTS, problems, needed=True)
         try:
             names = self._files.list(self.path)
@@ -416,7 +416,7 @@ class LogDirectory:
                     return
 
     def use_recovery_points(self) -> None:
-        """Rename the prepared file, unless it has become untrue meanwhile. OSError."""
+        """Rename the prepared file, unless its content is no longer valid. OSError."""
         prepared, self._prepared = self._prepared, None
         if prepared is not None and prepared[0] == self._points_generation:
             self._files.rename(self.path_of(_PREPARED_POINTS), self.path_of(RECOVERY_POINTS))
@@ -464,15 +464,15 @@ class LogDirectory:
         return lambda: write_atomically(self._files, prepared, content)
 
     def use_cleaner_offsets(self) -> None:
-        """Rename the prepared file, unless it has become untrue meanwhile. OSError."""
+        """Rename the prepared file, unless its content is no longer valid. OSError."""
         if self._cleaner_generation == self._points_generation:
             prepared = self.path_of(_PREPARED_CLEANER_OFFSETS)
             self._files.rename(prepared, self.path_of(CLEANER_OFFSETS))
 
     def begin_recovery_points(self) -> None:
-        """Write the recovery points at the end of a start, if the last run left none or not all.
-        Without recovery points, a gap that a power cut makes in a compacted log would be taken for
-        one that compaction left (L-32). DataDirectoryError."""
+        """Write the recovery points at the end of a start, unless the last run left the recovery
+        points of all partitions. Without them, a gap that a power cut makes in a compacted log
+        would be taken for a gap that compaction left (L-32). DataDirectoryError."""
         if self._has_checked_points:
             return
         try:
@@ -488,8 +488,8 @@ class LogDirectory:
         self._written_points = points
 
     def write_recovery_points(self) -> None:
-        """Write the recovery points at once; a file of older ones, which a worker has prepared, is
-        not used. Waits for the disk. DataDirectoryError."""
+        """Write the recovery points before the call returns. A file with older recovery points that
+        a worker has prepared is not used. Waits for the disk. DataDirectoryError."""
         self._points_generation += 1
         self._checkpointed |= self.logs.keys()
         self._write_recovery_points()

@@ -82,7 +82,7 @@ class FlushTicket:
     """`LogDurability.truncations` when the ticket was made. If that has changed, the outcome says
     nothing of the bytes that are in the log afterwards."""
     segments: list[tuple[Segment, int]]
-    """(segment, its size at the time)."""
+    """(segment, its size when the ticket was made)."""
     segment_files: list[File]
     files: Files
     paths: Sequence[str] = ()
@@ -102,7 +102,7 @@ class FlushTicket:
         try:
             file = self.files.open(path)
         except FileNotFoundError:
-            return  # Retention or a newer version of it came in between.
+            return  # Retention or a newer version has removed it.
         try:
             file.sync()
         finally:
@@ -231,8 +231,8 @@ class LogDurability:
         has to wait.
         """
         if not self._log.loaded:
-            # The files of an earlier run without a clean stop: a power cut could undo their
-            # deletion.
+            # The log was closed without a clean stop. Its files are synced even if they are being
+            # deleted, because a power cut could undo the deletion.
             return FlushTicket(
                 self.durable_offset,
                 self.truncations,
@@ -298,8 +298,8 @@ class LogDurability:
         log.on_flushed()
 
     def flush(self) -> None:
-        """Begin, sync and finish a flush at once: for shutdown, and where the loop may wait for the
-        disk. Raises PartitionOffline if it fails."""
+        """Begin, sync and finish a flush in one call: for shutdown, and where the loop may wait for
+        the disk. Raises PartitionOffline if it fails."""
         ticket = self.begin_flush()
         if ticket is not None:
             try:
@@ -367,9 +367,9 @@ class LogDurability:
         return ticket
 
     def finish_journaled(self, ticket: JournalTicket, error: OSError | None) -> None:
-        """Take the outcome of the journal's write, like `finish_flush` that of a sync. If the write
-        found no room, the files are flushed instead, since their pages are still in the page
-        cache."""
+        """Take the outcome of the journal's write, as `finish_flush` takes the outcome of a sync.
+        If the write found no room, the files are flushed instead, since their pages are still in
+        the page cache."""
         log, segment, journal = self._log, ticket.segment, ticket.journal
         segment.unpin()
         if (error is not None or journal.crowded) and self._left_to_files(ticket, error):

@@ -72,7 +72,8 @@ class PartitionDirectory:
         self.dirty = True
 
     def sync(self) -> None:
-        """Make the names in the directory durable at once. Waits for the disk; OSError."""
+        """Make the names in the directory durable before the call returns. Waits for the disk;
+        OSError."""
         self._files.sync_dir(self.path)
 
     def take_unsynced_paths(self) -> set[str]:
@@ -200,8 +201,9 @@ class LogFiles:
         self.epochs.changed = False
 
     def take_snapshot(self, log_end_offset: int) -> None:
-        """Take a producer snapshot of the log end, with the state of the active segment's indexes
-        unless a scan would have to repair something there. OSError."""
+        """Take a producer snapshot of the log end, with the state of the active segment's indexes.
+        The state is left out if the segment or the file of leader epochs needs a scan to be
+        repaired. OSError."""
         if self.epochs.changed:
             self.write_epochs()
         active = self.segments.active
@@ -239,6 +241,6 @@ class LogFiles:
         index: TransactionIndex,
         log_start_offset: int,
     ) -> None:
-        """Write the transaction index of a segment anew, in any thread."""
+        """Write a new transaction index of a segment, in any thread."""
         scratch = self.new_producers(ProducerTally())
         fill_transaction_index(segment, earlier, index, scratch, log_start_offset)

@@ -68,9 +68,9 @@ class LogTrimming:
         """Move the log start to `offset`, -1 for the high watermark; returns the new log start
         (L-11).
 
-        Records below become unreadable at once; the next retention removes whole segments. A crash
-        would undo the move, so `LogManager.delete_records` writes the new log start first. Raises
-        DeleteRecordsRejected, PartitionOffline.
+        Records below become unreadable immediately; the next retention removes whole segments. A
+        crash would undo the move, so `LogManager.delete_records` writes the new log start first.
+        Raises DeleteRecordsRejected, PartitionOffline.
         """
         target = self.delete_records_target(offset)
         if target > self._log.log_start_offset:
@@ -110,8 +110,8 @@ class LogTrimming:
             segments.discard_oldest(len(oldest), now_ms, self._options.deleted)
             for segment in oldest:
                 self._files.producers.aborted_transactions.forget(segment)
-            # If the old segments came back, a start would take the gap before the new segment for
-            # damage (L-32).
+            # If a crash restored the old segments, a start would take the gap before the new
+            # segment for damage (L-32).
             self._files.directory.sync()
         except OSError as problem:
             log.go_offline(f"starting it again at {offset} failed: {problem}")
@@ -134,7 +134,7 @@ class LogTrimming:
 
     def apply_retention(self, now_ms: int) -> int:
         """Take the segments that retention deletes (L-20) out of the log; returns their number.
-        Their files are renamed at once and removed later by `LogOptions.deleted`. Raises
+        Their files are renamed in this call and removed later by `LogOptions.deleted`. Raises
         LogCorrupt, PartitionOffline; OSError."""
         log, segments = self._log, self._opened_segments(now_ms)
         if self.swapping:
@@ -157,8 +157,8 @@ class LogTrimming:
             # end.
             self._files.directory.sync()
         elif log.config.durability == "fsync" and producers.is_volatile(segments.bases[count]):
-            # Only that snapshot has the producers of these segments (P-27), and its flush is still
-            # under way.
+            # Only the snapshot at the end of these segments has their producers (P-27), and it is
+            # not durable yet.
             return 0
         oldest = segments.all[:count]
         try:
@@ -272,10 +272,9 @@ class LogTrimming:
     # ---- truncation
 
     def truncate_to(self, offset: int, now_ms: int) -> int:
-        """Drop the batch that has `offset` and everything behind it; returns the new log end
-        (L-36). Waits for the disk. Raises PartitionOffline; StorageError while a cleaned segment is
-        swapped in, or while the journal is being written or has no room.
-        """
+        """Drop the batch that has `offset` and all later batches; returns the new log end (L-36).
+        Waits for the disk. Raises PartitionOffline; StorageError while a cleaned segment is swapped
+        in, or while the journal is being written or has no room."""
         log, segments = self._log, self._opened_segments(now_ms)
         offset = max(offset, log.log_start_offset)
         if offset >= log.log_end_offset:

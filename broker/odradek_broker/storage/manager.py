@@ -193,7 +193,8 @@ class LogManager:
     def run_in_background(
         self, work: Callable[[], None], done: Callable[[Exception | None], None]
     ) -> None:
-        """Run work that waits for the disk in the background; at once if there is no background."""
+        """Run work that waits for the disk in the background; before returning if there is no
+        background."""
         self._options.handles.run(work, done)
 
     def __iter__(self) -> Iterator[PartitionLog]:
@@ -310,7 +311,7 @@ class LogManager:
             self._retired[key] = log, True
 
     def remove_retired(self, log: PartitionLog) -> None:
-        """Rename the files of a retired partition at once, and have them removed later (L-01,
+        """Rename the files of a retired partition in this call, and have them removed later (L-01,
         L-38). A failed rename is tried again with each `remove_deleted_files`."""
         self.mark_removed(log)
         key = (log.topic, log.partition)
@@ -384,7 +385,7 @@ class LogManager:
         return report
 
     def apply_retention(self, now_ms: int) -> MaintenanceReport:
-        """Apply retention to all logs at once."""
+        """Apply retention to all logs in one call."""
         self.begin_retention()
         return self.continue_retention(now_ms, len(self._logs))
 
@@ -490,8 +491,8 @@ class LogManager:
         self, logs: Sequence[PartitionLog], targets: Sequence[int | StorageError]
     ) -> list[int | StorageError]:
         """Move the starts of several logs up to these offsets as `delete_records` does, but under
-        any cleanup policy. An error among the targets is returned as it is; of several targets for
-        one log the highest counts."""
+        any cleanup policy. An error among the targets is returned unchanged; if a log has several
+        targets, the highest is used."""
         done = list(targets)
         for directory in self._directories.online:
             moved = {

@@ -77,9 +77,9 @@ class LogReader:
             raise self._failed("reading", problem) from problem
 
     def data_batch_at(self, offset: int, upper_bound: int) -> BatchInLog | None:
-        """The batch with the first record for consumers at or behind `offset`; None if there is
-        none below the bound. Nothing is loaded, rebuilt or scanned: StorageError if finding the
-        batch would take much work."""
+        """The batch with the first record for consumers at or after `offset`; None if there is none
+        below the bound. Nothing is loaded, rebuilt or scanned: StorageError if finding the batch
+        would take much work."""
         try:
             return _data_batch_at(self._segments, offset, upper_bound)
         except OSError as problem:
@@ -122,7 +122,8 @@ class LogReader:
     def find_timestamp(
         self, timestamp: int, log_start_offset: int, upper_bound: int
     ) -> _OffsetAndTime | None:
-        """(offset, timestamp) of the first record that is not older than `timestamp` (L-15)."""
+        """(offset, timestamp) of the first record with a timestamp of at least `timestamp`
+        (L-15)."""
         try:
             return _find_timestamp(self._segments, timestamp, log_start_offset, upper_bound)
         except OSError as problem:
@@ -182,9 +183,8 @@ def _read_whole_batches(
 def _read_segment(
     segment: Segment, offset: int, max_bytes: int, upper_bound: int, minimum_one: bool
 ) -> bytes | None:
-    """Whole batches of one segment; None if the segment has no batch at or behind `offset`, because
-    compaction has removed its end.
-    """
+    """Whole batches of one segment; None if the segment has no batch at or after `offset`, because
+    compaction has removed its end."""
     start = segment.indexes.position_of(offset)
     if start >= segment.size_bytes:
         return None
@@ -199,8 +199,8 @@ def _read_segment(
 
 
 def _check_bound(segment: Segment, position: int, upper_bound: int) -> None:
-    """Raise SegmentCorrupt if a batch extends beyond the bound: bounds lie between batches, so its
-    offsets are wrong."""
+    """Raise SegmentCorrupt if a batch extends beyond the bound. A bound is always between two
+    batches, so such a batch has wrong offsets."""
     batch = next(walk_batches(segment, position))
     if batch.base_offset < upper_bound <= batch.last_offset:
         raise SegmentCorrupt(
@@ -272,7 +272,8 @@ def _data_batch_at(segments: SegmentList, offset: int, upper_bound: int) -> Batc
 def _find_timestamp(
     segments: Iterable[Segment], timestamp: int, log_start_offset: int, upper_bound: int
 ) -> _OffsetAndTime | None:
-    """The first record at or behind the log start that is not older than `timestamp` (L-15)."""
+    """The first record at or after the log start with a timestamp of at least `timestamp`
+    (L-15)."""
     for segment in segments:
         if segment.base_offset >= upper_bound:
             break

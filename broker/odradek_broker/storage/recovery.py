@@ -97,7 +97,7 @@ class LogLoader:
     now_ms: int
     new_producers: Callable[[], Producers]
     report: RecoveryReport
-    #: None: the syncs are called at once.
+    #: None: each sync is called immediately.
     later: list[Callable[[], None]] | None = None
     #: True after a failed fsync: bytes that can be read may not be on disk.
     fsync_failed: bool = False
@@ -113,7 +113,7 @@ class LogLoader:
         self.report.log_end_offset = loaded.log_end_offset
         return loaded
 
-    # ---- what is there
+    # ---- finding the segments
 
     def _find_segments(self) -> list[Segment]:
         """The segments by offset. Committed swaps and deletions are finished, other leftovers are
@@ -159,7 +159,7 @@ class LogLoader:
         self.fsync_failed = False
 
     def _sync(self, sync: Callable[[], None]) -> None:
-        """Call a sync at once, or leave it to the caller."""
+        """Call a sync immediately, or collect it for the caller in `later`."""
         if self.later is None:
             self._fsync(sync)
         else:
@@ -175,7 +175,7 @@ class LogLoader:
 
     def _finish_retention(self, bases: list[int]) -> None:
         """Remove the segments below one that retention has deleted (L-20). Their renaming did not
-        reach the disk, and the gap behind them would look like the damaged end of a log."""
+        reach the disk, and the gap after them would look like the damaged end of a log."""
         for base in bases:
             for suffix in SEGMENT_SUFFIXES:
                 self.files.remove(f"{self.directory}/{segment_name(base)}.{suffix}")
@@ -506,7 +506,7 @@ def fill_transaction_index(
 
 
 def _note_epoch(epochs: LeaderEpochs, header: BatchHeader, segment: Segment, position: int) -> None:
-    """Note the leader epoch of a batch. The first epoch begins with the segment, also if the first
-    batch is behind a gap, as at the append of that batch."""
+    """Note the leader epoch of a batch. The first epoch begins at the start of the segment, even if
+    there is a gap before the first batch, as when that batch was appended."""
     is_first = not epochs.entries and position == 0
     epochs.assign(header.leader_epoch, segment.base_offset if is_first else header.base_offset)

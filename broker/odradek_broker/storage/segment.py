@@ -39,8 +39,8 @@ class Segment:
     """`[base_offset, next_offset)` of a partition. The file opens at first use and may be closed
     by the handle cache at any time between two uses.
 
-    `next_offset` is exact for the active segment; the next offset of a closed one is at least the
-    base offset of the segment behind it.
+    `next_offset` is exact for the active segment; the next offset of a closed segment is at least
+    the base offset of the following segment.
     """
 
     __slots__ = (
@@ -94,7 +94,7 @@ class Segment:
         """Flushes under way that use the handle."""
         self.closing = False
         self.torn = False
-        """True if a failed write may have left bytes behind the end of the file."""
+        """True if a failed write may have left bytes after the end of the file."""
         self.used = False
         self._handle: File | None = None
         self.indexes = SegmentIndexes(self)
@@ -149,7 +149,7 @@ class Segment:
             self.handles.forget(self)
             self.drop_handle()
 
-    # ---- what the handle cache asks
+    # ---- for the handle cache
 
     @property
     def index_bytes(self) -> int:
@@ -168,7 +168,7 @@ class Segment:
         max_timestamp: int,
         index_interval_bytes: int,
     ) -> None:
-        """Write one batch behind the end and index it.
+        """Write one batch at the end and index it.
 
         OSError if the write failed and left no bytes behind (L-08); TruncateFailed if it may have
         left some.
@@ -192,7 +192,8 @@ class Segment:
         self.indexes.note(position, size_bytes, last_offset, max_timestamp, index_interval_bytes)
 
     def cut_torn(self) -> None:
-        """Remove the bytes that failed writes may have left behind the end. TruncateFailed."""
+        """Remove the bytes that failed writes may have left after the end of the segment.
+        TruncateFailed."""
         if not self.torn:
             return
         try:

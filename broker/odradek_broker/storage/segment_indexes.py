@@ -29,9 +29,9 @@ from odradek_broker.storage.segment_state import SegmentState
 from odradek_protocol.records.batch import verify_crc
 
 _HINTS_MAX = 128
-#: No batch of a closed segment lies further behind the last entry of its offset index, unless the
-#: interval between entries was larger, in which case the index is rebuilt once. Followers of Kafka
-#: wrote up to a megabyte between two entries.
+#: The greatest distance from the last entry of the offset index of a closed segment to a batch
+#: after it. If the interval between entries was larger when they were written, the index is rebuilt
+#: once. Followers of Kafka wrote up to a megabyte between two entries.
 _UNINDEXED_BYTES_MAX = 2 * 1024 * 1024
 
 
@@ -156,8 +156,8 @@ class SegmentIndexes:
     # ---- reading the files
 
     def load(self) -> None:
-        """Read the index files if they are not in memory; rebuild at once indexes that do not match
-        the segment (L-33). OSError."""
+        """Read the index files if they are not in memory; indexes that do not match the segment are
+        rebuilt before the call returns (L-33). OSError."""
         if not self.loaded and not self._read():
             self.rebuild()
 
@@ -186,8 +186,8 @@ class SegmentIndexes:
         return True
 
     def _resume(self) -> None:
-        """Continue behind the last index entry. SegmentCorrupt if that is no batch boundary, or if
-        an index has lost its last entries, which its size does not show."""
+        """Continue after the last index entry. SegmentCorrupt if that position is no batch
+        boundary, or if an index has lost its last entries, which its size does not show."""
         self._max_timestamp, self._max_timestamp_offset = self._times.last()
         self._bytes_since_entry = 0
         last_offset, position = self._offsets.last()
@@ -204,8 +204,8 @@ class SegmentIndexes:
             raise SegmentCorrupt(f"{self._offsets.path} has lost entries")
 
     def _walk_end(self, position: int, last_offset: int | None = None) -> Iterator[BatchAt]:
-        """Walk from the last entry of the index. SegmentCorrupt if in a closed segment that entry
-        is too far from the end to be the last."""
+        """Walk from the last entry of the index. SegmentCorrupt if the segment is closed and the
+        entry is so far from its end that later entries must be missing."""
         walk = (
             walk_batches(self._segment, position)
             if last_offset is None
@@ -217,7 +217,7 @@ class SegmentIndexes:
             yield batch
 
     def _check_largest_timestamp(self, largest: tuple[int, int], position: int) -> None:
-        """Compare the largest timestamp, on which retention relies, with the batch at or behind
+        """Compare the largest timestamp, on which retention relies, with the batch at or after
         `position` that should have it. SegmentCorrupt."""
         timestamp, offset = largest
         for batch in walk_batches(self._segment, position):
@@ -424,7 +424,7 @@ class SegmentIndexes:
 
     def _walk_from(self, last_offset: int, position: int) -> Iterator[BatchAt]:
         """Walk from an entry of the index. SegmentCorrupt if the entry is wrong: a walk that begins
-        behind its target would not find it."""
+        after its target would not find it."""
         if position and position >= self._segment.size_bytes:
             raise SegmentCorrupt(f"{self._offsets.path} goes on behind {self._segment.path}")
         for batch in walk_batches(self._segment, position):
@@ -472,9 +472,8 @@ class SegmentIndexes:
         hints[offset] = position
 
     def end_position(self, start: int, limit: int, max_bytes: int, *, minimum_one: bool) -> int:
-        """The last batch boundary that is at most `max_bytes` behind `start` and not behind
-        `limit` (itself a boundary); with `minimum_one` at least the end of the first batch (F-06).
-        """
+        """The last batch boundary up to `max_bytes` after `start` and up to `limit`, which is a
+        boundary; with `minimum_one` at least the end of the first batch (F-06)."""
         if limit - start <= max_bytes:
             return limit
         self._need()
@@ -502,7 +501,7 @@ class SegmentIndexes:
     @property
     def first_timestamp(self) -> int:
         """Max timestamp of the first batch, from which the age of the segment counts (L-06); -1 if
-        there is no readable batch: appends continue behind damage. OSError."""
+        there is no readable batch: appends continue after damaged bytes. OSError."""
         if self._first_timestamp is None:
             try:
                 first = (
@@ -572,7 +571,7 @@ class SegmentIndexes:
     def _walk_from_time(self, entry: tuple[int, int]) -> Iterator[BatchAt]:
         """Walk from the batch of a time index entry, (timestamp, offset). SegmentCorrupt unless
         that batch is the first that reaches the timestamp, as far as the walk can tell: a search
-        that began behind the first would answer wrongly (L-33)."""
+        that began after the first such batch would give a wrong answer (L-33)."""
         timestamp, offset = entry
         met = False
         for batch in self._walk_to(offset):

@@ -139,7 +139,8 @@ def read_batches(
     """(position, header, the batch) of each whole batch from `position` to the end.
 
     Offsets must ascend, from `least_offset` on; the caller compares checksums. At most a megabyte
-    is in memory, or one batch, which the file's size bounds. BatchError, SegmentCorrupt, OSError.
+    or one batch is in memory; a batch is not larger than the file. BatchError, SegmentCorrupt,
+    OSError.
     """
     scan = SegmentScan(segment)
     next_offset = max(segment.base_offset, least_offset)

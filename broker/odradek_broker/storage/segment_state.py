@@ -1,4 +1,4 @@
-"""The state of a segment in a producer snapshot in its middle or at its end, written behind the
+"""The state of a segment in a producer snapshot in its middle or at its end, written after the
 producers (P-26, L-30). The indexes of the segment are compared with it (L-05, L-33).
 
 A scan after a crash may begin at that snapshot instead of the segment's first batch, if the

@@ -70,8 +70,8 @@ class KnownTopics(Protocol):
 @dataclass(slots=True)
 class StartReport:
     """The result of a start. `recovered`: one report for each log that was recovered, after a crash
-    or because a file of it is missing, even if nothing was wrong with it. `problems`: logs that are
-    offline, files computed again."""
+    or because a file of it is missing, even if nothing was wrong with it. `problems`: texts about
+    logs that are offline and files whose content was computed again."""
 
     clean: bool
     logs: int = 0
@@ -115,7 +115,7 @@ class LogStartup:
 
         After a clean stop nothing but names and checkpoints is read, and logs open at first use
         (L-30), except logs that can only be opened by reading their batches, for which no client
-        should wait later. After a crash every log is opened and recovered at once. A log that
+        should wait later. After a crash every log is opened and recovered in this call. A log that
         cannot be opened is offline and named in the report.
         """
         report, first = self._report, self._metadata_topic
@@ -174,7 +174,8 @@ class LogStartup:
             keys = {key for name in left.names if (key := _parse_name(name)) is not None}
             for key in keys:
                 found.setdefault(key, []).append(left)
-            # A new directory has no mark of a clean stop, which must not count against the others.
+            # A new directory has no mark of a clean stop. Directories without partitions are
+            # counted separately, so that this does not affect the others.
             clean[bool(keys)] = clean.get(bool(keys), True) and left.clean
         report.clean = clean.get(True, clean.get(False, False))
         if not self._directories.usable:
@@ -263,7 +264,7 @@ class LogStartup:
                 f"{path} is of a deleted topic of the same name; it is kept as {renamed}"
             )
 
-    # ---- opening one
+    # ---- opening a partition
 
     def _open(
         self, key: TopicPartition, config: LogConfig, left: LastRun, topic_id_known: bytes | None
@@ -317,8 +318,8 @@ class LogStartup:
         )
 
     def _first_epoch_start(self, path: str) -> int:
-        """The start offset of a partition's first leader epoch, where the log starts too: both move
-        together (L-10). 0 if the checkpoint of leader epochs does not have it."""
+        """The start offset of a partition's first leader epoch. The log start is the same offset,
+        because both move together (L-10). 0 if the checkpoint of leader epochs does not have it."""
         try:
             text = read_small_file(self._files, f"{path}/{LEADER_EPOCHS}")
             epochs = () if text is None else decode_epochs(text)

@@ -44,7 +44,7 @@ class CorruptTransactionIndex(ValueError):
 
 
 def cut_behind(files: Files, path: str, entries: int, crc: int) -> None:
-    """Cut a file behind its first entries, or remove it if there are none. CorruptTransactionIndex
+    """Cut a file after its first `entries`, or remove it if `entries` is 0. CorruptTransactionIndex
     if the CRC-32C of these entries is not `crc`."""
     if entries == 0:
         files.remove(path)
@@ -124,8 +124,8 @@ class TransactionIndex:
         return self._last_offset
 
     def append(self, entry: AbortedTransaction) -> None:
-        """Add an entry. ValueError unless its marker is behind all others. If this raises OSError,
-        nothing was added."""
+        """Add an entry. ValueError unless its marker comes after all others. If this raises
+        OSError, nothing was added."""
         if entry.last_offset <= self._last_offset:
             raise ValueError(
                 f"aborted transaction with marker {entry.last_offset} comes after one with"
@@ -209,14 +209,14 @@ class TransactionIndex:
         return crc32c(content)
 
     def take_place(self, path: str) -> None:
-        """Move the file to `path`, also without entries: an empty file means that no transaction
-        was aborted."""
+        """Move the file to `path`, even if there are no entries: an empty file means that no
+        transaction was aborted."""
         self.ensure_file()
         self._files.rename(self.path, path)
         self.path = path
 
     def ensure_file(self) -> None:
-        """Make the file, also without entries. OSError."""
+        """Make the file, even if there are no entries. OSError."""
         if self._file is None:
             self._files.open(self.path, create=True).close()
 

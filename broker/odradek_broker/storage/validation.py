@@ -62,7 +62,7 @@ _CODECS = {
 
 
 def check_batch(batch: memoryview, config: LogConfig, origin: AppendOrigin) -> BatchHeader:
-    """Structure and checksum of exactly one batch (P-07). Bytes behind it that are no whole batch
+    """Structure and checksum of exactly one batch (P-07). Bytes after it that are no whole batch
     are ignored.
 
     Raises AppendRejected: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE or
@@ -118,7 +118,7 @@ def _only_header(batch: memoryview, origin: AppendOrigin) -> BatchHeader:
 
 def _header_at(batch: memoryview, position: int) -> BatchHeader | None:
     """The header at a position; None if there is no whole batch. Raises NotOneBatch for bytes that
-    begin none."""
+    are not the beginning of a batch."""
     try:
         return read_header(batch, position)
     except TruncatedBatch:
@@ -296,9 +296,9 @@ class DecompressionBudget:
         self.crowded_out = False
 
     def refused(self, problem: CorruptBatch) -> None:
-        """Count a batch that was refused. Its decompressed size is unknown, so it counts as half of
-        the rest: all batches together take at most twice the limit, and a valid batch behind a
-        damaged one still has room."""
+        """Count a batch that was refused. Its decompressed size is unknown, so half of the
+        remaining budget is taken: all batches together take at most twice the limit, and a valid
+        batch after a damaged one still has room."""
         too_large = isinstance(problem.__cause__, DecompressionLimitExceeded)
         self.crowded_out = too_large and self.left_bytes < self._limit_bytes
         self.left_bytes = 0 if too_large else self.left_bytes // 2
@@ -355,7 +355,7 @@ def _check_records(
     """Apply R-03 to R-08 to every record; the log append time, -1 with CreateTime."""
     checked = _opened(batch, header, config, AppendOrigin.CLIENT, now_ms, budget)
     if not checked.in_order and header.codec is not Codec.NONE:
-        # Kafka would renumber the records, and fails at it.
+        # Kafka tries to renumber the records, and answers with this error.
         raise AppendRejected(
             ErrorCode.UNKNOWN_SERVER_ERROR,
             "the offset deltas of compressed records do not count up",

@@ -153,7 +153,7 @@ class GroupCoordinator:
             self._config, self._randomness, self._metadata, self._observer, self._state_observer
         )
 
-    # --- Topics that go ---
+    # --- Deleted topics ---
 
     def topic_deleted(self, name: str) -> Deferred[None]:
         """Delete the offsets of a deleted topic (O-15), and the topic from the records of share

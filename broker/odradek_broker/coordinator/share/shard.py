@@ -292,7 +292,7 @@ class ShareShard:
         """The records that delete the state of all partitions of these topics (H-108)."""
         return [tombstone_record(key) for key in self.partitions if key.topic_id in topic_ids]
 
-    # --- From time to time ---
+    # --- Periodic work ---
 
     def loaded(self, now: Instant) -> Outcome:
         """See `runtime.Core`."""

@@ -107,10 +107,10 @@ class Producers:
         self.state = ProducerStateManager(**self._options)
         self.restored_to = 0
         """The result of `load`: state of batches below this offset."""
+        #: The paths of files that were written since the last flush began.
         self.unsynced: set[str] = set()
         #: Snapshots that may not be on disk yet.
         self.volatile: set[str] = set()
-        """Paths written since the last flush took them."""
         self.aborted_transactions = AbortedTransactions(
             files, self.unsynced, self.segment_state, self._first_open_at
         )
@@ -192,13 +192,13 @@ class Producers:
         *,
         alone: bool = False,
     ) -> None:
-        """Load the state as of `end_offset`: the newest undamaged snapshot, then the batches behind
+        """Load the state as of `end_offset`: the newest undamaged snapshot, then the batches after
         it (P-28). `alone`: the call may be made in any thread, and changes nothing on disk.
 
-        SegmentCorrupt, BatchError: a batch in between cannot be read.
+        SegmentCorrupt, BatchError: a batch between snapshot and `end_offset` cannot be read.
         """
-        # Snapshots from the start of the first segment on count too: the producers that wrote
-        # before it are known only from a snapshot.
+        # Snapshots between the start of the first segment and the log start are used too: producers
+        # that wrote before the first segment are known only from a snapshot.
         lowest = min(log_start_offset, segments[0].base_offset) if segments else log_start_offset
         start = self._load_snapshot(lowest, end_offset, keep_damaged=alone)
         self.state.remove_expired(now_ms)

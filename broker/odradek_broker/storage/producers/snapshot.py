@@ -1,11 +1,11 @@
 """The file `<offset>.snapshot`: producer state just before that offset (P-26).
 
-Kafka's ProducerSnapshot version 1, which keeps only the last batch of each producer. So that a
-restart does not shrink the window in which duplicates are found, this broker adds a trailer with
-the others. Kafka reads as many entries as the count says, takes the CRC over the whole rest of the
-file and ignores the bytes behind the entries. So one file serves both brokers, and is replaced in
-one step, so that the entries and the trailer always match. Files of Kafka's own, without a trailer,
-are read too.
+The format is Kafka's ProducerSnapshot version 1, which keeps only the last batch of each producer.
+This broker adds a trailer with the other cached batches, so that a restart does not shrink the
+window in which duplicates are found. Kafka reads as many entries as the count says, takes the CRC
+over the whole rest of the file and ignores the bytes after the entries. So one file serves both
+brokers, and is replaced in one step, so that the entries and the trailer always match. Files of
+Kafka's own, without a trailer, are read too.
 
 `SNAPSHOT` and `TRAILER` declare the format. A snapshot is taken while the log waits, with up to
 100,000 producers in it, so the bytes are written and read by faster struct code; a test checks that
@@ -216,9 +216,8 @@ def _check_transactions(entries: dict[int, ProducerEntry]) -> None:
 
 
 def _read_trailer(trailer: memoryview, entries: dict[int, ProducerEntry]) -> None:
-    """Read the trailer, and give the entries all their batches. Other bytes behind the entries are
-    ignored, as in Kafka.
-    """
+    """Read the trailer, and add its batches to the entries. Other bytes after the entries are
+    ignored, as in Kafka."""
     if len(trailer) < _TRAILER_HEAD.size:
         return
     magic, version, count = _TRAILER_HEAD.unpack_from(trailer)

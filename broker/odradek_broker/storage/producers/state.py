@@ -50,9 +50,10 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """A batch that is in the log already: append nothing and answer NONE with these (P-10).
+    """A batch that is in the log already: append nothing, and answer NONE with these offsets
+    (P-10).
 
-    `timestamp`: the cached batch's largest, for the answer's log append time.
+    `timestamp`: the largest timestamp of the batch in the log, for the answer's log append time.
     """
 
     base_offset: int
@@ -266,7 +267,7 @@ class OpenTransactions:
         """End a transaction with the marker at `last_offset`.
 
         Returns the last stable offset that the partition has when the high watermark passes the
-        marker: the next open transaction's first offset, else the offset behind the marker (L-04).
+        marker: the next open transaction's first offset, else the offset after the marker (L-04).
         KeyError if none began at `first_offset`.
         """
         del self._open[first_offset]
@@ -275,7 +276,7 @@ class OpenTransactions:
         return last_offset + 1 if first_open is None else first_open
 
     def high_watermark_moved(self, high_watermark: int) -> None:
-        """Drop the finished transactions whose marker lies below."""
+        """Drop the finished transactions whose marker is below the high watermark."""
         if self._above_high_watermark:
             self._above_high_watermark = {
                 first: last
@@ -335,7 +336,7 @@ class ProducerStateManager:
         self.expiration_ms = expiration_ms
         self._tally = tally or ProducerTally()
         self.map_end_offset = 0
-        """The offset behind the last applied batch; the log may set it (P-18, P-28)."""
+        """The offset after the last applied batch; the log may set it (P-18, P-28)."""
         # Ordered by last write: each append moves its producer's entry to the end.
         self._entries: dict[int, ProducerEntry] = {}
         self._transactions = OpenTransactions()
@@ -402,7 +403,8 @@ class ProducerStateManager:
         *,
         transaction_version: int = 1,
     ) -> None:
-        """Check that a marker may be appended (T-41), also one without an open transaction (T-42).
+        """Check that a marker may be appended (T-41). A marker without an open transaction is
+        checked too (T-42).
 
         `transaction_version`: 2 if the coordinator raises the epoch with every transaction
         (KIP-890, KIP-1228). Then a marker with the stored epoch belongs to an earlier transaction

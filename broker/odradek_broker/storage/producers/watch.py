@@ -15,7 +15,7 @@ from odradek_protocol.records.batch import BatchHeader
 
 
 class ProducerWatch(Protocol):
-    """An observer, called after the fact. Its methods must return at once and never raise."""
+    """An observer, called after each event. Its methods must return quickly and never raise."""
 
     def duplicate(self, where: TopicPartition, header: BatchHeader, original: Duplicate, /) -> None:
         """Note a batch that was in the log already and was answered with its original offsets
@@ -45,20 +45,20 @@ class NobodyWatches:
     """The observer of a log that has no other."""
 
     def duplicate(self, where: TopicPartition, header: BatchHeader, original: Duplicate, /) -> None:
-        """Not observed."""
+        """Ignore the event."""
 
     def refused(
         self, where: TopicPartition, header: BatchHeader, rejected: AppendRejected, /
     ) -> None:
-        """Not observed."""
+        """Ignore the event."""
 
     def new_epoch(
         self, where: TopicPartition, header: BatchHeader, epoch_before: int | None, /
     ) -> None:
-        """Not observed."""
+        """Ignore the event."""
 
     def expired(self, where: TopicPartition, producer_id: int, /) -> None:
-        """Not observed."""
+        """Ignore the event."""
 
 
 NOBODY = NobodyWatches()

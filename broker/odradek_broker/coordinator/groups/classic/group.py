@@ -47,13 +47,13 @@ class GroupState(Enum):
     """No members; there may be offsets. A new group starts here."""
 
     PREPARING_REBALANCE = "PreparingRebalance"
-    """Members are (re)joining; those that have are parked."""
+    """Members join again, or for the first time; a member that has joined waits for the others."""
 
     COMPLETING_REBALANCE = "CompletingRebalance"
-    """Everyone has the new generation; the leader's assignment is awaited."""
+    """Every member has the new generation; the group waits for the leader's assignment."""
 
     STABLE = "Stable"
-    """Everyone can have its assignment."""
+    """Every member can get its assignment."""
 
     DEAD = "Dead"
     """Deleted, expired or unloaded."""

@@ -210,4 +210,4 @@ class _Uniform:
 
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
-"""By the names that members and `group.consumer.assignors` use."""
+"""The assignors, by the names that members and `group.consumer.assignors` use."""

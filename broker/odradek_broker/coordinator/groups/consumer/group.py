@@ -41,7 +41,7 @@ class MemberState(IntEnum):
     """The member has the partitions that its epoch gave it."""
 
     UNREVOKED_PARTITIONS = 2
-    """The member was told to revoke partitions and has not confirmed it."""
+    """The member was asked to revoke partitions and has not confirmed the revocation."""
 
     UNRELEASED_PARTITIONS = 3
     """The member is at the target's epoch, but others still have some partitions of its target."""
@@ -218,7 +218,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
     assignment_epoch: int = 0
     topics: dict[str, TopicMetadata] = field(default_factory=dict)
     patterns: dict[str, frozenset[str]] = field(default_factory=dict)
-    # --- made from the above ---
+    # --- derived from the fields above ---
     static_ids: dict[str, str] = field(default_factory=dict)
     owners: dict[tuple[bytes, int], str] = field(default_factory=dict)
 

@@ -83,7 +83,7 @@ class StateTopic(NamedTuple):
 
 
 StateTopics = Mapping[bytes, StateTopic]
-"""By topic id."""
+"""Topic id -> topic."""
 
 
 def partitions_in(topics: StateTopics) -> Partitions:
