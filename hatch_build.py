@@ -1,8 +1,10 @@
-"""The build hook: compiles the record codec where that is possible, and says so where it is not.
+"""The build hook that compiles the record codec where that is possible, and otherwise reports why
+not.
 
-Run by hatchling for wheels and editable installations; by hand, `python hatch_build.py` compiles for a
-checkout. Whatever goes wrong (no compiler, no Python.h, a library that does not load) costs speed and
-nothing else: the pure twin does the same. ODRADEK_PURE=1 skips it; CC and CFLAGS are honoured.
+Hatchling runs the hook for wheels and editable installations; `python hatch_build.py` compiles for
+a checkout. If the compilation fails (no compiler, no Python.h, a library that does not load), the
+codec in pure Python is used, which does the same, only slower. ODRADEK_PURE=1 skips the
+compilation; CC and CFLAGS are used as usual.
 """
 
 from __future__ import annotations
@@ -34,13 +36,13 @@ assert module.scan(b"", 1) is None
 
 
 class NotBuilt(Exception):
-    """Why there is no compiled codec, in words."""
+    """The reason why there is no compiled codec, as text."""
 
 
 def compile_codec(target: Path) -> None:
-    """Compile `_native.c` to `target` and see that it loads. Raises NotBuilt.
+    """Compile `_native.c` to `target`, and check that the library loads. Raises NotBuilt.
 
-    The file appears whole or not at all, and never under the feet of a process that has the old one.
+    The file appears complete or not at all, and a process that has loaded the old file keeps it.
     """
     if os.environ.get("ODRADEK_PURE", "0") not in ("", "0"):
         raise NotBuilt("ODRADEK_PURE is set")
@@ -61,7 +63,8 @@ def compile_codec(target: Path) -> None:
 
 
 def _compiler() -> list[str]:
-    """CC, or what Python was built with if it is here, or the usual names."""
+    """The compiler command: CC, or the compiler that built Python if it is installed, or a usual
+    name."""
     from shutil import which
 
     if chosen := os.environ.get("CC"):
@@ -109,7 +112,8 @@ def _run(command: list[str], trouble: str, environment: dict[str, str] | None = 
 
 
 def _platform_tag() -> str:
-    """Of a wheel for this machine; one for others ("manylinux") is for other tools to make."""
+    """The platform tag of a wheel for this machine. Other tools make portable ones
+    ("manylinux")."""
     from packaging.tags import sys_tags
 
     tags = (tag.platform for tag in sys_tags())
@@ -118,17 +122,18 @@ def _platform_tag() -> str:
 
 try:
     from hatchling.builders.hooks.plugin.interface import BuildHookInterface
-except ImportError:  # run by hand, or by a test
+except ImportError:  # Run by a user, or by a test.
     pass
 else:
 
     class CompiledCodecHook(BuildHookInterface[Any]):
-        """Puts the library into the wheel, or, editable, beside its source (git ignores it)."""
+        """A build hook that puts the library into the wheel. In an editable installation, the
+        library is placed next to its source, where git ignores it."""
 
         PLUGIN_NAME = "custom"
 
         def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-            """Called by hatchling before it builds; `version` is "standard" or "editable"."""
+            """Compile before the build. `version` is "standard" or "editable"."""
             if self.target_name != "wheel":
                 return
             if version == "editable":
@@ -152,13 +157,13 @@ else:
                 build_data["tag"] = f"cp311-abi3-{_platform_tag()}"
 
         def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-            """Called when the wheel is there."""
+            """Remove the temporary directory after the build."""
             if (folder := getattr(self, "_folder", None)) is not None:
                 folder.cleanup()
 
 
 def main() -> int:
-    """Compile into this checkout."""
+    """Compile the codec into this checkout."""
     try:
         compile_codec(SOURCE.with_name(LIBRARY))
     except NotBuilt as reason:

@@ -2,8 +2,8 @@
 
     python -m docs.drawings.console [PAGE ...]
 
-A broker with a console runs a small shop: producers, groups that rebalance, a transaction that is
-fenced, an open one. Needs the `dev` extra and Chromium.
+The pictures show a broker with the data of a small shop: producers, groups that rebalance, a
+transaction of a fenced producer, and an open transaction. Needs the `dev` extra and Chromium.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ async def _payments(bootstrap: str) -> None:
 
 
 async def _mails(bootstrap: str, client_id: str) -> None:
-    """Records of a client of librdkafka, which pushes its metrics."""
+    """Produce records with librdkafka's client, which pushes its metrics."""
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": bootstrap, "client.id": client_id, "log_level": 0}
     )
@@ -165,7 +165,7 @@ async def _picture(address: str, names: list[str]) -> None:
         browser = await playwright.chromium.launch(
             executable_path=browser_program(), args=arguments
         )
-        # Charts and histories are to have something to show.
+        # The pause lets charts and histories collect data.
         page = await browser.new_page()
         await page.goto(address)
         await page.wait_for_timeout(_WARM_UP_MS)

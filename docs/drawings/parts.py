@@ -9,7 +9,8 @@ _WIDTH = 860
 _HEIGHT = 476
 _LINE_HEIGHT = 17
 
-#: Colors by class, light and dark; the drawing has its own ground, so that it fits either page.
+#: Colors by class, light and dark; the drawing has its own background, so that it fits a light and
+#: a dark page.
 _STYLE = """\
   text { font: 13px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328; }
   .title { font-weight: 600; font-size: 14px; }
@@ -37,8 +38,8 @@ _STYLE = """\
 
 @dataclass(frozen=True)
 class Box:
-    """A rectangle with a title and lines below it. `kind`: its class in the style. `holds`: it has
-    other boxes inside, so that its text stands at its top."""
+    """A rectangle with a title and lines below it. `kind`: its class in the style. `holds`: true if
+    other boxes are drawn inside it, so that its text is at the top."""
 
     kind: str
     x: int
@@ -65,7 +66,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Arrow:
-    """From one point to another, with a note beside its middle."""
+    """An arrow from one point to another, with a note next to its middle."""
 
     x1: int
     y1: int

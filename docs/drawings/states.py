@@ -31,14 +31,15 @@ The diagrams are drawn from these tables. In the larger ones a state that can be
 other one is named below the diagram; so are the states that may follow themselves.
 """
 
-#: From so many states on, arrows from everywhere are words instead.
+#: The number of states from which on arrows that leave every state are written as a sentence
+#: instead.
 _LARGE = 5
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A table of steps. `steps`: from each state, those that may follow; `start`: where it
-    begins."""
+    """A table of steps. `steps`: the states that may follow each state; `start`: the first
+    state."""
 
     title: str
     table: str
@@ -48,7 +49,7 @@ class Machine:
 
 
 def _followers(predecessors: Mapping[Any, Collection[Any]]) -> dict[Any, set[Any]]:
-    """A table of predecessors turned around."""
+    """A table of predecessors, turned into a table of following states."""
     followers: dict[Any, set[Any]] = {state: set() for state in predecessors}
     for target, sources in predecessors.items():
         for source in sources:
@@ -66,7 +67,7 @@ def _named(
 
 
 def _camel(states: type[Enum]) -> dict[Any, str]:
-    """PREPARE_LEAVING as PrepareLeaving."""
+    """The state's name in camel case: PREPARE_LEAVING becomes PrepareLeaving."""
     return {each: each.name.title().replace("_", "") for each in states}
 
 
@@ -248,7 +249,8 @@ def _session_pauses() -> str:
 
 
 def _consumer_member() -> str:
-    """Arrows of the steps that move a member go through one choice: what it may have now."""
+    """The diagram of a consumer group member's states. The steps that move a member lead through
+    one common choice."""
     names = _camel(consumer.MemberState)
     arrows = ["state reconcile <<choice>>", f"[*] --> {names[consumer.MemberState.STABLE]}"]
     rows = ["| state | the heartbeat | what follows |", "|---|---|---|"]
@@ -280,8 +282,8 @@ Table: `broker/odradek_broker/coordinator/groups/consumer/group.py`.
 
 
 def _in_words(reasons: set[tuple[consumer.Report, bool]]) -> str:
-    """The reports of a heartbeat about partitions to give back, and whether the target is newer, in
-    words."""
+    """The words for a step's condition: what a heartbeat reports about partitions to revoke, and
+    whether the target is newer."""
     reports = {report for report, _ in reasons}
     newer = {newer for _, newer in reasons}
     if len(reasons) != len(reports) * len(newer):

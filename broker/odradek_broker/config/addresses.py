@@ -1,4 +1,4 @@
-"""IP addresses in settings: one spelling for each, and numbers by address."""
+"""IP addresses in settings: their canonical spelling, and lists of counts by address."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from odradek_protocol.settings import INT32_MAX, Check, read_list
 
 
 def plain_address(text: str) -> str:
-    """An address in its usual spelling; an IPv4-mapped IPv6 address becomes IPv4. ValueError."""
+    """The canonical spelling of an address; an IPv4-mapped IPv6 address becomes IPv4.
+    ValueError."""
     address = ip_address(text)
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped

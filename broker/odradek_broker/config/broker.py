@@ -84,7 +84,7 @@ class Notice:
     text: str
 
 
-#: The error message for members of consumer groups if those are switched off.
+#: The error message for members of consumer groups when the consumer protocol is switched off.
 CONSUMER_GROUPS_OFF = (
     "The consumer group protocol is switched off: group.coordinator.rebalance.protocols has no"
     " consumer in it."
@@ -93,15 +93,15 @@ CONSUMER_GROUPS_OFF = (
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerConfig(BrokerSettings):
-    """Every setting, parsed and typed, and the layers of the given texts.
+    """The parsed and typed value of every setting, and the texts that were given.
 
-    `layers`: the given texts by key, strongest layer first.
+    `layers`: the given texts by key for each source, strongest source first.
     """
 
     layers: Layers = field(default=(), repr=False)
 
     def value_of(self, row: Setting) -> Value:
-        """The effective value of any setting, also of one without effect."""
+        """The effective value of any setting, even of one without effect."""
         if row.name in SETTINGS:
             own: Value = getattr(self, row.attribute)
             return own
@@ -133,32 +133,33 @@ class BrokerConfig(BrokerSettings):
 
     @property
     def advertised_addresses(self) -> dict[str, tuple[str, int]]:
-        """(host, port) for clients, by listener; only for listeners that set it (rule N-12)."""
+        """The (host, port) that clients are given, by listener name, for the listeners that
+        advertised.listeners names (N-12)."""
         return advertised_addresses(self, map_is_given=self._is_given(_PROTOCOL_MAP))
 
     def listener_text(self, listener: str, name: str, mechanism: str = "") -> str | None:
-        """The given text of a setting for one listener alone, or for one mechanism of it; None if
-        there is none."""
+        """The given text of a setting for one listener, or for one mechanism of the listener; None
+        if the setting is not given for it, even if it is given for the whole broker."""
         key = listener_key(listener, name, mechanism)
         return next((given[key] for _, given in self.layers if key in given), None)
 
     def mechanism_value(self, listener: str, mechanism: str, name: str) -> Value:
-        """The value of a setting for one mechanism of a listener; otherwise that of the
-        listener."""
+        """The value of a setting for one mechanism of a listener; if there is none, the value for
+        the listener."""
         text = self.listener_text(listener, name, mechanism)
         if text is None:
             return self.listener_value(listener, name)
         return PER_LISTENER[name].read(text)
 
     def listener_value(self, listener: str, name: str) -> Value:
-        """The value of a setting for one listener; otherwise that of the broker."""
+        """The value of a setting for one listener; if there is none, the broker's value."""
         row = PER_LISTENER[name]
         text = self.listener_text(listener, name)
         return self.value_of(row) if text is None else row.read(text)
 
     def listener_int(self, listener: str, name: str) -> int:
-        """The value of a setting for one listener alone; otherwise its default, because the
-        broker's value applies in addition."""
+        """The value of a setting for one listener; if there is none, the setting's default and not
+        the broker's value, because the broker's value applies in addition."""
         row = PER_LISTENER[name]
         text = self.listener_text(listener, name)
         value = row.default if text is None else row.read(text)
@@ -179,7 +180,7 @@ class BrokerConfig(BrokerSettings):
 
     @property
     def http_address(self) -> tuple[str, int] | None:
-        """(host, port) of the HTTP endpoint; None for none."""
+        """(host, port) of the HTTP endpoint; None without such an endpoint."""
         if not self.http_listen:
             return None
         return parse_address("http.listen", self.http_listen)
@@ -228,7 +229,8 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
 def parse_config(given: Mapping[str, str]) -> tuple[BrokerConfig, list[Notice]]:
     """The configuration, and notices about unused keys.
 
-    The defaults of an emulated broker count as given. ConfigError for the first value that is bad.
+    The defaults of an emulated broker are treated as if they were given. ConfigError for the first
+    bad value.
     """
     given = {**_emulated_defaults(given), **given}
     known = {key: value for key, value in given.items() if find_setting(key) is not None}
@@ -258,8 +260,8 @@ def parse_config(given: Mapping[str, str]) -> tuple[BrokerConfig, list[Notice]]:
 
 
 def _emulated_defaults(given: Mapping[str, str]) -> dict[str, str]:
-    """The settings of the emulated broker, without those that are given under any of their
-    names."""
+    """The settings of the emulated broker, without the settings that the user has given under any
+    of their names."""
     profile = PROFILES.get(given.get(EMULATE, ""))
     if profile is None:
         return {}
@@ -277,7 +279,7 @@ def default_config() -> BrokerConfig:
 def with_dynamic(
     config: BrokerConfig, of_this_broker: Mapping[str, str], of_every_broker: Mapping[str, str]
 ) -> BrokerConfig:
-    """The same static configuration under other dynamic settings (IncrementalAlterConfigs).
+    """The static configuration of `config` with new dynamic settings (IncrementalAlterConfigs).
 
     ConfigError for a bad value, which the caller should have refused before.
     """
@@ -291,14 +293,14 @@ def with_dynamic(
 
 def settings_of_every_broker(config: BrokerConfig, given: Mapping[str, str]) -> dict[str, str]:
     """The dynamic settings of all brokers: `given`, and those that every cluster has from its first
-    start on."""
+    start."""
     static = dict(config.layers).get(ConfigSource.STATIC_BROKER, {})
     return {**_of_every_broker(static), **given}
 
 
 def _of_every_broker(static: Mapping[str, str]) -> dict[str, str]:
-    """`min.insync.replicas`, which every cluster has as a setting of all brokers: Kafka does so
-    with eligible leader replicas (KIP-966)."""
+    """`min.insync.replicas`, which every cluster has as a dynamic setting of all brokers, as Kafka
+    does with eligible leader replicas (KIP-966)."""
     row = SETTING_OF_KEY[MIN_INSYNC_REPLICAS]
     return {MIN_INSYNC_REPLICAS: static.get(MIN_INSYNC_REPLICAS, write_value(row.default))}
 
@@ -423,7 +425,7 @@ def _check_protocols(config: BrokerConfig) -> None:
 
 
 def _group_times(config: BrokerConfig) -> dict[str, dict[str, tuple[int, int, int]]]:
-    """The times of each protocol of groups: lower bound, value, upper bound."""
+    """The bounded settings of each group protocol, as (lower bound, value, upper bound)."""
     return {
         "consumer": {
             "session.timeout.ms": (
@@ -490,8 +492,8 @@ def _group_times(config: BrokerConfig) -> dict[str, dict[str, tuple[int, int, in
 
 
 def _check_group_times(config: BrokerConfig) -> None:
-    """Check that timeouts, intervals and limits are within their bounds, and heartbeats shorter
-    than sessions."""
+    """Check that timeouts, intervals and limits are within their bounds, and that heartbeat
+    intervals are shorter than session timeouts."""
     for protocol, times in _group_times(config).items():
         for name, (least, value, most) in times.items():
             if not least <= value <= most:
@@ -534,7 +536,7 @@ def is_unsupported(key: str) -> bool:
 
 
 def _about_listeners(config: BrokerConfig, given: Mapping[str, str]) -> list[Notice]:
-    """Notices about listeners whose settings are accepted."""
+    """Notices about accepted settings of the controller, SASL and single listeners."""
     notices = []
     kraft = [f"{key}={given[key]}" for key in sorted(given) if key.startswith(_KRAFT)]
     if kraft:

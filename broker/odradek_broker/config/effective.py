@@ -66,9 +66,8 @@ class TopicConfigs:
         self.config = config
 
     def value(self, name: str, overrides: Mapping[str, str]) -> Value:
-        """The effective value for a topic with these own settings. KeyError for an unknown
-        setting.
-        """
+        """The effective value of a setting for a topic whose own settings are `overrides`. KeyError
+        for an unknown setting."""
         row = TOPIC_SETTINGS[name]
         if name in overrides:
             return row.read(overrides[name])
@@ -77,8 +76,8 @@ class TopicConfigs:
         return self.config.value_of(row.broker)
 
     def text(self, name: str, overrides: Mapping[str, str]) -> str:
-        """The effective value as text: the topic's own value as it was stored, even if it would now
-        be refused. KeyError for an unknown setting."""
+        """The effective value as text. A topic's own value is returned as it was stored, even if it
+        would be refused now. KeyError for an unknown setting."""
         own = overrides.get(name)
         return write_value(self.value(name, overrides)) if own is None else own
 
@@ -96,7 +95,8 @@ class TopicConfigs:
     def validate(
         self, overrides: Mapping[str, str | None], stored: Mapping[str, str] | None = None
     ) -> dict[str, str]:
-        """The same settings, checked. ConfigError names the first bad one (INVALID_CONFIG).
+        """The given settings of a topic, checked and normalized. ConfigError names the first bad
+        setting (INVALID_CONFIG).
 
         `stored`: the topic's present settings. Unchanged values are not checked again, because a
         check that became stricter would prevent changes of the topic's other settings.
@@ -122,7 +122,8 @@ class TopicConfigs:
     def describe(
         self, overrides: Mapping[str, str], keys: Collection[str] | None = None
     ) -> list[ConfigEntry]:
-        """Describe every setting of a topic with these overrides, or those of `keys` that exist."""
+        """Describe the settings of a topic whose own settings are `overrides`: those in `keys` that
+        exist, or all if it is None."""
         return [
             self._describe_one(row, overrides)
             for row in TOPIC_SETTINGS.values()
@@ -163,8 +164,8 @@ def topic_setting(name: str) -> TopicSetting:
 
 
 def describe_broker(config: BrokerConfig, keys: Collection[str] | None = None) -> list[ConfigEntry]:
-    """Every setting of the broker and, as separate entries, every synonym; or only those of
-    `keys`."""
+    """Describe all settings of the broker, with a separate entry for every synonym. `keys`: only
+    these names; None for all."""
     entries = []
     given_names = {name for _, given in config.layers for name in given}
     for row in (*SETTINGS.values(), *NO_EFFECT_SETTINGS.values()):
@@ -181,8 +182,8 @@ def describe_broker(config: BrokerConfig, keys: Collection[str] | None = None) -
 
 
 def _describe_broker_one(config: BrokerConfig, row: Setting, name: str) -> ConfigEntry:
-    """Describe one key. As in Kafka, a key that was not given has its own default and not the value
-    of a synonym, unless the synonym has the same meaning (`broker.id`)."""
+    """Describe one name of a setting. As in Kafka, a name that was not given has its own default
+    and not the value of another name, unless the synonym has the same meaning (`broker.id`)."""
     synonyms = broker_synonyms(config, row, name)
     synonym = next((each for each in row.synonyms if each.name == name), None)
     if synonyms:
@@ -206,8 +207,8 @@ def _describe_broker_one(config: BrokerConfig, row: Setting, name: str) -> Confi
 
 
 def broker_synonyms(config: BrokerConfig, row: Setting, key: str) -> list[SynonymEntry]:
-    """The values of a broker setting, strongest first, its default last. Values before the first
-    one under `key` are left out, as in Kafka."""
+    """The values of a broker setting, strongest first, its default last. As in Kafka, values that
+    precede the first value under the name `key` are left out."""
     synonyms = [
         SynonymEntry(name, given[name], source)
         for source, given in config.layers

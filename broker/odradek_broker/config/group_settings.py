@@ -22,8 +22,9 @@ from odradek_protocol.settings import (
 class GroupSetting(ConfigRow):
     """A setting of a group.
 
-    `synonym`: Kafka's name of the broker's setting. `broker`, `least` and `most`: the broker's
-    settings of the default and the bounds, if it has them.
+    `synonym`: the name of the broker's setting in Kafka. `broker`: the broker's setting that is the
+    default; `least`, `most`: the broker's settings that are the bounds. None if there is no such
+    setting.
     """
 
     synonym: str
@@ -52,7 +53,7 @@ def _assignment_interval(protocol: str) -> GroupSetting:
 def _share_alone(
     name: str, kind: Kind, default: Value, doc: str, check: Check = ANYTHING
 ) -> GroupSetting:
-    """A setting of share groups that has no broker's setting as its default."""
+    """A setting of share groups whose default is a constant and not a setting of the broker."""
     return GroupSetting(name, kind, default, doc, check, synonym=name)
 
 

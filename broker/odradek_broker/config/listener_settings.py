@@ -240,8 +240,8 @@ def listener_key(listener: str, name: str, mechanism: str = "") -> str:
 
 
 def _parts(key: str) -> tuple[str, str]:
-    """(listener, setting) of a key that is for one listener or one of its mechanisms; empty for any
-    other."""
+    """(listener, setting) of a key that is for one listener or one of its mechanisms; two empty
+    texts for any other key."""
     if not key.startswith(PREFIX) or key != key.lower():
         return "", ""
     # A listener's name has no dots.

@@ -110,7 +110,7 @@ def with_plaintext_address(listeners: str | None, address: str) -> str:
 def broker_listeners(settings: ListenerSettings, *, map_is_given: bool) -> tuple[Listener, ...]:
     """The listeners to open, in order, without those of a controller.
 
-    `map_is_given`: listener.security.protocol.map is set, and not its default. ConfigError.
+    `map_is_given`: true if listener.security.protocol.map is set explicitly. ConfigError.
     """
     found = _parse("listeners", settings.listeners, _protocols(settings, map_is_given))
     _check_names_and_ports(settings, found)
@@ -120,8 +120,8 @@ def broker_listeners(settings: ListenerSettings, *, map_is_given: bool) -> tuple
 def advertised_addresses(
     settings: ListenerSettings, *, map_is_given: bool
 ) -> dict[str, tuple[str, int]]:
-    """(host, port) for clients, by the listener's name. An empty host is the machine's name, port 0
-    the bound port (N-12). ConfigError.
+    """The advertised (host, port) by listener name. An empty host stands for the machine's name,
+    and port 0 for the bound port (N-12). ConfigError.
 
     A listener that advertised.listeners does not name is left out.
     """
@@ -208,7 +208,8 @@ def _without_controllers(
 
 
 def _protocols(settings: ListenerSettings, map_is_given: bool) -> dict[str, SecurityProtocol]:
-    """The protocol of each name; if a name is given twice, the last one, as in Kafka."""
+    """The security protocol of each listener name; if a name is given twice, the last protocol, as
+    in Kafka."""
     found = {}
     for entry in settings.listener_security_protocol_map:
         name, colon, protocol = (part.strip() for part in entry.partition(":"))

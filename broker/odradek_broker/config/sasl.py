@@ -166,7 +166,8 @@ def _int(value: Value) -> int:
     return value
 
 
-#: The stand-in for a login module in an unresolved reference.
+#: The placeholder for a login module that is given as a reference (`${env:NAME}`) that was not
+#: resolved.
 UNSEEN = LoginModule("", {})
 
 
@@ -257,7 +258,7 @@ def _tokens(
 
 
 def _unsecured(listener: str, options: Mapping[str, str]) -> UnsecuredTokens:
-    """The validation by the options of Kafka's unsecured validator."""
+    """The validation that the options of Kafka's unsecured validator describe."""
     skew = options.get("unsecuredValidatorAllowableClockSkewMs", "0")
     if not skew.isdecimal() or int(skew) > 86_400_000:
         raise ConfigError(

@@ -16,7 +16,7 @@ from odradek_protocol.settings import INT32_MAX, INT64_MAX, Check, any_of, at_le
 #: The SASL mechanisms that this broker serves.
 MECHANISMS = tuple(LOGIN_MODULES)
 
-#: The names of Kafka's classes in place of which this broker has its own code.
+#: Names of Kafka's classes that are accepted in settings; this broker runs its own code instead.
 VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
 UNSECURED_VALIDATOR = (
     "org.apache.kafka.common.security.oauthbearer.internals.unsecured."

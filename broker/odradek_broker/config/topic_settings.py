@@ -14,7 +14,8 @@ from odradek_protocol.settings import ANYTHING, Check
 
 @dataclass(frozen=True, kw_only=True)
 class TopicSetting(ConfigRow):
-    """A topic setting. If `broker` is given, kind, check and default are those of that row."""
+    """A topic setting. If `broker` is given, kind, check and default are those of that broker
+    setting."""
 
     broker: Setting | None = None
 

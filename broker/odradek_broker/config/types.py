@@ -146,7 +146,7 @@ def read_value(key: str, text: str | None, kind: Kind, check: Check = ANYTHING) 
 
 
 def has_empty_parts(text: str) -> bool:
-    """True if nothing is in front of a comma of a list, between two, or behind the last one."""
+    """True if a list has an empty element: "a,,b", ",a" or "a,"."""
     return bool(text.strip()) and "" in map(str.strip, text.split(","))
 
 
@@ -176,8 +176,8 @@ class Synonym:
     """Another key of a setting, which is used if the first key is not given.
 
     `factor` is the size of the synonym's unit in the setting's units (minutes to milliseconds:
-    60000). `default` is the default that Kafka shows for the synonym, None for nothing. Synonyms
-    are read-only, as in Kafka, even if the setting is dynamic.
+    60000). `default` is the default that Kafka shows for the synonym, None if Kafka shows none.
+    Synonyms are read-only, as in Kafka, even if the setting is dynamic.
     """
 
     name: str

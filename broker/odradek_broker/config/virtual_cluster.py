@@ -27,8 +27,8 @@ DEFAULTS = {
     "group.streams.heartbeat.interval.ms": "200",
     "group.streams.assignment.interval.ms": "0",
 }
-#: Settings that the host sets for each cluster; an order cannot set them, and clusters do not
-#: inherit them.
+#: Settings that the host sets for each cluster; a request for a cluster cannot set them, and
+#: clusters do not inherit them.
 _MADE_HERE = re.compile(r"(log\.dirs?|metadata\.log\.dir|advertised\.listeners|http\..*)")
 _ADDRESS = re.compile(r"://[^,]*")
 
@@ -50,7 +50,8 @@ def inherited(config: BrokerConfig) -> dict[str, str]:
 
 
 def read_settings(body: object) -> dict[str, str]:
-    """The settings in an order, `{"settings": {NAME: VALUE}}` or nothing. Raises BadSettings."""
+    """The settings in the body of a request for a cluster: `{"settings": {NAME: VALUE}}`, or no
+    body. Raises BadSettings."""
     if body is None:
         return {}
     if not isinstance(body, dict) or not body.keys() <= {"settings"}:

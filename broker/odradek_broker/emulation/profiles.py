@@ -118,11 +118,11 @@ class Feature:
 
 
 class NewerVersions(StrEnum):
-    """The answer to ApiVersions in a newer version than the broker has."""
+    """The answer to an ApiVersions request in a version that the emulated broker does not have."""
 
-    #: In version 0, with the range of ApiVersions alone, as Kafka (KIP-511).
+    #: An answer in version 0 with the version range of ApiVersions only, as in Kafka (KIP-511).
     RANGE = "range"
-    #: In version 0, with all APIs.
+    #: An answer in version 0 with all APIs.
     ALL = "all"
     #: The connection is closed.
     CLOSE = "close"
@@ -150,11 +150,11 @@ REPLICATION_FACTOR, NUM_PARTITIONS = "replication_factor", "num_partitions"
 class Profile:
     """An emulated broker.
 
-    `has_versions`: the table of versions has a column for it; otherwise it has all of Kafka's APIs.
-    `unadvertised`: APIs that are answered although ApiVersions does not list them. With
-    `separate_updates` UpdateFeatures has a result for each feature, instead of making all updates
-    or none. `settings`: the defaults that differ from those of this broker. `topic_rules`: limits
-    of topics. `ignored_settings`: settings of topics that are accepted and have no effect.
+    `has_versions`: true if `_VERSIONS` has a column for the broker; otherwise the broker has all of
+    Kafka's APIs. `unadvertised`: APIs that are answered although ApiVersions does not list them.
+    With `separate_updates` UpdateFeatures has a result for each feature, instead of making all
+    updates or none. `settings`: the defaults that differ from those of this broker. `topic_rules`:
+    limits of topics. `ignored_settings`: settings of topics that are accepted and have no effect.
     `codecs`: the accepted codecs of produced batches; `produce_bytes_max`: a larger Produce closes
     the connection.
     """
@@ -174,7 +174,8 @@ class Profile:
 
     @property
     def versions(self) -> Mapping[ApiKey, Versions] | None:
-        """The versions that ApiVersions names; None for all of Kafka's APIs in our versions."""
+        """The versions that ApiVersions names; None if it names all of Kafka's APIs, in the
+        versions of this broker."""
         return _versions_of(self.name) if self.has_versions else None
 
 
@@ -187,7 +188,8 @@ _PROFILES = (
     Profile(
         "kafka-3.9",
         "Apache Kafka 3.9.1",
-        # ApiVersions has them only with a plugin; requests are answered also without one.
+        # Kafka lists them in ApiVersions only if it has a plugin for them, but answers requests
+        # even without a plugin.
         unadvertised=_TELEMETRY,
         features={"kraft.version": Feature(0, 1), "metadata.version": Feature(1, 21, 21)},
         separate_updates=True,

@@ -13,12 +13,10 @@ from odradek_protocol.schemas.init_producer_id import TWO_PHASE_COMMIT_SINCE
 
 
 class ServedApi(NamedTuple):
-    """An API, the versions that are answered, and those that ApiVersions names; None if ApiVersions
-    leaves the API out.
-
-    The answered versions are those that both brokers have, because the versions of an emulated
-    broker may all be older than those of this one.
-    """
+    """An API with the versions that are answered and the versions that ApiVersions names (None if
+    ApiVersions leaves the API out). The answered versions are those that this broker and the
+    emulated one have in common, because the versions of an emulated broker may all be older than
+    those of this one."""
 
     api: Api
     versions: Versions
@@ -26,7 +24,7 @@ class ServedApi(NamedTuple):
 
 
 def served_apis(profile: Profile | None, *, two_phase_commit: bool) -> Mapping[int, ServedApi]:
-    """The served APIs by key, in the order of the keys. `two_phase_commit`: the version of
+    """The served APIs by key, in the order of the keys. `two_phase_commit`: true if the version of
     InitProducerId for prepared transactions is advertised."""
     if profile is None:
         return {

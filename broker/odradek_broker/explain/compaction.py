@@ -87,7 +87,7 @@ def state_of_compaction(
 def _reasons(
     log: PartitionLog, cleaner: LogCleaner, settings: CleanerSettings, found: LogToClean
 ) -> list[str]:
-    """The reasons why no more of the log is compacted."""
+    """The reasons why the rest of the log is not compacted."""
     config, active = log.config, log.segments[-1]
     if cleaner.at_work == (log.topic, log.partition):
         return ["it is being cleaned"]

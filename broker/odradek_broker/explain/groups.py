@@ -115,7 +115,8 @@ def why_rebalanced(cause: RebalanceCause) -> str:
 def why_left(removal: Removal, rebalance_timeout_ms: int) -> tuple[str | None, str | None]:
     """(the reason why a member left, a note if only the client knows the reason).
 
-    `rebalance_timeout_ms`: that of the member, which is max.poll.interval.ms in clients (G-72).
+    `rebalance_timeout_ms`: the rebalance timeout of the member; clients send their
+    max.poll.interval.ms (G-72).
     """
     missed = "did not poll within max.poll.interval.ms"
     if rebalance_timeout_ms > 0:
@@ -379,7 +380,7 @@ class GroupRecorder:
 
 
 def states_of_group(group: ClassicGroup | None, offsets: int, wall_ms: int) -> list[CurrentState]:
-    """The group, then its members (the first of them), then the ids that have not joined."""
+    """The states of the group, of its first members, and of the member ids that have not joined."""
     if group is None:
         return [CurrentState(EventKind.NOW_NOTHING, {"reason": "there is no such group"})]
     fields: dict[str, Value | None] = {

@@ -25,7 +25,8 @@ from odradek_protocol.lazy_tuple import NamedTuple
 EVENTS_MAX = 5_000
 SUBJECT_EVENTS_MAX = 500
 BYTES_MAX = 8 * 1024 * 1024
-#: The most characters of a text, and the most elements of a list: "and 7 more" stands for the rest.
+#: The most characters of a text, and the most elements of a list. "and 7 more" replaces the rest of
+#: a list.
 TEXT_MAX = 300
 LIST_MAX = 20
 #: The approximate memory of an event without its texts.
@@ -64,7 +65,7 @@ class Event:
 
 
 class CurrentState(NamedTuple):
-    """The current state of the subject, or of a part of it."""
+    """The current state of a subject, or of a part of the subject."""
 
     kind: EventKind
     fields: Mapping[str, Value]
@@ -128,7 +129,8 @@ class Ring(Generic[S, E]):
         bytes_max: int = BYTES_MAX,
         numbers: Iterator[int] | None = None,
     ) -> None:
-        """`numbers`: the numbers of events; rings that share them can be put into one order."""
+        """`numbers`: the source of event numbers. The events of rings that share a source have one
+        common order."""
         self.now_ms = now_ms
         self.started_ms = now_ms()
         self.events_max = events_max

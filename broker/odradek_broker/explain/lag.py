@@ -1,8 +1,8 @@
 """The lag of a consumer group, as the age of the oldest record that the group has not read.
 
-The header of one batch is read for each partition in which the group is behind, and no batch is
-opened: in the middle of a batch the age is at least that of the batch's newest record. Only
-metrics open such batches, in a worker thread (`metrics/lag.py`).
+The header of one batch is read for each partition in which the group is behind, and no record is
+decoded. If the group has read a part of the batch, the age of the batch's newest record is a lower
+bound. Only metrics decode such batches, in a worker thread (`metrics/lag.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ PARTITIONS_MAX = 64
 
 
 class Unread(NamedTuple):
-    """The oldest record that a group has not read. `at_least`: true if it may be older."""
+    """The oldest record that a group has not read. `at_least`: true if `age_ms` is only a lower
+    bound."""
 
     partition: TopicPartition
     age_ms: int
@@ -31,7 +32,8 @@ class Unread(NamedTuple):
 
 
 def timestamp_in_header(header: BatchHeader, offset: int) -> int | None:
-    """The timestamp of the batch's first record from `offset` on, if the header has it."""
+    """The timestamp of the batch's first record at or after `offset`; None if the header does not
+    have it."""
     if header.is_log_append_time:
         return header.max_timestamp
     if header.base_offset >= offset and header.delete_horizon_ms is None:
@@ -76,7 +78,8 @@ def oldest_unread(
 
 
 def state_of_lag(unread: Unread) -> CurrentState:
-    """The age with a sentence, for people, and in milliseconds, for programs."""
+    """The age of the oldest unread record, as a sentence for people and in milliseconds for
+    programs."""
     fields: dict[str, Value | None] = {
         "age": duration_text(unread.age_ms),
         "age_ms": unread.age_ms,

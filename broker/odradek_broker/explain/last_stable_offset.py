@@ -19,8 +19,9 @@ _S = TransactionState
 class BlockedPartition(NamedTuple):
     """A partition whose last stable offset is below the high watermark.
 
-    `producer_id` and `epoch` are those of the earliest open transaction, None if it has ended and
-    only its marker is not durable yet. `open_behind`: the number of other open transactions.
+    `producer_id`, `epoch`: the producer of the earliest open transaction; None if the blocking
+    transaction has ended, but its marker is not durable yet. `open_behind`: the number of open
+    transactions after it.
     """
 
     where: TopicPartition
@@ -64,9 +65,9 @@ def state_of_blocked(
 ) -> CurrentState:
     """The state of a partition with an open transaction.
 
-    `owners`: the transactional ids with this producer id; None while the coordinator is not
-    available. `may_read`: true if the producer id may be shown; `may_describe`: the transactional
-    ids that may be shown.
+    `owners`: the transactional ids with this producer id; None if the coordinator is not available.
+    `may_read`: true if the producer id may be shown; `may_describe`: the transactional ids that may
+    be shown.
     """
     fields: dict[str, Value | None] = {
         "offset": blocked.last_stable_offset,

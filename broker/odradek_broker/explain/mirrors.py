@@ -66,8 +66,8 @@ def state_of_mirror(topic: str, source: str | None, partitions: int) -> CurrentS
 def states_of_mirrored(
     logs: Sequence[tuple[PartitionLog, SourceState | None]], now_ms: int
 ) -> list[CurrentState]:
-    """The offsets and the missing records of the partitions that are furthest behind. The state of
-    a source is None if no mirror has reported it since the start."""
+    """The states of the mirrored partitions that are furthest behind their sources. The state of a
+    source is None if no mirror has reported it since the start of the broker."""
     furthest = sorted(logs, key=lambda each: (-records_behind(*each), each[0].partition))[
         :_PARTITIONS_MAX
     ]

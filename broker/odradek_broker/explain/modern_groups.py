@@ -32,7 +32,7 @@ Member = ConsumerMember | ShareMember | StreamsMember
 
 
 def record_replayed(history: History, topics: Topics, event: RecordReplayed) -> None:
-    """Record what a record of a group has changed."""
+    """Add the event of a change that a replayed record has made to a group."""
     group, kind = event.group, event.kind.name
     after: Member | None = event.after
     state = group.state.value
@@ -78,8 +78,8 @@ def _instance_id(member: Member) -> str | None:
 
 
 def _subscription(member: Member) -> tuple[str, ...] | None:
-    """The topics of a member; None for a member of a streams group, because its topology has the
-    topics."""
+    """The topics of a member; None for a member of a streams group, because the topics are in the
+    group's topology."""
     if isinstance(member, StreamsMember):
         return None
     topics = tuple(sorted(member.topics))
@@ -101,7 +101,7 @@ def _count(partitions: Partitions | Tasks) -> int:
 
 
 def _pending(member: Member) -> int | None:
-    """The number of partitions or tasks that the member has to revoke; None for none."""
+    """The number of partitions or tasks that the member has to revoke; None instead of 0."""
     if isinstance(member, ShareMember):
         return None
     if isinstance(member, StreamsMember):
@@ -111,8 +111,8 @@ def _pending(member: Member) -> int | None:
 
 
 def _partitions(held: Partitions | HeldTasks, topics: Topics) -> list[TopicPartition]:
-    """The partitions of a member, or its tasks in the form of partitions: task 0-3 is that of
-    partition 3 in subtopology 0."""
+    """The partitions of a member, or its tasks in the form of partitions: `("task 0", 3)` is the
+    task of partition 3 in subtopology 0."""
     if not isinstance(held, HeldTasks):
         return named(held, topics)
     kinds = (("task", held.tasks.active), ("standby task", held.tasks.standby))
@@ -153,8 +153,8 @@ def _counts(states: StatePartitions) -> tuple[int, int | None, int | None]:
 def states_of_modern_group(
     group: Group, topics: Topics, offsets: int, session_ms: int
 ) -> list[CurrentState]:
-    """The group with its obstacles, then its members (the first of them). `session_ms`: the timeout
-    of members without their own."""
+    """The states of the group, of a problem with its topology, and of its first members.
+    `session_ms`: the session timeout of members that have no session timeout of their own."""
     fields: dict[str, Value | None] = {
         "state": group.state.value,
         "epoch": group.epoch,
@@ -185,7 +185,7 @@ def states_of_modern_group(
 
 
 def members_left_out(count: int) -> list[CurrentState]:
-    """A note on the members that the list of members leaves out, if there are so many."""
+    """A note on the number of members that are not listed; empty if all `count` members are."""
     if count <= LIST_MAX:
         return []
     return [CurrentState.of(EventKind.NOW_NOTHING, {"reason": f"and {count - LIST_MAX} members"})]

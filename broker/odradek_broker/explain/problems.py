@@ -19,8 +19,8 @@ from odradek_protocol.schemas import describe_history as wire
 
 #: The most problems of one kind; the number of the others is shown as one more problem.
 EACH_MAX = 20
-#: An open transaction is a problem when it has used this part of its timeout, or has been open for
-#: this long.
+#: An open transaction is a problem when it has used this fraction of its timeout, or has been open
+#: for TRANSACTION_OPEN_MS.
 TRANSACTION_TIMEOUT_SHARE = 0.5
 TRANSACTION_OPEN_MS = 60_000
 

@@ -30,8 +30,8 @@ def partitions_not_opened(count: int) -> CurrentState:
 def state_of_producer(
     where: TopicPartition, entry: ProducerEntry, restored_to: int, wall_ms: int
 ) -> CurrentState:
-    """The state of a producer id in a partition. Batches below `restored_to` were appended before
-    the start of the broker (P-28)."""
+    """The state of a producer id in a partition. Batches at offsets below `restored_to` were
+    appended before the start of the broker (P-28)."""
     last = entry.last_batch
     note = None
     if last is not None and last.last_offset < restored_to:

@@ -63,7 +63,8 @@ def states_of_share_partitions(
     settings: ShareSettings,
     counted: Callable[[ShareKey], PartitionStatistics | None],
 ) -> list[CurrentState]:
-    """The share partitions of a group that are in memory (the first of them)."""
+    """The states of the share partitions of a group that are in memory; only of the first if there
+    are many."""
     found = [
         state_of_share_partition(each, settings, counted(each.key))
         for each in sorted(led, key=lambda each: (each.topic, each.key.partition))[:LIST_MAX]
@@ -82,8 +83,8 @@ def state_of_share_record(
     settings: ShareSettings,
     now_ms: int,
 ) -> CurrentState:
-    """The present state of one record. `led`: None if no member has a session, so that only the
-    stored state counts; `now_ms`: the leader's monotonic time."""
+    """The present state of one record. `led`: the share partition in memory; None if no member has
+    a session, and `stored` is used instead. `now_ms`: the leader's monotonic time."""
     state = _restored(stored) if led is None else led.state
     fields: dict[str, Value | None]
     run = None if state is None else state.run_at(offset)
@@ -122,7 +123,7 @@ def _note(text: str) -> dict[str, Value | None]:
 
 
 def _of_run(run: Run, now_ms: int) -> dict[str, Value | None]:
-    """The state of a record in flight."""
+    """The fields of the state of a record in flight."""
     fields: dict[str, Value | None] = {"count": run.count or None}
     if run.change is not None and not run.change.member_id:
         fields["note"] = "it was given up, and its dead letter is being written"

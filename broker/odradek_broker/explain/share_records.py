@@ -56,7 +56,7 @@ _Member = (
     | RecordsReturned
     | NothingAcquired
 )
-#: The events with a member, looked up by type because every request makes some.
+#: The types of events with a member. Such events are frequent, and a lookup in a set is fast.
 _OF_MEMBER = frozenset(get_args(_Member))
 
 _REMOVALS = {
@@ -115,11 +115,12 @@ class ShareHistory(Ring[ShareKey, ShareEntry]):
         self._clients: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     def record(self, event: ShareEvent) -> None:
-        """Keep an event, or note the client of a member. Equal events without records in between
-        are only counted."""
+        """Add an event, or note the client of the member whose session began. A repeated
+        NothingAcquired or AcknowledgementsRefused only increases the count of the previous
+        event."""
         now_ms = self.now_ms()
         if isinstance(event, RecordsAcquired):
-            # This event and the next one are the most frequent.
+            # Acquisitions are frequent, so they are handled first.
             client = self._clients.get((event.key[0], event.member_id))
             size_bytes = _EVENT_BYTES + _RUN_BYTES * len(event.acquired)
             self.add(event.key, ShareEntry(now_ms, event, client, now_ms), size_bytes)
@@ -325,7 +326,7 @@ class _Story:
         how: str | None,
     ) -> None:
         """Add the sentence of a delivery without a result: the record is available again, or has
-        reached the limit of deliveries. `how`: the member's action; None: its lock expired."""
+        reached the limit of deliveries. `how`: the member's action; None if the lock expired."""
         member, client = who["member"], who["client"]
         archived = stored.delivery_state == RecordState.ARCHIVED
         by_client = f" of {client}" if client else ""

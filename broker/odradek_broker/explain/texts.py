@@ -23,7 +23,7 @@ MayDescribe = Callable[[str], bool]
 
 
 class Rights:
-    """The rights of the client by name, each checked once."""
+    """The right of the client to see a name, checked once for each name."""
 
     def __init__(self, may_describe: MayDescribe) -> None:
         self._may_describe = may_describe
@@ -39,7 +39,7 @@ class Rights:
 def event_text(
     event: Event, may_describe: MayDescribe, may_describe_group: MayDescribe
 ) -> wire.Event:
-    """The event with the names that these rights allow."""
+    """The text of an event, with only those names that the client has the right to see."""
     fields = dict(event.fields)
     if "group" in fields and not may_describe_group(str(fields["group"])):
         del fields["group"]
@@ -61,7 +61,7 @@ def event_text(
 
 
 def state_text(now: CurrentState, may_describe: MayDescribe) -> wire.State:
-    """The state with the names that this right allows."""
+    """The text of a state, with only those names that the client has the right to see."""
     fields = {**now.fields, **_partition_names(now.partitions, 0, may_describe)}
     return wire.State(
         name=now.kind.name.lower(), text=_cut(sentence(now.kind, fields)), details=_details(fields)

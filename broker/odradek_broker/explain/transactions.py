@@ -157,8 +157,8 @@ class TransactionRecorder:
         return _NOBODY if after.identity == before.identity else self._holder(before)
 
     def _holder(self, current: Transaction) -> _Fenced:
-        """The client to which the present identity of the id was assigned, if the id's history
-        still has it."""
+        """The client to which the present producer id and epoch were assigned, if the history of
+        the transactional id still has that event."""
         producer_id, epoch = current.identity
         holder: str | None = "whoever had it"
         for event in reversed(self._transactions.about(current.transactional_id).events):

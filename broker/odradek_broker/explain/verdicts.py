@@ -6,10 +6,10 @@ group is behind in a partition if its committed offset is below the end of the p
 previous sample. For each partition in which a group is behind, a window keeps the last ten commits
 that samples found. The verdict about the partition is the first of these that is true:
 
-- OK: the group was not behind at one of the last ten samples.
+- OK: at least one of the last ten samples found that the group was not behind.
 - STOPPED: no sample of the last ten found a new commit, and the time since the last commit is
-  longer than the window. If the window has only one commit, the interval of commits is unknown; a
-  group with members then has ten minutes.
+  longer than the time between the first and the last commit of the window. If the window has only
+  one commit, a group with members is STOPPED only after ten minutes without another commit.
 - STALLED: the window is full, and all of its commits have the same offset.
 - WARNING: the window is full, and the lag did not fall from any commit to the next.
 - OK otherwise.
@@ -33,7 +33,8 @@ from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.lazy_dataclass import dataclass
 
 SAMPLE_INTERVAL_MS = 10_000
-#: The commits of a window, and the samples for which a group must be behind.
+#: The most commits of a window, and the number of samples in a row at which a group has to be
+#: behind for a verdict other than OK.
 WINDOW = 10
 #: The samples without a commit after which a group with members has STOPPED, if only one commit,
 #: and so no interval of commits, is known.
@@ -46,7 +47,7 @@ _NUMBERS = 3
 
 
 class Verdict(IntEnum):
-    """The verdict about a group, the worst last."""
+    """The verdict about a group or a partition, from the best to the worst."""
 
     OK = 0
     WARNING = 1
@@ -62,9 +63,9 @@ class Commit(Protocol):
 
 
 class Window:
-    """The last commits of a group that is behind in a partition: (time, offset, records behind) of
-    each. `behind`: the samples in a row at which the group was behind; `quiet`: the samples since
-    the last new commit."""
+    """The last commits of a group in a partition in which it is behind, each as (time, offset,
+    records behind). `behind`: the samples in a row at which the group was behind; `quiet`: the
+    samples since the last new commit."""
 
     __slots__ = ("_commits", "behind", "lag", "quiet")
 
@@ -108,7 +109,7 @@ class Window:
         return self._commits[2::_NUMBERS]
 
     def verdict(self, now_ms: int, members: int) -> Verdict:
-        """The verdict about the partition. `now_ms`: wall time, as the commits have it."""
+        """The verdict about the partition. `now_ms`: wall time, like the timestamps of commits."""
         if self.behind < WINDOW:
             return Verdict.OK
         times = self.times
@@ -137,10 +138,11 @@ class GroupVerdict:
 
 
 class GroupVerdicts:
-    """The windows of all groups. `step` is to be called about once a second.
+    """The windows of all groups. The owner calls `step` about once a second.
 
-    `group_ids`: the groups with committed offsets, at the moment; `commits`: those of one group;
-    `end_offset`: the end of a partition for consumers, None if there is none.
+    `group_ids` returns the groups that have committed offsets; `commits` returns the commits of a
+    group; `end_offset` returns the end of a partition for consumers, None if there is no such
+    partition.
     """
 
     def __init__(
@@ -163,7 +165,7 @@ class GroupVerdicts:
         self.unwatched = 0
 
     def step(self, monotonic_ms: int) -> None:
-        """Take some samples, if they are due."""
+        """Take the next samples of the present round, and begin a round when it is due."""
         if self._round is None:
             if monotonic_ms < self._next_round_ms:
                 return
@@ -192,7 +194,7 @@ class GroupVerdicts:
     def _sample(
         self, partition: TopicPartition, commit: Commit, window: Window | None
     ) -> Window | None:
-        """The window with this sample; None if the group is not behind."""
+        """The partition's window including this sample; None if the group is not behind."""
         end = self._ends.get(partition)
         if end is None:
             end = self._end_offset(*partition)
@@ -206,7 +208,7 @@ class GroupVerdicts:
         return window
 
     def verdict(self, group_id: str, now_ms: int, members: int) -> GroupVerdict:
-        """The verdict about a group with so many members, at this wall time."""
+        """The verdict about a group that has `members` members, at the wall time `now_ms`."""
         windows = self._windows.get(group_id)
         if not windows:
             return GroupVerdict(Verdict.OK)
@@ -222,7 +224,8 @@ class GroupVerdicts:
 
 
 def state_of_verdict(found: GroupVerdict, offsets: int, now_ms: int, members: int) -> CurrentState:
-    """The verdict with a sentence, for people. `offsets`: the number of committed offsets."""
+    """The verdict and a sentence about it, for people. `offsets`: the number of committed
+    offsets."""
     fields: dict[str, Value | None] = {
         "verdict": found.verdict.name,
         "reason": _reason(found, offsets, now_ms, members),

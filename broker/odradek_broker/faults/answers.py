@@ -64,7 +64,8 @@ def partition_of(element: Any) -> int | None:
 
 
 def named_in(message: Message, topic_name: TopicName) -> Named:
-    """The names in a message. `topic_name`: the name of a topic id; None if the id is unknown."""
+    """The names in a message. `topic_name` returns the name of a topic id, None if the id is
+    unknown."""
     groups = frozenset(_texts(message, _GROUPS, "group_id"))
     ids = frozenset(_texts(message, _TRANSACTIONAL_IDS, "transactional_id"))
     if isinstance(message, FindCoordinatorRequest):
@@ -126,20 +127,21 @@ def _structs(value: Any) -> list[Any]:
     return [each for each in _listed(value) if not isinstance(each, str)]
 
 
-#: True if a fault applies to this topic and partition; None for one that the request leaves out.
+#: True if a fault applies to this topic and partition; None for a topic or a partition that the
+#: request does not name.
 Chooses = Callable[[str | None, int | None], bool]
 
-#: APIs whose request does not list all parts of the answer: a fetch in a session names only
-#: changes, and requests for metadata and descriptions may be for all topics. The answer is made
-#: first, and errors are then put into it.
+#: APIs whose request does not name all topics and partitions of the answer: a fetch in a session
+#: names only changes, and a request for metadata or descriptions may be for all topics. The answer
+#: is made first, and errors are then put into it.
 ANSWERED_FIRST = frozenset({ApiKey.FETCH, ApiKey.METADATA, ApiKey.DESCRIBE_TOPIC_PARTITIONS})
 
 
 class _Part(NamedTuple):
-    """A list of structs in a request and its answer. `asked` is the request's list, `answered` the
-    answer's, element by element.
+    """A list in a request, and the list in the answer that has a row for each element. `asked` is
+    the name of the request's list, `answered` the name of the answer's list.
 
-    `names`: (field of the answer, field of the request), "" for an element that is no struct.
+    `names`: (field of the answer, field of the request), "" if the element itself is the value.
     """
 
     asked: str
@@ -150,7 +152,7 @@ class _Part(NamedTuple):
     code: str = "error_code"
     #: True if the elements are topics, so that a fault may apply to some of them only.
     of_topics: bool = False
-    #: True if the elements have no rows in the answer, which lists the elements of `inner`.
+    #: True if the answer has no rows for these elements, but only rows for the elements of `inner`.
     flat: bool = False
 
 
@@ -342,7 +344,7 @@ class _Maker:
     def rows(
         self, part: _Part, asked: Any, answer: type[Struct], about: tuple[str | None] | None = None
     ) -> tuple[list[Struct], list[Any]]:
-        """(rows of the answer, elements of the request that are not refused)
+        """(the rows of the answer with errors, the elements of the request that are not refused)
 
         `about`: the topic of the elements, in a tuple with None for a topic without a name; None
         for elements that belong to no topic.

@@ -1,4 +1,4 @@
-"""Orders: faults as JSON objects, `{"fault": "fail", "api": "Produce", "code":
+"""Orders, which are faults as JSON objects: `{"fault": "fail", "api": "Produce", "code":
 "NOT_LEADER_OR_FOLLOWER"}`."""
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class AbortTransaction(NamedTuple):
 
 
 class ExpireLock(NamedTuple):
-    """End the locks of a share group's records. None: in all topics or partitions."""
+    """End the locks of a share group's records. `topic` None: in all topics; `partition` None: in
+    all partitions."""
 
     group: str
     topic: str | None

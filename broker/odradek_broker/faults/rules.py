@@ -1,5 +1,5 @@
-"""Rules of ordered faults: the requests or disk operations that they match, their number and
-duration.
+"""The rules of ordered faults: the requests or disk operations that a rule matches, and how often
+and how long it applies.
 
 `DiskFaults` applies the rules for the disk.
 """
@@ -45,12 +45,12 @@ class Action(Enum):
 
 
 class TooManyRules(ValueError):
-    """The error for a rule beyond RULES_MAX unfinished ones."""
+    """The error for a new rule when there are RULES_MAX unfinished rules."""
 
 
 class Named(NamedTuple):
-    """The names in a request or an answer. `partitions`: (topic, partition); -1 is a whole
-    topic."""
+    """The names in a request or an answer. `partitions`: (topic, partition); partition -1 stands
+    for a whole topic."""
 
     partitions: frozenset[tuple[str, int]] = frozenset()
     groups: frozenset[str] = frozenset()
@@ -61,7 +61,7 @@ class Named(NamedTuple):
 
 @dataclass(slots=True)
 class Rule:
-    """A rule, which matches requests, or writes or syncs of the disk.
+    """A rule, which matches requests, writes to the disk, or syncs of the disk.
 
     `apis` None: every API. Each of the following fields that is None or empty matches everything.
     `handled` (CUT): true to handle the request before the connection is closed. `acknowledging`:
@@ -93,7 +93,7 @@ class Rule:
         return self.left == 0 or (self.until_ms is not None and now_ms >= self.until_ms)
 
     def takes_next(self) -> bool:
-        """Count a match. True if it gets the fault; False if the rule still skips it."""
+        """Count a match. True if the match gets the fault; False if the rule skips it (`skip`)."""
         if self.skip:
             self.skip -= 1
             return False
@@ -129,7 +129,7 @@ class Rule:
 
 
 class Rules:
-    """The rules of a broker, oldest first: the first that matches applies."""
+    """The rules of a broker, oldest first. The first rule that matches applies."""
 
     def __init__(self) -> None:
         self._rules: dict[int, Rule] = {}
@@ -177,7 +177,7 @@ class Rules:
         return list(self._rules.values())
 
     def remove(self, number: int) -> bool:
-        """Remove a rule; False if there was none of this number."""
+        """Remove a rule; False if there is no rule with this number."""
         return self._rules.pop(number, None) is not None
 
     def clear(self) -> None:
@@ -216,17 +216,17 @@ class DiskFaults:
             return self._rules.meet_disk(action, self._clock.monotonic_ms())
 
     def wrap(self, file: File) -> File:
-        """The same file with the faults of this disk."""
+        """A wrapper around a file that adds the faults of this disk."""
         return _FaultyFile(file, self)
 
     def wrap_blocks(self, file: BlockFile) -> BlockFile:
-        """The same file of blocks, whose durable writes take as long as a slow disk does. A full
-        disk does not affect them, because the blocks are allocated already."""
+        """A wrapper around a block file whose writes are as slow as the rules for a slow disk say.
+        A full disk does not affect these writes, because the blocks are already allocated."""
         return _FaultyBlockFile(file, self)
 
 
 class _FaultyFile:
-    """A `File`. A write that meets a full disk writes nothing."""
+    """A `File`. A write to a full disk writes nothing."""
 
     __slots__ = ("_disk", "_file", "close", "read_at", "size", "truncate")
 
@@ -248,7 +248,7 @@ class _FaultyFile:
 
 
 class _FaultyBlockFile:
-    """A `BlockFile`."""
+    """A `BlockFile` of a slow disk."""
 
     __slots__ = ("_disk", "_file", "close")
 

@@ -59,7 +59,7 @@ def is_unknown(data: FilterData) -> bool:
 
 
 def filter_of(data: FilterData) -> AclFilter:
-    """The filter; numbers without a meaning become UNKNOWN, which matches no ACL."""
+    """The filter of a request. Numbers without a meaning become UNKNOWN, which matches no ACL."""
     return AclFilter(
         of_code(AclResourceType, data.resource_type_filter),
         data.resource_name_filter,
@@ -74,7 +74,7 @@ def filter_of(data: FilterData) -> AclFilter:
 #: The most ACLs. An ACL need not refer to an existing resource, so nothing else limits the number.
 _ACLS_MAX = 100_000
 
-#: The most creations of one request; with more, all of them are refused.
+#: The most creations of one request; a request with more is refused as a whole.
 _NEW_MAX = 10_000
 
 
@@ -163,7 +163,7 @@ def _record(acl_id: bytes, acl: Acl) -> AccessControlEntryRecord:
     )
 
 
-#: The most ACLs that one request removes; with more, all of its filters are refused.
+#: The most ACLs that one request removes; a request that would remove more is refused as a whole.
 _GONE_MAX = 10_000
 
 

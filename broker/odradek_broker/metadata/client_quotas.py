@@ -40,7 +40,7 @@ _WHOLE_MAX = {
     QuotaKey.CONNECTION_CREATION_RATE: INT32_MAX,
 }
 
-#: The precision of a whole number that was sent as a double.
+#: The greatest distance at which a double is accepted as a whole number.
 _EPSILON = 1e-6
 
 
@@ -72,7 +72,7 @@ class EntityResult:
 def alter_client_quotas(
     metadata: ClusterMetadata, wanted: Sequence[EntityChanges]
 ) -> tuple[list[MetadataRecord], list[EntityResult]]:
-    """The records of the valid changes, and an answer for each entity, once.
+    """The records of the valid changes, and one answer for each entity.
 
     All changes of an entity are made or none. A change to the present value makes no record.
     """
@@ -137,7 +137,8 @@ def _refused(message: str) -> AdminError:
 
 
 def _legal_keys(entity: QuotaEntity) -> Sequence[QuotaKey]:
-    """The keys of quotas that the entity may have. AdminError if such an entity may have none."""
+    """The keys of quotas that the entity may have. AdminError if such an entity cannot have
+    quotas."""
     names = dict(entity)
     if not names:
         raise _refused("Quotas are of users, client ids or addresses; the entity is empty.")
@@ -186,8 +187,8 @@ class MatchType(IntEnum):
 
 @dataclass(frozen=True)
 class FilterComponent:
-    """The condition of a filter on one type of an entity; `match` is a name, only given for
-    EXACT."""
+    """The condition of a filter on one type of an entity; `match` is a name, which is only given
+    for EXACT."""
 
     entity_type: str
     match_type: int
@@ -196,8 +197,8 @@ class FilterComponent:
 
 @dataclass
 class _Filter:
-    """A filter. `names`: the exact name by type, None for the default of the type. `types`: the
-    types for which any name matches, also the default."""
+    """A filter. `names`: the exact name for each type; None stands for the default entity of the
+    type. `types`: the types for which every name matches, and so does the default entity."""
 
     names: dict[str, str | None] = field(default_factory=dict)
     types: set[str] = field(default_factory=set)

@@ -79,7 +79,7 @@ _ID_TRIES_MAX = 1000
 
 @dataclass(slots=True)
 class PartitionState:
-    """The state of a partition. `replicas` and `isr` hold node ids."""
+    """The state of a partition. `replicas` and `isr` are lists of node ids."""
 
     index: int
     leader: int
@@ -146,7 +146,7 @@ class ClusterMetadata:
         #: The lowest producer id that no other cluster can have assigned.
         self._first_own_producer_id = 0
         # The block in use and the next block, which is being made durable. Not stored: a restart
-        # skips the rest of both.
+        # skips the unused ids of both.
         self._block = range(0)
         self._coming_block = range(0)
 
@@ -177,7 +177,8 @@ class ClusterMetadata:
         return mechanism in self.scram_credentials.get(user, ())
 
     def topic_names(self) -> list[str]:
-        """All topics, including internal ones, which regular expressions match too, as in Kafka."""
+        """The names of all topics. Internal topics are included, because regular expressions match
+        them, as in Kafka."""
         return list(self.topics)
 
     def topic_id(self, name: str) -> bytes:
@@ -190,7 +191,7 @@ class ClusterMetadata:
         return name in self.mirror_sources or name in self.promoting
 
     def mirror_refusal(self, name: str) -> str:
-        """The text for a client that tries to write to a mirror topic."""
+        """The error message for a client that tries to write to a mirror topic."""
         source = self.mirror_sources.get(name, "another cluster")
         return f"{name} is a mirror of {source}: read-only until `odradek mirror promote`"
 
@@ -241,7 +242,8 @@ class ClusterMetadata:
         return self.overrides(RESOURCE_TOPIC, name)
 
     def broker_overrides(self, name: str) -> dict[str, str]:
-        """The dynamic settings of a broker ("1") or of all ("")."""
+        """The dynamic settings of the broker with the id `name`, such as "1"; "" for those of all
+        brokers."""
         return self.overrides(RESOURCE_BROKER, name)
 
     def group_setting_ms(self, group_id: str, name: str) -> int | None:
@@ -392,7 +394,7 @@ class ClusterMetadata:
     def partition_records(
         self, topic_id: bytes, assignments: dict[int, list[int]]
     ) -> list[MetadataRecord]:
-        """The records of new partitions; the first replica leads, from epoch 0 on."""
+        """The records of new partitions; the first replica is the leader, in leader epoch 0."""
         return [
             PartitionRecord(
                 partition_id=index,
@@ -480,7 +482,8 @@ class ClusterMetadata:
         return producer_id
 
     def producer_id_block(self) -> list[MetadataRecord]:
-        """The record that reserves the next block; to be durable before the block is used."""
+        """The record that reserves the next block; the record must be durable before the block is
+        used."""
         first = self._next_producer_id
         self._coming_block = range(first, first + PRODUCER_ID_BLOCK)
         return [
@@ -494,7 +497,7 @@ class ClusterMetadata:
 
     @property
     def producer_ids_end(self) -> int:
-        """The first producer id that no block has."""
+        """The first producer id that is in no reserved block."""
         return self._next_producer_id
 
     def leave_producer_ids_to_others(self, highest: int) -> list[MetadataRecord]:

@@ -12,7 +12,7 @@ from odradek_broker.storage.errors import StorageError
 from odradek_protocol.stored.cluster_metadata import MetadataRecord
 
 Response = TypeVar("Response")
-#: The shortest wait, because some clients send a timeout of 0 and wait nevertheless.
+#: The shortest wait. Some clients send a timeout of 0, but still wait for the answer.
 _SHORTEST_WAIT_MS = 5_000
 DEFAULT_WAIT_MS = 60_000
 
@@ -39,15 +39,15 @@ def when_durable(
 
     The answer is `timed_out()` if that takes longer than `timeout_ms`; the records stay. The same
     answer is given if the records cannot be appended, because clients retry after it. With a
-    negative timeout, `timed_out()` is answered at once, and no record is appended.
+    negative timeout, the answer is `timed_out()` immediately, and no record is appended.
     """
     if timeout_ms < 0:
         return timed_out()
     try:
         recorded = node.metadata_log.commit(records) if records else node.metadata_log.durable()
     except StorageError:
-        # The cause is logged elsewhere, and only once, however often clients retry: by `DiskWatch`,
-        # or with the problems of the metadata log.
+        # The cause is logged elsewhere, by `DiskWatch` or with the problems of the metadata log,
+        # and only once, however often clients retry.
         return timed_out()
     if recorded.done:
         return respond()

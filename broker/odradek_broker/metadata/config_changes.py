@@ -38,7 +38,7 @@ class Change:
 class ResourceChanges:
     """The changes of one resource: a topic or a group by name, a broker by id, "" for all brokers.
 
-    `replaces`: settings that are not named go back to their defaults.
+    `replaces`: true if settings that are not named return to their defaults.
     """
 
     resource_type: int
@@ -128,8 +128,8 @@ def _alter_one(
 
 
 def _apply(metadata: ClusterMetadata, kind: ResourceKind, name: str, change: Change) -> str | None:
-    """The setting's text after the change; None if it is removed. As in Kafka, settings that are
-    unknown or not set may be removed too."""
+    """The setting's text after the change; None if the change removes the setting. As in Kafka,
+    settings that are unknown or not set may be removed too."""
     try:
         operation = Operation(change.operation)
     except ValueError:

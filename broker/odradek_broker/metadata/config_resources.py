@@ -102,7 +102,7 @@ class GroupConfigResource:
         return checked
 
     def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:
-        """No further condition."""
+        """Check nothing: any key may be set or removed."""
 
     def describe(
         self, metadata: ClusterMetadata, name: str, keys: Collection[str] | None
@@ -243,7 +243,8 @@ class BrokerConfigResource:
     def present_list(self, metadata: ClusterMetadata, name: str, key: str) -> str | None:
         row = find_setting(key)
         if row is None and is_unsupported(key):
-            # The type of the setting is not known here, but it cannot be changed anyway.
+            # The setting has no row, and so no known type, but `check_key` refuses every change of
+            # it.
             self.check_key(key)
         if row is None or row.kind is not Kind.LIST:
             return None
@@ -349,7 +350,7 @@ class ClientMetricsConfigResource:
         return checked
 
     def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:
-        """No further condition."""
+        """Check nothing: any key may be set or removed."""
 
     def describe(
         self, metadata: ClusterMetadata, name: str, keys: Collection[str] | None
@@ -413,7 +414,7 @@ class TopicConfigResource:
         return metadata.topic_configs.validate(after, present)
 
     def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:
-        """No further condition."""
+        """Check nothing: any key may be set or removed."""
 
     def describe(
         self, metadata: ClusterMetadata, name: str, keys: Collection[str] | None
@@ -421,8 +422,8 @@ class TopicConfigResource:
         return metadata.topic_configs.describe(metadata.topic_overrides(name), keys)
 
 
-#: The most groups with settings, and the most subscriptions. Groups with settings need not exist,
-#: so nothing else limits the number.
+#: The most groups with settings, and the most subscriptions. Nothing else limits these numbers,
+#: because a group need not exist to have settings.
 _NAMES_MAX = 10_000
 _NAMES_LIMITED = frozenset({RESOURCE_CLIENT_METRICS, RESOURCE_GROUP})
 

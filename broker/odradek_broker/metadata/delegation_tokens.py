@@ -30,12 +30,12 @@ EXPIRED_AT_ONCE_MAX = 1_000
 @dataclass(frozen=True)
 class TokenChange:
     """The result of a request for a change: the records to append, or an error. `expires_ms`: the
-    expiry to answer, 0 with an error."""
+    expiry time for the answer, 0 if there is an error."""
 
     error: ErrorCode = ErrorCode.NONE
     records: Sequence[MetadataRecord] = ()
     expires_ms: int = 0
-    #: The token that was created.
+    #: The token, if the request created one.
     token: DelegationToken | None = None
 
 

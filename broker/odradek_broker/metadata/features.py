@@ -15,7 +15,8 @@ from odradek_protocol.stored.cluster_metadata import FeatureLevelRecord, Metadat
 
 
 class FeatureLevels(NamedTuple):
-    """The lowest and the highest level that can be finalized; 0 is off."""
+    """The lowest and the highest level that can be finalized; level 0 means that the feature is
+    off."""
 
     lowest: int
     highest: int
@@ -49,8 +50,8 @@ FIRST_LEVELS: dict[str, int] = {name: levels.highest for name, levels in FEATURE
 
 
 def supported_features(profile: Profile | None) -> dict[str, FeatureLevels]:
-    """The levels in answers to ApiVersions: the broker's own, or those of the emulated one, by
-    name."""
+    """The feature levels in answers to ApiVersions, by name: those of this broker, or of the broker
+    that it emulates."""
     if profile is None:
         return FEATURES
     return {
@@ -60,8 +61,9 @@ def supported_features(profile: Profile | None) -> dict[str, FeatureLevels]:
 
 
 def first_levels(profile: Profile | None) -> dict[str, int]:
-    """The level of each feature before its first change. If another broker is emulated, the
-    finalized levels of its new clusters; 0 for a feature that this broker does not have."""
+    """The level of each feature before its first change. With an emulated broker, these are the
+    finalized levels of that broker's new clusters; 0 for a feature that the emulated broker does
+    not have."""
     if profile is None:
         return dict(FIRST_LEVELS)
     return {
@@ -100,10 +102,11 @@ def update_features(
     supported: Mapping[str, FeatureLevels] = FEATURES,
 ) -> list[MetadataRecord]:
     """The records that set features to the requested levels. AdminError if one of the levels is not
-    possible: then none changes.
+    possible; then no level changes.
 
-    The last of several updates of one feature counts, as in Kafka. An update with metadata.version
-    selects a release; then features of the release that this broker does not have are ignored.
+    If several updates name the same feature, the last one is used, as in Kafka. An update of
+    metadata.version selects a release; updates of features that belong to the release, but that
+    this broker does not have, are then ignored.
     """
     wanted = {update.feature: update for update in updates}
     if METADATA_VERSION in wanted:

@@ -34,7 +34,7 @@ from odradek_protocol.stored.cluster_metadata import (
 #: never changed.
 _Entry = bytes | dict[str, bytes]
 _PRODUCER_IDS = "producer ids"
-#: The number of postponed changes that are applied with each record that is replayed.
+#: The number of postponed changes that are applied whenever a record is replayed.
 _CHANGES_PER_RECORD = 4
 
 
@@ -45,7 +45,7 @@ class MetadataImage:
         #: By topic id; (topic id, partition); (type of resource, its name); ("quotas", entity);
         #: ("scram", user); ("ACL", id); ("token", id); ("feature", name); `_PRODUCER_IDS`.
         self._entries: dict[Any, _Entry] = {}
-        #: The changes since a snapshot began, by the same keys; None: the entry was removed.
+        #: The changes since a snapshot began, by the same keys; None for an entry that was removed.
         self._changes: dict[Any, _Entry | None] = {}
         #: The reader of the unchanged entries.
         self._reader: _Frozen | None = None
@@ -63,8 +63,8 @@ class MetadataImage:
         _REPLAY[type(record)](self, record, value)
 
     def values(self) -> Iterator[bytes]:
-        """The encoded records of the present state. Records that are replayed while the iterator is
-        read do not change its records. Only one such iterator may exist at a time."""
+        """The encoded records of the present state. Changes that are replayed while the iterator is
+        in use do not affect it. Only one such iterator may exist at a time."""
         self._reader = None
         self.apply_changes(len(self._changes))
         self._reader = _Frozen(self._entries, self._taken)
@@ -152,7 +152,7 @@ class MetadataImage:
         self._put(("feature", record.name), value)
 
     def _set(self, key: object, name: str, value: bytes | None) -> None:
-        """Set one of the settings behind a key; a value of None removes the setting."""
+        """Set one setting of the entry `key`; a value of None removes the setting."""
         settings = cast(dict[str, bytes], self._get(key) or {})
         kept = {known: each for known, each in settings.items() if known != name}
         if value is not None:
@@ -164,7 +164,8 @@ class MetadataImage:
 
 
 class _Frozen(Iterator[bytes]):
-    """The records of entries that do not change until `taken` is called, at the end."""
+    """An iterator over the records of entries. The entries do not change until the iterator calls
+    `taken` at its end."""
 
     __slots__ = ("_taken", "_values")
 

@@ -30,14 +30,14 @@ from odradek_protocol.stored.cluster_metadata import (
     decode_record,
 )
 
-#: The metadata topic has a fixed id, as in Kafka, since no record can give it one.
+#: The metadata topic has a fixed id, as in Kafka, since no record can give it an id.
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
-#: The most refused changes of metadata that are reported at a time.
+#: The most refused changes of metadata that one `maintain` reports.
 _REFUSALS_MAX = 10
 
 #: Replays records, which end at an offset of the metadata log, and applies them to the partitions.
 #: The returned function is called when the records are durable, and does the work that had to wait
-#: for that; its result resolves when that work is done.
+#: for their durability; its result resolves when that work is done.
 Publish = Callable[[Sequence[MetadataRecord], int], Callable[[], Deferred[None]]]
 
 
@@ -52,8 +52,8 @@ class MetadataLogState(NamedTuple):
 class MetadataLog:
     """Partition 0 of the metadata topic. `load` is called before anything else.
 
-    `lead` creates the partition of a log. `on_fatal` is called with a reason if the broker must
-    stop.
+    `lead` creates the partition object for a log. `on_fatal` is called with a reason if the broker
+    has to stop.
     """
 
     def __init__(
@@ -80,11 +80,11 @@ class MetadataLog:
         self.problems: list[str] = []
         #: The changes that were refused since the last `maintain`.
         self._refusals: list[str] = []
-        #: The ids of topics whose removal is recorded, as `load` found them.
+        #: The ids of the topics whose removal `load` found in the log.
         self.removed_topic_ids: set[bytes] = set()
 
     def load(self) -> None:
-        """Open the log, which is created if it is missing, and replay it. Called once.
+        """Open the log, which is created if it is missing, and replay it. To be called once.
 
         DataDirectoryError if the log is not readable: without it, no other log would belong to a
         topic.
@@ -100,7 +100,7 @@ class MetadataLog:
             ) from problem
 
     def _replay(self) -> None:
-        """Replay the newest usable snapshot, and the log behind it."""
+        """Replay the newest usable snapshot, and the records of the log after it."""
         log = self._logs.create(
             METADATA_TOPIC,
             0,
@@ -145,8 +145,8 @@ class MetadataLog:
     def _replay_snapshot(
         self, directory: SnapshotDirectory, log: PartitionLog
     ) -> list[StoredSnapshot]:
-        """Replay the newest snapshot at which the log continues; returns it and the older ones,
-        oldest first."""
+        """Replay the newest readable snapshot that does not end below the log start. Returns it and
+        the older usable snapshots, oldest first."""
         usable: list[StoredSnapshot] = []
         for snapshot in directory.find():
             if snapshot.end_offset < log.log_start_offset:
@@ -175,7 +175,7 @@ class MetadataLog:
             )
         if usable and usable[-1].id.end_offset > log.log_end_offset:
             # With page-cache durability a power cut may remove the end of the log, so that it ends
-            # below the snapshot. Records behind the snapshot are lost then.
+            # below the snapshot. Records after the snapshot are then lost.
             log.trimming.restart_at(usable[-1].id.end_offset, self._clock.wall_ms())
         return usable
 
@@ -207,9 +207,9 @@ class MetadataLog:
     def commit(self, records: Sequence[MetadataRecord]) -> Deferred[None]:
         """Append records and publish them; resolves when they are durable.
 
-        StorageError if the records cannot be appended, as on a full disk, or contradict the state:
-        then nothing has changed. If the records are written and do not become durable, the broker
-        stops, and the result never resolves.
+        StorageError if the records cannot be appended (to a full disk, for example) or contradict
+        the state; nothing has changed then. If the records are written but do not become durable,
+        the broker stops, and the result never resolves.
         """
         deferred: Deferred[None] = Deferred()
         if not records:

@@ -1,4 +1,5 @@
-"""The levels of a broker's loggers, as a kind of configured resource that is not recorded (A-79).
+"""The levels of a broker's loggers, as a configured resource whose settings are not recorded
+(A-79).
 
 A restart resets the levels, as in Kafka.
 """
@@ -22,23 +23,24 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
 def describe_loggers(
     levels: LogLevels, node_id: int, name: str, keys: Collection[str] | None
 ) -> dict[str, str]:
-    """The level of each logger, or of the named ones; unknown names are left out. AdminError for
-    another broker."""
+    """The level of each logger, or only of the loggers in `keys`; unknown names are left out.
+    AdminError if `name` is another broker."""
     _check_broker(levels, node_id, name)
     present = levels.levels()
     return present if keys is None else {key: present[key] for key in present if key in keys}
 
 
 def is_of_loggers(changes: ResourceChanges) -> bool:
-    """True for a change of single levels of loggers. A request to replace all levels at once is
-    refused, as in Kafka."""
+    """True for a change of single levels of loggers. A request that replaces all levels
+    (AlterConfigs) is refused, as in Kafka."""
     return changes.resource_type == RESOURCE_BROKER_LOGGER and not changes.replaces
 
 
 def alter_loggers(
     levels: LogLevels, node_id: int, wanted: Sequence[ResourceChanges], *, validate_only: bool
 ) -> list[ChangeResult]:
-    """Change levels, all levels of a resource or none; returns the answer for each resource."""
+    """Change the levels. Either all changes of a resource are made or none. Returns the answer for
+    each resource."""
     times = Counter(changes.resource_name for changes in wanted)
     results = []
     for changes in wanted:

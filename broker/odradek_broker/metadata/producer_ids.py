@@ -31,7 +31,7 @@ class ProducerIdManager:
         self._reserving = False
 
     def next(self) -> Deferred[int | None]:
-        """A new producer id, once its block is durable; None after an error."""
+        """A new producer id; resolves when its block is durable, with None if that fails."""
         deferred: Deferred[int | None] = Deferred()
         producer_id = self._metadata.take_producer_id()
         if producer_id is not None:

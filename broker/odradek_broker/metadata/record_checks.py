@@ -64,7 +64,7 @@ class Known(Protocol):
 
     @property
     def producer_ids_end(self) -> int:
-        """The first producer id that no block has."""
+        """The first producer id that is in no reserved block."""
         ...
 
 
@@ -76,8 +76,8 @@ def check_record(record: Message, known: Known) -> None:
 
 
 def check_all(records: Sequence[MetadataRecord], known: Known) -> None:
-    """Raise MetadataError if a record contradicts the state, with the records before it replayed,
-    or is a setting that a start could not read."""
+    """Raise MetadataError if a record contradicts the state as it is after the replay of the
+    records before it, or if it is a setting that a start could not read."""
     ahead = known if len(records) == 1 else _Ahead(known)
     for record in records:
         if type(record) is ConfigRecord:
@@ -100,7 +100,7 @@ class _Ahead:
         self.producer_ids_end = known.producer_ids_end
 
     def note(self, record: MetadataRecord) -> None:
-        """Note a record that was checked."""
+        """Note the effect of a record that was checked."""
         note = _NOTES.get(type(record))
         if note is not None:
             note(self, record)
@@ -188,7 +188,7 @@ def acl_of(record: AccessControlEntryRecord) -> Acl:
 
 
 def scram_mechanism(number: int) -> ScramMechanism:
-    """The mechanism of a number in records. MetadataError."""
+    """The mechanism that has this number in records. MetadataError."""
     mechanism = ScramMechanism.of_number(number)
     if mechanism is None:
         raise MetadataError(f"a credential of the unknown mechanism {number}")

@@ -65,9 +65,10 @@ def alter_scram_credentials(
     deletions: Sequence[ScramDeletion],
     upsertions: Sequence[ScramUpsertion],
 ) -> tuple[list[MetadataRecord], list[ScramResult]]:
-    """The records of the valid changes, and an answer for each user, once.
+    """The records of the valid changes, and one answer for each user.
 
-    A user that is named twice, with any mechanisms, keeps all credentials.
+    If the request names a user twice, even with different mechanisms, no credential of the user
+    changes.
     """
     records: dict[str, MetadataRecord] = {}
     refused: dict[str, ScramResult] = {}
@@ -164,7 +165,7 @@ def _beyond_limits(metadata: ClusterMetadata, change: ScramUpsertion, new_users:
 def describe_scram_credentials(
     metadata: ClusterMetadata, users: Sequence[str]
 ) -> list[tuple[ScramResult, Mapping[ScramMechanism, ScramCredential]]]:
-    """An answer for each user, once, with the credentials; for all users if no user is named."""
+    """An answer for each user, with the credentials; for all users if the request names none."""
     found: list[tuple[ScramResult, Mapping[ScramMechanism, ScramCredential]]] = []
     times = Counter(users)
     for user in times or list(metadata.scram_credentials):

@@ -38,7 +38,7 @@ SUFFIX = ".checkpoint"
 PART_SUFFIX = ".checkpoint.part"
 _OFFSET_DIGITS, _EPOCH_DIGITS = 20, 10
 
-#: The records of a batch, which is encoded in one turn of the loop.
+#: The most records of a batch. Each batch is encoded in one turn of the event loop.
 RECORDS_PER_BATCH = 250
 
 #: The largest batch of the header.
@@ -46,8 +46,8 @@ HEADER_BATCH_BYTES_MAX = 256
 
 
 class SnapshotId(NamedTuple):
-    """The identity of a snapshot, which covers the records below `end_offset`; `epoch` is the
-    leader epoch of the last of these records."""
+    """The identity of a snapshot. The snapshot covers the records below `end_offset`; `epoch` is
+    the leader epoch of the last of these records."""
 
     end_offset: int
     epoch: int
@@ -66,11 +66,11 @@ class Snapshot(NamedTuple):
 
 
 class CorruptSnapshot(Exception):
-    """The file is not a complete snapshot."""
+    """The error for a file that is not a complete snapshot."""
 
 
 def parse_file_name(name: str) -> SnapshotId | None:
-    """The identity in a file name; None if the file is no snapshot, or an unfinished one."""
+    """The identity in a file name; None if the file is not a snapshot, or not a finished one."""
     if not name.endswith(SUFFIX):
         return None
     offset, _, epoch = name.removesuffix(SUFFIX).partition("-")
@@ -84,8 +84,8 @@ def parse_file_name(name: str) -> SnapshotId | None:
 def encode_snapshot(
     values: Iterator[bytes], epoch: int, timestamp_ms: int, now_ms: int
 ) -> Iterator[bytes | bytearray]:
-    """The file, batch by batch, each encoded when it is requested. `timestamp_ms`: see
-    `Snapshot`."""
+    """The content of a snapshot file, batch by batch. Each batch is encoded when the iterator gets
+    there. `timestamp_ms`: see `Snapshot`."""
     yield snapshot_control_batch(
         ControlType.SNAPSHOT_HEADER, now_ms, 0, epoch, last_contained_ms=timestamp_ms
     )
@@ -113,7 +113,7 @@ def decode_header(data: bytes) -> int:
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
-    """The content of a file. Raises CorruptSnapshot for any other bytes."""
+    """The content of a file. Raises CorruptSnapshot if the bytes are not a complete snapshot."""
     timestamp_ms: int | None = None
     values: list[bytes] = []
     ended = False
@@ -150,7 +150,8 @@ _SNAPSHOT_BYTES_MAX = 2 * 1024**3
 
 @dataclass(frozen=True, slots=True)
 class StoredSnapshot:
-    """A usable snapshot. `timestamp_ms`: the timestamp of the last record that it covers."""
+    """A usable snapshot. `timestamp_ms`: the timestamp of the last record that the snapshot
+    covers."""
 
     id: SnapshotId
     size_bytes: int
@@ -158,8 +159,8 @@ class StoredSnapshot:
 
 
 class SnapshotDirectory:
-    """The snapshots in the directory `path` of the metadata log. Only `write` waits for the
-    disk."""
+    """The snapshots in the directory `path` of the metadata log. Only `write` waits until data is
+    on the disk."""
 
     def __init__(self, path: str, files: Files, deleted: DeletedFiles) -> None:
         self._path = path
@@ -204,8 +205,8 @@ class SnapshotDirectory:
             file.close()
 
     def write(self, snapshot: SnapshotId, parts: Sequence[Buffer]) -> None:
-        """Write a snapshot, which gets its name when all of it is durable. Waits for the disk, so
-        it is called in another thread. Raises OSError."""
+        """Write a snapshot. The file gets its final name when all of it is durable. Waits for the
+        disk, so it is called in another thread. Raises OSError."""
         part = self.path_of(snapshot).removesuffix(SUFFIX) + PART_SUFFIX
         self._files.remove(part)
         file = self._files.open(part, create=True)
@@ -218,7 +219,8 @@ class SnapshotDirectory:
         self._files.sync_dir(self._path)
 
     def delete(self, snapshot: SnapshotId, due_ms: int) -> None:
-        """Rename the snapshot at once, and have it removed from `due_ms` on. Raises OSError."""
+        """Rename the snapshot immediately; the renamed file is removed at `due_ms` or later. Raises
+        OSError."""
         path = self.path_of(snapshot)
         self._files.rename(path, f"{path}.deleted")
         self._deleted.add_files(due_ms, self._path, [f"{path}.deleted"], lambda: True)

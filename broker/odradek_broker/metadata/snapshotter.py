@@ -1,5 +1,5 @@
-"""The snapshots of the metadata log: their schedule, their writing while the broker serves
-requests, and the deletion of records and old snapshots (KIP-630)."""
+"""The snapshots of the metadata log: when they are taken, how they are written while the broker
+serves requests, and the deletion of records and old snapshots (KIP-630)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from odradek_protocol.errors import ErrorCode
 CLEANUP_INTERVAL_MS = 60_000
 #: The pause after a snapshot that could not be written.
 _RETRY_MS = 60_000
-#: The most changes made during a snapshot that are applied to the image at a time.
+#: The most changes that are applied to the image in one turn of the loop, when a snapshot has
+#: ended.
 _CHANGES_AT_ONCE = 2_000
 
 
@@ -42,7 +43,7 @@ class LogDirectories(Protocol):
     def run_in_background(
         self, work: Callable[[], None], done: Callable[[Exception | None], None]
     ) -> None:
-        """Work in another thread, then call `done` on the loop."""
+        """Call `work` in another thread, and then `done` on the event loop."""
         ...
 
 
@@ -51,8 +52,8 @@ class MetadataSnapshotter:
 
     A snapshot of the image is encoded in slices on the loop, and written in another thread. It is
     written only when all records that it covers are durable, and the files of deleted topics are
-    removed: a start finishes such a removal because of the topics' records, which the log may lose
-    once there is a snapshot.
+    removed: if a crash interrupts such a removal, the next start finishes it because it finds the
+    records of the removal, and the log may lose these records once there is a snapshot.
     """
 
     def __init__(
@@ -88,14 +89,14 @@ class MetadataSnapshotter:
         return list(self._snapshots)
 
     def found(self, snapshots: list[StoredSnapshot], tail_bytes: int, last_record_ms: int) -> None:
-        """Take over the state at the start: the snapshots, oldest first, and the size of the log
-        behind the newest snapshot, with the timestamp of the log's last record."""
+        """Take over the state that a start has found: the snapshots, oldest first, the size of the
+        records after the newest snapshot, and the timestamp of the last record."""
         self._snapshots = snapshots
         self._bytes_since = tail_bytes
         self._last_record_ms = last_record_ms
 
     def appended(self, size_bytes: int, now_ms: int) -> None:
-        """Note that the log has grown, with the wall clock's time."""
+        """Note that the log has grown. `now_ms`: wall time."""
         self._bytes_since += size_bytes
         self._last_record_ms = now_ms
 
@@ -131,7 +132,8 @@ class MetadataSnapshotter:
         if self._snapshots and end <= self._snapshots[-1].id.end_offset:
             return
         try:
-            # A new segment, so that the log can be trimmed there: only whole segments are deleted.
+            # A new segment begins, so that the log can be trimmed here: only whole segments are
+            # deleted.
             log.roll(self._clock.wall_ms())
         except (StorageError, OSError) as problem:
             self._failed(problem)
@@ -190,7 +192,7 @@ class MetadataSnapshotter:
         self._logs.run_in_background(work, done)
 
     def _failed(self, problem: Exception | str) -> None:
-        """Note a failure, which delays the next attempt."""
+        """Note a failure, and delay the next attempt."""
         self._problems.append(f"the metadata log got no snapshot: {problem}")
         self._bytes_since = max(self._bytes_since, 1)
         self._due_from_ms = self._clock.monotonic_ms() + _RETRY_MS
@@ -198,12 +200,12 @@ class MetadataSnapshotter:
     # --- Deleting ---
 
     def _clean(self, now_ms: int) -> None:
-        """Delete the oldest snapshots, and the log below the next one, while the total is too large
-        or the oldest is too old. The newest stays."""
+        """Delete the oldest snapshot, and the records below the end of the next snapshot, while the
+        total size is too large or the oldest snapshot is too old. The newest snapshot stays."""
         while len(self._snapshots) > 1 and self._may_go(self._snapshots[0], now_ms):
             following = self._snapshots[1]
-            # The log is trimmed first: a start never uses a snapshot behind which records are
-            # missing.
+            # The log is trimmed first. A start deletes a snapshot that ends below the log start, so
+            # it never uses one after which records are missing.
             self._log.trimming.advance_log_start(following.id.end_offset)
             self._log.trimming.apply_retention(now_ms)
             due_ms = now_ms + self._log.config.file_delete_delay_ms

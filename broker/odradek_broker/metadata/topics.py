@@ -94,7 +94,7 @@ class PartitionLimit:
         self._in_request = PARTITIONS_PER_REQUEST_MAX
 
     def check(self, count: int) -> None:
-        """AdminError if this number of further partitions exceeds a limit."""
+        """AdminError if `count` more partitions would exceed a limit."""
         if count > self._in_request:
             raise too_many_partitions()
         if count > self._on_broker:
@@ -113,7 +113,8 @@ USE_DEFAULT = -1
 
 @dataclass(frozen=True)
 class NewTopic:
-    """A requested topic. -1: the broker's default.
+    """A requested topic. -1 as number of partitions or replication factor means the broker's
+    default.
 
     `assignments`: node ids by partition, given instead of the two numbers.
     """
@@ -128,7 +129,7 @@ class NewTopic:
 def create_topics(
     metadata: ClusterMetadata, wanted: Sequence[NewTopic], quota: TakeQuota = unlimited
 ) -> tuple[list[MetadataRecord], list[TopicResult]]:
-    """The records of the valid topics, and one answer per name. `quota`: the rest of the client's
+    """The records of the valid topics, and one answer per name. `quota`: the client's remaining
     quota.
 
     If the request has too many partitions, all of its topics are refused, as in Kafka.
@@ -136,8 +137,9 @@ def create_topics(
     times = Counter(topic.name for topic in wanted)
     if sum(_count_asked(metadata, topic) for topic in wanted) > PARTITIONS_PER_REQUEST_MAX:
         return [], [TopicResult.refused(name, too_many_partitions()) for name in times]
-    # '.' and '_' are the same character in the names of metrics, so a topic that differs from an
-    # existing one only in them is refused; of two such topics in one request Kafka creates both.
+    # '.' and '_' are the same character in the names of metrics, so a new topic whose name differs
+    # from an existing one only in these characters is refused. If one request has two such new
+    # names, Kafka creates both.
     taken = {name.replace(".", "_"): name for name in metadata.topics}
     limit = PartitionLimit(metadata)
     records: list[MetadataRecord] = []
@@ -219,7 +221,8 @@ def _check_configs(metadata: ClusterMetadata, configs: Mapping[str, str | None])
 
 
 def _numbers(metadata: ClusterMetadata, topic: NewTopic) -> tuple[int, int]:
-    """(partitions, replication factor), with the broker's defaults for -1, in every version."""
+    """(partitions, replication factor), with the broker's defaults in place of -1, whatever the
+    version of the request."""
     count, factor = topic.num_partitions, topic.replication_factor
     if factor == 0 or factor < USE_DEFAULT:
         raise AdminError(
@@ -277,7 +280,7 @@ def _manual_assignments(metadata: ClusterMetadata, topic: NewTopic) -> dict[int,
 class NewPartitions:
     """A topic and its new number of partitions.
 
-    `assignments`: node ids of each new partition; None for any.
+    `assignments`: node ids of each new partition; None if the broker may choose.
     """
 
     name: str
@@ -288,9 +291,9 @@ class NewPartitions:
 def create_partitions(
     metadata: ClusterMetadata, wanted: Sequence[NewPartitions], quota: TakeQuota = unlimited
 ) -> tuple[list[MetadataRecord], list[TopicResult]]:
-    """The records of the new partitions, and an answer for each topic, once per name.
+    """The records of the new partitions, and one answer per name.
 
-    `quota`: the rest of the client's quota.
+    `quota`: the client's remaining quota.
     """
     times = Counter(more.name for more in wanted)
     limit = PartitionLimit(metadata)
@@ -363,7 +366,7 @@ class TopicRef:
 
 @dataclass
 class DeleteResult:
-    """The answer for one topic; `name` is None if it is not known."""
+    """The answer for one topic; `name` is None if only the topic's id is known."""
 
     name: str | None
     topic_id: bytes
@@ -374,7 +377,7 @@ class DeleteResult:
 def delete_topics(
     metadata: ClusterMetadata, wanted: Sequence[TopicRef], quota: TakeQuota = unlimited
 ) -> tuple[list[MetadataRecord], list[DeleteResult]]:
-    """The records that remove topics, and an answer for each. `quota`: the rest of the client's
+    """The records that remove topics, and an answer for each topic. `quota`: the client's remaining
     quota.
 
     A topic that is named more than once is not deleted, and gets one refusal.
@@ -402,7 +405,8 @@ def delete_topics(
 def _named_once(
     metadata: ClusterMetadata, wanted: Sequence[TopicRef]
 ) -> tuple[list[TopicRef], list[DeleteResult]]:
-    """The references to topics that are named once, and the refusals of all others."""
+    """The references to topics that the request names once, and the refusals of topics that it
+    names more than once."""
     times = Counter(wanted)
     once = [ref for ref, count in times.items() if count == 1]
     ids = {ref.topic_id for ref in wanted if ref.name is None}

@@ -86,8 +86,8 @@ class Histogram:
 
 @lru_cache(maxsize=512)
 def _error_walker(struct: type[Struct]) -> ErrorWalker | None:
-    """A function that collects the error codes other than 0 of an answer; None if its type has
-    none."""
+    """A function that collects the error codes other than 0 of an answer; None if this type of
+    answer has no error codes."""
     own = any(spec.name == "error_code" for spec in struct.fields)
     nested = []
     for spec in struct.fields:
@@ -149,7 +149,7 @@ class BrokerMetrics:
         self.now_us = now_us
         self.process_usage: Callable[[], ProcessUsage] = lambda: ProcessUsage(0, 0)
         self.connections = Gauge()
-        #: By the name of the API and the version.
+        #: The number of requests by (API name, version).
         self.requests: defaultdict[tuple[str, int], int] = defaultdict(int)
         self.errors: dict[tuple[str, int], int] = {}
         self.times: defaultdict[str, Histogram] = defaultdict(Histogram)
@@ -157,14 +157,15 @@ class BrokerMetrics:
         self.journal_writes = Histogram()
         #: The delays of the event loop.
         self.loop_delays = Histogram()
-        #: The end of each listener's certificate, in seconds since the epoch.
+        #: The expiry time of each listener's certificate, in seconds since the epoch.
         self.certificate_ends_s: dict[str, float] = {}
         self.received_total = 0
         self.sent_total = 0
         self.connections_refused_total = 0
-        #: By listener, mechanism, true for a re-authentication, true for a failure.
+        #: The number of authentications by (listener, mechanism, is a re-authentication, has
+        #: failed).
         self.authentications: dict[tuple[str, str, bool, bool], int] = {}
-        #: Connections whose session expired.
+        #: The number of connections whose session expired.
         self.sessions_expired_total = 0
         #: By quota: the number of throttled requests, and the sum of their throttle times.
         self.throttled_requests: dict[str, int] = {}
@@ -206,7 +207,7 @@ class BrokerMetrics:
                 self.errors[name, code] = self.errors.get((name, code), 0) + 1
 
     def request_counted(self, name: str, version: int, started_us: int) -> None:
-        """Count a request without errors, by the name of its API, and its time since
+        """Count a request without errors under the name of its API, and its time since
         `started_us`."""
         self.requests[name, version] += 1
         self.times[name].observe(self.now_us() - started_us)
@@ -239,7 +240,7 @@ class BrokerMetrics:
         self._count_authentication(listener, mechanism, again, False)
 
     def authentication_failed(self, listener: str, mechanism: str, *, again: bool) -> None:
-        """Count a failed authentication; an empty mechanism if none was chosen."""
+        """Count a failed authentication; `mechanism` is empty if the client chose none."""
         self._count_authentication(listener, mechanism, again, True)
 
     def _count_authentication(
@@ -254,9 +255,9 @@ class BrokerMetrics:
 
     @property
     def flushes(self) -> Histogram:
-        """The flushes of files and the writes to commit journals."""
+        """The number of flushes of files and of writes to commit journals."""
         return self._file_flushes + self.journal_writes
 
     def journal_written(self, time_s: float) -> None:
-        """Count a write to a commit journal, which is a flush too, and its time."""
+        """Count a write to a commit journal, which is also counted as a flush, and its time."""
         self.journal_writes.observe(int(time_s * 1_000_000))

@@ -94,7 +94,7 @@ class Exposition:
         self._unread_times = UnreadTimes()
 
     def families(self) -> Families:
-        """All metrics; one caller at a time."""
+        """All metrics. Only one caller at a time may read them."""
         yield from _broker_families(self._metrics)
         if self._node is not None:
             yield from node_families(self._node)
@@ -105,7 +105,7 @@ class Exposition:
             yield from telemetry_families(self._node)
 
     def render(self) -> bytes:
-        """All metrics at once, however many they are."""
+        """All metrics as text, made without a pause, however many they are."""
         return b"".join(family.encoded() for family in gathered(self.families()))
 
 

@@ -1,4 +1,4 @@
-"""Families of metrics as lines of Prometheus' text format; each sample becomes a line at once.
+"""Families of metrics as lines of Prometheus' text format; each sample becomes a line immediately.
 
 A broker with ten thousand partitions has more than a hundred thousand samples. So samples are not
 kept as objects, the text of labels may be shared by many families (`labels_text`), and the
@@ -150,7 +150,8 @@ Families = Iterator[Family | Work | None]
 
 
 def in_order(keys: Iterable[K]) -> Generator[None, None, Iterator[K]]:
-    """The keys in order, by `yield from`: they are sorted in steps, with a `PAUSE` after each."""
+    """The sorted keys, as the result of `yield from`. The keys are sorted in steps, with a `PAUSE`
+    after each step."""
     left = iter(keys)
     runs = []
     while run := sorted(islice(left, _SORTED_AT_ONCE)):
@@ -160,7 +161,7 @@ def in_order(keys: Iterable[K]) -> Generator[None, None, Iterator[K]]:
 
 
 def gathered(families: Families) -> Iterator[Family]:
-    """The families without the pauses, made at once."""
+    """The families, without pauses between them."""
     for each in families:
         if isinstance(each, Family):
             yield each

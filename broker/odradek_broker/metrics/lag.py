@@ -3,9 +3,9 @@ record that a group has not read.
 
 The lag is exact, because it is computed from the record's timestamp. The cost is small: the offset
 index leads to the batch, whose header has the timestamp of its first record, and an offset is
-looked up only once. If a group is in the middle of a batch, the batch is decompressed in a worker
-thread. Lookups and decompressed bytes of a scrape are limited; samples beyond the limits are left
-out and counted, and a later scrape has them.
+looked up only once. If a group has read only a part of a batch, the batch is decompressed in a
+worker thread. Lookups and decompressed bytes of a scrape are limited; samples beyond the limits are
+left out and counted, and a later scrape has them.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _NO_OWNER = ("", "", "")
 
 @dataclass(slots=True)
 class _Opened:
-    """A batch to be opened. `timestamp`: the timestamp of its first record from the offset of `key`
-    on, once it is known."""
+    """A batch whose records are to be decoded. `timestamp`: the timestamp of its first record at or
+    after the offset in `key`; None until it is known."""
 
     key: _Key
     header: BatchHeader
@@ -61,7 +61,7 @@ class _Opened:
     timestamp: int | None = None
 
     def open(self) -> None:
-        """Find the timestamp. In any thread."""
+        """Decode the batch and set `timestamp`. Any thread may call this."""
         header = self.header
         try:
             verify_crc(self.content, 0, header)
@@ -86,15 +86,15 @@ class UnreadTimes:
         self._bytes_left = 0
 
     def begin(self) -> None:
-        """Begin a scrape, and drop the offsets that the last scrape did not look up."""
+        """Begin a scrape, and forget the timestamps that the last scrape did not use."""
         self._known, self._used = self._used, {}
         self._lookups_left = LOOKUPS_MAX
         self._opened = []
         self._bytes_left = OPENED_BYTES_MAX
 
     def look_up(self, log: PartitionLog, offset: int, cleaned_to: int) -> int | _Opened | None:
-        """The timestamp of the first record from `offset` on, or the batch that has to be opened
-        for it, by `open_all`; None if the sample has to be left out."""
+        """The timestamp of the first record at or after `offset`, or the batch from which
+        `open_all` will read it; None if the sample has to be left out."""
         key = log.topic_id, log.partition, max(offset, log.log_start_offset), cleaned_to
         known = self._known.get(key)
         if known is None:
@@ -130,7 +130,8 @@ class UnreadTimes:
         return self._opened[-1]
 
     def open_all(self) -> Families:
-        """A function that finds the timestamps in the batches to be opened, for another thread."""
+        """Functions that find the timestamps in the batches, each to be called in another
+        thread."""
         opened, self._opened = self._opened, []
         for batch in opened:
             yield batch.open
@@ -167,8 +168,8 @@ class _Lags:
 
 
 def _find_owners(node: Node, group_id: str, owners: dict[TopicPartition, _Owner]) -> Families:
-    """Note the labels of each partition's member. Nothing is noted for streams groups, whose
-    members have tasks, and for protocols other than that of consumers."""
+    """Note the labels of the member that owns each partition. Streams groups are skipped, because
+    their members have tasks, and so are classic groups of other protocol types."""
     consumers = node.groups.consumer_group(group_id)
     if consumers is not None:
         for each in list(consumers.members.values()):
@@ -190,8 +191,8 @@ def _find_owners(node: Node, group_id: str, owners: dict[TopicPartition, _Owner]
 
 
 def lag_families(node: Node, times: UnreadTimes) -> Families:
-    """Lag in seconds by partition, and the longest of each group. A group that is at the end has a
-    lag of 0."""
+    """Lag in seconds by partition, and the longest lag of each group. A group that has read all
+    records has a lag of 0."""
     lags = _Lags(node, times)
     waiting: list[tuple[str, str, _Opened]] = []
     times.begin()

@@ -200,7 +200,8 @@ def _partition_families(node: Node) -> Families:
 
 
 def _mirror_families(node: Node) -> Families:
-    """The lag of each mirror topic, as its mirror has reported it since the start of the broker."""
+    """The lag of each mirror topic, from the reports that its mirror has sent since the start of
+    the broker."""
     lag = Gauge(
         "odradek_mirror_lag_records",
         "Number of offsets by which a mirror topic is behind the high watermarks of its source.",
@@ -296,7 +297,7 @@ def _group_families(node: Node) -> Families:
 
 def _transaction_families(node: Node) -> Families:
     """Transactional ids by state, and open transactions, which keep read_committed consumers from
-    reading on (T-45)."""
+    reading further (T-45)."""
     states = Gauge(
         "odradek_transactional_ids", "Transactional ids in each state.", labels=["state"]
     )

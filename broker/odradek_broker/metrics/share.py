@@ -24,7 +24,7 @@ _EXPORTER = ["sharegroup", "topic", "partition"]
 
 
 def share_families(node: Node) -> Families:
-    """Everything about share groups."""
+    """All metrics of share groups."""
     yield from _group_families(node)
     yield from _lag_families(node)
     yield from _in_flight_families(node)
@@ -126,7 +126,7 @@ def _in_flight_families(node: Node) -> Families:
 
 
 def _counted_families(node: Node) -> Families:
-    """The counters of records and fetches."""
+    """The counters of acknowledged records and of fetches."""
     statistics = node.share_partitions.statistics
     acknowledged = Counter(
         "kafka_server_sharegroupmetrics_recordacknowledgements",
@@ -134,7 +134,7 @@ def _counted_families(node: Node) -> Families:
         labels=["ackType"],
     )
     for kind in AcknowledgeType:
-        # Kafka does not count gaps either.
+        # Like Kafka, this broker does not count gaps.
         if kind is not AcknowledgeType.GAP:
             acknowledged.add_metric([kind.name.capitalize()], statistics.acknowledged[kind])
     yield acknowledged
@@ -184,8 +184,8 @@ def _counted_families(node: Node) -> Families:
 
 
 def _fetch_families(node: Node) -> Families:
-    """The part of a fetch's partitions from which records could be acquired, and the time that the
-    fetch waited for them."""
+    """The share of a fetch's partitions from which records could be acquired, and the time that the
+    fetch waited for such partitions."""
     used = Summary(
         "kafka_server_sharegroupmetrics_requesttopicpartitionsfetchratio",
         "Percentage of the partitions of a fetch from which records could be acquired.",

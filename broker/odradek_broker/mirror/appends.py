@@ -43,7 +43,8 @@ _E = ErrorCode
 
 
 class MirrorAppend(NamedTuple):
-    """The part of a request about one partition. `topic_id`: zeros for any."""
+    """The part of a request about one partition. `topic_id`: zeros if the request does not give
+    it."""
 
     topic: str
     topic_id: bytes
@@ -61,7 +62,7 @@ class MirrorAppends:
         self._metadata, self._metadata_log, self._partition = parts[:3]
         self._logs, self._clock, self._observer = parts[3:]
         self._appended_bytes = appended_bytes
-        #: By topic id and index. Not stored.
+        #: The last report about each partition's source, by (topic id, partition). Not stored.
         self._sources: dict[tuple[bytes, int], SourceState] = {}
 
     def source_of(self, topic: str, index: int) -> SourceState | None:
@@ -90,11 +91,12 @@ class MirrorAppends:
     # --- Metadata ---
 
     def _to_record(self, wanted: Sequence[MirrorAppend]) -> list[MetadataRecord]:
-        """The records that must be durable before the batches may be read: the leader epochs, which
-        clients compare with those of batches (I-07), and the producer ids (I-06).
+        """The metadata records that must be durable before consumers can read the batches: new
+        leader epochs, because clients compare them with the epochs of batches (I-07), and used
+        producer ids (I-06).
 
-        There is at most one record for each partition and one for the ids, because these numbers
-        must not decrease.
+        There is at most one record for each partition and one for the producer ids, because these
+        numbers must not decrease.
         """
         metadata, highest = self._metadata, -1
         epochs: dict[TopicPartition, int] = {}
@@ -201,8 +203,8 @@ class MirrorAppends:
     def _take(
         self, wanted: MirrorAppend, partition: Partition, budget: DecompressionBudget
     ) -> None:
-        """Append the batches, as many as may be decompressed for one request. StorageError; batches
-        before the refused one stay appended."""
+        """Append batches until the decompression limit of one request is reached. StorageError if a
+        batch is refused; the batches before it stay appended."""
         part, log, now_ms = wanted.part, partition.log, self._clock.wall_ms()
         log.ensure_loaded(now_ms)
         expected = part.expected_end_offset
@@ -226,7 +228,7 @@ class MirrorAppends:
                 remedy = ""
                 if problem.error is _E.MESSAGE_TOO_LARGE:
                     if budget.crowded_out:
-                        return  # In a request of its own, the batch will fit.
+                        return  # The batch will fit into a later request.
                     remedy = "; with record.validation=header this broker takes it compressed"
                 raise AppendRejected(
                     problem.error,
@@ -238,9 +240,9 @@ class MirrorAppends:
     def _restart(
         self, wanted: MirrorAppend, log: PartitionLog, records: memoryview, now_ms: int
     ) -> None:
-        """Restart the log at the start of the source, if that is beyond the log end (I-08): at the
-        source's first batch, which may begin before its log start. Without a batch, the position is
-        known only if the source is empty."""
+        """Restart the log if the log start of the source is above the log end (I-08). The new log
+        begins at the first batch in the request, which may begin below the source's log start.
+        Without a batch, the new position is known only if the source is empty."""
         start, end = wanted.part.source_log_start_offset, log.log_end_offset
         first = -1
         if not len(records) and wanted.part.source_high_watermark != start:
@@ -299,8 +301,8 @@ class MirrorAppends:
                 self._tell(wanted, MirrorEvent.LOG_START_MOVED, offset=start_or_error)
 
     def _fill(self, wanted: MirrorAppend, result: MirroredPartitionResult) -> None:
-        """Set the offsets of the log in the answer. They stay unset if the topic has another id
-        than in the request, or if the log could not be opened, so that its end is unknown."""
+        """Set the offsets of the log in the answer. They stay unset if the topic id differs from
+        the request's, or if the log is not open, so that its end is unknown."""
         partition = self._partition(*wanted.where)
         same_topic = wanted.topic_id in (ZERO_UUID, self._metadata.topic_id(wanted.topic))
         if partition is None or not same_topic or not self._metadata.is_mirror(wanted.topic):
@@ -333,8 +335,8 @@ class MirrorAppends:
 
 
 def _check_fetch_offset(log: PartitionLog, part: MirroredPartition) -> None:
-    """Refuse batches that were not fetched from the log end on, because batches whose append failed
-    might be missing before them (I-04). AppendRejected."""
+    """Refuse batches that the mirror did not fetch from the log end on: earlier batches, whose
+    append failed, might be missing (I-04). AppendRejected."""
     fetched, end = part.fetch_offset, log.log_end_offset
     if fetched != end and not end < fetched <= part.source_log_start_offset:
         raise AppendRejected(

@@ -14,16 +14,16 @@ from odradek_protocol.records.batch import (
     verify_crc,
 )
 
-#: The largest offset, producer id and leader epoch of a source, which leave room for larger ones in
-#: their types.
+#: The largest offset, producer id and leader epoch that are accepted from a source. Their types
+#: have room for larger numbers, which this broker needs later.
 OFFSET_MAX = 2**62
 PRODUCER_ID_MAX = 2**62
 LEADER_EPOCH_MAX = 2**31 - 2
 
 
 def batches_of(records: memoryview) -> Iterator[tuple[memoryview, BatchHeader]]:
-    """Each batch with its header; the checksum is not compared. AppendRejected at bytes that are no
-    whole batch, after the batches before them were yielded."""
+    """Each batch with its header; the checksum is not verified. AppendRejected at bytes that are
+    not a whole batch, after the preceding batches were yielded."""
     position = 0
     while position < len(records):
         try:
@@ -39,7 +39,7 @@ def batches_of(records: memoryview) -> Iterator[tuple[memoryview, BatchHeader]]:
 
 
 def check_source(header: BatchHeader, source_leader_epoch: int, last_leader_epoch: int) -> None:
-    """Refuse a batch that the source cannot have at this place. AppendRejected.
+    """Refuse a batch that a source cannot have at this position. AppendRejected.
 
     `source_leader_epoch`: the epoch of the source's leader, -1 if it is not known;
     `last_leader_epoch`: the newest leader epoch in the mirror's log.
@@ -59,8 +59,8 @@ def check_source(header: BatchHeader, source_leader_epoch: int, last_leader_epoc
 
 
 def highest_producer_id(records: memoryview, known_below: int) -> int:
-    """The highest producer id of the valid batches; -1 without one. Checksums are verified only of
-    batches whose id is not below `known_below`."""
+    """The highest producer id of the valid batches; -1 if none has a producer id. Checksums are
+    verified only for batches whose producer id is `known_below` or higher."""
     highest = -1
     try:
         for batch, header in batches_of(records):
@@ -71,7 +71,7 @@ def highest_producer_id(records: memoryview, known_below: int) -> int:
                 verify_crc(batch, 0, header)
             highest = producer_id
     except (AppendRejected, BatchError):
-        pass  # The append reports it.
+        pass  # The append reports the problem.
     return highest
 
 

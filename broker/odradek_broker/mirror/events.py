@@ -46,6 +46,6 @@ class SourceState(NamedTuple):
 
 
 class MirrorObserver(Protocol):
-    """Takes each decision."""
+    """A function that gets each decision."""
 
     def __call__(self, decision: MirrorDecision, /) -> None: ...

@@ -23,7 +23,7 @@ from odradek_protocol.lazy_tuple import NamedTuple
 
 
 class FaultInjection(NamedTuple):
-    """The fault points of a broker, with files whose writes tear at them.
+    """The fault points of a broker, and files whose writes can be torn at these points.
 
     `armed`: the armed point as it was given; empty if none is.
     """
@@ -61,7 +61,7 @@ def injection_from_environment(environment: Mapping[str, str]) -> FaultInjection
 
 
 class _Tear:
-    """A flag to tear the next write, shared by all files."""
+    """A flag that makes the next write to any file tear. All files share the flag."""
 
     __slots__ = ("next_write",)
 

@@ -1,4 +1,5 @@
-"""Fault points: the points at which a broker under test kills itself (rule T-50: the crash table).
+"""Fault points: the points at which a broker under test kills itself (the crash table in rule
+T-50).
 
 A crash is most dangerous between two steps that belong together. Between such steps of a
 transaction there is a named point: `fault_points.reach(FaultPoint.PREPARE_COMMIT_DURABLE)`. The
@@ -19,8 +20,8 @@ FAULT_POINT_VARIABLE = "ODRADEK_FAULT_POINT"
 
 
 class FaultPoint(Enum):
-    """All fault points, named after the step before them, with the row of the crash table in
-    brackets."""
+    """All fault points. Each is named after the step that was just done; brackets contain the row
+    of the crash table."""
 
     #: [T-50a] InitProducerId is durable, its answer is not sent.
     INIT_PRODUCER_ID_DURABLE = "init-producer-id-durable"
@@ -28,7 +29,7 @@ class FaultPoint(Enum):
     PRODUCER_ID_BLOCK_DURABLE = "producer-id-block-durable"
     #: [T-50c] Partitions were added to a transaction, nothing is written to them.
     PARTITIONS_ADDED_DURABLE = "partitions-added-durable"
-    #: [T-50d] A batch of an open transaction is in its log, the producer does not know.
+    #: [T-50d] A batch of an open transaction is in its log, but the producer has no answer yet.
     TRANSACTIONAL_BATCH_WRITTEN = "transactional-batch-written"
     #: [T-50e] The decision to commit is durable, no marker is written.
     PREPARE_COMMIT_DURABLE = "prepare-commit-durable"
@@ -38,13 +39,14 @@ class FaultPoint(Enum):
     MARKER_WRITTEN = "marker-written"
     #: [T-50g] All markers are durable, the Complete record is not written.
     ALL_MARKERS_DURABLE = "all-markers-durable"
-    #: [T-50h] The end of a transaction is decided, and not recorded.
+    #: [T-50h] The end of a transaction is decided, but not recorded.
     PREPARE_DECIDED = "prepare-decided"
     #: [T-50i] The record of the decision is written in part.
     PREPARE_TORN = "prepare-torn"
     #: [T-50j] A marker is written in part.
     MARKER_TORN = "marker-torn"
-    #: [T-50k] A group's offsets are durable in an open transaction, the producer does not know.
+    #: [T-50k] A group's offsets are durable in an open transaction, but the producer has no answer
+    #: yet.
     TRANSACTIONAL_OFFSETS_DURABLE = "transactional-offsets-durable"
 
     @property
@@ -60,8 +62,8 @@ class UnknownFaultPoint(ValueError):
 class FaultPoints:
     """The fault points of one broker.
 
-    `action` is called when the armed one is reached for the `nth` time. The action does not return,
-    or makes the next write tear.
+    `action` is called when the armed point is reached for the `nth` time. The action does not
+    return, or makes the next write tear.
     """
 
     __slots__ = ("_action", "_armed", "_left")

@@ -34,7 +34,7 @@ class _LogFile(RotatingFileHandler):
     _stderr_follows = False
 
     def reopen(self) -> None:
-        """Continue in a file of the same name. OSError if it cannot be opened; then the old file
+        """Continue in a file of the same name. OSError if it cannot be opened; the old file then
         stays in use."""
         self.acquire()
         try:
@@ -70,8 +70,8 @@ def configure_logging(
 ) -> None:
     """Send log lines of `level` and above to stderr, or to a file that is rotated.
 
-    `format_name`: "console", "json" or "auto": console on a terminal, else json. May be called
-    again; the last call counts. OSError if the file cannot be opened.
+    `format_name`: "console", "json" or "auto": console if stderr is a terminal, otherwise json. A
+    later call replaces the configuration. OSError if the file cannot be opened.
     """
     handler: logging.Handler
     if log_file is None:
@@ -158,8 +158,8 @@ class ProcessLogLevels:
         return [name for name in known if isinstance(known[name], logging.Logger)]
 
     def _filter(self) -> None:
-        """Drop lines below the levels of all loggers in the first step, to save time: some lines
-        are made for every transaction."""
+        """Make structlog drop lines that are below the levels of all loggers, before any other
+        step. This saves time, because some lines are made for every transaction."""
         numbers = [logging.getLogger().level]
         numbers += [logging.getLogger(name).level or numbers[0] for name in self._names()]
         lowest = max(min(numbers), logging.DEBUG)

@@ -1,7 +1,8 @@
 """The loggers of the broker, the levels that they may have, and the protocol of the object that
 keeps the levels.
 
-Levels have Kafka's names. TRACE writes the same lines as DEBUG, the lowest level of any line.
+Levels have Kafka's names. TRACE writes the same lines as DEBUG, because no line has a lower level
+than DEBUG.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class LogLevels(Protocol):
         ...
 
     def set_level(self, name: str, level: str | None) -> None:
-        """Set the level of a logger to one of `LEVELS`; None: the level of its parent. KeyError for
-        an unknown logger."""
+        """Set the level of a logger to one of `LEVELS`; None: to the level of its parent. KeyError
+        for an unknown logger."""
         ...
 
 

@@ -52,9 +52,9 @@ class RealRandomness:
 class RealFile:
     """`File` over a descriptor.
 
-    The object keeps its own end position, at which it writes, and which a failed append does not
-    change. So even if the truncation after a failure fails too, the next append is directly behind
-    the last complete one; with O_APPEND it would be behind the torn one, and recovery would remove
+    The object keeps its own end position. It writes there, and a failed append does not change the
+    position. So even if the truncation after a failure fails too, the next append directly follows
+    the last complete append. With O_APPEND it would follow the torn data, and recovery would remove
     both (rules L-08, L-32). Therefore a file must have only one writing handle at a time.
 
     `sync` may run in another thread during appends and reads; `close` waits for it, because the
@@ -138,8 +138,8 @@ class RealFile:
 
 
 class RealBlockFile:
-    """`BlockFile` over a descriptor. It bypasses the page cache if the file system supports that,
-    which saves a copy and the search for dirty pages.
+    """`BlockFile` over a descriptor. It bypasses the page cache if the file system supports that;
+    this saves a copy of the data and the kernel's search for dirty pages.
 
     Only one thread may use it at a time.
     """
@@ -218,7 +218,7 @@ class RealFiles:
     def with_files(
         self, wrap: Callable[[File], File], wrap_blocks: Callable[[BlockFile], BlockFile]
     ) -> RealFiles:
-        """The same tree, with `wrap` or `wrap_blocks` around every file that is opened."""
+        """The same file tree, in which every opened file is wrapped by `wrap` or `wrap_blocks`."""
         return RealFiles(
             self._root,
             lambda fd: wrap(self._file_type(fd)),
@@ -294,7 +294,7 @@ class ReadOnlyFiles(RealFiles):
     OSError."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open a file. FileNotFoundError if it does not exist, also with `create`."""
+        """Open a file. FileNotFoundError if it does not exist, even with `create`."""
         fd = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
         try:
             return self._file_type(fd)
@@ -332,8 +332,8 @@ class ReadOnlyFiles(RealFiles):
 
 
 def _locked(fd: int, kind: int) -> Callable[[], None]:
-    """Lock an open file, which is closed if that fails; returns the release. Raises
-    BlockingIOError."""
+    """Lock an open file, and close it if that fails. Returns the function that releases the lock.
+    Raises BlockingIOError."""
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except BaseException:

@@ -8,15 +8,16 @@ from types import ModuleType
 
 
 def import_libraries() -> None:
-    """Import structlog without rich, which colours its tracebacks, and construct without pdb, which
-    its debugging aids start. No other code in such a process uses them, and they take as long to
-    import as the two libraries."""
-    _import("structlog", "rich", None)  # ImportError in structlog, which then does without
+    """Import structlog without rich (for coloured tracebacks), and construct without pdb (for its
+    debugging aids). Such a process uses neither rich nor pdb, and their imports take as long as the
+    two libraries themselves."""
+    _import("structlog", "rich", None)  # structlog tolerates the ImportError
     _import("construct", "pdb", ModuleType("pdb"))
 
 
 def _import(library: str, left_out: str, instead: ModuleType | None) -> None:
-    """Import a library for which `left_out` is the module `instead`; None: it is not installed."""
+    """Import a library that gets the module `instead` when it imports `left_out`; None: an
+    ImportError."""
     if library in sys.modules or left_out in sys.modules:
         return
     sys.modules[left_out] = instead  # type: ignore[assignment]

@@ -20,7 +20,7 @@ class RepeatedLines:
         self._log = log
         self._lines_max = lines_max
         self._now_s = now_s
-        #: The time at which a line was written, and the number of repetitions since.
+        #: The time at which each line was last written, and the number of repetitions since then.
         self._told: dict[tuple[str, ...], tuple[float, int]] = {}
         self._began_s = now_s()
         self._lines = 0
@@ -29,8 +29,8 @@ class RepeatedLines:
     def say(
         self, level: str, event: str, same: tuple[str, ...], details: Mapping[str, object]
     ) -> None:
-        """Write the line, unless it was written recently. Lines with an equal `same` count as
-        repetitions."""
+        """Write the line, unless it was written recently. Lines with an equal `same` are
+        repetitions of each other."""
         now_s = self._now_s()
         told_s, more = self._told.pop(same, (now_s - AGAIN_S, 0))
         if now_s - told_s < AGAIN_S:

@@ -1,7 +1,7 @@
 """The seams: protocols of clock, randomness, files and timers, which a simulator implements too.
 
 Cores use these protocols; `odradek_broker.platform.machine` implements them on the machine, the
-simulator in memory. The fourth seam is the event loop itself (D3).
+simulator in memory. The event loop itself is a seam too (D3).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BLOCK_BYTES = 4096
 
 
 class Clock(Protocol):
-    """Wall time, and a monotonic time for deadlines."""
+    """A source of wall time, and of monotonic time for deadlines."""
 
     def wall_ms(self) -> int:
         """Milliseconds since the Unix epoch; may jump."""
@@ -29,7 +29,7 @@ class Clock(Protocol):
 
 
 class Randomness(Protocol):
-    """Numbers that cannot be guessed and do not repeat."""
+    """A source of numbers that cannot be guessed and do not repeat."""
 
     def uuid(self) -> bytes:
         """16 random bytes that form a version 4 UUID."""
@@ -47,7 +47,7 @@ class Timer(Protocol):
 
 
 class Scheduler(Protocol):
-    """Timers of the event loop."""
+    """A source of timers of the event loop."""
 
     def call_later(self, delay_ms: float, callback: Callable[[], None], /) -> Timer: ...
 
@@ -60,7 +60,7 @@ class File(Protocol):
         bytes.
 
         A short write is continued until all data is written or an OSError is raised; after an error
-        the file may contain a part of the data, and the caller truncates it (rule L-08).
+        the file may contain a part of the data, and the caller truncates the file (rule L-08).
         """
         ...
 
@@ -85,9 +85,9 @@ class BlockFile(Protocol):
     """A file of a fixed size that is written in place. Errors are OSError."""
 
     def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
-        """Write the buffers, one behind the other, from `position`, a multiple of `BLOCK_BYTES`;
-        the rest of the last block is filled with zeros. The data is durable when the method
-        returns. Blocks the thread.
+        """Write the buffers, one after the other, from `position` on, which is a multiple of
+        `BLOCK_BYTES`; the rest of the last block is filled with zeros. The data is durable when the
+        method returns. Blocks the thread.
 
         After an error, or a crash during the write, each of the blocks may be the old one, the new
         one or torn.
@@ -98,7 +98,7 @@ class BlockFile(Protocol):
 
 
 class Volume(NamedTuple):
-    """The path of a directory, and the space of its volume, in bytes."""
+    """The volume of a directory: the directory's path, and the volume's space in bytes."""
 
     directory: str
     total_bytes: int
@@ -109,7 +109,8 @@ class Files(Protocol):
     """A tree of files. Paths are strings with '/' between parts."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and appending. FileNotFoundError unless `create`."""
+        """Open for reading and appending. FileNotFoundError if the file is missing and `create` is
+        false."""
         ...
 
     def open_blocks(self, path: str) -> BlockFile:
@@ -144,7 +145,7 @@ class Files(Protocol):
         ...
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """Set the modification time of a file, to that of the file from which it was made."""
+        """Set the modification time of a file, so that a copy can keep the time of the original."""
         ...
 
     def absolute(self, path: str) -> str:
@@ -156,7 +157,8 @@ class Files(Protocol):
         ...
 
     def lock(self, path: str) -> Callable[[], None]:
-        """Take an exclusive lock on a file, creating it; returns the release.
+        """Take an exclusive lock on a file, which is created if it is missing. Returns the function
+        that releases the lock.
 
         Raises BlockingIOError when another process holds it.
         """

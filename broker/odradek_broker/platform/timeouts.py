@@ -1,8 +1,8 @@
 """Time-outs of requests: one timer of the loop for each duration, instead of one for each request.
 
-Nearly all waiting requests have the same time-out, and are finished long before it. Among requests
-with the same duration, the first to begin is the first to time out, so a queue for each duration
-needs one timer for its head.
+Nearly all waiting requests have the same time-out, and finish long before it has passed. Among
+requests with the same duration, the first to begin is the first to time out, so a queue for each
+duration needs one timer for its head.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class Timeouts:
         self._queues: dict[int, _Queue] = {}
 
     def begin(self, waiting: Expiring, wait_ms: int) -> None:
-        """Call `waiting.timed_out` after this time, unless `end` is called before."""
+        """Call `waiting.timed_out` after `wait_ms`, unless `end` is called before."""
         queue = self._queues.get(wait_ms)
         if queue is None:
             queue = self._queues[wait_ms] = _Queue(self._timer(wait_ms, wait_ms))
         queue.deadlines_ms[waiting] = self._clock.monotonic_ms() + wait_ms
 
     def end(self, waiting: Expiring, wait_ms: int) -> None:
-        """Remove a waiting object; `wait_ms` is the duration that it was added with."""
+        """Remove a waiting object; `wait_ms` is the value that `begin` was called with."""
         queue = self._queues.get(wait_ms)
         if queue is None:
             return
@@ -66,8 +66,8 @@ class Timeouts:
         return self._scheduler.call_later(delay_ms, lambda: self._look(wait_ms))
 
     def _look(self, wait_ms: int) -> None:
-        """Call the objects of a duration whose time has passed, and set the timer for the next
-        one."""
+        """Call the objects with this duration whose time has passed, and set the timer for the next
+        object."""
         queue = self._queues[wait_ms]
         now_ms = self._clock.monotonic_ms()
         due: list[Expiring] = []
@@ -87,7 +87,7 @@ class Timeouts:
         for waiting in due:
             try:
                 waiting.timed_out()
-            except Exception as error:  # noqa: BLE001 - the loop is told, once the others are
+            except Exception as error:  # noqa: BLE001 - raised after the other calls
                 failure = failure or error
         if failure is not None:
             raise failure

@@ -38,8 +38,8 @@ class Acl(NamedTuple):
 
 @dataclass(frozen=True)
 class AclFilter:
-    """A filter of ACLs. None and ANY match everything; PatternType.MATCH: the ACLs that apply to
-    `name`."""
+    """A filter of ACLs. None and ANY match every value; PatternType.MATCH selects the ACLs that
+    apply to the resource `name`."""
 
     resource_type: AclResourceType = AclResourceType.ANY
     name: str | None = None
@@ -73,9 +73,8 @@ class AclFilter:
 
 @lru_cache(maxsize=4096)
 def plain_host(host: str) -> str:
-    """An address in its normal form, which differs from Java's: Java writes all zeros of an IPv6
-    address.
-    """
+    """An address in a normal form, so that addresses can be compared; other texts are unchanged.
+    Java writes an IPv6 address differently, with all its zeros."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -91,8 +90,8 @@ Bucket = dict[str, list[Acl]]
 
 @dataclass
 class _OfType:
-    """The ACLs of one type of resource, by name. `lengths`: the lengths of prefixes, with the
-    number of prefixes of each."""
+    """The ACLs of one type of resource, by name. `lengths`: the number of prefixes of each
+    length."""
 
     literal: dict[str, Bucket] = field(default_factory=dict)
     prefixed: dict[str, Bucket] = field(default_factory=dict)
@@ -179,7 +178,7 @@ class AclIndex:
         return iter(()) if found is None else found.buckets(name)
 
     def of_type(self, kind: AclResourceType) -> Iterator[Acl]:
-        """All ACLs of one type of resource."""
+        """All ACLs on resources of one type."""
         found = self._types.get(kind, _OfType())
         for by_name in (found.literal, found.prefixed):
             for bucket in by_name.values():

@@ -22,7 +22,7 @@ Operation = AclOperation
 
 
 class Resource(NamedTuple):
-    """A resource; the name of the cluster is the one in Kafka."""
+    """A resource. The resource for the whole cluster has Kafka's name for it."""
 
     type: ResourceType
     name: str
@@ -54,9 +54,8 @@ def denial(operation: Operation, resource: Resource) -> str:
 
 
 class Authorizer(Protocol):
-    """The protocol of an authorizer. It is called once for each right and request, and must answer
-    at once.
-    """
+    """The protocol of an authorizer. It is called once for each right that a request needs, and
+    must answer without waiting."""
 
     def allows(self, context: RequestContext, operation: Operation, resource: Resource, /) -> bool:
         """True if the sender of this request may do the operation. Denials go to the audit log."""
@@ -65,8 +64,8 @@ class Authorizer(Protocol):
     def would_allow(
         self, context: RequestContext, operation: Operation, resource: Resource, /
     ) -> bool:
-        """The same decision without a line in the audit log, for answers that leave out parts, or
-        if another right is sufficient."""
+        """The same decision, but without a line about a denial in the audit log. For answers that
+        leave out what the client may not see, and for operations that another right allows too."""
         ...
 
     def allows_any(
@@ -77,7 +76,7 @@ class Authorizer(Protocol):
 
 
 class AllowEverything:
-    """The authorizer if none is configured (A-19)."""
+    """The authorizer that is used if none is configured (A-19)."""
 
     def allows(self, context: RequestContext, operation: Operation, resource: Resource, /) -> bool:
         """Always true."""
@@ -123,7 +122,8 @@ def hidden_topics(
 def visible_topics(
     authorizer: Authorizer, context: RequestContext
 ) -> Callable[[frozenset[str]], frozenset[str]]:
-    """A filter that removes the topics that this client may not describe."""
+    """A function that returns the topics of a set without those that this client may not
+    describe."""
     return lambda names: names - hidden_topics(authorizer, context, names)
 
 
@@ -132,8 +132,8 @@ def denied_topics(
 ) -> frozenset[str]:
     """The topics on which this client may not do the operation, each checked once.
 
-    `names` is not read if everything is allowed, so that without an authorizer requests with many
-    partitions, such as Fetch, have no further cost.
+    `names` is not read if no authorizer is configured, so that a request with many partitions, such
+    as Fetch, has no additional cost.
     """
     if authorizer is ALLOW_EVERYTHING:
         return _NO_TOPICS
@@ -154,8 +154,8 @@ _CONFIGS_DENIED = {
 def may_use_configs(
     authorizer: Authorizer, context: RequestContext, operation: Operation, resource: Resource
 ) -> ErrorCode:
-    """The error for a client without DESCRIBE_CONFIGS or ALTER_CONFIGS on the resource, else NONE
-    (A-18)."""
+    """The error for a client that does not have the right DESCRIBE_CONFIGS or ALTER_CONFIGS on the
+    resource; NONE if it has (A-18)."""
     if authorizer.allows(context, operation, resource):
         return ErrorCode.NONE
     return _CONFIGS_DENIED[resource.type]
@@ -200,28 +200,29 @@ def cluster_operations(authorizer: Authorizer, context: RequestContext) -> int:
 
 
 def may_create_topic(authorizer: Authorizer, context: RequestContext, name: str) -> bool:
-    """True with CREATE on the cluster, or on a topic of this name (A-11, A-17)."""
+    """True if the client has CREATE on the cluster or on the topic `name` (A-11, A-17)."""
     return authorizer.would_allow(context, Operation.CREATE, CLUSTER) or authorizer.allows(
         context, Operation.CREATE, topic(name)
     )
 
 
 def may_fetch_as(authorizer: Authorizer, context: RequestContext, replica_id: int) -> bool:
-    """True with CLUSTER_ACTION for fetches of followers; consumers have replica id -1 (A-09)."""
+    """True if the client is a consumer (replica id -1), or has CLUSTER_ACTION, which followers need
+    (A-09)."""
     return replica_id < 0 or authorizer.allows(context, Operation.CLUSTER_ACTION, CLUSTER)
 
 
 def may_write_idempotently(authorizer: Authorizer, context: RequestContext) -> bool:
-    """True with IDEMPOTENT_WRITE, or with WRITE on any topic, which a producer id without a
-    transactional id needs (A-04)."""
+    """True if the client has IDEMPOTENT_WRITE, or WRITE on at least one topic. Either right is
+    needed for a producer id without a transactional id (A-04)."""
     return authorizer.would_allow(
         context, Operation.IDEMPOTENT_WRITE, CLUSTER
     ) or authorizer.allows_any(context, Operation.WRITE, ResourceType.TOPIC)
 
 
 def may_write_markers(authorizer: Authorizer, context: RequestContext) -> bool:
-    """True with ALTER, for tools that end a hanging transaction, or CLUSTER_ACTION, for brokers
-    (A-08)."""
+    """True if the client has ALTER (tools that end a hanging transaction) or CLUSTER_ACTION
+    (brokers) on the cluster (A-08)."""
     return authorizer.would_allow(context, Operation.ALTER, CLUSTER) or authorizer.allows(
         context, Operation.CLUSTER_ACTION, CLUSTER
     )

@@ -19,7 +19,7 @@ _HMAC = "sha512"
 @dataclass(frozen=True, slots=True)
 class DelegationToken:
     """A token. `owner`: the principal that it authenticates; `requester`: the principal that has
-    created it; `renewers`: the principals that may renew and expire it besides the owner.
+    created it; `renewers`: the principals that may renew and expire it in addition to the owner.
     Principals are texts such as "User:alice", times are wall times."""
 
     token_id: str
@@ -40,11 +40,11 @@ class DelegationToken:
         return self.expires_ms < now_ms or self.max_ms < now_ms
 
     def concerns(self, principal: str) -> bool:
-        """True for the owner, the requester and the renewers."""
+        """True if the principal is the owner, the requester or a renewer."""
         return principal in (self.owner, self.requester) or principal in self.renewers
 
     def may_be_changed_by(self, principal: str) -> bool:
-        """True for the owner and the renewers, but not for the requester."""
+        """True if the principal is the owner or a renewer; the requester is not sufficient."""
         return principal == self.owner or principal in self.renewers
 
 
@@ -64,11 +64,11 @@ class DelegationTokens:
 
     @property
     def enabled(self) -> bool:
-        """True with a secret key."""
+        """True if tokens are enabled, because there is a secret key."""
         return bool(self._key)
 
     def all(self) -> Iterable[DelegationToken]:
-        """Every token, also those that have expired and are not removed yet."""
+        """Every token, including expired tokens that are not removed yet."""
         return self._by_id.values()
 
     def get(self, token_id: str) -> DelegationToken | None:
@@ -81,13 +81,13 @@ class DelegationTokens:
         return None if token_id is None else self._by_id[token_id]
 
     def hmac_of(self, token_id: str) -> bytes:
-        """The HMAC of a token. Only while tokens are enabled."""
+        """The HMAC of a token. To be called only if tokens are enabled."""
         if not self._key:
             raise RuntimeError("there is no secret key")
         return hmac.digest(self._key, token_id.encode(), _HMAC)
 
     def password_of(self, token_id: str) -> str:
-        """The text with which clients of SCRAM authenticate."""
+        """The password with which clients authenticate by SCRAM: the token's HMAC in base64."""
         return base64.b64encode(self.hmac_of(token_id)).decode()
 
     def put(self, token: DelegationToken) -> None:
@@ -97,7 +97,7 @@ class DelegationTokens:
             self._ids[self.hmac_of(token.token_id)] = token.token_id
 
     def remove(self, token_id: str) -> bool:
-        """Remove a token; False if there is none."""
+        """Remove a token; False if there is no such token."""
         if self._by_id.pop(token_id, None) is None:
             return False
         if self._key:

@@ -36,7 +36,7 @@ _ESCAPED = frozenset(',=+<>#;"\\')
 
 
 class CertificateError(ValueError):
-    """Bytes that are no valid certificate."""
+    """The error for bytes that are not a valid certificate."""
 
 
 def subject_name(certificate: bytes) -> str:

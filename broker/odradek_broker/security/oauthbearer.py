@@ -28,8 +28,8 @@ _INSUFFICIENT = "insufficient_scope"
 
 
 class TokenRefused(Exception):
-    """A token that is refused. The text contains no part of the token; `status` and `scope` are
-    sent to the client."""
+    """The error for a refused token. The text contains no part of the token; `status` and `scope`
+    are sent to the client."""
 
     def __init__(self, reason: str, status: str = _INVALID, scope: str = "") -> None:
         super().__init__(reason)
@@ -61,7 +61,7 @@ class OAuthBearerMechanism:
 class _OAuthBearerExchange:
     def __init__(self, validator: Validator) -> None:
         self._validator = validator
-        #: After a refused token: the error for the client, and the reason.
+        #: The error for the client and the reason, once a token was refused.
         self._error = ""
         self._reason = ""
 
@@ -132,7 +132,8 @@ def _user(claims: Mapping[str, Any], name: str) -> str:
 
 
 def _check_times(claims: Mapping[str, Any], now_ms: int, skew_ms: int) -> int:
-    """The time at which a token expires; TokenRefused if the token is not valid at present."""
+    """The time at which a token expires; TokenRefused if the token is not valid at the time
+    `now_ms`."""
     expires_ms = _time_ms(claims, "exp")
     begins_ms, issued_ms = _time_ms(claims, "nbf"), _time_ms(claims, "iat")
     if expires_ms is None:
@@ -206,11 +207,11 @@ def _json(part: str) -> dict[str, Any]:
 
 
 class KeySource(Protocol):
-    """The source of keys; see `odradek_broker.server.jwks`."""
+    """The source of the keys that tokens are signed with; see `odradek_broker.server.jwks`."""
 
     def key(self, key_id: str | None, /) -> Any | Deferred[Any]:
-        """The key (a `jwt.PyJWK`) with this id, or the only key without one; None if there is
-        none."""
+        """The key (a `jwt.PyJWK`) with this id, or the only key if `key_id` is None; None if there
+        is no such key."""
         ...
 
 
@@ -223,8 +224,8 @@ class SignedValidator:
         self._now_ms = now_ms
 
     def validate(self, token: str) -> Authenticated | Deferred[Authenticated | TokenRefused]:
-        """The user of a signed token. TokenRefused, or a Deferred if the keys have to be read
-        first."""
+        """The user of a signed token. A Deferred if the keys have to be read first. Raises
+        TokenRefused."""
         header, _, _ = _parts(token)
         algorithm, key_id = header.get("alg"), header.get("kid")
         if algorithm not in self._settings.algorithms:

@@ -1,6 +1,6 @@
 """Hashes of passwords in a users file: scrypt, of the standard library.
 
-scrypt$14$8$1$SALT$KEY      log2 of the cost, block size, parallelism; base64
+scrypt$14$8$1$SALT$KEY log2 of the cost, block size, parallelism; salt and key in base64
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import field
 from odradek_protocol.lazy_dataclass import dataclass
 
 _SCHEME = "scrypt"
-#: Each hash takes 16 MiB and about 50 ms.
+#: With this cost, each hash takes 16 MiB and about 50 ms.
 LOG_COST = 14
 BLOCK_SIZE = 8
 PARALLELISM = 1
@@ -46,7 +46,8 @@ class PasswordHash:
     parallelism: int = PARALLELISM
 
     def fits(self, password: str) -> bool:
-        """True if the hash is that of the password. Takes tens of milliseconds and megabytes."""
+        """True if the hash is that of the password. Takes tens of milliseconds and tens of
+        megabytes."""
         return hmac.compare_digest(_derive(password, self), self.key)
 
     def __str__(self) -> str:

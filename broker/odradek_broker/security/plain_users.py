@@ -1,9 +1,9 @@
 """The users of PLAIN: users in the configuration, with their passwords, and users in a file, with
-hashes.
+hashes of their passwords.
 
 A wrong password and an unknown user take the same time. Hashes are computed in another thread, one
-at a time, and addresses take turns. A keyed hash of each correct password is kept, so that a client
-that connects again needs no new hash (A-44).
+at a time, and addresses take turns. A keyed hash of each correct password is kept, so that no
+scrypt hash has to be computed when the client connects again (A-44).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ BUSY = "too many passwords are waiting to be checked"
 #: The most users of a file, and the most characters of a name.
 _USERS_MAX = 100_000
 _NAME_CHARACTERS_MAX = 1_024
-#: The most correct passwords that are kept.
+#: The most correct passwords whose keyed hashes are kept.
 _REMEMBERED_MAX = 10_000
-#: The most passwords of one address that wait to be checked, and the most addresses; further ones
-#: are refused at once.
+#: The most passwords of one address that wait to be checked, and the most addresses with waiting
+#: passwords; further passwords are refused immediately.
 _WAITING_MAX = 100
 _ADDRESSES_WAITING_MAX = 1_000
 #: The longest password, which limits the time for a hash.
@@ -40,7 +40,7 @@ _PASSWORD_CHARACTERS_MAX = 1_024
 
 Work = Callable[[], None]
 Done = Callable[[Exception | None], None]
-#: Runs the work in another thread, and calls back on the loop with its result.
+#: A function that runs the work in another thread, and then calls `Done` on the event loop.
 Beside = Callable[[Work, Done], None]
 
 
@@ -79,7 +79,7 @@ class _Queue:
 
     def __init__(self, beside: Beside) -> None:
         self._beside = beside
-        #: The work by address, in the order of their turns.
+        #: The waiting work of each address. The addresses are in the order of their turns.
         self._waiting: dict[str, deque[tuple[Work, Done]]] = {}
         self._running = False
 
@@ -133,7 +133,7 @@ class PlainUsers:
         return name in self._passwords or name in self._hashes
 
     def use_hashes(self, hashes: Mapping[str, PasswordHash]) -> None:
-        """Use these users with hashes from here on."""
+        """Replace the users that have hashes."""
         self._right.clear()
         self._hashes = dict(hashes)
         if self._hashes:
@@ -141,7 +141,8 @@ class PlainUsers:
             self._nobody = replace(like, salt=self._secret, key=self._secret)
 
     def check(self, host: str, name: str, password: str) -> bool | Deferred[bool] | None:
-        """True if the password is this user's; None if too many checks of its address wait."""
+        """True if the password is this user's; None if too many checks for the client's address are
+        waiting."""
         seen = self._keyed(password)
         given = self._passwords.get(name)
         if hmac.compare_digest(self._keyed(given or ""), seen) and given:

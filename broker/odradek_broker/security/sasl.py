@@ -25,7 +25,8 @@ class Challenge:
 @dataclass(frozen=True)
 class Authenticated:
     """The successful end of an exchange: the client is this user. `expires_at_ms`: the wall time at
-    which its credentials expire. `by_token`: true if they are a delegation token."""
+    which the client's credentials expire; None if they do not. `by_token`: true if the credentials
+    are a delegation token."""
 
     user: str
     token: bytes = field(default=b"", repr=False)
@@ -38,7 +39,7 @@ class Refused:
     """The failed end of an exchange.
 
     `reason`: the reason for the log, without any secret. `client_message`: the message for the
-    client; None: a message that its credentials are invalid.
+    client; None for the message that the client's credentials are invalid.
     """
 
     reason: str
@@ -52,12 +53,12 @@ class Exchange(Protocol):
     """An authentication of one client by one mechanism."""
 
     def step(self, token: bytes, /) -> Step | Deferred[Step]:
-        """Process the next token of the client. Not called after the end."""
+        """Process the next token of the client. Not to be called after the end of the exchange."""
         ...
 
 
 class Mechanism(Protocol):
-    """A mechanism of one listener."""
+    """A SASL mechanism of one listener."""
 
     def begin(self, host: str, /) -> Exchange:
         """Begin the exchange of a client at this address."""

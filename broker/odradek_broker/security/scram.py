@@ -34,7 +34,7 @@ from odradek_protocol.sasl.scram import (
     new_credential,
 )
 
-#: The bytes of an invented salt: as many as in those of Kafka's tools.
+#: The length of an invented salt in bytes, the same as that of salts of Kafka's tools.
 _SALT_BYTES = 26
 
 #: The most computed credentials of tokens that are kept.
@@ -44,8 +44,9 @@ Credentials = Callable[[], Mapping[str, Mapping[ScramMechanism, ScramCredential]
 
 
 class ScramTokens:
-    """The delegation tokens of the cluster, and the credentials of a mechanism that are made from
-    them. `tokens`: the present tokens; `now_ms`: the wall time; `hashing`: another thread."""
+    """The delegation tokens of the cluster, and the SCRAM credentials of one mechanism that are
+    computed from them. `tokens` returns the present tokens, `now_ms` the wall time; `hashing` runs
+    work in another thread."""
 
     def __init__(
         self,
@@ -60,11 +61,12 @@ class ScramTokens:
         self._secret = secret
         self._now_ms = now_ms
         self._hashing = hashing
-        #: The credentials by token id, those in preparation too; the oldest first.
+        #: The credentials by token id, oldest first, including credentials that are still being
+        #: computed.
         self._credentials: dict[str, Deferred[ScramCredential | None]] = {}
 
     def valid(self, token_id: str) -> DelegationToken | None:
-        """The token with this id if one may authenticate with it."""
+        """The token with this id; None if clients cannot authenticate with it."""
         tokens = self._tokens()
         token = tokens.get(token_id) if tokens.enabled else None
         return None if token is None or token.is_expired(self._now_ms()) else token
@@ -123,8 +125,8 @@ class ScramUsers:
         return self._credentials().get(user, {}).get(self.mechanism)
 
     def made_up(self, user: str) -> ScramCredential:
-        """A credential without a valid password, for an unknown user, which cannot be told from a
-        real one."""
+        """An invented credential for an unknown user. No password fits it, and clients cannot
+        distinguish it from a real credential."""
         name = self.mechanism.hash_name
         salt = hmac.digest(self._secret, b"salt" + user.encode(), name)
         key = hmac.digest(self._secret, b"key" + user.encode(), name)
@@ -141,9 +143,9 @@ class _ScramExchange:
         self._users = users
         self._server = ScramServer(users.mechanism)
         self._user = ""
-        #: None: the user has no credential.
+        #: The credential of the user; None if the user has none.
         self._credential: ScramCredential | None = None
-        #: True if the user is the id of a delegation token.
+        #: True if the user name is the id of a delegation token.
         self._by_token = False
 
     def step(self, token: bytes) -> Step | Deferred[Step]:

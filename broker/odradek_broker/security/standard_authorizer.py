@@ -35,11 +35,11 @@ _DENIED_BY = {each: frozenset({each, Operation.ALL}) for each in Operation}
 _ALLOWED_BY = {each: _DENIED_BY[each] | _IMPLIED_BY.get(each, frozenset()) for each in Operation}
 
 #: The most decisions that are kept until an ACL changes. Decisions about names that are too long
-#: for a topic are not kept.
+#: for a topic name are not kept.
 _DECISIONS_MAX = 20_000
 _NAME_MAX = 249
 
-#: The name of the topic that Kafka checks to find out whether a user may do everything.
+#: The resource name with which Kafka checks whether a user has a right on resources of any name.
 _ANY_NAME = "hardcode"
 
 
@@ -58,7 +58,7 @@ _NO_ACLS_ALLOWED = Decision(True, "the resource has no ACLs (allow.everyone.if.n
 
 class StandardAuthorizer:
     """Decides by ACLs. `super_users`: principals that may do everything. `open_without_acls`: true
-    if every user may use a resource without ACLs."""
+    if every user may use resources that have no ACLs."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class StandardAuthorizer:
     def would_allow(
         self, context: RequestContext, operation: Operation, resource: Resource, /
     ) -> bool:
-        """Decide without a line for a denial."""
+        """Decide, but write no line about a denial."""
         decision = self._decide(context, operation, resource)
         if decision.allowed and self._audit.tells_allowed:
             self._tell(self._audit.allowed, context, operation, resource, decision)
@@ -163,8 +163,8 @@ class StandardAuthorizer:
     def _allows_some(
         self, context: RequestContext, operation: Operation, kind: ResourceType
     ) -> bool:
-        """True if there is a permission for a name without a denial of this name or of its prefix,
-        as in Kafka."""
+        """True if an ACL allows the operation on a name or prefix that no other ACL denies, as in
+        Kafka."""
         principals = (USER_PREFIX + context.user, EVERYBODY)
         hosts = (plain_host(context.host), WILDCARD)
         allowed: set[tuple[PatternType, str]] = set()

@@ -1,1 +1,1 @@
-"""Sockets, connections, and the way of a request to its handler."""
+"""Sockets, connections, and the path of a request from the socket to its handler."""

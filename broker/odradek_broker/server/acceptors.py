@@ -1,7 +1,7 @@
 """The open listeners of a broker: accepting connections, and pausing.
 
-A listener pauses while the limit of connections is reached, over all listeners or on this one, and
-while too many connections came in a short time (Q-11, Q-13).
+A listener pauses while all listeners together, or this listener alone, have reached a limit of
+connections, and after too many connections have arrived in a short time (Q-11, Q-13).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class _OpenListener:
 
 
 class Acceptors:
-    """Pauses and resumes the listeners. `settings` returns the present settings; `connections_max`
-    is the limit from the number of open files."""
+    """Pauses and resumes the listeners. `settings` returns the present settings; `connections_max`:
+    the limit that follows from the limit of open files."""
 
     def __init__(
         self,
@@ -47,11 +47,12 @@ class Acceptors:
         self._closed = False
 
     def add(self, name: str, serving: Serving) -> None:
-        """Add a listener, which accepts from here on."""
+        """Add a listener, which begins to accept connections."""
         self._open[name] = _OpenListener(serving)
 
     def connected(self, name: str) -> None:
-        """Count an accepted connection; `disconnected` is to be called at its end."""
+        """Count an accepted connection. The caller calls `disconnected` when the connection
+        ends."""
         self._connections += 1
         if name in self._open:
             self._open[name].connections += 1
@@ -66,12 +67,12 @@ class Acceptors:
 
     @property
     def most(self) -> int:
-        """The most connections over all listeners."""
+        """The limit of connections of all listeners together."""
         return min(self._connections_max, self._settings().max_connections)
 
     def excess(self) -> list[tuple[str, int]]:
-        """The number of connections over the limit after a limit was lowered: by listener, and at
-        the end, under the name "", over all of them."""
+        """The number of connections above the limits, after a limit was lowered: first for each
+        listener, then for all listeners together, under the name ""."""
         found = []
         for name, each in self._open.items():
             over = each.connections - self._most_at(name)
@@ -82,7 +83,8 @@ class Acceptors:
         return found
 
     def pace(self) -> None:
-        """Accept connections, or pause until a connection ends or the rate allows it."""
+        """Accept connections on each listener, or pause it until a connection ends or the rate
+        allows more."""
         if self._closed:
             return
         pauses_ms = []

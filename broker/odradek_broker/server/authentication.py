@@ -1,9 +1,9 @@
 """The authentication of one connection at a listener with SASL, before its first request and again
 later.
 
-ApiVersions and SaslHandshake, then tokens: as bare frames after SaslHandshake 0, in
-SaslAuthenticate after version 1. The states are a table (N-25); the delays after failures are in
-`sasl_listeners.py`.
+The client sends ApiVersions and SaslHandshake, and then tokens: as bare frames after SaslHandshake
+version 0, in SaslAuthenticate requests after version 1. The states are a table (N-25); the delays
+after failures are in `sasl_listeners.py`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Event(Enum):
 
 _CHOSEN = {Event.HANDSHAKE_0: State.TOKENS, Event.HANDSHAKE_1: State.MESSAGES}
 
-#: The legal transitions; any other is a bug of this program.
+#: The legal transitions; any other transition is a bug of this program.
 TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.INITIAL, Event.VERSIONS_TOLD): State.HANDSHAKE,
     **{(State.INITIAL, event): state for event, state in _CHOSEN.items()},
@@ -65,7 +65,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     **{(state, Event.FAILED): State.FAILED for state in State if state is not State.FAILED},
 }
 
-#: The requests that are valid in each state, except tokens and requests after authentication.
+#: The requests that are valid in each state before authentication, apart from tokens.
 _TAKEN = {
     State.INITIAL: (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE),
     State.HANDSHAKE: (ApiKey.SASL_HANDSHAKE,),
@@ -102,7 +102,7 @@ class Authentication:
         self._dispatch = dispatch
         self._completed = completed
         self.state = State.INITIAL
-        #: True while a token is being checked; the frames behind it have to wait.
+        #: True while a token is being checked; later frames have to wait.
         self.busy = False
         self._mechanism = ""
         #: The mechanism of the first authentication; empty until then.
@@ -110,7 +110,7 @@ class Authentication:
         self._exchange: Exchange
         self._failure: Refused | None = None
         self._ends_silently = False
-        #: The time by the monotonic clock; None: never.
+        #: The monotonic time at which the session expires; None if it does not expire.
         self._expires_at_ms: int | None = None
         self._began_again_ms: int | None = None
 
@@ -237,8 +237,8 @@ class Authentication:
         return AuthenticationAnswer(ErrorCode.NONE, "", step.token, self._complete(step))
 
     def _complete(self, end: Authenticated) -> int:
-        """Note that the client has authenticated; returns the lifetime of its session, in ms; 0:
-        unlimited."""
+        """Note that the client has authenticated; returns the lifetime of its session in ms, 0 if
+        it is unlimited."""
         self._move(Event.AUTHENTICATED)
         lifetime_ms = self._listener.session_lifetime_ms(self._mechanism, end.expires_at_ms)
         self._expires_at_ms = None
@@ -254,7 +254,8 @@ class Authentication:
 
     def _answer_token(self, token: bytes) -> EncodedReply | Deferred[EncodedReply]:
         def bare(answer: AuthenticationAnswer) -> EncodedReply:
-            # A failure has no answer without SaslAuthenticate.
+            # Bare tokens (without SaslAuthenticate) have no error field, so a failure has no
+            # answer.
             size = len(answer.token).to_bytes(_SIZE_BYTES, "big")
             return self._checked(None if answer.error else [size + answer.token])
 
@@ -262,7 +263,7 @@ class Authentication:
         return answer.map(bare) if isinstance(answer, Deferred) else bare(answer)
 
     def _checked(self, reply: EncodedReply) -> EncodedReply:
-        """The reply; AuthenticationFailed if it is the last reply."""
+        """The reply itself, or after a failure an AuthenticationFailed that contains it."""
         failure = self._failure
         if failure is None or isinstance(reply, CloseConnection):
             return reply
@@ -277,8 +278,8 @@ class Authentication:
     # --- Afterwards ---
 
     def _begins_again(self, frame: memoryview) -> bool:
-        """True if a SaslHandshake begins a new authentication; False if it is refused as out of
-        place."""
+        """True if the frame is a SaslHandshake that begins a re-authentication; False if the
+        dispatcher should handle it like any other request."""
         if int.from_bytes(frame[:_KEY_BYTES], "big", signed=True) != ApiKey.SASL_HANDSHAKE:
             return False
         if self._expires_at_ms is None:

@@ -1,5 +1,5 @@
-"""The broker's side of the cleaner's child process. The process is started by the first cleaning,
-and again by the next cleaning after its death.
+"""The broker's side of the cleaner's child process. The first cleaning starts the process; after
+its death, the next cleaning starts it again.
 
 A thread waits for the answers of the process, never the loop.
 """
@@ -41,8 +41,8 @@ class CleanerProcess:
         )
         self._thread: Thread | None = None
         self._process: subprocess.Popen[str] | None = None
-        #: The number of the present request, which grows with each request and each abandoned one:
-        #: answers to others are dropped.
+        #: The number of the present request. It grows with each request, and when a request is
+        #: abandoned. An answer to a request with another number is dropped.
         self._number = 0
         self._waiting = False
         self._closed = False
@@ -72,7 +72,7 @@ class CleanerProcess:
 
     def give_up(self) -> None:
         """Abandon the job, see `CleanerRunner`. A process that is at work is killed: the files that
-        it leaves do not affect a later one."""
+        it leaves do not affect a later cleaning."""
         self._number += 1
         if self._waiting:
             self._waiting = False
@@ -103,7 +103,7 @@ class CleanerProcess:
     def _work(self) -> None:
         answer: CleaningStep | CleaningFailed | None = None
         while True:
-            # In the middle of a cleaning the thread waits without a limit.
+            # Between the steps of a cleaning the thread waits without a limit.
             idle = self._process is not None and not isinstance(answer, GroupCleaned)
             try:
                 request = self._requests.get(timeout=self._idle_s if idle else None)
@@ -123,7 +123,7 @@ class CleanerProcess:
                 return
 
     def _exchange(self, job: CleaningJob | None) -> CleaningStep | CleaningFailed:
-        """Send a job, or the order to continue the present one, and wait for the answer."""
+        """Send a job, or the line that continues the present job, and wait for the answer."""
         try:
             process = self._process
             if process is None or process.poll() is not None:

@@ -1,10 +1,11 @@
-"""The child process in which logs are compacted: jobs come as lines on stdin, steps go to stdout.
+"""The child process in which logs are compacted: it reads jobs from stdin and writes steps to
+stdout.
 
     python -m odradek_broker.server.cleaner_worker
 
 A job has several lines, "go on" is one line. An answer is a line of JSON with the type of a step
-and its fields, or with the type of a failure and its text. The process ends with its parent, also
-in the middle of a job.
+and its fields, or with the type of a failure and its text. The process ends when its parent ends,
+even in the middle of a job.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Throttle:
         self._size_bytes = 0
 
     def __call__(self, size_bytes: int) -> None:
-        """Count bytes, and wait until the rate allows them."""
+        """Count bytes, and sleep until the rate is within the limit."""
         self._size_bytes += size_bytes
         if self._size_bytes < self._bytes_per_second * _THROTTLE_PAUSE_S:
             return
@@ -67,9 +68,8 @@ class Throttle:
 
 
 def _read_lines(lines: queue.SimpleQueue[str]) -> None:
-    """Pass lines on until the parent has ended; then end this process, also in the middle of a
-    job.
-    """
+    """Pass lines on until the parent has ended; then end this process, even in the middle of a
+    job."""
     parent = os.getppid()
     rest = b""
     while True:
@@ -105,7 +105,7 @@ def _take_lock(data_dir: str) -> int:
 def _answer(cleaning: Cleaning) -> str:
     try:
         step = next(cleaning)
-    except Exception as problem:  # noqa: BLE001 - told to the broker
+    except Exception as problem:  # noqa: BLE001 - reported to the broker
         failure = failed(problem)
         return json.dumps({"failure": failure.failure.name, "text": str(failure)})
     kind = "group" if isinstance(step, GroupCleaned) else "finished"

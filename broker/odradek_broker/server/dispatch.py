@@ -50,7 +50,7 @@ REQUEST_ELEMENTS_MAX = 100_000
 #: APIs whose responses have limits of their own (F-05, F-06), and whose requests are too large to
 #: be kept until they are answered.
 _RECORDS = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
-#: APIs whose requests carry batches. They may be as large as a frame (D11).
+#: APIs whose requests carry batches. Such a request may be as large as the largest frame (D11).
 _APPENDS = frozenset({ApiKey.PRODUCE, ApiKey.APPEND_MIRROR_RECORDS})
 
 Handler = Callable[[Node, RequestContext, Message], HandlerReply | Deferred[HandlerReply]]
@@ -82,7 +82,8 @@ for _imported in (ApiKey.API_VERSIONS, ApiKey.FETCH, ApiKey.PRODUCE):
 
 
 class CommonRequest(Protocol):
-    """A request of the shape that nearly all requests of its API have; a second codec reads it."""
+    """A request in the common form of its API, which nearly all requests have. A second, faster
+    codec reads it."""
 
     @property
     def version(self) -> int: ...
@@ -98,8 +99,9 @@ Reply = HandlerReply | list[Buffer]
 
 
 class CommonShape(NamedTuple):
-    """The common requests of an API. `read` decodes one, or returns None for a request that needs
-    the generated codec. `handle`: the handler. `bytes_max`: the size of the largest request."""
+    """The common form of an API's requests. `read` decodes such a request, or returns None if the
+    request needs the generated codec. `handle`: the handler. `bytes_max`: the largest size of a
+    request that `read` gets."""
 
     api: Api
     read: Callable[[memoryview], CommonRequest | None]
@@ -107,7 +109,7 @@ class CommonShape(NamedTuple):
     bytes_max: int = INT32_MAX
 
 
-#: The key's lower byte selects the shape; `read` checks both bytes.
+#: The common forms by the lower byte of the API key; `read` checks both bytes.
 _COMMON_SHAPES = {
     int(shape.api.key): shape
     for shape in (
@@ -116,7 +118,7 @@ _COMMON_SHAPES = {
     )
 }
 #: APIs that are exempt from the quota of request time. Kafka exempts the requests between brokers;
-#: a mirror stands for a follower.
+#: a mirror is like a follower.
 _EXEMPT = frozenset({ApiKey.WRITE_TXN_MARKERS, ApiKey.APPEND_MIRROR_RECORDS})
 _KNOWN_KEYS = frozenset(map(int, ApiKey))
 #: One percent of a second.
@@ -152,7 +154,7 @@ def _carries_throttle_time(response: Any, version: int) -> bool:
 
 
 def _unserved(key: int) -> str:
-    """The log's text about an API key that is not served."""
+    """The text for the log about an API key that is not served."""
     if key not in _KNOWN_KEYS:
         return f"request of unknown key {key}"
     name = "".join(map(str.capitalize, ApiKey(key).name.split("_")))
@@ -184,9 +186,10 @@ class Dispatcher:
         self._served = node.served
         self._handlers = handlers
         self._control_bytes_max = control_bytes_max
-        # Handlers that inject faults take only requests of the generated codec, and the second
-        # codec would serve versions that an emulated broker does not serve. Requests without
-        # batches have a smaller limit.
+        # Common forms are not used if handlers inject faults, because these take only requests of
+        # the generated codec, or if another broker is emulated, because the second codec serves
+        # versions that the other broker may not have. A Fetch has no batches, so it has the smaller
+        # limit.
         self._common_shapes = {
             key: shape if shape.api.key in _APPENDS else shape._replace(bytes_max=control_bytes_max)
             for key, shape in _COMMON_SHAPES.items()
@@ -196,11 +199,11 @@ class Dispatcher:
 
     def answer(self, peer: Peer, frame: memoryview) -> EncodedReply | Deferred[EncodedReply]:
         """The reply to one request, now or later. Raises CloseConnection if the connection is to be
-        closed at once."""
+        closed immediately."""
         frame_bytes = len(frame)
         shape = self._common_shapes.get(frame[1]) if frame_bytes > 1 else None
-        # A request quota may throttle after the handler has run, which by then has encoded the
-        # response with its throttle time.
+        # A request quota may set a throttle time after the handler has run, but a handler of a
+        # common form has already encoded the response by then.
         if shape is not None and frame_bytes <= shape.bytes_max and self._quotas.request is None:
             common = shape.read(frame)
             if common is not None:
@@ -271,14 +274,15 @@ class Dispatcher:
     def _finish(
         self, in_flight: _InFlight, reply: Reply | Deferred[Any]
     ) -> EncodedReply | Deferred[EncodedReply]:
-        """Encode the handler's reply, at once or when it is complete."""
+        """Encode the handler's reply, immediately or when it is complete."""
         encode = self._encoded
         if self._quotas.request is not None:
             in_flight.handled_us = self._node.metrics.now_us() - in_flight.started_us
             encode = self._timed
         throttle_ms = in_flight.context.throttle_ms
         if throttle_ms:
-            # Count before the response is complete: it may take long, and the client may send more.
+            # The quota is charged before the response is complete, because the response may take
+            # long and the client may send more requests meanwhile.
             in_flight.peer.throttle_ms = max(in_flight.peer.throttle_ms, throttle_ms)
         if not isinstance(reply, Deferred):
             return encode(in_flight, reply)
@@ -295,14 +299,14 @@ class Dispatcher:
         peer.client_id = client_id
         peer.api_name = api.name
         peer.requests += 1
-        # Only after authentication: events name the user, and unknown clients must not fill the
-        # history.
+        # Recorded only after authentication, because events name the user, and unknown clients must
+        # not fill the history.
         if not peer.recorded and peer.authentication is None:
             peer.recorded = True
             self._node.connections.first_request(peer)
 
     def _context(self, peer: Peer, api: Api, version: int, client_id: str | None) -> RequestContext:
-        # Arguments by position, because keywords take half as long again, in every request.
+        # Arguments by position, because keyword arguments take 50 % longer, in every request.
         return RequestContext(
             version,
             client_id,
@@ -319,8 +323,8 @@ class Dispatcher:
         )
 
     def _timed(self, in_flight: _InFlight, reply: Reply) -> EncodedReply:
-        """`_encoded` for a request whose time counts, because its client has a quota of it
-        (Q-09)."""
+        """Like `_encoded`, and charge the processor time of the request to the client's quota of
+        request time, if there is one (Q-09)."""
         quota = self._quotas.request
         if quota is None or in_flight.api.key in _EXEMPT or not isinstance(reply, Message):
             return self._encoded(in_flight, reply)

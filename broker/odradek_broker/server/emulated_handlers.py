@@ -45,7 +45,7 @@ Handler = Callable[[Node, RequestContext, Any], Reply]
 def emulated_handlers(
     profile: Profile, handlers: Mapping[ApiKey, Handler]
 ) -> dict[ApiKey, Handler]:
-    """The handlers, with the limits of the emulated broker in front of those that it limits."""
+    """The handlers; those of APIs that the emulated broker limits first check its limits."""
     changed = dict(handlers)
     if profile.topic_rules or profile.ignored_settings:
         for key, handle in (
@@ -61,7 +61,7 @@ def emulated_handlers(
 
 
 def _after(reply: Reply, change: Callable[[Any], Any]) -> Reply:
-    """A reply changed by `change`, if it is a response, now or later."""
+    """The reply, which `change` changes immediately or when it arrives, if it is a response."""
 
     def changed(answer: HandlerReply) -> HandlerReply:
         if isinstance(answer, Message):
@@ -97,7 +97,7 @@ def _accepts(rule: TopicRule, value: str | int) -> bool:
 
 def _values_of(topic: CreatableTopic) -> dict[str, str | int | None]:
     values: dict[str, str | int | None] = {each.name: each.value for each in topic.configs}
-    # -1 stands for the broker's default, and with an assignment neither number counts.
+    # -1 stands for the broker's default. A given assignment replaces both numbers.
     if topic.replication_factor != -1 and not topic.assignments:
         values[REPLICATION_FACTOR] = topic.replication_factor
     if topic.num_partitions != -1:
@@ -243,7 +243,8 @@ def _produce(
 
 
 def _codec(records: Any) -> int:
-    """The number of the codec of the first batch; 0 for bytes that the handler refuses itself."""
+    """The number of the codec of the first batch; 0 for invalid bytes, which the handler
+    refuses."""
     if records is None or len(records) < ATTRIBUTES_AT + 2:
         return 0
     return int.from_bytes(records[ATTRIBUTES_AT : ATTRIBUTES_AT + 2], "big") & CODEC_MASK

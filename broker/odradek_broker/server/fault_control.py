@@ -1,5 +1,5 @@
-"""Fault control: the handlers of a broker that was started with `--testing`, and the object that
-takes orders for faults.
+"""Fault control of a broker that was started with `--testing`: the object that takes orders for
+faults over HTTP, and the handlers that cause the faults.
 
 A broker without the option has no fault control: its dispatcher has the plain table of handlers.
 """
@@ -31,7 +31,8 @@ from odradek_protocol.message import Message
 
 log = structlog.get_logger("odradek.faults")
 
-#: Dropped answers keep their connection open; beyond this number, connections are closed instead.
+#: Dropped answers keep their connection open; beyond this number of dropped answers, connections
+#: are closed instead.
 DROPPED_MAX = 1_000
 
 Reply = HandlerReply | Deferred[HandlerReply]
@@ -116,8 +117,9 @@ class FaultControl:
     def list(self) -> list[dict[str, Any]]:
         """All rules that were not cleared, as JSON objects.
 
-        Besides the order: its id, the number of requests that it was applied to, the number of
-        further ones (null for all), and whether it is finished.
+        Each object has the fields of the order, its id, the number of requests that it was applied
+        to, the number of requests that it still applies to (null for all), and whether it is
+        finished.
         """
         return [self._described(rule) for rule in self._rules.all()]
 
@@ -146,7 +148,7 @@ class FaultControl:
     def _handle(
         self, api: Api, handler: Handler, node: Node, context: RequestContext, request: Message
     ) -> Reply:
-        """Handle a request in place of its handler."""
+        """Handle a request: call its handler, and cause the faults of the rules that match."""
         if not self._rules:
             return handler(node, context, request)
         if api.key in ANSWERED_FIRST:
@@ -206,7 +208,7 @@ class FaultControl:
         return answer
 
     def _late(self, rule: Rule, answer: HandlerReply) -> Reply:
-        """The answer to a request that was handled, after its fault."""
+        """The answer after a fault (delay, drop or cut) of a request that was already handled."""
         if rule.action is Action.CUT:
             return CloseConnection(_TEXT)
         answered: Deferred[HandlerReply] = Deferred()
@@ -222,7 +224,7 @@ class FaultControl:
 
 
 class _Flow(Deferred[HandlerReply]):
-    """An answer that is made from another one, which may arrive later.
+    """An answer that is made from another answer, which may arrive later.
 
     Abandoning the flow abandons the other answer too.
     """
@@ -231,7 +233,7 @@ class _Flow(Deferred[HandlerReply]):
 
     @classmethod
     def after(cls, reply: Reply, change: Callable[[HandlerReply], Reply]) -> Reply:
-        """A reply changed by `change`, now or later."""
+        """The reply that `change` returns for `reply`, immediately or when `reply` arrives."""
         if not isinstance(reply, Deferred):
             return change(reply)
         if reply.done:

@@ -14,7 +14,7 @@ log = structlog.get_logger("odradek.server")
 
 
 def handle_hangup(stop: Callable[[], None], reopen_log: Callable[[], None] | None) -> None:
-    """Handle SIGHUP in the running loop from here on. `stop` stops the broker cleanly. `reopen_log`
+    """Begin to handle SIGHUP in the running loop. `stop` stops the broker cleanly. `reopen_log`
     reopens its log file; None if the broker has no log file.
 
     Without a log file an ignored SIGHUP (`nohup`) stays ignored.
@@ -22,7 +22,8 @@ def handle_hangup(stop: Callable[[], None], reopen_log: Callable[[], None] | Non
     if reopen_log is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reopen, reopen_log)
     elif signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        # Checked here: after its terminal was closed, a process looks like one without a terminal.
+        # Checked now, because later a process whose terminal was closed looks like a process
+        # without a terminal.
         on_hangup = _terminal_closed if _has_terminal() else _nothing_to_reopen
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hangup, stop)
 
@@ -54,8 +55,8 @@ def _terminal_closed(stop: Callable[[], None]) -> None:
 
 
 def _leave_terminal() -> None:
-    """Send output for a terminal to /dev/null: writing to a closed terminal is an error, which
-    would end a clean stop."""
+    """Send output for a terminal to /dev/null: an error from writing to a closed terminal would
+    interrupt a clean stop."""
     nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     for stream_fd in (1, 2):
         # isatty() is false for a closed terminal.

@@ -44,7 +44,7 @@ _ACCEPT_PAUSE_S = 1.0
 _PARALLEL_THREADS = 8
 _WORTH_THREADS = 4
 
-#: The time for a peer to answer the end of a TLS connection.
+#: The time in which a peer has to answer the closing message of TLS.
 _TLS_GOODBYE_S = 5.0
 _MADE_ROOM = "there are too many handshakes"
 
@@ -72,7 +72,7 @@ class Handshakes(Protocol):
 
     @property
     def context(self) -> ssl.SSLContext:
-        """The context for the next handshake."""
+        """The SSL context of the next handshake."""
         ...
 
     @property
@@ -82,11 +82,11 @@ class Handshakes(Protocol):
 
     @property
     def most(self) -> int:
-        """The largest number of handshakes under way at a time."""
+        """The largest number of handshakes in progress at a time."""
         ...
 
     def begin(self, host: str) -> bool:
-        """Count a handshake with this address; False if the address has too many under way."""
+        """Count a handshake with this address; False if the address has too many in progress."""
         ...
 
     def ended(self, host: str, problem: BaseException | None) -> None:
@@ -95,7 +95,7 @@ class Handshakes(Protocol):
 
 
 class MadeRoom(Exception):
-    """A handshake was ended to make room for later ones."""
+    """The error of a handshake that was ended to make room for later handshakes."""
 
 
 class Listener(Protocol):
@@ -107,7 +107,7 @@ class Listener(Protocol):
         ...
 
     async def serve(self, factory: ProtocolFactory, tls: Handshakes | None = None) -> Serving:
-        """Accept connections from here on, with TLS if `tls` is given. Raises OSError."""
+        """Begin to accept connections, with TLS if `tls` is given. Raises OSError."""
         ...
 
     def close(self) -> None:
@@ -119,21 +119,21 @@ class Background(Protocol):
     """A thread for background work; see `BackgroundThread`."""
 
     def __call__(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-        """Do the work in the thread, and call `done` on the loop with the exception that ended it,
-        or None."""
+        """Do the work in the thread, and then call `done` on the loop, with the exception that
+        ended the work or with None."""
         ...
 
     def refuse(self) -> None:
-        """Stop beginning work."""
+        """Begin no more work."""
         ...
 
     def wait(self) -> None:
-        """Wait for work that had begun before `refuse`."""
+        """Wait until the work that began before `refuse` has ended."""
         ...
 
 
 class Host(Protocol):
-    """All that a broker uses of the machine."""
+    """The services of the machine that a broker uses."""
 
     clock: Clock
     randomness: Randomness
@@ -144,19 +144,19 @@ class Host(Protocol):
     log_levels: LogLevels
 
     def now_us(self) -> int:
-        """A time for durations, in microseconds."""
+        """The time of a clock for measuring durations, in microseconds."""
         ...
 
     def process_usage(self) -> ProcessUsage:
-        """The memory and the processor time that the broker takes."""
+        """The memory and the processor time that the broker has used."""
         ...
 
     def open_files(self) -> FileBudget:
-        """The limit of open files, raised as far as the user's permissions allow."""
+        """The limit of open files, which is first raised as far as the user's permissions allow."""
         ...
 
     def bind(self, host: str, port: int) -> Listener:
-        """Bind an address; port 0 is a free one. Raises StartError."""
+        """Bind an address; port 0 stands for any free port. Raises StartError."""
         ...
 
     def background(self, loop: asyncio.AbstractEventLoop) -> Background:
@@ -169,7 +169,7 @@ class Host(Protocol):
         on_synced: Callable[[float], None],
         on_written: Callable[[float], None],
     ) -> GroupCommit:
-        """The part that makes logs durable."""
+        """The object that makes appends to logs durable."""
         ...
 
     def cleaner(self, loop: asyncio.AbstractEventLoop) -> CleanerRunner | None:
@@ -177,13 +177,12 @@ class Host(Protocol):
         ...
 
     def in_parallel(self, works: Sequence[Callable[[], None]]) -> list[OSError | None]:
-        """Make all calls in threads, wait for them, and return for each call its exception or
-        None.
-        """
+        """Make all calls in threads and wait for them. Returns the exception of each call, or
+        None."""
         ...
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """Call in a thread other than the loop's; returns the result or raises the error."""
+        """Call `work` in another thread. Returns the result or raises the error."""
         ...
 
 
@@ -207,7 +206,7 @@ class _Socket:
 
 
 class Acceptor:
-    """Accepts connections one by one, so that none beyond the limit is accepted.
+    """Accepts connections one by one, so that no connection above the limit is accepted.
 
     `asyncio.Server` cannot pause. Waiting connections stay in the kernel's queue.
     """
@@ -248,7 +247,7 @@ class Acceptor:
             try:
                 accepted, address = await self._loop.sock_accept(self._socket)
             except OSError as error:
-                # A lack of file descriptors or memory, which may pass.
+                # A temporary lack of file descriptors or memory.
                 log.error("cannot accept connections", error=str(error))
                 await asyncio.sleep(_ACCEPT_PAUSE_S)
                 continue
@@ -273,7 +272,8 @@ class Acceptor:
                 accepted.close()
 
     def _make_room(self, most: int) -> None:
-        """Cancel the oldest handshakes, which honest peers would have finished (N-23)."""
+        """Cancel the oldest handshakes, because honest peers would have finished them by now
+        (N-23)."""
         while len(self._shaking) >= most:
             oldest = next(iter(self._shaking))
             del self._shaking[oldest]
@@ -304,8 +304,9 @@ class Acceptor:
 
 
 class RealHost:
-    """The host on this machine. `injection`: the fault point that may end the process. `ordered`:
-    the rules for faults of a broker under test, which wrap its files."""
+    """The host on this machine. `injection`: the fault point at which the process may kill itself.
+    `ordered`: the rules for faults of a broker under test; its files then apply the rules for the
+    disk."""
 
     def __init__(
         self, injection: FaultInjection | None = None, ordered: Rules | None = None
@@ -325,7 +326,7 @@ class RealHost:
         self.log_levels: LogLevels = PROCESS_LOG_LEVELS
 
     def now_us(self) -> int:
-        """The time of the processor's clock."""
+        """The time of the machine's performance counter."""
         return time.perf_counter_ns() // 1000
 
     def process_usage(self) -> ProcessUsage:
@@ -338,7 +339,7 @@ class RealHost:
         )
 
     def open_files(self) -> FileBudget:
-        """The limit of this process; its soft limit is raised."""
+        """The limit of this process, after its soft limit was raised."""
         return divide_files(raise_open_files_limit())
 
     def bind(self, host: str, port: int) -> Listener:
@@ -369,11 +370,11 @@ class RealHost:
         on_synced: Callable[[float], None],
         on_written: Callable[[float], None],
     ) -> GroupCommit:
-        """Make logs durable with fdatasync in a few threads."""
+        """A group commit that calls fdatasync in a few threads."""
         return GroupCommit(loop, on_synced=on_synced, on_written=on_written)
 
     def cleaner(self, loop: asyncio.AbstractEventLoop) -> CleanerRunner | None:
-        """A child process, if there is an interpreter to start."""
+        """A child process; None if there is no interpreter to start."""
         return CleanerProcess(loop) if sys.executable else None
 
     def in_parallel(self, works: Sequence[Callable[[], None]]) -> list[OSError | None]:
@@ -396,12 +397,13 @@ class StartError(Exception):
 _OPEN_FILES_MAX = 10_240
 _SEGMENT_FILES_MAX = 2_560
 
-#: Indexes, checkpoints, directories that are being synced, and the loop's own files.
+#: Open files for indexes, checkpoints, directories that are being synced, and the event loop
+#: itself.
 _OTHER_FILES = 128
 
 
 class FileBudget(NamedTuple):
-    """Open files for segments, and for connections.
+    """The numbers of open files for segments and for connections.
 
     If connections used the last open file, no log could be opened or made durable any more.
     """
@@ -411,15 +413,15 @@ class FileBudget(NamedTuple):
 
 
 def divide_files(open_files_max: int) -> FileBudget:
-    """The shares of a process's open files."""
+    """The division of a process's open files into these numbers."""
     segments = min(_SEGMENT_FILES_MAX, open_files_max // 4)
     others = min(_OTHER_FILES, open_files_max // 4)
     return FileBudget(segments, max(open_files_max - segments - others, 1))
 
 
 def raise_open_files_limit() -> int:
-    """Raise the limit of this process as far as its user may; returns the limit, at most
-    _OPEN_FILES_MAX."""
+    """Raise the process's soft limit of open files as far as its user is allowed to. Returns the
+    limit, at most _OPEN_FILES_MAX."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # macOS reports "unlimited" and then refuses more than this.
     wanted = _OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES_MAX)
@@ -431,7 +433,7 @@ def raise_open_files_limit() -> int:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run to the end on uvloop, or on asyncio if uvloop is missing."""
+    """Run until `main` ends, on uvloop or, if uvloop is missing, on asyncio's loop."""
     try:
         import uvloop
     except ImportError:
@@ -447,7 +449,7 @@ class LoopScheduler:
         self._loop = loop
 
     def call_later(self, delay_ms: float, callback: Callable[[], None], /) -> Timer:
-        """Call once, after this time."""
+        """Call `callback` once, after `delay_ms`."""
         return self._loop.call_later(delay_ms / 1000, callback)
 
 
@@ -458,8 +460,8 @@ def _interrupted() -> InterruptedError:
 class BackgroundThread:
     """A second thread for work that would block the loop.
 
-    The callbacks of the work, `done`, are called on the loop, with the exception that ended the
-    work, or None.
+    When a piece of work has ended, its callback `done` is called on the loop, with the exception
+    that ended the work or with None.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -468,7 +470,7 @@ class BackgroundThread:
         self._stopping = False
 
     def __call__(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-        """Do the work; after `refuse` the work does not begin, and ends with an
+        """Do the work in the thread. After `refuse`, the work is not begun, and `done` gets an
         InterruptedError."""
         if self._stopping:
             self._loop.call_soon(done, _interrupted())
@@ -488,9 +490,9 @@ class BackgroundThread:
             self._loop.call_soon_threadsafe(done, problem)
 
     def refuse(self) -> None:
-        """Stop beginning work, waiting work included."""
+        """Begin no more work, not even work that is already waiting."""
         self._stopping = True
 
     def wait(self) -> None:
-        """Wait for work that had begun before `refuse`."""
+        """Wait until the work that began before `refuse` has ended."""
         self._executor.shutdown()

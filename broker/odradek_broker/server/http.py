@@ -1,8 +1,8 @@
-"""The HTTP endpoint for monitoring: /metrics, /healthz, /readyz; of a broker under test /faults
-and /clusters too.
+"""The HTTP endpoint for monitoring: /metrics, /healthz and /readyz, and in a broker under test also
+/faults and /clusters.
 
 HTTP/1.1, one request per connection, with TLS and a token if they are configured (N-35). The server
-is small rather than general; requests are limited in size, time and number.
+has only the needed parts of HTTP, and limits the size, time and number of requests.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("odradek.http")
 
-#: The longest time for an order: an order for a cluster may wait until the host process of clusters
-#: has started.
+#: The longest time for an order: an order for a virtual cluster may have to wait for the start of
+#: the process that makes clusters.
 _ORDER_TIMEOUT_S = 100.0
 _REQUEST_TIMEOUT_S = 5.0
 _LINGER_S = 1.0
@@ -48,7 +48,7 @@ _LINGER_READS_MAX = 64
 _CONNECTIONS_MAX = 64
 #: The longest time for which a scrape keeps the loop at a time.
 _SLICE_US = 1_000
-#: The paths of orchestrators, which have no token.
+#: The paths that orchestrators request. They need no token.
 _PROBES = (b"/healthz", b"/readyz")
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -56,8 +56,9 @@ _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 class HttpServer:
     """Serves `metrics` and the health of `node`. `start` and `stop` are called once each.
 
-    `faults`: takes orders for faults, in a broker under test. `token`: needed for metrics and for
-    the details of readiness; empty: not required. `tls`: the TLS settings of its connections.
+    `faults`: the object that takes orders for faults, in a broker under test. `token`: the token
+    that metrics and the details of readiness require; empty if none is required. `tls`: the TLS
+    settings of the connections.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class HttpServer:
         self._tls = tls
         self._acceptor: Acceptor | None = None
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
-        #: The metrics that are being made.
+        #: The metrics, while they are being made.
         self._scrape: asyncio.Future[list[bytes]] | None = None
         self._exposition: Exposition | None = None
         #: The relay to the host process of clusters; None until the first order for a cluster.
@@ -91,7 +92,7 @@ class HttpServer:
         return bound[0], bound[1]
 
     async def stop(self) -> None:
-        """Close all connections at once."""
+        """Close all connections immediately."""
         if self._acceptor is None:
             return
         self._acceptor.close()
@@ -158,7 +159,8 @@ class HttpServer:
         return response(status, *body, content_type=content_type, head_only=method == b"HEAD")
 
     def _taker_of(self, target: bytes) -> Callable[[Order], Awaitable[tuple[int, Any]]] | None:
-        """The function that carries out orders to this target, of a broker under test."""
+        """The function that carries out orders to this target; None for any other target, and in a
+        broker that is not under test."""
         if self._faults is None:
             return None
         if target.startswith(b"/faults"):
@@ -196,15 +198,15 @@ class HttpServer:
         return 404, [b"there are /metrics, /healthz and /readyz\n"], TEXT
 
     async def _scraped(self) -> list[bytes]:
-        """The metrics. Requests that arrive while the metrics are being made get the same ones."""
+        """The metrics. Requests that arrive while metrics are being made all get these metrics."""
         if self._scrape is None:
             self._scrape = asyncio.ensure_future(self._make_metrics())
             self._scrape.add_done_callback(self._scrape_ended)
         return await asyncio.shield(self._scrape)
 
     async def _make_metrics(self) -> list[bytes]:
-        """All metrics, made in slices between which other work goes on. Samples of different slices
-        are from different moments."""
+        """All metrics, made in slices, with pauses for other work between them. Samples of
+        different slices are from different moments."""
         # Imported here, because most brokers are never scraped, and all must start fast.
         from odradek_broker.metrics.exposition import Exposition
         from odradek_broker.metrics.families import Family
@@ -218,7 +220,8 @@ class HttpServer:
         async def pause() -> None:
             nonlocal until_us
             if now_us() >= until_us:
-                # As long as a slice, so that a scrape takes at most half of the loop's time.
+                # The pause is as long as a slice, so that a scrape takes at most half of the loop's
+                # time.
                 await asyncio.sleep(_SLICE_US / 1_000_000)
                 until_us = now_us() + _SLICE_US
 
@@ -239,7 +242,8 @@ class HttpServer:
 
     def _readiness(self, *, told_all: bool) -> tuple[int, list[bytes], str]:
         """The readiness: the broker is ready if no partition is offline and all disks can be read
-        and written. `told_all`: the answer has all details, including the names of partitions."""
+        and written. `told_all`: true if the answer has all details, including the names of
+        partitions."""
         offline = [
             f"{topic}-{index}"
             for topic, index, partition in self._node.replicas.partitions()
@@ -269,7 +273,7 @@ class HttpServer:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """A listening socket; without a host for all addresses. Raises OSError."""
+    """A listening socket; if the host is empty, on all addresses. Raises OSError."""
     if host:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family)
@@ -297,9 +301,8 @@ async def read_head(reader: asyncio.StreamReader) -> bytes:
 
 
 async def read_order(head: bytes, reader: asyncio.StreamReader, peer: str) -> Order:
-    """Read the body of an order whose head was read. `peer`: the address of the sender. Raises
-    Refused.
-    """
+    """Read the body of an order after its head. `peer`: the address of the sender. Raises
+    Refused."""
     method, path, body_bytes = check_order(head, peer)
     try:
         async with asyncio.timeout(_REQUEST_TIMEOUT_S):
@@ -320,7 +323,7 @@ async def answer_order(
     writer: asyncio.StreamWriter,
     carry_out: Callable[[Order], Awaitable[tuple[int, Any]]],
 ) -> list[bytes]:
-    """The response to an order, as JSON; that to a refused one is `{"error": text}`."""
+    """The response to an order, as JSON. The response to a refused order is `{"error": text}`."""
     peer = writer.get_extra_info("peername")
     try:
         status, answer = await carry_out(await read_order(head, reader, peer[0] if peer else ""))
@@ -335,11 +338,12 @@ async def answer_order(
 
 
 async def linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Read what the peer still sends: closing with unread bytes would reset the connection."""
+    """Read the remaining bytes of the peer, because closing a socket with unread bytes resets the
+    connection."""
     if writer.can_write_eof():
         writer.write_eof()
     else:
-        # TLS ends both directions at once.
+        # TLS closes both directions together.
         await writer.drain()
         return
     async with asyncio.timeout(_LINGER_S):

@@ -1,6 +1,7 @@
-"""Orders for virtual clusters, which a broker under test hands on to the process that makes them.
+"""The relay of orders for virtual clusters, from a broker under test to the process that makes
+clusters.
 
-The process is started by the first order, and ends with the broker.
+The first order starts the process, which ends when the broker ends.
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ _ANSWER_BYTES_MAX = 16 * 1024 * 1024
 
 
 def _as_short_as_it_came(body: Any) -> bytes:
-    """The body as JSON, not longer than it was received, so that it is within the limit of
-    orders."""
+    """The body as JSON that is no longer than the received text, so that it stays below the size
+    limit of orders."""
     text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "surrogatepass")
 
 
 class ClusterRelay:
-    """Hands orders on to the host process of virtual clusters, which is started when it is needed.
+    """A relay of orders to the host process of virtual clusters, which is started at the first
+    order.
 
-    `settings`: those of its clusters, by Kafka's names.
+    `settings`: the settings of the clusters, by Kafka's names.
     """
 
     def __init__(self, settings: dict[str, str]) -> None:
@@ -38,7 +40,7 @@ class ClusterRelay:
         self._process: asyncio.subprocess.Process | None = None
         self._address = ("", 0)
         self._starting = asyncio.Lock()
-        #: The highest number of a cluster: a new process continues from there.
+        #: The highest number that a cluster has had. A new process continues with the next number.
         self._number = 0
 
     async def carry_out(self, order: Order) -> tuple[int, Any]:
@@ -105,7 +107,8 @@ class ClusterRelay:
         assert process.stdin is not None
         process.stdin.close()
         with suppress(ProcessLookupError):
-            # A child that this program has forked may have the other end of the pipe too.
+            # A child that this program has forked may have inherited the other end of the pipe, so
+            # closing it here may not end the process.
             process.terminate()
         try:
             async with asyncio.timeout(_END_S):

@@ -1,9 +1,9 @@
-"""HTTP/1.1 messages, as small as the broker needs them: heads of requests, orders, responses.
+"""The parts of HTTP/1.1 that the broker needs: heads of requests, orders, responses.
 
-An order is a request that changes something, on a broker under test only: it comes from the
-broker's own machine, and its body is JSON of a limited size with the type application/json. A page
-in a browser cannot send such a request to another site without a preflight request, which is not
-answered.
+An order is a request that changes something; only a broker under test takes orders. An order must
+come from the broker's own machine, and its body must be JSON of a limited size with the type
+application/json. A web page cannot make a browser send such a request without a preflight request,
+which this server does not answer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from odradek_protocol.lazy_tuple import NamedTuple
 
 HEAD_BYTES_MAX = 8 * 1024
-#: The largest body of an order; settings may have certificates in them.
+#: The largest body of an order; settings may contain certificates.
 ORDER_BYTES_MAX = 64 * 1024
 
 TEXT = "text/plain; charset=utf-8"
@@ -39,7 +39,7 @@ _REASONS = {
 
 
 class Refused(Exception):
-    """The answer to a request that is refused."""
+    """The error for a request that is refused, with the answer."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -47,7 +47,8 @@ class Refused(Exception):
 
 
 class Order(NamedTuple):
-    """An order. `path` has no query; `body` is the JSON value, None without a body."""
+    """An order (see the module). `path` has no query; `body` is the JSON value, None without a
+    body."""
 
     method: str
     path: str
@@ -91,7 +92,7 @@ def check_order(head: bytes, peer: str) -> tuple[str, str, int]:
 
 
 def number_of(path: str, parent: str) -> int | None:
-    """The number behind `parent` in a path such as /faults/3; None for the parent itself. Raises
+    """The number after `parent` in a path such as /faults/3; None for the parent itself. Raises
     Refused."""
     name = path.removeprefix(parent)
     if not name:

@@ -1,4 +1,4 @@
-"""The first users of SCRAM, which are created at the start of a broker so that they can create
+"""The first users of SCRAM, which the broker creates at its start so that these users can create
 others (A-48).
 
     sasl.scram.initial.users=admin=env:ADMIN_PASSWORD,ops=file:/run/secrets/ops
@@ -30,7 +30,8 @@ def initial_user_records(
     """The credentials of both mechanisms for users without credentials, and the names of these
     users.
 
-    `present`: users with credentials, which stay unchanged. StartError for a missing password.
+    `present`: the users that have credentials; they stay unchanged. StartError for a missing
+    password.
     """
     records: list[MetadataRecord] = []
     names = []

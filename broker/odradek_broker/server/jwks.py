@@ -1,8 +1,8 @@
 """The public keys that tokens are signed with: a JWKS from a file or an address, read in another
 thread (A-47).
 
-The keys are read again at intervals, and when a token has an unknown key; not more often than the
-settings allow. If reading fails, the old keys stay in use.
+The keys are read again at intervals, and when a token has an unknown key, but not more often than
+the settings allow. If reading fails, the old keys stay in use.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def parse_jwks(data: bytes) -> list[jwt.PyJWK]:
 class JwksKeys:
     """The keys of one listener. `beside`: a thread for reading. `now_ms`: a monotonic clock.
 
-    StartError if there is no PyJWT, or a file has no keys.
+    StartError if PyJWT is not installed, or if the keys are to be read from a file that has none.
     """
 
     def __init__(self, settings: SignedTokens, beside: Beside, now_ms: Callable[[], int]) -> None:
@@ -95,7 +95,7 @@ class JwksKeys:
         self._read_ms: int | None = None
         self._tried_ms: int | None = None
         self._failures = 0
-        #: Resolved when the present reading has ended.
+        #: Resolves when the present reading of the keys has ended; None if there is none.
         self._reading: Deferred[None] | None = None
         try:
             import jwt  # noqa: F401
@@ -114,8 +114,8 @@ class JwksKeys:
             self._read()
 
     def key(self, key_id: str | None) -> Any | Deferred[Any]:
-        """The key with this id, or the only one if a token has no id; None if there is none. A
-        Deferred if the keys are read first."""
+        """The key with this id, or the only key if `key_id` is None; None if there is no such key.
+        A Deferred if the keys have to be read first."""
         found = self._find(key_id)
         now_ms = self._now_ms()
         if found is not None:

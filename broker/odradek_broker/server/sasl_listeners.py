@@ -2,9 +2,9 @@
 clients.
 
 Mechanisms and users come from the settings and from files (A-43, A-44). All listeners share the
-limits of an address (N-27): `UnauthenticatedConnections` counts connections without a user by
-address, and the failed authentications of an address: after some failures each answer is delayed
-longer. The failures of other clients at the same address do not delay a client that authenticates.
+limits of an address (N-27): `UnauthenticatedConnections` counts the unauthenticated connections and
+the failed authentications of each address. After some failures of an address, the answer to each
+further failure is delayed longer. Successful authentications are never delayed.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ _NONCE_BYTES = 18
 #: failure counts.
 _FREE_FAILURES = 5
 _FAILURES_MS = 60_000
-#: The first and the longest further delay; the delay doubles with each failure. Clients wait ten
-#: seconds for a connection, and must get the answer within that time.
+#: The first and the longest additional delay; the delay doubles with each failure. It must stay
+#: below the ten seconds that clients wait for a connection.
 _LONGER_MS = 200
 _LONGEST_MS = 5_000
 #: The most addresses whose failures are kept.
@@ -65,24 +65,24 @@ Close = Callable[[], None]
 
 
 class UnauthenticatedConnections:
-    """The connections and failures of addresses whose clients have not authenticated. `now_ms`: a
+    """The unauthenticated connections and the failed authentications of all addresses. `now_ms`: a
     monotonic clock."""
 
     def __init__(self, most_per_address: int, most: int, now_ms: Callable[[], int]) -> None:
         self._most_per_address = most_per_address
         self._most = most
         self._now_ms = now_ms
-        #: The function that closes each unauthenticated connection, and its address; the oldest
-        #: first.
+        #: The unauthenticated connections, oldest first: the function that closes the connection,
+        #: and the address.
         self._connections: dict[Close, str] = {}
         self._by_address: Counter[str] = Counter()
         #: By address: the number of failures, and the time of the last one.
         self._failures: dict[str, tuple[int, int]] = {}
 
     def begin(self, host: str, close: Close) -> bool:
-        """Count a connection without a user; False if its address has too many. Otherwise `ended`
-        is to be called later. If all addresses together have too many, the oldest connection is
-        closed."""
+        """Count an unauthenticated connection; False if its address has too many. Otherwise the
+        caller has to call `ended` later. If all addresses together have too many, the oldest
+        connection is closed."""
         if self._by_address[host] >= self._most_per_address:
             return False
         if len(self._connections) >= self._most:
@@ -94,8 +94,8 @@ class UnauthenticatedConnections:
         return True
 
     def ended(self, close: Close) -> None:
-        """Count the end of a connection without a user: the client has authenticated, or the
-        connection is closed."""
+        """Note that a connection has authenticated or is closed, and so is no longer
+        unauthenticated."""
         host = self._connections.pop(close, None)
         if host is None:
             return
@@ -131,15 +131,15 @@ class SaslListener:
         metrics: BrokerMetrics,
     ) -> None:
         self.name = settings.name
-        #: The security.protocol of clients.
+        #: The security.protocol that clients must use.
         self.protocol = next(
             each.protocol for each in config.broker_listeners if each.name == self.name
         )
         self.mechanisms = mechanisms
         self._unauthenticated = unauthenticated
-        #: The largest frame before authentication.
+        #: The largest frame that is accepted before authentication.
         self.receive_bytes_max = config.sasl_server_max_receive_size
-        #: The longest duration of an authentication.
+        #: The longest duration of an authentication, in seconds.
         self.timeout_s = config.sasl_authentication_timeout_ms / 1000
         self._max_reauth_ms = settings.max_reauth_ms
         self._delay_ms = config.connection_failed_authentication_delay_ms
@@ -153,7 +153,8 @@ class SaslListener:
 
     def session_lifetime_ms(self, mechanism: str, expires_at_ms: int | None) -> int | None:
         """The duration of a session that begins now, in ms; None: unlimited (N-28).
-        `expires_at_ms`: the wall time at which its credentials expire, if they do."""
+        `expires_at_ms`: the wall time at which the client's credentials expire; None if they do
+        not."""
         most_ms = self._max_reauth_ms[mechanism]
         found = [most_ms] if most_ms > 0 else []
         if expires_at_ms is not None:
@@ -161,7 +162,7 @@ class SaslListener:
         return min(found, default=None)
 
     def succeeded(self, mechanism: str, *, again: bool) -> None:
-        """Count an authentication."""
+        """Count a successful authentication."""
         self._metrics.authenticated(self.name, mechanism, again=again)
 
     def failed(self, host: str, mechanism: str, reason: str, *, again: bool) -> int:
@@ -171,8 +172,8 @@ class SaslListener:
         return self._unauthenticated.failed(host, self._delay_ms)
 
     def begin(self, host: str, close: Close) -> bool:
-        """Count a connection without a user; False if its address has too many. `close` closes the
-        connection if there are too many later; `ended` is to be called when the client has
+        """Count an unauthenticated connection; False if its address has too many. `close` is called
+        if later connections are too many. The caller has to call `ended` when the client has
         authenticated or the connection is closed."""
         if self._unauthenticated.begin(host, close):
             return True
@@ -185,8 +186,8 @@ class SaslListener:
         return False
 
     def ended(self, close: Close) -> None:
-        """Count the end of an unauthenticated connection: the client has authenticated, or the
-        connection is closed."""
+        """Note that a connection has authenticated or is closed, and so is no longer
+        unauthenticated."""
         self._unauthenticated.ended(close)
 
     def late(self, host: str) -> None:
@@ -205,7 +206,7 @@ class SaslListener:
 
 
 def random_bytes(randomness: Randomness, count: int) -> bytes:
-    """A number of random bytes."""
+    """`count` random bytes."""
     return randomness.below(1 << 8 * count).to_bytes(count, "big")
 
 
@@ -249,8 +250,8 @@ class UsersFile:
 
 
 class SaslListeners:
-    """All listeners with SASL, by name. `hashing` and `fetching`: threads for these tasks. Raises
-    StartError."""
+    """All listeners with SASL, by name. `hashing`, `fetching`: the threads for hashing passwords
+    and for fetching keys. Raises StartError."""
 
     def __init__(
         self,

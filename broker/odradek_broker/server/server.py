@@ -66,17 +66,17 @@ log = structlog.get_logger("odradek.server")
 
 OnTesting = Callable[["FaultControl", tuple[str, int] | None], None]
 
-#: The time for which a stopping broker waits for connections to take their last responses.
+#: The time for which a stopping broker waits until clients have received their last responses.
 _DRAIN_S = 3.0
 _IDLE_CHECK_S = 30.0
 _MAINTENANCE_S = 1.0
 _RECOVERY_POINTS_S = 60.0
-#: The time between two measurements of how late the loop is.
+#: The time between two measurements of the event loop's delay.
 _LOOP_WATCH_S = 0.1
-#: The name of the HTTP endpoint among the listeners with TLS; no listener has it.
+#: The name of the HTTP endpoint among the listeners with TLS. No real listener can have this name.
 _HTTP_LISTEN = "http.listen"
-#: The most log lines about problems at the start, and of one round of maintenance: on a full disk
-#: every partition has the same problem.
+#: The most log lines about problems of the start, and about those of one round of maintenance.
+#: There is a limit because on a full disk every partition has the same problem.
 _PROBLEMS_LOGGED_MAX = 10
 
 
@@ -149,7 +149,7 @@ class Server:
         self.metrics.process_usage = self._host.process_usage
         self.node: Node
         #: The open sessions, in the order in which they came, so that a stop handles them in a
-        #: fixed order. The value is the address whose limits the session counts against, or "".
+        #: fixed order. The value is the address whose limits include the session, "" if none do.
         self._sessions: dict[Session, str] = {}
         #: The receive buffer of all connections; see `FrameReceiver`.
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
@@ -157,19 +157,19 @@ class Server:
         self._next_connection_id = 0
         clock = self._host.clock
         self._peer_log = PeerLog(lambda: clock.monotonic_ms() / 1000)
-        #: TLS by listener.
+        #: The TLS settings and certificates by listener.
         self._tls: dict[str, TlsListener] = {}
-        #: None if no listener has SASL.
+        #: The listeners with SASL; None if there are none.
         self._sasl: SaslListeners | None = None
-        #: The threads of SASL.
+        #: The threads in which SASL hashes passwords and fetches keys.
         self._beside: list[Background] = []
-        #: (host, port) as bound, by listener.
+        #: The bound (host, port) of each listener.
         self.addresses: dict[str, tuple[str, int]] = {}
         self._http: HttpServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._writing: asyncio.Future[None] | None = None
         self._stopping = False
-        #: True if users of the settings could not be created yet.
+        #: True if the users in sasl.scram.initial.users could not be created yet.
         self._users_missing = False
         #: Set when the broker is to stop; `failure` is the reason if nobody requested the stop.
         self.ended = asyncio.Event()
@@ -261,14 +261,14 @@ class Server:
             self._tasks.append(loop.create_task(self._watch_loop(loop)))
 
     async def _watch_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Measure by how much the loop is late, for the metrics."""
+        """Measure the delay of the event loop, for the metrics."""
         while True:
             due_s = loop.time() + _LOOP_WATCH_S
             await asyncio.sleep(_LOOP_WATCH_S)
             self.metrics.loop_delays.observe(max(int((loop.time() - due_s) * 1_000_000), 0))
 
     def _log_ready(self) -> tuple[str, int]:
-        """Log all addresses; returns that of the first listener."""
+        """Log all addresses; returns the address of the first listener."""
         node = self.node
         host, port = next(iter(self.addresses.values()))
         others = {
@@ -327,7 +327,7 @@ class Server:
         from odradek_broker.server.sasl_listeners import SaslListeners
 
         host = self._host
-        # Hashing and fetching have one thread each, so that neither waits for the other.
+        # Hashing and fetching have one thread each, so that neither task waits for the other.
         hashing, fetching = host.background(loop), host.background(loop)
         self._beside += [hashing, fetching]
         return SaslListeners(
@@ -357,7 +357,7 @@ class Server:
         return Dispatcher(self.node, control_bytes_max, self.faults.handlers)
 
     def _handlers(self) -> Mapping[ApiKey, Handler]:
-        """The handlers, which an emulated broker's limits may have changed."""
+        """The handlers, changed by the limits of an emulated broker if there is one."""
         profile = self.node.profile
         if profile is None:
             return HANDLERS
@@ -551,7 +551,8 @@ class Server:
         self.metrics.connections.set(len(self._sessions))
 
     def _close_excess(self) -> None:
-        """After the limit was lowered, close the connections that were idle for longest (Q-11)."""
+        """If a lowered limit is exceeded, close the connections that were idle for longest
+        (Q-11)."""
         closed: list[Session] = []
         for name, excess in self._acceptors.excess():
             there = [
@@ -560,7 +561,8 @@ class Server:
                 if name in ("", each.listener) and each not in closed
             ]
             silent = sorted(there, key=lambda session: session.last_active)
-            # The excess of single listeners comes first; those connections count for the total too.
+            # The excess of single listeners comes first. Connections that are closed for it also
+            # reduce the excess of all listeners together.
             closed += silent[: excess if name else max(excess - len(closed), 0)]
         for session in closed:
             session.peer.end = "there were more connections than allowed (max.connections)"
@@ -589,7 +591,7 @@ class Server:
             thread.refuse()
         if self._writing is not None:
             await asyncio.wait([self._writing])
-        # No thread may use the directory when it is opened again.
+        # No thread may still use the directory when another broker opens it.
         self._run_in_background.refuse()
         self.node.logs.stop_background()
         await self._host.in_thread(self._run_in_background.wait)
@@ -620,7 +622,8 @@ class Server:
     async def _repeat(
         self, every_s: float, what: str, step: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
-        """Repeat a step for ever. Errors are logged, since the end of a task would be unnoticed."""
+        """Repeat a step for ever. Errors are logged, because nobody would notice the end of the
+        task."""
         while True:
             await asyncio.sleep(every_s)
             try:
@@ -637,8 +640,8 @@ class Server:
             session.close_if_idle(idle_s)
 
     async def _maintain(self) -> None:
-        """Carry out retention, deletion of files, expiration of producers, as the node decides; and
-        apply changed limits of connections."""
+        """Carry out the node's periodic work (retention, deletion of files, expiration of
+        producers), and apply changed limits of connections."""
         for name, tls in self._tls.items():
             tls.refresh(self.node.metadata.config)
             if tls.end_s is not None:

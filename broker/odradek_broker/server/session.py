@@ -1,13 +1,14 @@
-"""A session: one connection, frames in, responses out, in the order of the requests (rule N-03).
+"""A session: one connection that reads requests and sends the responses in the order of the
+requests (rule N-03).
 
 Requests are handled as they arrive; a response that is not complete yet delays the responses to
-later requests. A request behind a Produce sees its records: the request waits until the Produce is
-finished, also if the Produce has no response (acks=0). While too many requests or bytes are
-unanswered, the session reads nothing more (N-14).
+later requests. A request after a Produce sees the records of the Produce: the request waits until
+the Produce is finished, even if the Produce has no response (acks=0). While too many requests or
+bytes are unanswered, the session reads nothing more (N-14).
 
-`SessionState` is the state of the connection; `SESSION_STATE_STEPS` has the legal steps. In each
-state but OPEN nothing is read. An open connection may be paused for several reasons at a time;
-`PAUSES` has the reasons, and whether complete requests are still handled meanwhile.
+`SessionState` is the state of the connection; `SESSION_STATE_STEPS` has the legal steps. Only in
+the state OPEN is anything read. An open connection may be paused for several reasons at a time;
+`PAUSES` lists the reasons, and whether complete requests are handled during such a pause.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ Answer = Callable[[memoryview], EncodedReply | Deferred[EncodedReply]]
 
 #: The time that a connection that is being closed has for the responses to its earlier requests.
 _HANG_UP_S = 5.0
-#: Bytes of requests and responses of one connection, besides those of Produce and Fetch, after
-#: which others get their turn.
+#: The bytes of requests and responses of one connection, without Produce and Fetch, after which
+#: other connections get their turn.
 _TURN_BYTES = 256 * 1024
 #: The bytes that are counted for each request in addition to its size.
 _REQUEST_BYTES = 128
@@ -51,7 +52,7 @@ _SEND_BYTES = 64 * 1024
 
 
 class SessionState(Enum):
-    """The state of a connection: whether it is served, and its way to the end."""
+    """The state of a connection: open, or a state on the way to its end."""
 
     OPEN = "requests are read and handled"
     REFUSED = "aborted after a delay; nothing is read"
@@ -64,7 +65,8 @@ SESSION_STATE_STEPS: dict[SessionState, frozenset[SessionState]] = {
     SessionState.OPEN: frozenset(SessionState) - {SessionState.OPEN},
     SessionState.REFUSED: frozenset({SessionState.DRAINING, SessionState.CLOSED}),
     SessionState.AUTHENTICATION_FAILED: frozenset({SessionState.DRAINING, SessionState.CLOSED}),
-    # The broker may stop while a connection ends, and a request that is still in flight may fail.
+    # DRAINING may follow itself: the broker may stop, or a request in flight may fail, while the
+    # connection is already draining.
     SessionState.DRAINING: frozenset({SessionState.DRAINING, SessionState.CLOSED}),
     SessionState.CLOSED: frozenset(),
 }
@@ -92,7 +94,8 @@ _OPEN = SessionState.OPEN
 
 
 class _Slot:
-    """A request that is in flight, or whose response waits for those before it."""
+    """A request that is in flight, or whose response waits for the responses to earlier
+    requests."""
 
     __slots__ = ("bytes_held", "deferred", "produces", "ready", "reply")
 
@@ -118,10 +121,10 @@ def _is_produce(frame: memoryview) -> bool:
 class Session(asyncio.BufferedProtocol):
     """The protocol of one connection; it owns the transport.
 
-    `on_closed`: called once, when the connection is gone. `listener`: the name of the listener that
-    accepted the connection. `admit`: called with the peer and the transport; it finds out the user
-    of the peer and decides whether the connection may stay. `sasl`: the listener's SASL, if clients
-    have to authenticate first. `peer_log`: the log of misbehaving peers of all connections.
+    `on_closed` is called once, when the connection is closed. `listener`: the name of the listener
+    that accepted the connection. `admit` gets the peer and the transport; it sets the user of the
+    peer, and decides whether the connection may stay. `sasl`: the listener's SASL; None if clients
+    need not authenticate by SASL. `peer_log`: the log of misbehaving peers of all connections.
     """
 
     def __init__(
@@ -160,16 +163,16 @@ class Session(asyncio.BufferedProtocol):
         self._slots: deque[_Slot] = deque()
         self._backlog: deque[memoryview] = deque()
         self._bytes_held = 0
-        #: Bytes of the request that has arrived only in part.
+        #: The received bytes of the request that has arrived only in part.
         self._unfinished_bytes = 0
-        #: Produce requests whose records are not on disk yet.
+        #: The number of Produce requests whose records are not on disk yet.
         self._producing = 0
         self._state = _OPEN
         self._pauses: set[Pause] = set()
         #: True while the transport reads.
         self._reading = True
         self._admit = admit
-        #: True during `_work`, which is not to be entered twice.
+        #: True during `_work`, which must not be entered again from inside itself.
         self._working = False
         #: Bytes of requests and responses in this turn (N-56).
         self._turn_bytes = 0
@@ -180,9 +183,10 @@ class Session(asyncio.BufferedProtocol):
         self.last_active = 0.0
         #: Bytes in the transport's buffer when `close_if_idle` was called last.
         self._unsent_seen = 0
-        #: Bytes in the transport's buffer, as counted in the limits.
+        #: The part of `SessionLimits.bytes_held` that is in this transport's buffer.
         self._unsent = 0
-        # Responses that are sent in one write: each write is a system call, and wakes the peer.
+        # Responses that will be sent in one write, because each write is a system call and wakes
+        # the peer.
         self._outgoing: list[Buffer] = []
         self._outgoing_bytes = 0
 
@@ -281,8 +285,8 @@ class Session(asyncio.BufferedProtocol):
     def close_if_idle(self, idle_s: float) -> None:
         """Close the connection if it has been idle for `idle_s` and no request is in flight (N-04).
 
-        A connection whose peer reads no responses is aborted: `close` would wait for the peer for
-        ever.
+        If the peer does not read its responses, the connection is aborted, because `close` would
+        wait for the peer for ever.
         """
         transport = self._transport
         if transport is None or self._slots:
@@ -304,7 +308,7 @@ class Session(asyncio.BufferedProtocol):
             self.close_after_answers()
 
     def close_after_answers(self) -> None:
-        """Read nothing more; close when every request has its response."""
+        """Read nothing more, and close the connection when every request has its response."""
         self._move(SessionState.DRAINING)
         if self._muted_until:
             self._end_muting()
@@ -315,19 +319,20 @@ class Session(asyncio.BufferedProtocol):
             self._transport.close()
 
     def close_as_stalled(self) -> None:
-        """Close: the request takes long to arrive, and other connections wait for the memory."""
+        """Close the connection, because its unfinished request takes too long to arrive while other
+        connections wait for memory."""
         self._hang_up(f"its request did not arrive within {ARRIVAL_S:g} s, and memory is short")
 
     def abort(self) -> None:
-        """Close now."""
+        """Close the connection immediately."""
         if self._transport is not None:
             self._transport.abort()
 
     def _work(self) -> None:
         """Handle the backlog, send the responses, and read on if nothing prevents it."""
         if self._working:
-            # The caller is a handler that has completed an earlier request. Its own response must
-            # be sent before the requests behind it are handled.
+            # The caller is a handler that has just completed an earlier request. The response to
+            # its own request must be sent before the next requests are handled.
             return
         self._working = True
         try:
@@ -375,7 +380,7 @@ class Session(asyncio.BufferedProtocol):
             return False
         if self.peer.throttle_ms:
             self._mute()
-        # All but Produce and Fetch, which have the keys 0 and 1.
+        # True for all requests except Produce and Fetch, which have the API keys 0 and 1.
         if len(frame) < 2 or frame[0] or frame[1] > 1:
             self._count_turn(len(frame) + _size(reply))
         if not isinstance(reply, Deferred):
@@ -418,8 +423,8 @@ class Session(asyncio.BufferedProtocol):
             self._update_reading()
 
     def _count_turn(self, size_bytes: int) -> None:
-        """Count a request that was handled; end the turn after many requests, or large ones
-        (N-56)."""
+        """Count the bytes of a request that was handled, and end the turn of this connection if
+        they reach _TURN_BYTES (N-56)."""
         self._turn_bytes += size_bytes + _REQUEST_BYTES
         if self._turn_bytes >= _TURN_BYTES and Pause.TURN_OVER not in self._pauses:
             self._pauses.add(Pause.TURN_OVER)
@@ -431,7 +436,7 @@ class Session(asyncio.BufferedProtocol):
         self._work()
 
     def _mute(self) -> None:
-        """Handle no requests of the peer for the throttle time of its response (KIP-219)."""
+        """Handle no requests of the peer until its throttle time is over (KIP-219)."""
         until = self._loop.time() + self.peer.throttle_ms / 1000
         self.peer.throttle_ms = 0
         if self._state is SessionState.DRAINING or until <= self._muted_until:
@@ -453,7 +458,7 @@ class Session(asyncio.BufferedProtocol):
             self._unmute_timer = None
 
     def _hold(self, slot: _Slot, size_bytes: int) -> None:
-        """Count bytes of a slot in the limits."""
+        """Add bytes of a slot to the counts of the limits, or subtract them if negative."""
         slot.bytes_held += size_bytes
         self._bytes_held += size_bytes
         limits = self._limits
@@ -462,7 +467,7 @@ class Session(asyncio.BufferedProtocol):
             limits.released()
 
     def _write_in_order(self, reply: EncodedReply) -> None:
-        """Send a response behind those of all earlier requests (N-03)."""
+        """Send a response after the responses to all earlier requests (N-03)."""
         if self._slots:
             slot = _Slot()
             slot.ready, slot.reply = True, reply
@@ -515,13 +520,15 @@ class Session(asyncio.BufferedProtocol):
             self._update_reading()
 
     def read_on(self) -> None:
-        """Read the rest of an unfinished request, which may fit (see `SessionLimits`)."""
+        """Read the rest of an unfinished request, because it may fit into the memory now (see
+        `SessionLimits`)."""
         self._pauses.discard(Pause.NO_MEMORY)
         if self._state is not SessionState.DRAINING:
             self._update_reading()
 
     def _update_reading(self) -> None:
-        """Pause or resume reading, by the backlog, the peer and its quotas; close when drained."""
+        """Pause or resume reading, depending on the backlog, the pauses and the state; close a
+        drained connection."""
         transport = self._transport
         if transport is None:
             return
@@ -551,7 +558,7 @@ class Session(asyncio.BufferedProtocol):
             self.abort()
 
     def _cut(self) -> None:
-        """Close: too many connections have not authenticated."""
+        """Close the connection, because too many connections have not authenticated."""
         self.peer.end = "too many connections had not authenticated"
         self._metrics.connection_refused()
         self.abort()
@@ -563,7 +570,7 @@ class Session(asyncio.BufferedProtocol):
             self.abort()
 
     def _authenticated(self) -> None:
-        """Accept requests of full size: the client has authenticated."""
+        """Accept requests of full size, because the client has authenticated."""
         self._receiver.max_frame_bytes = self._max_frame_bytes
         self._end_authentication_period()
 
@@ -575,8 +582,8 @@ class Session(asyncio.BufferedProtocol):
             self._sasl.ended(self._cut)
 
     def _end(self, reason: CloseConnection) -> None:
-        """Close the connection; after a failed authentication tell the client first, after a
-        delay."""
+        """Close the connection. After a failed authentication, first send the client the error,
+        after a delay."""
         if not isinstance(reason, AuthenticationFailed):
             self._hang_up(str(reason), once=isinstance(reason, UnservedKey))
             return
@@ -598,9 +605,10 @@ class Session(asyncio.BufferedProtocol):
             self.close_after_answers()
 
     def _hang_up(self, reason: str, *, once: bool = False) -> None:
-        """Close after the responses to earlier requests, which may take _HANG_UP_S.
+        """Close the connection when earlier requests have their responses, but at the latest after
+        _HANG_UP_S.
 
-        `once`: the log gets one line for this reason, however many peers cause it.
+        `once`: true if the log gets only one line for this reason, however many peers cause it.
         """
         self.peer.end = reason
         warn = self._peer_log.warn_once if once else self._peer_log.warn

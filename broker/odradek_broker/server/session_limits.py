@@ -1,9 +1,9 @@
-"""Limits of what may wait on a connection, and on all connections (N-14).
+"""Limits of the bytes and requests in flight, for a connection and for all connections (N-14).
 
-Unfinished requests count too. While all connections together hold too many bytes, connections with
-a large unfinished request are not read, except the connection whose request began first: so one
-request can always end and release its memory. If its request takes too long, this connection is
-closed.
+The bytes of unfinished requests are included. While all connections together hold too many bytes,
+connections with a large unfinished request are not read, except the connection whose request began
+first. So one request can always arrive completely and release its memory. If its request takes too
+long, this connection is closed.
 """
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ from __future__ import annotations
 from itertools import islice
 from typing import Protocol
 
-#: The size up to which requests are always read to their end.
+#: The size up to which requests are always read completely.
 _SMALL_BYTES = 64 * 1024
-#: Unauthenticated peers together get the memory divided by this number.
+#: The divisor of the memory limit for unauthenticated peers, which together may use only this
+#: fraction.
 _UNAUTHENTICATED_SHARE = 8
-#: The number of connections that are read again at a time, which may exceed the limit again.
+#: The most waiting connections that resume reading at a time. The number is limited because their
+#: requests may exceed the limit again.
 _READ_ON_MAX = 16
 #: The longest time for a request to arrive while others wait for its memory.
 ARRIVAL_S = 60.0
 
 
 class Receiving(Protocol):
-    """A connection on which a request arrives."""
+    """A connection on which a request is arriving."""
 
     @property
     def known(self) -> bool:
@@ -30,14 +32,15 @@ class Receiving(Protocol):
         ...
 
     def read_on(self) -> None:
-        """Read on: there may be room again."""
+        """Resume reading, because there may be room again."""
         ...
 
 
 class SessionLimits:
-    """The limits of one connection and of all connections together, and the bytes that they hold.
+    """The limits of each connection and of all connections together, and the bytes that the
+    connections hold.
 
-    `waiting`: the connections that are not read for lack of memory.
+    `waiting`: the connections that are not read because memory is short.
     """
 
     __slots__ = (
@@ -59,13 +62,14 @@ class SessionLimits:
         #: Bytes of requests in flight and of responses that the peer has not read, of all
         #: connections.
         self.bytes_held = 0
-        #: Bytes of unfinished requests, of all connections.
+        #: The received bytes of unfinished requests, of all connections.
         self.unfinished_bytes = 0
-        #: The bytes by connection, in the order in which the requests began.
+        #: The received bytes of the unfinished request of each connection, in the order in which
+        #: the requests began.
         self._unfinished: dict[Receiving, int] = {}
         self.waiting: dict[Receiving, None] = {}
-        #: The connection with the oldest unfinished request at the last call of `stalled`, and the
-        #: time since it is the oldest.
+        #: The connection that had the oldest unfinished request at the last call of `stalled`, and
+        #: the time since when it has been the oldest.
         self._first: Receiving | None = None
         self._first_since_s = 0.0
 
@@ -74,8 +78,9 @@ class SessionLimits:
         return max(self.total_bytes_max - self.bytes_held, 0)
 
     def arriving(self, receiving: Receiving, held_bytes: int, size_bytes: int) -> bool:
-        """Note that a connection holds `held_bytes` of an unfinished request of `size_bytes`; 0 for
-        none. False if the connection must not be read; `read_on` is called later."""
+        """Note that `held_bytes` of a request of `size_bytes` have arrived on a connection; 0 if
+        no request is unfinished. False if the connection must not be read until `read_on` is
+        called."""
         before = self._unfinished.get(receiving, 0)
         self.unfinished_bytes += held_bytes - before
         if not held_bytes:
@@ -90,8 +95,8 @@ class SessionLimits:
         return False
 
     def released(self) -> None:
-        """Let waiting connections read on, after memory was released. Call it periodically as
-        well."""
+        """Let waiting connections resume reading. To be called when memory was released, and also
+        periodically."""
         if not self.waiting:
             return
         able = list(islice(filter(self._has_room, self.waiting), _READ_ON_MAX))
@@ -101,7 +106,7 @@ class SessionLimits:
 
     def stalled(self, now_s: float) -> Receiving | None:
         """The connection whose unfinished request has been the oldest for ARRIVAL_S while others
-        wait for memory; None otherwise. Call it periodically."""
+        wait for memory; None if there is none. To be called periodically."""
         first = next(iter(self._unfinished), None)
         if first is not self._first or not self.waiting:
             self._first, self._first_since_s = first, now_s

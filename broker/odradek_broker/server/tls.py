@@ -35,8 +35,8 @@ _NAMES_SHOWN_MAX = 10
 
 
 class TlsListener:
-    """A listener with TLS. `handshakes` counts the unfinished handshakes of all listeners by
-    address.
+    """A listener with TLS. `handshakes`: the number of unfinished handshakes by address, for all
+    listeners together.
 
     TlsError if it has no usable certificate.
     """
@@ -49,13 +49,14 @@ class TlsListener:
         self._files = files.fingerprint(self._settings.locations)
         #: The context of the next handshake.
         self.context = server_context(self._settings)
-        #: The end of the certificate, in seconds since the epoch; None if it cannot be read.
+        #: The expiry time of the certificate, in seconds since the epoch; None if it cannot be
+        #: read.
         self.end_s = names.expiry_s(self._settings)
-        #: The longest duration of a handshake.
+        #: The longest duration of a handshake, in seconds.
         self.timeout_s = config.ssl_handshake_timeout_ms / 1000
         rules = config.listener_value(name, "ssl.principal.mapping.rules")
         self._rules = parse_rules(str(rules))
-        #: The most handshakes under way at a time.
+        #: The most handshakes in progress at a time.
         self.most = config.max_ssl_handshakes
         self._most_per_ip = config.max_ssl_handshakes_per_ip
         self._handshakes = handshakes
@@ -86,7 +87,8 @@ class TlsListener:
             self._check_name()
 
     def advertise(self, host: str) -> None:
-        """Note the name that is advertised to clients; warn if the certificate does not have it."""
+        """Note the name that is advertised to clients; log a warning if the certificate does not
+        have this name."""
         self._advertised_host = host
         self._check_name()
 
@@ -118,8 +120,8 @@ class TlsListener:
     # --- Handshakes ---
 
     def begin(self, host: str) -> bool:
-        """Count a handshake that begins; False if its address has too many. `ended` is to be called
-        at its end."""
+        """Count a handshake that begins; False if its address has too many. Otherwise the caller
+        has to call `ended` when the handshake has ended."""
         if self._handshakes[host] >= self._most_per_ip:
             self._peer_log.warn(
                 "refused a TLS connection",
@@ -133,7 +135,7 @@ class TlsListener:
         return True
 
     def ended(self, host: str, problem: BaseException | None) -> None:
-        """Count the end of a handshake; `problem` if it failed."""
+        """Count the end of a handshake; `problem`: the error if it failed, otherwise None."""
         self._handshakes[host] -= 1
         if self._handshakes[host] <= 0:
             del self._handshakes[host]
@@ -148,7 +150,7 @@ class TlsListener:
             reason = "its handshake was the oldest of too many unfinished ones (max.ssl.handshakes)"
         else:
             reason = problems.at_broker(problem)
-        # A port scan is no problem.
+        # An uncertain problem may be a port scan, which is no reason for a warning.
         certain = problems.is_certain(problem) or isinstance(problem, TimeoutError | MadeRoom)
         say = self._peer_log.warn if certain else self._peer_log.tell
         say("refused a TLS connection", host, reason, listener=self.name)
@@ -157,7 +159,7 @@ class TlsListener:
         """The user that the peer's certificate names; ANONYMOUS without a certificate. ValueError
         if the certificate names none.
 
-        `ssl_object`: the transport's extra info of that name.
+        `ssl_object`: the transport's extra info "ssl_object".
         """
         certificate = ssl_object.getpeercert(binary_form=True)
         return principal_of(self._rules, subject_name(certificate)) if certificate else ANONYMOUS

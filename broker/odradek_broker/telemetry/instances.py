@@ -1,8 +1,8 @@
 """Client instances: the clients that push metrics, and the checks of their requests.
 
-An instance is soft state: it ends with its connection, or some time after its last request, and the
-next request creates it again. The subscription id depends only on the instance's id and the
-subscriptions, so the client does not notice that.
+An instance is soft state: it is removed when its connection is closed, or some time after its last
+request, and the next request creates it again. The subscription id depends only on the instance's
+id and the subscriptions, so the client does not notice that.
 """
 
 from __future__ import annotations
@@ -17,29 +17,33 @@ from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.primitives import ZERO_UUID
 
-#: The most client instances. Beyond that, the instance with the oldest last request ends.
+#: The most client instances. Beyond this number, the instance whose last request is oldest is
+#: removed.
 INSTANCES_MAX = 16_384
-#: The most client instances of one connection, so that no connection displaces all others.
+#: The most client instances of one connection, so that no connection can displace the instances of
+#: all others.
 INSTANCES_PER_CONNECTION_MAX = 64
 #: The shortest time for which an instance is kept after its last request.
 KEPT_MS_MIN = 60_000
-#: The push intervals for which an instance is kept after its last request.
+#: The number of push intervals for which an instance is kept after its last request.
 _KEPT_INTERVALS = 3
 #: Ids that no client may have.
 RESERVED_IDS = frozenset({ZERO_UUID, bytes(15) + b"\1"})
 
 _E = ErrorCode
-#: Errors after which a client may request its subscription at once.
+#: Errors after which a client may request its subscription immediately.
 _ASK_AGAIN = frozenset({_E.UNKNOWN_SUBSCRIPTION_ID, _E.UNSUPPORTED_COMPRESSION_TYPE})
 _CODECS = frozenset(map(int, Codec))
 
 
 @dataclass(slots=True)
 class ClientInstance:
-    """A client instance. `subscriptions_version`: the version by which `wanted` was found.
+    """A client instance. `subscriptions_version`: the version of the subscriptions from which
+    `wanted` was computed.
 
-    `last_get_ms`, `last_push_ms`: the times of the last requests that were accepted; None before.
-    `last_error`: the error of the last request. `terminating`: the flag in the last push.
+    `last_get_ms`, `last_push_ms`: the times of the last accepted request for the subscription and
+    the last accepted push; None if there was none. `last_error`: the error of the last request.
+    `terminating`: the flag Terminating in the last push.
     """
 
     instance_id: bytes
@@ -55,7 +59,8 @@ class ClientInstance:
     terminating: bool = False
 
     def may_get(self, now_ms: int) -> bool:
-        """True, and the time is noted, if the push interval has passed since the last request."""
+        """True if the push interval has passed since the last accepted request; then also note the
+        time."""
         times = [at_ms for at_ms in (self.last_get_ms, self.last_push_ms) if at_ms is not None]
         if times and now_ms - max(times) < self.wanted.interval_ms:
             return False
@@ -63,8 +68,8 @@ class ClientInstance:
         return True
 
     def may_push(self, now_ms: int) -> bool:
-        """True, and the time is noted, for the first push after a request for the subscription, or
-        if the push interval has passed since the last push."""
+        """True for the first push after a request for the subscription, and if the push interval
+        has passed since the last push; then also note the time."""
         get_ms, push_ms = self.last_get_ms, self.last_push_ms
         asked_since = push_ms is None or (get_ms is not None and get_ms > push_ms)
         if not asked_since and now_ms - (push_ms or 0) < self.wanted.interval_ms:
@@ -85,21 +90,21 @@ class Pushed(NamedTuple):
 
 @dataclass
 class RequestCounts:
-    """Counters of requests, as Kafka has them."""
+    """Counters of requests; Kafka has the same counters."""
 
     unknown_subscription: int = 0
     throttled: int = 0
 
 
 class ClientInstances:
-    """All client instances. `gone` is called with each instance that ends."""
+    """All client instances. `gone` is called with each instance that is removed."""
 
     def __init__(
         self, subscriptions: Subscriptions, gone: Callable[[ClientInstance], None]
     ) -> None:
         self._subscriptions = subscriptions
         self._gone = gone
-        #: The instance with the oldest last request comes first.
+        #: The instances by id, in the order of their last requests, oldest first.
         self._instances: OrderedDict[bytes, ClientInstance] = OrderedDict()
         self._of_connection: dict[int, dict[bytes, None]] = {}
         self.counts = RequestCounts()
@@ -115,7 +120,7 @@ class ClientInstances:
         return self._instances.get(instance_id)
 
     def check_get(self, instance: ClientInstance, now_ms: int) -> ErrorCode:
-        """The error of a request for the subscription."""
+        """The error code for a request for the subscription; NONE if it is accepted."""
         if not instance.may_get(now_ms) and instance.last_error not in _ASK_AGAIN:
             self.counts.throttled += 1
             return _E.THROTTLING_QUOTA_EXCEEDED
@@ -125,7 +130,7 @@ class ClientInstances:
     def check_push(
         self, instance: ClientInstance, push: Pushed, bytes_max: int, now_ms: int
     ) -> ErrorCode:
-        """The error of a push, before its metrics are read."""
+        """The error code for a push, found before its metrics are read; NONE if it is accepted."""
         error = self._push_error(instance, push, bytes_max, now_ms)
         instance.last_error, instance.terminating = error, push.terminating
         return error
@@ -152,7 +157,8 @@ class ClientInstances:
         connection_id: int,
         now_ms: int,
     ) -> ClientInstance:
-        """The instance with this id, created if it is unknown, with the present subscriptions."""
+        """The instance with this id, created if it is unknown, and updated to the present
+        subscriptions."""
         instance = self._instances.get(instance_id)
         version = self._subscriptions.version
         if instance is None:
@@ -195,12 +201,12 @@ class ClientInstances:
             self._remove(next(iter(self._instances.values())))
 
     def connection_closed(self, connection_id: int) -> None:
-        """End the instances of a connection."""
+        """Remove the instances of a closed connection."""
         for instance_id in list(self._of_connection.get(connection_id, ())):
             self._remove(self._instances[instance_id])
 
     def expire(self, now_ms: int) -> None:
-        """End the instances that were silent for too long."""
+        """Remove the instances that have sent no request for too long."""
         late = [each for each in self._instances.values() if each.expires_ms <= now_ms]
         for instance in late:
             self._remove(instance)

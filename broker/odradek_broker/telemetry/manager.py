@@ -33,16 +33,16 @@ from odradek_protocol.primitives import ZERO_UUID
 
 log = structlog.get_logger("odradek.telemetry")
 
-#: The largest push that is read on the event loop. Compressed pushes never are, because they may
-#: become large.
+#: The largest push that is read on the event loop. Compressed pushes are always read in another
+#: thread, because they may become large.
 READ_ON_LOOP_BYTES_MAX = 8 * 1024
-#: The most pushes that wait to be read in the background; beyond that clients are throttled.
+#: The most pushes that wait to be read in the background. When so many wait, clients are throttled.
 WAITING_MAX = 64
 #: The most lines about pushes that could not be read, in a minute.
 _LINES_MAX = 10
 
-#: The number of push intervals for which series are kept if their client has ended without a last
-#: push.
+#: The number of push intervals for which series are kept if their client has disappeared without a
+#: terminating push.
 _KEPT_INTERVALS = 2
 #: Kafka's value for the unknown software name and version of a client.
 _UNKNOWN = "unknown"
@@ -54,14 +54,15 @@ Done = Callable[[Exception | None], None]
 
 
 class Background(Protocol):
-    """Runs work in another thread; `done` is called on the event loop with the error or None."""
+    """A function that runs work in another thread, and then calls `done` on the event loop with the
+    error or None."""
 
     def __call__(self, work: Callable[[], None], done: Done, /) -> None: ...
 
 
 class _Reads:
-    """Pushes that are read in the background, one at a time, so that other background work waits
-    for at most one push."""
+    """A queue of pushes that are read in the background, one at a time, so that other background
+    work has to wait for at most one push."""
 
     def __init__(self, background: Background) -> None:
         self._background = background
@@ -69,7 +70,7 @@ class _Reads:
         self._reading = False
 
     def add(self, work: Callable[[], None], done: Done) -> bool:
-        """Do the work after the work that waits already; False if too much waits."""
+        """Add work to the end of the queue; False if too much work is waiting."""
         if len(self._waiting) >= WAITING_MAX:
             return False
         self._waiting.append((work, done))
@@ -96,8 +97,8 @@ def instance_text(instance_id: bytes) -> str:
 
 
 class ClientTelemetry:
-    """The metrics that clients push. `settings` returns the present settings, `peer_of` the peer of
-    a connection."""
+    """The metrics that clients push. `settings` returns the present settings, and `peer_of` returns
+    the peer of a connection."""
 
     def __init__(
         self,
@@ -116,9 +117,9 @@ class ClientTelemetry:
         self.subscriptions = Subscriptions()
         self.series = ClientSeries(self._limits)
         self.instances = ClientInstances(self.subscriptions, self._gone)
-        #: Pushes that could not be read.
+        #: The number of pushes that could not be read.
         self.unreadable = 0
-        #: Pushes whose metrics were taken.
+        #: The number of pushes whose metrics were accepted.
         self.taken = 0
 
     def _limits(self) -> Limits:
@@ -126,8 +127,8 @@ class ClientTelemetry:
         return Limits(config.telemetry_max_series, config.telemetry_max_series_per_client)
 
     def _gone(self, instance: ClientInstance) -> None:
-        """Keep the series of a client for a while. Without a last push the client may only have
-        closed an idle connection, and push again."""
+        """Keep the series of a removed client for a while, and longer if its last push was not
+        terminating: the client may only have closed an idle connection, and may push again."""
         kept_ms = GONE_KEPT_MS
         if not instance.terminating:
             kept_ms = max(kept_ms, _KEPT_INTERVALS * instance.wanted.interval_ms)
@@ -145,8 +146,8 @@ class ClientTelemetry:
         peer = self._peer_of(context.connection_id) or Peer(context.host, context.connection_id)
         return ClientAttributes(
             instance_text(instance_id),
-            # The id keeps a character more than the limit of patterns, so that no pattern matches a
-            # cut client id.
+            # The id is cut to one character more than patterns can match, so that no pattern
+            # matches a cut client id.
             (context.client_id or "")[: MATCHED_CHARACTERS_MAX + 1],
             peer.software_name or _UNKNOWN,
             peer.software_version or _UNKNOWN,
@@ -168,7 +169,7 @@ class ClientTelemetry:
 
     def get(self, context: RequestContext, instance_id: bytes) -> tuple[ErrorCode, ClientInstance]:
         """The instance of a client that requests its subscription, and an error if its requests are
-        too frequent. An id of zeros: a new client."""
+        too frequent. An `instance_id` of zeros means a new client."""
         instance = self._instance(
             context, self._new_id() if instance_id == ZERO_UUID else instance_id
         )
@@ -177,7 +178,7 @@ class ClientTelemetry:
     def push(
         self, context: RequestContext, instance_id: bytes, pushed: Pushed, metrics: bytes
     ) -> ErrorCode | Deferred[ErrorCode]:
-        """The error of a push, or NONE when its metrics were taken."""
+        """The error code for a push; NONE if its metrics were accepted."""
         if instance_id in RESERVED_IDS:
             return _E.INVALID_REQUEST
         instance = self._instance(context, instance_id)
@@ -261,11 +262,11 @@ class ClientTelemetry:
         )
 
     def connection_closed(self, connection_id: int) -> None:
-        """End the client instances of a connection."""
+        """Remove the client instances of a closed connection."""
         self.instances.connection_closed(connection_id)
 
     def expire(self) -> None:
-        """End the instances and series that have expired. To be called about once a second."""
+        """Remove the instances and series that have expired. To be called about once a second."""
         now_ms = self._clock.monotonic_ms()
         self.instances.expire(now_ms)
         self.series.expire(now_ms)

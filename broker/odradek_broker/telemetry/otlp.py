@@ -1,8 +1,9 @@
 """The reader of pushed metrics: OpenTelemetry's MetricsData, in protobuf's wire format.
 
 No protobuf package is used, because clients choose the bytes: this reader spends time and memory
-only on the kept parts. Values of attributes that are lists or maps are left out, and the numbers of
-fields, data points and characters are limited. Unknown fields are skipped, as protobuf demands.
+only on the parts that are kept. Values of attributes that are lists or maps are left out, and the
+numbers of fields, data points and characters are limited. Unknown fields are skipped, as protobuf
+demands.
 
 A data point becomes a series of Prometheus: a gauge or a counter with a name and labels. Of
 histograms and summaries the number and the sum are kept.
@@ -22,11 +23,12 @@ from odradek_protocol.lazy_tuple import NamedTuple
 DECOMPRESSED_BYTES_MAX = 16 * 1024 * 1024
 #: The most fields of a push, at all depths.
 FIELDS_MAX = 200_000
-#: The longest name of a metric; a metric with a longer one is left out.
+#: The longest name of a metric; a metric with a longer name is left out.
 NAME_BYTES_MAX = 255
 #: The most characters of an attribute's name or value; the rest is cut off.
 TEXT_CHARACTERS_MAX = 255
-#: The most attributes of a data point with its resource's attributes; more are left out.
+#: The most attributes of a data point, including those of its resource; further attributes are left
+#: out.
 ATTRIBUTES_MAX = 24
 
 Labels = tuple[tuple[str, str], ...]
@@ -40,10 +42,9 @@ class Kind(Enum):
 
 
 class Point(NamedTuple):
-    """A data point. `delta`: the value is the change since the last point. `name`: the served name,
-    such as kafka_client_producer_record_send_total; `source`: the pushed name. `time_ns`: the
-    client's time.
-    """
+    """A data point. `delta`: true if the value is the change since the last point. `name`: the
+    served name, such as kafka_client_producer_record_send_total; `source`: the pushed name.
+    `time_ns`: the client's time."""
 
     name: str
     labels: Labels
@@ -62,11 +63,11 @@ class Points(NamedTuple):
 
 
 class MetricsError(ValueError):
-    """The error for pushed bytes that are no metrics; the text has the reason."""
+    """The error for pushed bytes that are not metrics; the text has the reason."""
 
 
 def read_metrics(compression_type: int, data: bytes | memoryview, points_max: int) -> Points:
-    """The data points of a push, the first `points_max`. MetricsError if the bytes cannot be
+    """The first `points_max` data points of a push. MetricsError if the bytes cannot be
     decompressed or read."""
     try:
         plain = decompress(Codec(compression_type), data, DECOMPRESSED_BYTES_MAX)
@@ -80,7 +81,8 @@ def read_metrics(compression_type: int, data: bytes | memoryview, points_max: in
 _PREFIX = "kafka_client_"
 _KAFKA_PREFIX = "org.apache.kafka."
 _NO_NAME_CHARACTERS = re.compile("[^a-zA-Z0-9_]+")
-#: Labels of every series, which attributes cannot replace: attributes of these names get a prefix.
+#: The labels that the broker gives every series. Attributes cannot replace them: an attribute with
+#: such a name gets a prefix.
 CLIENT_LABELS = (
     "client_instance_id",
     "client_id",
@@ -122,10 +124,10 @@ _INT64 = struct.Struct("<q")
 _DELTA = 1
 _UNRECORDED = 1
 
-#: The numbers of the fields with the attributes and the flags of a data point.
+#: The field numbers of the attributes and of the flags in a data point (NumberDataPoint).
 _NUMBER_POINT = (7, 8)
-#: Field of a metric (histogram or summary) -> fields of the attributes and flags of its data
-#: points.
+#: Field number of a histogram or summary in a metric -> field numbers of the attributes and of the
+#: flags in its data points.
 _COUNTED = {9: (9, 10), 10: (1, 10), 11: (7, 8)}
 
 #: The start and the end of a message or a text.
@@ -144,7 +146,7 @@ class _Reader:
         self._fields_left = FIELDS_MAX
         self._points: list[Point] = []
         self._left_out = 0
-        #: Labels of the resource that is being read.
+        #: The labels from the resource that is being read.
         self._resource: dict[str, str] = {}
 
     def read(self) -> Points:
@@ -178,7 +180,7 @@ class _Reader:
                 self._read_counted(source or self._named(span), value, _COUNTED[field])
 
     def _named(self, span: Span) -> str:
-        """The name of a metric in which the data comes first."""
+        """The name of a metric, for a message in which the data precedes the name."""
         names = list(self._spans(span, 1))
         return self._name(names[-1]) if names else ""
 
@@ -204,7 +206,7 @@ class _Reader:
 
     def _read_counted(self, source: str, span: Span, layout: tuple[int, int]) -> None:
         """Read the number and the sum of histograms and summaries."""
-        # A summary has no temporality: its number and sum count from the start on.
+        # A summary has no temporality field: its number and sum are cumulative.
         delta = self._number(span, 2) == _DELTA
         for point, labels in self._data_points(source, span, layout):
             # Protobuf leaves a number of 0 out of the wire format.
@@ -221,7 +223,7 @@ class _Reader:
     def _data_points(
         self, source: str, span: Span, layout: tuple[int, int]
     ) -> Iterator[tuple[dict[int, int], Labels]]:
-        """The data points that are kept: their numbers by field, and their labels."""
+        """The data points that are kept, each as (numeric fields by field number, labels)."""
         attributes, flags = layout
         for point in self._spans(span, 1):
             if not source or len(self._points) >= self._points_max:
@@ -280,13 +282,14 @@ class _Reader:
     # Fields
 
     def _spans(self, span: Span, number: int) -> Iterator[Span]:
-        """The fields with this number that have a length: messages and texts."""
+        """The positions of the length-delimited fields (messages and texts) with this field
+        number."""
         for field, value in self._fields(span):
             if field == number and isinstance(value, tuple):
                 yield value
 
     def _number(self, span: Span, number: int) -> int | None:
-        """The last field with this number that is a number."""
+        """The value of the last numeric field with this field number; None if there is none."""
         found = None
         for field, value in self._fields(span):
             if field == number and isinstance(value, int):
@@ -294,8 +297,8 @@ class _Reader:
         return found
 
     def _fields(self, span: Span) -> Iterator[tuple[int, int | Span]]:
-        """The fields of a message: numbers as integers without a sign, all others as the place of
-        their content."""
+        """The fields of a message, each with its field number: a numeric field as an unsigned
+        integer, any other field as the position of its content."""
         position, end = span
         data = self._data
         while position < end:
@@ -326,7 +329,7 @@ class _Reader:
                 raise MetricsError(f"a field of unknown type {wire_type} before byte {position}")
 
     def _varint(self, position: int, end: int) -> tuple[int, int]:
-        """A varint of at most 64 bits, and the position behind it."""
+        """A varint of at most 64 bits, and the position after it."""
         data = self._data
         value = shift = 0
         while position < end and shift < 70:

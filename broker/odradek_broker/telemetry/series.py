@@ -1,8 +1,8 @@
 """The series that clients pushed, for /metrics, within limits.
 
-Counters that clients push as changes (`delta`) are summed up for Prometheus. A series ends when its
-client leaves it out of a few pushes in a row. All series of a client end some time after the
-client, so that a scrape sees the last push.
+Counters that clients push as changes (`delta`) are summed up for Prometheus. A series is removed
+when its client leaves it out of a few pushes in a row. All series of a client are removed some time
+after the client, so that a scrape sees the last push.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from odradek_broker.telemetry.subscriptions import ClientAttributes
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.lazy_tuple import NamedTuple
 
-#: The least time for which the series of a client are kept after its end: longer than the usual
-#: interval of scrapes.
+#: The shortest time for which the series of a removed client are kept. The time is longer than the
+#: usual interval between scrapes.
 GONE_KEPT_MS = 120_000
-#: The pushes in a row without a series after which the series ends.
+#: The number of pushes in a row without a series after which the series is removed.
 PUSHES_WITHOUT_MAX = 3
-#: The most clients whose series are kept. Beyond it, the client with the oldest last push is
-#: removed.
+#: The most clients whose series are kept. Beyond this number, the client whose last push is oldest
+#: is removed.
 CLIENTS_MAX = 16_384
 #: The most characters of names and labels of all series.
 CHARACTERS_MAX = 32 * 1024 * 1024
@@ -33,7 +33,8 @@ SeriesKey = tuple[str, Labels]
 
 @dataclass(slots=True)
 class Series:
-    """A series. `push`: the number of the push that had it last; `time_ns`: the client's time."""
+    """A series. `push`: the number of the last push that contained it; `time_ns`: the client's time
+    of the value."""
 
     kind: Kind
     source: str
@@ -47,7 +48,8 @@ class ClientMetrics:
     """The metrics of one client instance.
 
     `left_out`: the data points of the last push that were not kept. `forget_ms`: the time at which
-    the series of an ended client end; None before the end. `user`: the authenticated user.
+    the series of a removed client are removed; None while the client exists. `user`: the
+    authenticated user.
     """
 
     attributes: ClientAttributes
@@ -81,9 +83,9 @@ class ClientSeries:
 
     def __init__(self, limits: Callable[[], Limits]) -> None:
         self._limits = limits
-        #: The client that pushed least recently comes first.
+        #: The clients by id, in the order of their last pushes, oldest first.
         self._clients: OrderedDict[bytes, ClientMetrics] = OrderedDict()
-        #: The ended clients, in the order of their end.
+        #: The ids of removed clients whose series are kept, in the order of their removal.
         self._gone: dict[bytes, None] = {}
         self.series = 0
         self._characters = 0
@@ -109,7 +111,7 @@ class ClientSeries:
         size_bytes: int,
         now_ms: int,
     ) -> int:
-        """Take the points of a push; returns the number of points that are not kept."""
+        """Store the points of a push. Returns the number of points that are not kept."""
         client = self._clients.get(instance_id)
         if client is None:
             if len(self._clients) >= CLIENTS_MAX:
@@ -139,9 +141,8 @@ class ClientSeries:
         return client.left_out
 
     def _has_room(self, client: ClientMetrics, key: SeriesKey) -> bool:
-        """True if there is room for one more series; series of ended clients are removed if
-        needed.
-        """
+        """True if there is room for one more series; series of removed clients are dropped if
+        necessary."""
         limits = self._limits()
         if len(client.series) >= limits.series_per_client:
             self.left_out.client += 1
@@ -158,14 +159,14 @@ class ClientSeries:
         return True
 
     def gone(self, instance_id: bytes, now_ms: int, kept_ms: int = GONE_KEPT_MS) -> None:
-        """Note the end of a client, whose series are kept for another `kept_ms`."""
+        """Note the removal of a client. Its series are kept for another `kept_ms`."""
         client = self._clients.get(instance_id)
         if client is not None:
             client.forget_ms = now_ms + kept_ms
             self._gone[instance_id] = None
 
     def expire(self, now_ms: int) -> None:
-        """Remove the clients that have ended long enough ago."""
+        """Drop the series of removed clients whose time has passed."""
         late = [each for each in self._gone if now_ms >= (self._clients[each].forget_ms or 0)]
         for instance_id in late:
             self._forget(instance_id)
@@ -191,8 +192,8 @@ def _characters(key: SeriesKey) -> int:
 
 
 def _set(series: Series, delta: bool, value: float, time_ns: int) -> None:
-    """Set or raise the value of a series. A change is left out if it cannot be added, or if the
-    client repeats a push."""
+    """Set the value of a series, or add to it if `delta`. A value that cannot be added, or that a
+    repeated push contains again, is not added."""
     if not delta:
         series.value = value
     elif _can_be_added(series, value) and not (time_ns and time_ns == series.time_ns):

@@ -21,14 +21,14 @@ from odradek_protocol.lazy_tuple import NamedTuple
 
 #: The prefix that stands for all metrics.
 ALL_METRICS = "*"
-#: The longest attribute that is matched, because clients choose their attributes, and the time of a
-#: match grows with the length. A longer one matches no pattern.
+#: The longest attribute that is matched; a longer attribute matches no pattern. There is a limit
+#: because clients choose their attributes, and the time of a match grows with the length.
 MATCHED_CHARACTERS_MAX = 255
 
 
 class ClientAttributes(NamedTuple):
-    """The attributes of a client that subscriptions match. The names are Kafka's; a missing client
-    id is empty, as in Kafka."""
+    """The attributes of a client that subscriptions match. The names are Kafka's. A missing client
+    id is the empty text, as in Kafka."""
 
     client_instance_id: str
     client_id: str
@@ -68,7 +68,8 @@ def _matches(value: str, pattern: Pattern) -> bool:
 
 
 class Wanted(NamedTuple):
-    """The metrics that a client is to push: prefixes of their names, sorted; and the interval."""
+    """The metrics that a client should push, as sorted prefixes of their names, and the push
+    interval."""
 
     metrics: tuple[str, ...]
     interval_ms: int
@@ -91,7 +92,7 @@ class Subscriptions:
         self.version = 0
 
     def update(self, name: str, given: Mapping[str, str]) -> None:
-        """Replace a subscription by one with these settings; without settings it is removed."""
+        """Give a subscription these settings; without settings, remove it."""
         if given:
             self._subscriptions[name] = Subscription.read(given)
         elif self._subscriptions.pop(name, None) is None:
@@ -99,7 +100,7 @@ class Subscriptions:
         self.version += 1
 
     def of(self, client: ClientAttributes) -> Wanted:
-        """The metrics that a client is to push."""
+        """The metrics that a client with these attributes should push."""
         metrics: set[str] = set()
         interval_ms = DEFAULT_INTERVAL_MS
         for subscription in self._subscriptions.values():

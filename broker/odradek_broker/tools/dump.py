@@ -1,6 +1,7 @@
 """The content of a file of a data directory as rows: names to values, `kind` first.
 
-Rows of a kind have the same names in the same order. Bytes stay bytes.
+Rows of the same kind have the same names in the same order. Values that are bytes are not
+converted.
 """
 
 from __future__ import annotations
@@ -59,8 +60,9 @@ ABORTED_ENTRY = struct.Struct(">hqqqq")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The selected rows: at most `count`, from the row that has `offset` or follows it. With
-    `records`, each batch is followed by rows of its records, and `count` counts records."""
+    """The selected rows: at most `count` rows, from the row that contains `offset` on, or else from
+    the next row. With `records`, each batch is followed by rows for its records, and `count` limits
+    the records."""
 
     offset: int = 0
     count: int | None = None
@@ -75,9 +77,9 @@ def dump_file(
     selection: Selection,
     wait: Callable[[], None] = no_wait,
 ) -> Rows:
-    """The rows of one file of `topic`. Damaged, after all rows before the damage were yielded; a
-    batch with a wrong checksum is a row with `valid` False. `wait`: see `SegmentFile`. OSError.
-    """
+    """The rows of one file of `topic`. Raises Damaged after all rows before the damage were
+    yielded. A batch with a wrong checksum is not damage, but a row with `valid` False. `wait`: see
+    `SegmentFile`. OSError."""
     reader = _SMALL.get(name.kind)
     if reader is not None:
         yield from islice(reader(_text(files, path), selection), selection.count)
@@ -103,7 +105,7 @@ def dump_file(
 
 
 def _journal_rows(file: File) -> Rows:
-    """The entries that a start after a crash would read, in its order. Damaged."""
+    """The entries that a start after a crash would read, in the same order. Damaged."""
     try:
         header = decode_header(file.read_at(0, ALIGN_BYTES))
     except (CorruptJournal, UnknownJournal) as problem:
@@ -184,7 +186,7 @@ def _batch_row(batch: StoredBatch) -> Row:
 
 
 def _records(batch: StoredBatch, topic: str, selection: Selection) -> Rows:
-    """The rows of a batch's records; none if its checksum is wrong."""
+    """The rows of a batch's records; no rows if its checksum is wrong."""
     if not selection.records or batch.problem:
         return
     if batch.data is None:
@@ -214,9 +216,8 @@ def _record_row(record: Record, header: BatchHeader, topic: str) -> Row:
 
 
 def _control(record: Record) -> tuple[Any, Any]:
-    """The type of a control record and the fields of a transaction's marker; other values as
-    bytes.
-    """
+    """The key and the value of a control record: the type, and the fields of a transaction marker.
+    Keys and values that cannot be decoded stay bytes."""
     try:
         kind = decode_type(record.key)
         marker = decode_marker(record.key, record.value)

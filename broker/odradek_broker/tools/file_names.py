@@ -1,6 +1,5 @@
-"""Names in a data directory, which show the format of a file and the partition of a directory
-(L-01).
-"""
+"""The meaning of names in a data directory: the format of a file, and the partition of a directory
+(L-01)."""
 
 from __future__ import annotations
 
@@ -57,8 +56,8 @@ class FileKind(StrEnum):
 
 
 class FileName(NamedTuple):
-    """The name of a file. `offset`: the offset at the start of the name, or None; `leftover`: the
-    suffix of a file that is not in use, or empty."""
+    """The name of a file. `offset`: the offset at the start of the name, None if there is none;
+    `leftover`: the suffix that marks a file that is not in use, empty if there is none."""
 
     kind: FileKind
     offset: int | None
@@ -66,7 +65,8 @@ class FileName(NamedTuple):
 
 
 class DirectoryName(NamedTuple):
-    """The name of a partition's directory; `fate` is `delete`, `stray` or `future`, or empty."""
+    """The name of a partition's directory; `fate`: the suffix `delete`, `stray` or `future`, empty
+    if there is none."""
 
     partition: TopicPartition
     fate: str
@@ -103,7 +103,7 @@ _DIRECTORY = re.compile(
 
 
 def parse_file(name: str) -> FileName | None:
-    """The meaning of a file's name; None if it is no file of a log or broker."""
+    """The meaning of a file's name; None if logs and brokers have no such file."""
     stem, leftover = name, ""
     while stem.rpartition(".")[2] in LEFTOVER_SUFFIXES:
         stem, _, suffix = stem.rpartition(".")
@@ -123,7 +123,7 @@ def parse_file(name: str) -> FileName | None:
 
 
 def parse_directory(name: str) -> DirectoryName | None:
-    """The meaning of a directory's name; None if it is no partition's."""
+    """The meaning of a directory's name; None if it is not the directory of a partition."""
     found = _DIRECTORY.fullmatch(name)
     if found is None:
         return None

@@ -1,6 +1,6 @@
 """Records of internal topics as plain values, for printing and for JSON.
 
-A key or value of an unknown type or version stays bytes.
+A key or value of an unknown type or version is returned as bytes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ Decoded = dict[str, Any]
 
 
 def plain_struct(value: Struct) -> Decoded:
-    """Fields by name; topic ids in Kafka's text form; bytes stay bytes; secrets are hidden."""
+    """The fields of a struct by name. Topic ids are in Kafka's text form, bytes are not converted,
+    and secrets are hidden."""
     fields = {
         spec.name: HIDDEN if spec.secret else _plain(spec.type, getattr(value, spec.name))
         for spec in value.fields
@@ -65,7 +66,7 @@ def _plain(kind: FieldType, value: Any) -> Any:
 
 
 def _typed(value: Message, version: int | None = None, **more: Any) -> Decoded:
-    """The value nested as Kafka's tools do it: the type and its version, then the fields."""
+    """A message in the nested form of Kafka's tools: its type and version, and then its fields."""
     head: Decoded = {"type": type(value).__name__}
     if version is not None:
         head["version"] = version
@@ -73,7 +74,8 @@ def _typed(value: Message, version: int | None = None, **more: Any) -> Decoded:
 
 
 def _kind(stored: bytes) -> int:
-    """The int16 at the start: the type of a key, the version of a value."""
+    """The int16 at the start of a key or value, which is the type of a key or the version of a
+    value."""
     if len(stored) < _INT16_BYTES:
         raise DecodeError(f"{len(stored)} bytes are too few for a type")
     return int.from_bytes(stored[:_INT16_BYTES], "big", signed=True)
@@ -110,7 +112,7 @@ def _modern_type(kind: int) -> int:
 def _member(
     group: group_metadata.GroupMetadataValue, member: group_metadata.StoredMember
 ) -> Decoded:
-    """A member of a group. Subscription and assignment of consumers are decoded too, where
+    """A member of a group. The subscription and the assignment of a consumer are decoded if
     possible."""
     plain = plain_struct(member)
     if group.protocol_type == PROTOCOL_TYPE:
@@ -206,7 +208,7 @@ def _load_transaction(key: bytes, value: bytes | None) -> None:
         decode_transaction(decoded.transactional_id, value)
 
 
-#: The readers of records that a coordinator must be able to read to load.
+#: The readers of the records that a coordinator has to read when it loads a partition, by topic.
 _LOADED: dict[str, Callable[[bytes, bytes | None], object]] = {
     SHARE_STATE_TOPIC: decode_change,
     TRANSACTIONS_TOPIC: _load_transaction,
@@ -214,12 +216,12 @@ _LOADED: dict[str, Callable[[bytes, bytes | None], object]] = {
 
 
 def is_loaded(topic: str) -> bool:
-    """True if `load_problem` checks the records of a topic."""
+    """True if `load_problem` can check records of the topic."""
     return topic in _LOADED
 
 
 def load_problem(topic: str, key: Key, value: Key) -> str:
-    """The reason why a coordinator cannot load a record of its topic; empty if it can."""
+    """The reason why the topic's coordinator could not load a record; empty if it could."""
     try:
         if key is not None:
             _LOADED[topic](key, value)
@@ -229,7 +231,7 @@ def load_problem(topic: str, key: Key, value: Key) -> str:
 
 
 def decode_record(topic: str, key: Key, value: Key) -> tuple[Any, Any]:
-    """Key and value of a record of a topic; either stays bytes if it cannot be decoded."""
+    """Key and value of a record of a topic; each stays bytes if it cannot be decoded."""
     decoders = _DECODERS.get(topic)
     if decoders is None:
         return key, value

@@ -1,4 +1,5 @@
-"""The reading of a segment file for `odradek log`, while the broker may be writing to it."""
+"""The reader of a segment file for `odradek log`. The broker may be writing to the file
+meanwhile."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from odradek_protocol.records.batch import BatchError, BatchHeader
 from odradek_protocol.records.layout import CRC_START
 
 _PIECE_BYTES = 1024 * 1024
-#: The checksum of a larger batch is computed in pieces, and its records are not read.
+#: The largest batch that is read as a whole. The checksum of a larger batch is computed in pieces,
+#: and its records are not read.
 _BATCH_BYTES_MAX = 128 * 1024 * 1024
 #: The most waits for the rest of a file that ends inside a batch.
 _WAITS_MAX = 20
@@ -28,8 +30,8 @@ class Damaged(Exception):
 
 
 class StoredBatch(NamedTuple):
-    """A batch in a file. `data` are its bytes; None if there are too many for the memory.
-    `problem`: the problem with its checksum; empty if there is none."""
+    """A batch in a file. `data`: its bytes; None if the batch is larger than _BATCH_BYTES_MAX.
+    `problem`: the problem with its checksum, empty if the checksum is right."""
 
     position: int
     header: BatchHeader
@@ -57,7 +59,8 @@ class SegmentFile:
         self._wait = wait
 
     def batches(self) -> Iterator[StoredBatch]:
-        """All whole batches. Damaged at the first position where there is none; OSError."""
+        """All whole batches. Raises Damaged at the first position without a whole batch;
+        OSError."""
         scan = SegmentScan(self, self._grow)
         position = 0
         while position < self.size_bytes:

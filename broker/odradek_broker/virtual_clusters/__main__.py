@@ -1,8 +1,9 @@
 """The host process of virtual clusters.
 
-`python -m odradek_broker.virtual_clusters` reads one line of JSON from standard input: `settings`,
-those of the clusters by Kafka's names, and `after`, the highest number that a cluster had before.
-It prints one line with the address for orders, and ends when standard input does.
+`python -m odradek_broker.virtual_clusters` reads one line of JSON from standard input, with
+`settings`, the settings of the clusters by Kafka's names, and `after`, the highest number that a
+cluster has had before. It prints one line with the address for orders, and ends when standard input
+is closed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import gc
 
 from odradek_broker.platform.quick_start import import_libraries
 
-# Garbage collection is off, because imported modules are no garbage.
+# Garbage collection is off during the imports, because imported modules are never garbage.
 gc.disable()
 import_libraries()
 

@@ -1,7 +1,7 @@
 """A forked broker, from the fork to its end.
 
-The broker writes one line of JSON into a pipe to the host, when it listens or cannot start. The
-pipe stays open until the process ends, by which the host notices the end.
+The broker writes one line of JSON into a pipe to the host, when it listens or when it cannot start.
+The pipe stays open until the process ends; so the host notices the end.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("odradek.server")
 
-#: More open files than any process here has.
+#: A number that is higher than any file descriptor of such a process.
 _DESCRIPTORS_MAX = 65_536
 _DELETIONS_MAX = 100
 
 
 def live(config: BrokerConfig, root: Path, log_file: Path, *, lifeline: int, told: int) -> NoReturn:
-    """Serve until SIGTERM, in a process that was forked just now, and end it.
+    """Serve until SIGTERM in a process that has just been forked, and then end the process.
 
     If the host ends first, which closes the other end of `lifeline`, this process deletes `root`,
     the data of all clusters. `told`: the pipe to the host.
@@ -49,8 +49,8 @@ def live(config: BrokerConfig, root: Path, log_file: Path, *, lifeline: int, tol
         log.exception("the broker failed")
         _tell(told, {"error": str(error) or type(error).__name__})
     finally:
-        # The process ends without cleanup, which would flush and close objects copied from the
-        # host.
+        # The process ends without cleanup, which would flush and close objects that were copied
+        # from the host.
         os._exit(status)
 
 
@@ -62,7 +62,7 @@ def _forget_the_host(log_file: Path, kept: tuple[int, ...]) -> None:
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
-    # Ctrl+C is for the program that started the host.
+    # Ctrl+C is meant for the program that started the host.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     limit = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], _DESCRIPTORS_MAX)
     first = 3
@@ -111,5 +111,5 @@ def _tell(told: int, news: dict[str, Any]) -> None:
     try:
         os.write(told, json.dumps(news).encode() + b"\n")
     except OSError:
-        # The host has ended; the lifeline reports that.
+        # The host has ended. The process notices that by the lifeline.
         return

@@ -29,11 +29,11 @@ from odradek_broker.virtual_clusters import forked
 
 #: The most clusters at a time; each is a process.
 CLUSTERS_MAX = 256
-#: The number of brokers that are started ahead.
+#: The number of spare brokers, which are started before an order needs them.
 SPARES = 2
 _START_S = 30.0
 _STOP_S = 10.0
-#: The pause before work that must not delay an answer.
+#: The pause before work that must not delay the answer to an order.
 _PAUSE_S = 0.005
 _TOLD_BYTES_MAX = 64 * 1024
 _LOG_TAIL_BYTES = 4096
@@ -67,16 +67,16 @@ _NEXT = {
 
 
 class BrokerProcess:
-    """A forked broker. `told`: the pipe by which the broker reports that it listens; it closes when
-    the process ends."""
+    """A forked broker. `told`: the pipe through which the broker reports that it listens; the pipe
+    closes when the process ends."""
 
     def __init__(self, pid: int, told: int) -> None:
         self._pid = pid
         self._told = told
         self._text = b""
         loop = asyncio.get_running_loop()
-        #: The line that the broker has written into the pipe (`forked.py`); empty if it has ended
-        #: without one.
+        #: The line that the broker has written into the pipe (`forked.py`); empty if the broker has
+        #: ended without writing a line.
         self.news: asyncio.Future[dict[str, Any]] = loop.create_future()
         self.ended: asyncio.Future[None] = loop.create_future()
         os.set_blocking(told, False)
@@ -122,16 +122,18 @@ class Cluster:
 
     number: int
     folder: Path
-    #: The settings of the order and of the host's defaults, without those that the host sets for
-    #: each cluster.
+    #: The host's default settings, overridden by the settings in the order. Settings that the host
+    #: makes for each cluster are not included.
     settings: dict[str, str]
-    #: The settings of the addresses: free ports at the first start, the same ports later.
+    #: The settings of the addresses: free ports at the first start, and the same ports at later
+    #: starts.
     addresses: dict[str, str] = field(default_factory=dict)
     state: State = State.STOPPED
     process: BrokerProcess | None = None
     listeners: dict[str, str] = field(default_factory=dict)
     faults: str = ""
-    #: Orders for a cluster are carried out one after the other.
+    #: Held during each order for this cluster, so that its orders are carried out one after the
+    #: other.
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
@@ -183,8 +185,8 @@ class Cluster:
 
 
 class ClusterHost:
-    """The host of clusters under `root`. Their settings are `settings` unless an order has others,
-    and their numbers are above `after`."""
+    """The host of clusters, with their data under `root`. `settings`: the settings that an order
+    does not override. `after`: the number after which the numbers of clusters begin."""
 
     def __init__(
         self, root: Path, settings: Mapping[str, str], after: int = 0, spares: int = SPARES
@@ -192,7 +194,7 @@ class ClusterHost:
         self._root = root
         self._settings = dict(settings)
         self._spares_wanted = spares
-        #: A pipe that only the end of this process closes.
+        #: A pipe that stays open until this process ends.
         self._lifeline, self._lifeline_end = os.pipe()
         self._numbers = after
         self._clusters: dict[int, Cluster] = {}
@@ -205,14 +207,14 @@ class ClusterHost:
     # --- Orders ---
 
     def start_ahead(self) -> None:
-        """Begin to start spare brokers, which the next orders take."""
+        """Begin to start spare brokers for the next orders."""
         while len(self._spares) < self._spares_wanted:
             spare = self._new(self._spare_settings)
             self._spares.append(spare)
             self._begin(self._start_spare(spare))
 
     async def create(self, settings: Mapping[str, str]) -> Cluster:
-        """A running cluster. Raises NotPossible, BadSettings, StartFailed."""
+        """Create a cluster and start it. Raises NotPossible, BadSettings, StartFailed."""
         if len(self._clusters) >= CLUSTERS_MAX:
             raise NotPossible(
                 f"{CLUSTERS_MAX} clusters are open: delete those that are no longer needed"
@@ -288,8 +290,7 @@ class ClusterHost:
 
     def renew_spares(self) -> None:
         """Replace the spares, because new forks have the modules and codecs that this process has
-        loaded since.
-        """
+        loaded since the spares were forked."""
         self._drop_spares()
         self.start_ahead()
 
@@ -316,7 +317,8 @@ class ClusterHost:
                 await self._start(spare)
 
     def _after_the_answer(self, work: Callable[[], None]) -> None:
-        """Do work that takes milliseconds after the answer to the present order has been sent."""
+        """Do work that takes milliseconds, but only after the answer to the present order has been
+        sent."""
         asyncio.get_running_loop().call_later(_PAUSE_S, work)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
@@ -371,7 +373,7 @@ class ClusterHost:
         process.ended.add_done_callback(lambda _: self._has_ended(cluster, process))
 
     def _has_ended(self, cluster: Cluster, process: BrokerProcess) -> None:
-        """Note the end of a broker that no order has ended."""
+        """Note that a broker has ended although no order has stopped it."""
         if cluster.process is process and cluster.state is State.RUNNING:
             cluster.process = None
             cluster.change(State.STOPPED)

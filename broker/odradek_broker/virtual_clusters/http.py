@@ -1,7 +1,8 @@
 """Orders for virtual clusters over HTTP.
 
 GET /clusters lists them, POST /clusters creates one, DELETE /clusters deletes all; GET and DELETE
-/clusters/ID are for one, and so are POST /clusters/ID/stop, /kill, /start and /restart.
+/clusters/ID describe and delete one cluster, and POST /clusters/ID/stop, /kill, /start and /restart
+stop and start its broker.
 """
 
 from __future__ import annotations
@@ -36,8 +37,7 @@ class ClusterServer:
     def __init__(self, host: ClusterHost) -> None:
         self._host = host
         self._open = 0
-        #: The orders in progress, which are carried out to the end even if their connection is
-        #: lost.
+        #: The orders in progress. An order is completed even if its connection is lost.
         self._orders: set[asyncio.Task[tuple[int, Any]]] = set()
 
     async def start(self) -> asyncio.Server:
@@ -57,7 +57,7 @@ class ClusterServer:
                     await writer.drain()
                     await linger(reader, writer)
         except ConnectionError:
-            # The client has not received the number of its cluster, and so could not delete it.
+            # The client has not received the number of its new cluster, and so could not delete it.
             for cluster in filter(None, map(self._host.find, made)):
                 await self._host.delete(cluster)
         finally:
@@ -86,7 +86,7 @@ class ClusterServer:
 
 
 async def carry_out(host: ClusterHost, order: Order) -> tuple[int, Any]:
-    """(status, answer as JSON). Raises Refused."""
+    """(status, answer as JSON) of an order. Raises Refused."""
     try:
         return await _carried_out(host, order)
     except BadSettings as problem:

@@ -1,6 +1,5 @@
-"""The main function of the host process of virtual clusters, which warms up and serves until
-standard input ends.
-"""
+"""The main function of the host process of virtual clusters, which warms up, and then serves until
+standard input is closed."""
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ from odradek_protocol.keys import APIS
 
 
 def main() -> None:
-    """Serve until standard input ends."""
-    # Ctrl+C is for the program that started this one.
+    """Serve until standard input is closed."""
+    # Ctrl+C is meant for the program that started this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     first = json.loads(_first_line() or "{}")
     root = Path(tempfile.mkdtemp(prefix="odradek-clusters-"))
@@ -42,9 +41,8 @@ def main() -> None:
 
 
 def _first_line() -> bytes:
-    """The first line of standard input, read without a buffer, because the loop waits for the
-    rest.
-    """
+    """The first line of standard input, read without a buffer, because the event loop waits for
+    later input."""
     line = b""
     while not line.endswith(b"\n"):
         found = os.read(0, 64 * 1024)
@@ -55,7 +53,7 @@ def _first_line() -> bytes:
 
 
 async def _warm_up(folder: Path) -> None:
-    """Run a broker once, so that forks have all modules imported and codecs generated."""
+    """Run a broker once, so that forks begin with all modules imported and all codecs generated."""
     task = asyncio.current_task()
     assert task is not None
     for key in APIS:
@@ -93,13 +91,14 @@ async def _serve(root: Path, settings: dict[str, str], after: int) -> None:
 
 
 async def _generate_codecs(host: ClusterHost) -> None:
-    """Generate the codecs of all requests, the newest versions first, for later forks: a broker
-    that generates each codec at its first use takes ten times as long for its first requests."""
+    """Generate the codecs of all requests, newest versions first, so that later forks have them.
+    Otherwise the first requests to a broker take ten times as long, because each codec is generated
+    at its first use."""
     versions = [(version, api) for api in APIS.values() for version in api.versions]
     for version, api in sorted(versions, key=lambda each: each[1].versions.last - each[0]):
         decoder(cast(Any, api.request), version)
         encoder(cast(Any, api.response), version)
-        # Orders come first.
+        # Let orders run first.
         await asyncio.sleep(0)
     gc.collect()
     gc.freeze()

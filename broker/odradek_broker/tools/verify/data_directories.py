@@ -1,6 +1,5 @@
-"""The check that all data directories of a broker have one cluster, one metadata log, and each
-partition once.
-"""
+"""The check that all data directories of a broker belong to one cluster, and contain one metadata
+log and each partition only once."""
 
 from __future__ import annotations
 
@@ -119,8 +118,8 @@ class DataDirectoriesCheck:
             )
             return
         if self._live or not metadata.readable:
-            # Topics are not compared, because a running broker creates and deletes some, or because
-            # there is no metadata.
+            # Topics are not compared, because a running broker may create and delete topics, or
+            # because the metadata is not readable.
             return
         for each in self._all:
             for partition, topic_id in each.topic_ids.items():

@@ -30,7 +30,7 @@ from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.lazy_dataclass import dataclass
 
 _CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS)
-#: Files of the process, which a start ignores.
+#: Files of the broker process that a start ignores.
 _OTHER_FILES = (LOCK, CLEANER_LOCK, "odradek.pid", "odradek.pid.link", "odradek.log")
 FATES = {
     "delete": ("is of a deleted topic", "it goes at the next start"),
@@ -41,7 +41,7 @@ FATES = {
 
 @dataclass(slots=True)
 class Totals:
-    """Counts of the checked objects."""
+    """The numbers of checked objects."""
 
     partitions: int = 0
     segments: int = 0
@@ -86,7 +86,7 @@ class DataDirectoryCheck:
         self._names: list[str] = []
         self._metadata: StoredMetadata | None = None
         self._ends: dict[TopicPartition, int] = {}
-        #: True if the last stop was clean.
+        #: True if the last stop of the broker was clean.
         self.clean = False
         #: The offsets of each checkpoint, by its name.
         self.offsets: dict[str, dict[TopicPartition, int]] = {}
@@ -162,7 +162,7 @@ class DataDirectoryCheck:
         )
 
     def _explain(self, names: list[str]) -> list[tuple[str, TopicPartition]]:
-        """The directories of partitions. Other files and directories are noted."""
+        """The directories of partitions. Other files and directories are reported as notes."""
         directories = []
         for name in names:
             directory, file = parse_directory(name), parse_file(name)

@@ -37,7 +37,7 @@ class OffsetIndexCheck:
         self._entries, self._next = iter(()), None
 
     def batch(self, position: int, header: BatchHeader) -> None:
-        """The batches of the segment, in order."""
+        """Check the next batch of the segment."""
         while self._next is not None and self._next[1] <= position:
             offset = self._base_offset + self._next[0]
             if self._next[1] < position:
@@ -51,7 +51,7 @@ class OffsetIndexCheck:
                 self._advance()
 
     def finish(self, next_offset: int) -> None:
-        """All batches were given; the segment ends before this offset."""
+        """End the check after the last batch. `next_offset`: the offset after the segment."""
         if self._next is not None:
             self._stop(f"an entry points behind the last batch, to {self._next[1]}")
 
@@ -83,7 +83,7 @@ class TimeIndexCheck:
         self._entries, self._next, self._stopped = iter(()), None, True
 
     def batch(self, position: int, header: BatchHeader) -> None:
-        """The batches of the segment, in order."""
+        """Check the next batch of the segment."""
         before = self._largest
         self._largest = max(self._largest, header.max_timestamp)
         while self._next is not None:
@@ -91,7 +91,8 @@ class TimeIndexCheck:
             offset = self._base_offset + relative
             if offset > header.last_offset:
                 return
-            # Entries have the last offset of a batch, or the offset of a record inside it.
+            # The offset of an entry is the last offset of a batch, or the offset of a record inside
+            # it.
             newest = self._largest if offset == header.last_offset else before
             if newest > timestamp:
                 self._stop(
@@ -102,7 +103,7 @@ class TimeIndexCheck:
             self._advance()
 
     def finish(self, next_offset: int) -> None:
-        """All batches were given; the segment ends before this offset."""
+        """End the check after the last batch. `next_offset`: the offset after the segment."""
         if self._next is not None:
             self._stop(f"an entry names offset {self._base_offset + self._next[1]}, behind the end")
         elif self._complete and not self._stopped and self._last_timestamp != self._largest:
@@ -112,7 +113,8 @@ class TimeIndexCheck:
 def _ascending(
     found: Iterator[tuple[int, ...]], names: tuple[str, str]
 ) -> Iterator[tuple[int, ...]]:
-    """Raise Damaged if the first number does not rise, or if the second falls."""
+    """The entries of an index. Raises Damaged if the first number does not increase from entry to
+    entry, or if the second number decreases."""
     before: tuple[int, ...] = (-1, -1)
     for number, entry in enumerate(found):
         if entry[0] <= before[0] or entry[1] < max(before[1], 0):

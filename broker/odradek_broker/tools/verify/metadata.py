@@ -33,8 +33,8 @@ METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
 
 
 class StoredMetadata:
-    """The metadata. `readable`: a start can replay all of it; otherwise `cluster` is the state
-    before the damage."""
+    """The metadata. `readable`: true if a start can replay all of it; otherwise `cluster` is the
+    state before the damage."""
 
     def __init__(self, randomness: Randomness) -> None:
         self.cluster = ClusterMetadata(default_config(), randomness)
@@ -68,8 +68,8 @@ class StoredMetadata:
 def read_metadata(
     files: Files, data_dir: str, randomness: Randomness, findings: Findings
 ) -> StoredMetadata:
-    """Replay the newest snapshot, if there is one, and the log. The check of the partition reports
-    damaged batches. OSError."""
+    """Replay the newest snapshot, if there is one, and the log. Damaged batches are not reported
+    here, but by the check of the partition. OSError."""
     metadata = StoredMetadata(randomness)
     for path, offset, value in _values(files, f"{data_dir}/{METADATA_DIRECTORY}", findings):
         try:
@@ -86,7 +86,7 @@ def read_metadata(
 
 
 def _values(files: Files, directory: str, findings: Findings) -> Iterator[tuple[str, int, bytes]]:
-    """(path, offset, value) of every record that counts."""
+    """(path, offset, value) of every record that a start would replay."""
     segments = sorted(
         (parsed.offset or 0, name)
         for name in files.list(directory)
@@ -110,7 +110,7 @@ def _values(files: Files, directory: str, findings: Findings) -> Iterator[tuple[
 def _newest_snapshot(
     files: Files, directory: str, first: int, findings: Findings
 ) -> tuple[int, list[tuple[str, int, bytes]]]:
-    """The end offset and the records of the newest whole snapshot; all snapshots are checked
+    """The end offset and the records of the newest undamaged snapshot; all snapshots are checked
     (L-39)."""
     start, values = 0, list[tuple[str, int, bytes]]()
     for name in sorted(files.list(directory), reverse=True):

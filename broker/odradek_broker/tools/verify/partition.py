@@ -34,15 +34,15 @@ from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.records.batch import BatchError, BatchHeader
 from odradek_protocol.records.record import read_records
 
-#: A limit above the number of producers that a partition may have.
+#: A limit of producer ids that no partition reaches.
 _PRODUCERS_MAX = 1_000_000
 _NEVER_MS = 2**62
 _DIFFERENCES_MAX = 3
 
 
 class ProducerReplay:
-    """Producer state, replayed from the batches. `exact`: true if the replay began at the first
-    batch or a snapshot, so that the state is complete."""
+    """The state of a partition's producers, replayed from the batches. `exact`: true if the replay
+    began at the first batch or a snapshot, so that the state is complete."""
 
     def __init__(self) -> None:
         self.exact = False
@@ -53,7 +53,7 @@ class ProducerReplay:
         return ProducerStateManager(max_producer_ids=_PRODUCERS_MAX, expiration_ms=_NEVER_MS)
 
     def begin_empty(self) -> None:
-        """Begin with empty state, before the first batch of the partition's history."""
+        """Begin with an empty state; to be called before the very first batch of the partition."""
         self._state, self.exact = self._empty(), True
 
     def begin_at(self, content: bytes, offset: int) -> None:
@@ -64,7 +64,8 @@ class ProducerReplay:
         self.exact = True
 
     def follow(self, batch: StoredBatch) -> AbortedTransaction | None:
-        """Apply a batch; returns its entry for the transaction index. BatchError, ValueError."""
+        """Apply a batch. Returns the entry that the transaction index must have for it, if any.
+        BatchError, ValueError."""
         header = batch.header
         marker = None
         if header.is_control and batch.data is not None:
@@ -83,8 +84,8 @@ class ProducerReplay:
         )
 
     def differences(self, content: bytes, offset: int) -> str:
-        """The difference of a snapshot at the present offset; empty if there is none.
-        CorruptSnapshot."""
+        """The differences between a snapshot at the present offset and the replayed state, as text;
+        empty if there are none. CorruptSnapshot."""
         stored = {
             entry.producer_id: entry for entry in decode_snapshot(content, map_end_offset=offset)
         }
@@ -112,8 +113,9 @@ class ProducerReplay:
 
 
 def _entry_differences(entry: ProducerEntry, replayed: ProducerEntry) -> Iterator[str]:
-    """The differences between a stored entry and the replayed one. A producer that has expired and
-    written again has lost its earlier batches."""
+    """The differences between an entry in a snapshot and the replayed entry. Values that the
+    snapshot does not have are not compared, because a producer may have expired and then written
+    again."""
     pairs = [
         ("epoch", entry.epoch, replayed.epoch),
         ("open transaction", entry.transaction_first_offset, replayed.transaction_first_offset),
@@ -138,10 +140,11 @@ _UNREADABLE = (
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The state of a partition in the checkpoints of the directory; None is unknown.
+    """The state of a partition according to the checkpoints of the directory; None for an unknown
+    number.
 
-    `clean`: the next start trusts the files. `live`: a broker writes to them. `gaps_known`: gaps
-    that compaction left are below the recovery point.
+    `clean`: true if the next start trusts the files. `live`: true if a broker is writing to them.
+    `gaps_known`: true if all gaps that compaction left are below the recovery point.
     """
 
     clean: bool
@@ -155,7 +158,8 @@ class Expected:
 
 @dataclass(slots=True)
 class Summary:
-    """The result of the check. `scanned_bytes`: the bytes that the next start reads."""
+    """The result of the check. `scanned_bytes`: the number of bytes that the next start will
+    scan."""
 
     topic_id: bytes | None = None
     log_end_offset: int = 0
@@ -165,8 +169,8 @@ class Summary:
 
 
 class PartitionCheck:
-    """The check of a partition's directory, made once. `progress` is called with numbers of read
-    bytes; `wait` before a file that is being written is read again."""
+    """The check of a partition's directory, made once. `progress` is called with the number of
+    bytes that were read. `wait` is called before a file that is being written is read again."""
 
     def __init__(
         self,
@@ -221,8 +225,9 @@ class PartitionCheck:
         return self.summary
 
     def _find_first_scanned(self, bases: list[int]) -> int:
-        """The first segment that the next start reads: none after a clean stop; the last one if a
-        broker is writing to the partition."""
+        """The index of the first segment that the next start scans: after the last one if the stop
+        was clean, because then none is scanned, and the last one if a broker is writing to the
+        partition."""
         if self._expected.live:
             return len(bases) - 1
         if self._expected.clean:
@@ -272,9 +277,8 @@ class PartitionCheck:
             file.close()
 
     def _check_epoch(self, header: BatchHeader) -> None:
-        """Compare the epoch of a batch with the checkpoint, which has no epochs below the log
-        start.
-        """
+        """Compare the leader epoch of a batch with the checkpoint of epochs, which has none below
+        the log start."""
         if self._epochs_wrong or header.leader_epoch < 0:
             return
         at = bisect_right(self._epochs, header.base_offset, key=lambda entry: entry[1]) - 1
@@ -351,7 +355,7 @@ class PartitionCheck:
             aborted.append(entry)
 
     def _check_records(self, batch: StoredBatch) -> None:
-        """Report the first record that the coordinator of its topic could not load."""
+        """Report the first record in a batch that the coordinator of the topic could not load."""
         if self._unloadable or batch.header.is_control or batch.problem or batch.data is None:
             return
         if not is_loaded(self._topic):
@@ -369,7 +373,8 @@ class PartitionCheck:
                 return
 
     def _by_compaction(self, base_offset: int) -> bool:
-        """True if the next start accepts a gap before a segment as left by compaction (L-32)."""
+        """True if the next start accepts a gap before a segment because compaction may have left it
+        (L-32)."""
         expected = self._expected
         unknown = expected.recovery_point is None or not expected.gaps_known
         if unknown or expected.clean or expected.live:
@@ -377,7 +382,8 @@ class PartitionCheck:
         return expected.compacted and base_offset <= (expected.recovery_point or 0)
 
     def _check_seam(self, at: int, base_offset: int) -> None:
-        """True if the segment follows the one before it."""
+        """Report a segment that does not begin at the offset at which the segment before it
+        ends."""
         if not at or base_offset == self._next_offset:
             return
         missing = base_offset > self._next_offset
@@ -450,11 +456,10 @@ class PartitionCheck:
     # ---- producers
 
     def _use_snapshot(self, at: int, base_offset: int) -> None:
-        """Compare the snapshot at the start of a segment with the replayed state, and continue from
-        the snapshot.
-        """
+        """Compare the producer snapshot at the start of a segment with the replayed state, and
+        continue from the snapshot if the state is not exact."""
         if self._scanned(at) and at > self._first_scanned and not self._expected.live:
-            return  # The next start writes another one.
+            return  # The next start writes another snapshot.
         if base_offset not in self._there.snapshots:
             if not at and not base_offset:
                 self._replay.begin_empty()
@@ -486,7 +491,7 @@ class PartitionCheck:
         return content
 
     def _check_end_snapshot(self, bases: list[int]) -> None:
-        """Check the snapshot that a clean stop leaves at the end."""
+        """Check the producer snapshot that a clean stop writes at the end of the log."""
         if not bases or not self._sound:
             return
         end = self._next_offset

@@ -28,8 +28,8 @@ _LEFTOVERS = {
 
 @dataclass(slots=True)
 class PartitionFiles:
-    """The files. `bases`: base offsets of the segments in use, ascending; `snapshots`: offsets,
-    ascending."""
+    """The files of a partition's directory. `bases`: the base offsets of the segments in use,
+    ascending; `snapshots`: the offsets of the producer snapshots, ascending."""
 
     directory: str
     names: set[str]
@@ -44,7 +44,7 @@ class PartitionFiles:
 
 
 def sort_files(directory: str, names: list[str], findings: Findings) -> PartitionFiles:
-    """The files that a start would use; the others are noted."""
+    """The files that a start would use. The other files are reported as notes."""
     found = PartitionFiles(directory, set(names))
     deleted_up_to, indexes = -1, []
     leftovers: Counter[str] = Counter()
@@ -75,8 +75,7 @@ def sort_files(directory: str, names: list[str], findings: Findings) -> Partitio
 
 def _note_leftovers(found: PartitionFiles, leftover: str, count: int, findings: Findings) -> None:
     """Make one note for all leftovers of a kind, because retention and compaction may leave a
-    thousand.
-    """
+    thousand files."""
     problem, remedy = _LEFTOVERS[leftover]
     files = "a file" if count == 1 else f"each of {count} files"
     findings.note(f"{found.directory}/*.{leftover}", f"{files} {problem}", remedy)
@@ -85,8 +84,8 @@ def _note_leftovers(found: PartitionFiles, leftover: str, count: int, findings: 
 def skip_unfinished_swaps(
     files: Files, found: PartitionFiles, findings: Findings, *, live: bool
 ) -> None:
-    """Leave out the segments that compaction was replacing when the broker was killed, or is
-    replacing if it is `live`: any of them may be missing (L-27). OSError."""
+    """Leave out the segments that compaction was replacing when the broker was killed, or is just
+    replacing if the broker is `live`. Any of these segments may be missing (L-27). OSError."""
     for name in sorted(found.names):
         parsed = parse_file(name)
         if parsed is None or parsed.kind is not FileKind.SOURCES or parsed.leftover != "swap":
@@ -110,9 +109,8 @@ def skip_unfinished_swaps(
 
 
 def _finish_retention(found: PartitionFiles, deleted_up_to: int, findings: Findings) -> None:
-    """Leave out segments below one that retention has removed, because a start removes them
-    (L-20).
-    """
+    """Leave out segments below a segment that retention has removed, because a start removes them
+    too (L-20)."""
     if not found.bases or found.bases[-1] <= deleted_up_to:
         return
     for base_offset in [base for base in found.bases if base <= deleted_up_to]:
@@ -125,5 +123,5 @@ def _finish_retention(found: PartitionFiles, deleted_up_to: int, findings: Findi
 
 
 def note_leftover(path: str, leftover: str, findings: Findings) -> None:
-    """Explain a file of the data directory that is not in use."""
+    """Report a note about a file of the data directory that is not in use."""
     findings.note(path, *_LEFTOVERS[leftover])

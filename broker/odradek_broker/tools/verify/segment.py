@@ -16,7 +16,7 @@ from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.records.batch import BatchError
 from odradek_protocol.records.record import read_columns
 
-#: A segment of this size has an entry in its offset index.
+#: The size from which on a segment certainly has an entry in its offset index.
 _SURELY_INDEXED_BYTES = 64 * 1024
 _ANEW = "the broker creates it again"
 _REMOVE_IT = "remove it while the broker is stopped, which then creates it again"
@@ -24,7 +24,7 @@ _REMOVE_IT = "remove it while the broker is stopped, which then creates it again
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A damaged position of a segment. `offset`: the first missing offset."""
+    """A damaged position of a segment. `offset`: the first offset whose record is missing."""
 
     path: str
     position: int
@@ -35,10 +35,11 @@ class Damage:
 
 
 class SegmentCheck:
-    """Checks segment `base_offset`. Iterate over `batches` first, then call `finish`.
+    """The check of the segment `base_offset`. The caller iterates over `batches`, and then calls
+    `finish`.
 
-    `derived`: check indexes too; `complete`: the indexes must be complete. `gaps`: compaction may
-    have left gaps. `bad` is called with every damaged position.
+    `derived`: true to check the indexes; `complete`: true if the indexes must be complete. `gaps`:
+    true if compaction may have left gaps. `bad` is called with every damaged position.
     """
 
     def __init__(
@@ -71,7 +72,8 @@ class SegmentCheck:
         self._indexes: list[OffsetIndexCheck | TimeIndexCheck] = []
 
     def batches(self) -> Iterator[StoredBatch]:
-        """The batches whose checksum is right and whose offsets follow. OSError."""
+        """The batches whose checksum is right, and whose offsets follow those of the batches
+        before. OSError."""
         file = self._open(self.path)
         segment = SegmentFile(file, self._wait)
         self._open_indexes(segment.size_bytes)
@@ -175,7 +177,7 @@ class SegmentCheck:
             )
 
     def _index_file(self, kind: FileKind, entry_bytes: int) -> File | None:
-        """The index, if the broker would read it."""
+        """The index file, if the broker would read it."""
         if not self._partition.has(self._base_offset, kind):
             self._made_anew(kind, "is missing")
             return None
@@ -194,9 +196,8 @@ class SegmentCheck:
         return lambda problem: self._findings.damaged(path, problem, _REMOVE_IT)
 
     def finish(self, aborted: list[AbortedTransaction] | None) -> None:
-        """End the check. `aborted`: the required entries of the transaction index; None if
-        unknown.
-        """
+        """End the check. `aborted`: the entries that the transaction index must have; None if they
+        are unknown."""
         try:
             if self.sound:
                 for index in self._indexes:
