@@ -121,13 +121,13 @@ def others_are_served(broker: SubprocessBroker, count: int) -> None:
 
 
 @pytest.mark.full
-def test_n23_clients_are_served_beside_1500_half_open_handshakes(broker: SubprocessBroker) -> None:
+def test_n23_clients_are_served_during_1500_half_open_handshakes(broker: SubprocessBroker) -> None:
     others_are_served(broker, 1_500)
 
 
 @pytest.mark.full
 @pytest.mark.slow
-def test_n23_clients_are_served_beside_10000_half_open_handshakes(broker: SubprocessBroker) -> None:
+def test_n23_clients_are_served_during_10000_half_open_handshakes(broker: SubprocessBroker) -> None:
     """The limit on open files may allow fewer peers."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     count = 10_000

@@ -321,7 +321,7 @@ def test_n06_every_truncated_request_closes_the_connection(
     hung_up_on(sent)
 
 
-def test_n08_bytes_behind_a_request_are_ignored(broker: BrokerProcess, bystander: Peer) -> None:
+def test_n08_bytes_after_a_request_are_ignored(broker: BrokerProcess, bystander: Peer) -> None:
     request = b"".join(frames.encode_request(MetadataRequest(topics=[]), 9, 5, None))[4:]
     with Peer(broker) as peer:
         peer.send_frame(request + b"garbage")

@@ -127,7 +127,7 @@ class KillLoop:
         directory = str(self.broker.data_dir)
         commands.run("log", "verify", directory, *options, code=0 if sound else (0, 1))
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """The counts of a loop as a sentence."""
         ready = sorted(self.ready_s)
         return (
@@ -145,7 +145,7 @@ def test_l27_a_broker_killed_during_compaction_keeps_the_newest_of_each_key(
     # On a busy machine the first cleaning may begin late.
     loop = KillLoop(broker, seed=1, moments=[".cleaned"], life_s=60)
     loop.run(kills=1)
-    assert loop.found_at_kill[".cleaned"], loop.told()
+    assert loop.found_at_kill[".cleaned"], loop.summary()
 
 
 @pytest.mark.full
@@ -158,5 +158,5 @@ def test_l27_a_broker_killed_200_times_keeps_the_newest_of_each_key(
     try:
         loop.run(kills=200)
     finally:
-        print(loop.told())
+        print(loop.summary())
     assert loop.found_at_kill[".cleaned"] > 20 and loop.found_at_kill[".swap"]

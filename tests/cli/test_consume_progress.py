@@ -43,7 +43,7 @@ def test_progress_counts_offsets_without_records() -> None:
     assert shown.last == (8, 8)
 
 
-def test_records_behind_the_end_offset_are_not_counted() -> None:
+def test_records_after_the_end_offset_are_not_counted() -> None:
     shown = Shown()
     reading = Reading(lambda record: b"", shown, None, ends={ONE: 3}, starts={ONE: 0})
     reading.take(ONE, records(0, 1, 2, 3, 4))

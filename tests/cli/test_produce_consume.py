@@ -387,7 +387,7 @@ def test_an_unreachable_advertised_address_is_an_error() -> None:
 
 
 @pytest.mark.full
-def test_an_auto_created_topic_is_told_once(shell: Shell, unique_topic: str) -> None:
+def test_an_auto_created_topic_is_reported_once(shell: Shell, unique_topic: str) -> None:
     said = (
         f"odradek: topic {unique_topic!r} was not there; the broker has made it, with 1 partition\n"
     )
@@ -411,7 +411,7 @@ def test_errors_name_the_address_as_it_was_typed(shell: Shell) -> None:
 
 
 @pytest.mark.full
-def test_an_offset_behind_the_log_end_is_told(shell: Shell, unique_topic: str) -> None:
+def test_an_offset_after_the_log_end_is_reported(shell: Shell, unique_topic: str) -> None:
     shell.run("produce", unique_topic, stdin=b"one\n")
     assert shell.run("consume", unique_topic, "--offset", "999", "-e") == b""
     said = f"there are no records from offset 999 on; the log ends: {unique_topic}-0 at 1\n"

@@ -190,7 +190,7 @@ def test_values_are_decoded_with_a_schema_file(
     assert odradek.run(*decoded, "-K", ":", "-D", ";").startswith('ff 01:{"weight": 1};')
 
 
-def test_json_lines_have_decoded_values_beside_the_bytes(odradek: Commands, fruit: str) -> None:
+def test_json_lines_have_decoded_values_and_the_bytes(odradek: Commands, fruit: str) -> None:
     with fake_registry() as registry:
         registry.answers["/schemas/ids/7"] = {"schema": SCHEMA}
         printed = odradek.run("consume", fruit, "--exit", "--json", "--registry", registry.url)
@@ -217,7 +217,7 @@ def test_a_registry_of_the_environment_is_used_by_decode_only(
         assert decoded == '{"weight": 1}\n'
 
 
-def test_a_registry_that_fails_is_told_once(odradek: Commands, fruit: str) -> None:
+def test_a_registry_that_fails_is_reported_once(odradek: Commands, fruit: str) -> None:
     with fake_registry() as registry:
         odradek.run("consume", fruit, "--exit", "--registry", registry.url)
         assert "/schemas/ids/7 answers 404 (Schema not found)" in odradek.stderr
@@ -250,7 +250,7 @@ def test_pretty_records_have_partition_offset_time_key_and_headers(
     )
 
 
-def test_a_failed_decoder_is_told_below_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_decoder_is_named_below_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     text = pretty(Record(0, None, b"plain"), decode=["json"])
     assert text.endswith("Z\nplain\n(not json: no JSON: Expecting value at line 1, column 1)\n")

@@ -69,7 +69,7 @@ def test_records_may_be_released_or_rejected(
     assert broker.states() == [state]
 
 
-def test_refused_acknowledgements_are_told(broker: ShareBroker, odradek: Commands) -> None:
+def test_refused_acknowledgements_are_reported(broker: ShareBroker, odradek: Commands) -> None:
     for number in range(2):
         broker.leader.errors[topic_id("t"), number] = (ErrorCode.NONE, ErrorCode.INVALID_REQUEST)
     broker.append(b"a", b"b")

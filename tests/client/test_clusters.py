@@ -182,7 +182,7 @@ def test_a_cluster_with_two_listeners_keeps_both_ports(clusters: Clusters) -> No
         assert all(map(listens, ports.values()))
 
 
-def test_a_broker_that_ended_by_itself_can_be_started_again(cluster: Cluster) -> None:
+def test_a_broker_that_ended_unexpectedly_can_be_started_again(cluster: Cluster) -> None:
     write(cluster, "orders", b"before")
     os.kill(_pid_of(cluster), signal.SIGKILL)
     wait_until(lambda: not listens(cluster.bootstrap), "the broker has ended", 30.0)

@@ -106,7 +106,7 @@ async def test_empty_groups_are_listed_by_lag(
 
 
 @pytest.mark.full
-async def test_a_missing_group_and_a_deleted_one_are_told_apart(
+async def test_a_missing_group_and_a_deleted_one_are_distinguished(
     console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
 ) -> None:
     answer = await console_client.get("/api/group", params={"id": unique_topic})

@@ -114,7 +114,7 @@ async def test_a_page_that_reconnects_gets_the_events_that_it_has_missed() -> No
         (ZeroDivisionError("secret"), "The console failed"),
     ],
 )
-async def test_a_failed_poll_is_told_and_followed_by_the_next_one(
+async def test_a_failed_poll_is_reported_and_followed_by_the_next_one(
     error: Exception, title: str
 ) -> None:
     source = _Source()

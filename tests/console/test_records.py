@@ -270,7 +270,7 @@ async def test_long_values_are_shown_in_part_and_downloaded_as_files(
     assert answer.status_code == 404
 
 
-async def test_records_that_are_deleted_while_they_are_read_are_told(
+async def test_records_that_are_deleted_while_they_are_read_are_reported(
     console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
 ) -> None:
     await _create(live_bootstrap, unique_topic)

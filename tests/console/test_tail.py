@@ -99,7 +99,7 @@ async def test_a_burst_is_sampled_and_counted(live_bootstrap: str, unique_topic:
 
 
 @pytest.mark.full
-async def test_a_tail_far_behind_jumps_to_the_end_and_tells(
+async def test_a_tail_far_behind_jumps_to_the_end_and_reports_it(
     live_bootstrap: str, unique_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tail, "_BEHIND_MAX", 50)

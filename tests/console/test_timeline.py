@@ -78,7 +78,7 @@ async def test_timeline_subjects_are_those_of_recent_events(
     assert body["missing"] == []
 
 
-async def test_an_unknown_subject_of_a_timeline_is_told(
+async def test_an_unknown_subject_of_a_timeline_is_reported(
     console_client: httpx.AsyncClient,
 ) -> None:
     body = (await console_client.get("/api/timeline", params={"subject": "group:none"})).json()

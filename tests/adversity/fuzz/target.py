@@ -27,7 +27,7 @@ class TooSlow(Broken):
     """One input took more processor time than the limit."""
 
 
-class BehindOthers(Broken):
+class NeedsEarlierInputs(Broken):
     """The problem needs earlier inputs: `data` is all of them and the failing one, as one input."""
 
     def __init__(self, data: bytes, problem: Exception) -> None:

@@ -175,7 +175,7 @@ def test_records_after_a_pause_do_not_stop_a_group_that_reads_them(world: World)
     assert {world.sample() for _ in range(20)} == {Verdict.OK}
 
 
-def test_a_group_that_was_reset_begins_anew(world: World) -> None:
+def test_a_group_that_was_reset_gets_a_new_window(world: World) -> None:
     world.ends[T0] = 100
     world.commit(50)
     assert run(world, 15, 0, 0)[-1] is Verdict.STALLED

@@ -408,7 +408,7 @@ def test_h171_an_altered_start_offset_applies_to_open_sessions() -> None:
     assert acquired(world.fetch(1, {})) == [(0, 7, 9, 1)]
 
 
-def test_h171_a_recreated_group_begins_anew_for_open_sessions() -> None:
+def test_h171_open_sessions_begin_again_with_a_recreated_group() -> None:
     world = World()
     world.produce("t", 10)
     world.fetch(0)

@@ -594,7 +594,7 @@ def test_i08_the_log_start_of_a_compacted_mirror_follows_the_source() -> None:
     assert world.log_of().log_start_offset == 3
 
 
-def test_i08_a_mirror_behind_the_sources_log_start_begins_anew(
+def test_i08_a_mirror_that_ends_before_the_sources_log_start_begins_there(
     world: MirrorWorld, source: SourceLog
 ) -> None:
     source.data(3, producer_id=1, transactional=True)
@@ -677,7 +677,7 @@ def test_i09_a_mirror_continues_after_a_power_cut_before_the_answer(
         same_state(world, source)
 
 
-def test_i10_batches_behind_a_gap_survive_a_power_cut() -> None:
+def test_i10_batches_after_a_gap_survive_a_power_cut() -> None:
     """The journal restores only contiguous batches, and the segment before a gap looks as if it had
     lost its end."""
     world, source = MirrorWorld(), SourceLog()

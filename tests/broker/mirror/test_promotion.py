@@ -211,7 +211,7 @@ def test_i12_a_second_promotion_waits_for_the_first(world: MirrorWorld) -> None:
     assert first.result() == second.result() == Promoted(aborted=2)
 
 
-def test_i12_a_mirror_cannot_append_behind_the_markers_of_a_promotion(world: MirrorWorld) -> None:
+def test_i12_a_mirror_cannot_append_after_the_markers_of_a_promotion(world: MirrorWorld) -> None:
     """A crash during the promotion leaves markers, which the source does not have."""
     source = mirrored(world)
     world.node.promotions.promote("t")

@@ -68,7 +68,7 @@ def test_append_joins_buffers_and_read_at_stops_at_the_end(
     assert (tmp_path / "log").read_bytes() == b"abcdefgh"
 
 
-def test_reopened_file_appends_behind_its_content(files: RealFiles) -> None:
+def test_a_reopened_file_appends_after_its_content(files: RealFiles) -> None:
     file = files.open("log", create=True)
     file.append([b"one"])
     file.close()

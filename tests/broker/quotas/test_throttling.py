@@ -174,7 +174,7 @@ def test_n11_a_produce_with_acks_0_throttles_its_connection() -> None:
     played(story)
 
 
-def test_q07_requests_behind_a_throttled_request_are_handled_after_its_wait() -> None:
+def test_q07_requests_after_a_throttled_request_are_handled_after_its_wait() -> None:
     """The broker handles requests in advance until one exceeds the quota."""
 
     async def story(broker: Broker, peer: Peer) -> None:

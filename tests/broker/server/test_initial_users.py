@@ -101,7 +101,7 @@ async def test_a48_a_start_fails_if_the_initial_users_cannot_be_flushed(
     assert not [each for each in threading.enumerate() if each.name.startswith("odradek-flush")]
 
 
-def test_a48_each_initial_credential_has_a_salt_of_its_own() -> None:
+def test_a48_each_initial_credential_has_its_own_salt() -> None:
     environment = {"P": "secret"}
     records, names = initial_user_records(
         ["a=env:P", "b=env:P", "a=env:P", "c=env:P"], ["c"], RealRandomness(), environment

@@ -422,7 +422,7 @@ def test_l50_a_journal_without_room_is_removed_and_created_again(world: World) -
     assert list(values(found).values()) == [b"no room", b"in the journal"]
 
 
-def test_l50_journal_blocks_behind_a_failed_one_make_no_record_durable() -> None:
+def test_l50_journal_blocks_after_a_failed_one_make_no_record_durable() -> None:
     world = World(MemoryFiles(), 64 * 1024 * 1024)
     world.start()
     logs = [world.create("t", IDS[0], partition) for partition in range(16)]

@@ -203,7 +203,7 @@ def test_l41_a_start_fails_if_the_metadata_log_is_in_another_directory(world: No
     assert [world.end("t", index) for index in range(4)] == [1, 2, 3, 4]
 
 
-def test_l41_the_metadata_log_may_have_a_directory_of_its_own() -> None:
+def test_l41_the_metadata_log_may_have_its_own_directory() -> None:
     world = NodeWorld(log_dirs=BOTH, metadata_log_dir="meta")
     world.create("t", 2)
     world.flush()

@@ -69,7 +69,7 @@ def test_r16_every_offset_gives_the_batch_that_holds_it(log: PartitionLog) -> No
             assert first.base_offset <= offset <= first.last_offset
 
 
-def test_reads_go_on_to_the_next_segment(log: PartitionLog) -> None:
+def test_reads_continue_in_the_next_segment(log: PartitionLog) -> None:
     found = headers(read_all(log))
     assert [header.base_offset for header in found][:4] == [0, 1, 3, 6]
     assert found[-1].next_offset == log.log_end_offset == 90
@@ -185,7 +185,7 @@ def test_a_damaged_batch_fails_only_its_own_read(log: PartitionLog, files: Memor
     assert log.readable_bytes(0, EVERYTHING) > 10**6
 
 
-def test_appends_go_on_behind_a_damaged_first_batch(files: MemoryFiles) -> None:
+def test_appends_continue_after_a_damaged_first_batch(files: MemoryFiles) -> None:
     """A segment's age is needed after a clean stop, when nobody has read the batch (L-06)."""
     log = make_log(files, index_interval_bytes=50)
     for _ in range(4):

@@ -105,7 +105,7 @@ def test_l32_a_log_is_truncated_where_offsets_go_back(files: MemoryFiles) -> Non
     assert after_crash(files).log_end_offset == 4
 
 
-def test_l31_segments_behind_a_damaged_batch_are_removed(files: MemoryFiles) -> None:
+def test_l31_segments_after_a_damaged_batch_are_removed(files: MemoryFiles) -> None:
     log = make_log(files)
     for _ in range(3):
         append(log, make_batch(2))
@@ -226,7 +226,9 @@ def test_l30_a_log_unchanged_since_the_last_stop_is_not_scanned(files: MemoryFil
 
 
 @pytest.mark.parametrize("torn", ["cut", "zeros"])
-def test_l30_a_torn_batch_behind_the_last_stop_is_cut_off(files: MemoryFiles, torn: str) -> None:
+def test_l30_a_torn_batch_after_the_end_at_the_last_stop_is_cut_off(
+    files: MemoryFiles, torn: str
+) -> None:
     log = make_log(files)
     append(log, make_batch(2))
     log = reopen(log, files, clean=True)

@@ -101,7 +101,7 @@ def written(files: MemoryFiles, batches: int = 40) -> tuple[PartitionLog, int]:
     return log, point
 
 
-def test_l30_only_records_behind_the_recovery_point_are_read(files: MemoryFiles) -> None:
+def test_l30_only_records_after_the_recovery_point_are_read(files: MemoryFiles) -> None:
     log, point = written(files)
     begin = log.segments[0].indexes.position_of(point)
     expected, size = known(log), log.size_bytes
@@ -197,7 +197,7 @@ def test_l30_a_snapshot_above_the_recovery_point_is_not_used(files: MemoryFiles)
     assert recovered.report.scanned_bytes == size - begin
 
 
-def test_l30_damage_behind_the_snapshot_is_found(files: MemoryFiles) -> None:
+def test_l30_damage_after_the_snapshot_is_found(files: MemoryFiles) -> None:
     log, point = written(files)
     begin = log.segments[0].indexes.position_of(point)
     files.crash(keep_page_cache=True)

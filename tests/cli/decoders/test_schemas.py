@@ -284,7 +284,7 @@ def test_a_registry_without_descriptors_shows_fields_by_number(registry: FakeReg
     assert "no serialized descriptors" in failures(found)["protobuf"]
 
 
-def test_json_behind_a_schema_id_is_shown(registry: FakeRegistry) -> None:
+def test_json_after_a_schema_id_is_shown(registry: FakeRegistry) -> None:
     registry.answers["/schemas/ids/5"] = {"schemaType": "JSON", "schema": "{}"}
     found = shown(of(registry), frame(5, b'{"a": 1}'))
     assert (found.format, found.value) == ("json", {"a": 1})

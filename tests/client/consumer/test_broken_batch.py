@@ -103,7 +103,7 @@ async def test_k16_the_error_of_an_unreadable_batch_has_the_next_offset(
         assert found == [b"a", b"b", b"x", b"y"]
 
 
-def test_k16_the_blocking_consumer_continues_behind_an_unreadable_batch(
+def test_k16_the_blocking_consumer_continues_after_an_unreadable_batch(
     broker: SubprocessBroker, topic: str
 ) -> None:
     settings: ConsumerSettings = {
@@ -145,7 +145,7 @@ async def test_k16_odradek_consume_prints_the_command_that_continues(
 
 
 @pytest.mark.full
-async def test_k16_the_printed_command_moves_a_group_behind_the_batch(
+async def test_k16_the_printed_command_moves_a_group_past_the_batch(
     broker: SubprocessBroker, topic: str
 ) -> None:
     group = f"{topic}-readers"

@@ -26,7 +26,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.full
 @pytest.mark.parametrize("protocol", budget.of_which(PROTOCOLS, ["cooperative"]))
-async def test_k35_members_go_on_after_the_broker_was_killed(protocol: str) -> None:
+async def test_k35_members_continue_after_the_broker_was_killed(protocol: str) -> None:
     """No record is skipped, and a new consumer does not read committed records again."""
     settings = {
         "group.initial.rebalance.delay.ms": 0,

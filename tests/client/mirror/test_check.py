@@ -114,7 +114,7 @@ def test_missing_records_are_found_in_the_middle_and_at_the_end() -> None:
     assert made.records == [10, 5]
 
 
-def test_records_behind_the_end_of_the_source_are_extra() -> None:
+def test_records_after_the_end_of_the_source_are_extra() -> None:
     made = compared(batches(TEN[:9]), batches(TEN), ends=(9, 10))
     assert made.differences == [Difference("extra", 1, None, 9)]
 

@@ -105,7 +105,7 @@ async def test_i43_settings_that_the_target_lacks_are_copied_together() -> None:
     assert (world.target.groups, world.told) == ({"billing": both}, [])
 
 
-async def test_i43_settings_unknown_to_the_target_are_told_and_others_copied() -> None:
+async def test_i43_settings_unknown_to_the_target_are_reported_and_others_copied() -> None:
     world = World()
     await world.copy(workers={"share.redelivery.delay.ms": "5", SESSION: "60000"})
     assert world.target.groups == {"workers": {SESSION: "60000"}}
@@ -116,7 +116,7 @@ async def test_i43_settings_unknown_to_the_target_are_told_and_others_copied() -
     )
 
 
-async def test_i43_a_different_setting_of_the_target_is_kept_and_told() -> None:
+async def test_i43_a_different_setting_of_the_target_is_kept_and_reported() -> None:
     world = World(billing={SESSION: "50000"})
     await world.copy(billing={SESSION: "60000", HEARTBEAT: "6000"})
     assert world.target.groups == {"billing": {SESSION: "50000", HEARTBEAT: "6000"}}
@@ -142,7 +142,7 @@ async def test_i43_changed_and_removed_settings_are_copied() -> None:
     assert "the target has 61000, set by somebody else" in world.told[-1]
 
 
-async def test_i41_a_refused_group_stops_no_other_and_is_told_once() -> None:
+async def test_i41_a_refused_group_stops_no_other_and_is_reported_once() -> None:
     world = World()
     world.target.describing["billing"] = GroupAuthorizationFailed("no right")
     for _ in range(2):

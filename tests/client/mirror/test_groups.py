@@ -115,7 +115,7 @@ async def test_groups_that_are_not_copied_are_named_with_a_remedy() -> None:
     assert target.offsets["moved"] == {TP: OffsetAndMetadata(7)}
 
 
-async def test_an_error_of_one_group_is_told_once_and_the_others_go_on() -> None:
+async def test_an_error_of_one_group_is_reported_once_and_the_others_continue() -> None:
     source, target, told = Groups(a=5, b=5, c=5), Groups(), list[str]()
     source.refused, target.refused = {"a"}, {"b"}
     copier, plan = copier_of(source, target, told), Plan("a", "b", "c")

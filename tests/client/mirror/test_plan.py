@@ -107,7 +107,7 @@ def test_internal_topics_are_left_out_with_a_reason_if_selected_by_name() -> Non
         assert Selection(topics=re.compile("orders")).left_out(name) is None
 
 
-def test_timestamps_that_the_target_replaces_are_told() -> None:
+def test_timestamps_that_the_target_replaces_are_reported() -> None:
     def side(cluster: str, partitions: int, kind: str) -> Side:
         entry = _entry("message.timestamp.type", kind)
         settings = {"orders": {entry.name: entry}}

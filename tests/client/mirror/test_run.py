@@ -245,7 +245,7 @@ async def test_a_refused_login_ends_a_mirror_that_follows(monkeypatch: pytest.Mo
         await world.run()
 
 
-async def test_a_mirror_that_follows_goes_on_when_all_partitions_have_failed(
+async def test_a_following_mirror_continues_when_all_partitions_have_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World(monkeypatch, follow=True)

@@ -303,7 +303,7 @@ async def test_a_partition_whose_leader_does_not_answer_delays_no_other(source: 
         task.cancel()
 
 
-async def test_a_failed_partition_is_retried_and_told_once() -> None:
+async def test_a_failed_partition_is_retried_and_reported_once() -> None:
     copier, told = looking_copier(Source(1, 1)), list[str]()
     copier._job.tell = told.append
     for _ in range(2):

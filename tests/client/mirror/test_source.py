@@ -182,7 +182,7 @@ async def test_records_deleted_before_they_are_read_fail_only_their_partition(
         await _read(reader, lambda _: reader.positions[gone] == 10)
 
 
-async def test_a_position_behind_the_log_end_or_of_an_unknown_epoch_is_a_truncation(
+async def test_a_position_after_the_log_end_or_of_an_unknown_epoch_is_a_truncation(
     live_bootstrap: str, unique_topic: str
 ) -> None:
     await _fill(live_bootstrap, unique_topic, 1, 10)
@@ -199,7 +199,7 @@ async def test_a_position_behind_the_log_end_or_of_an_unknown_epoch_is_a_truncat
 
 
 @pytest.mark.full
-async def test_a_deleted_topic_and_a_recreated_one_are_told_apart(
+async def test_a_deleted_topic_and_a_recreated_one_are_distinguished(
     live_bootstrap: str, unique_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source, "MISSING_TOPIC_PATIENCE_MS", 200)
@@ -219,7 +219,7 @@ async def test_a_deleted_topic_and_a_recreated_one_are_told_apart(
 
 
 @pytest.mark.full
-async def test_an_outage_of_the_source_is_told_until_it_ends(
+async def test_an_outage_of_the_source_is_reported_until_it_ends(
     odradek_broker: SubprocessBroker,
 ) -> None:
     await _fill(odradek_broker.bootstrap, "orders", 1, 10)

@@ -382,7 +382,7 @@ async def test_c11_a_buffer_timeout_counts_the_buffered_lines(
     assert sum(len(each.rows) for each in delivery.outcomes()) == delivery.buffered
 
 
-async def test_outcomes_of_lines_are_told_by_batch(broker: ScriptedBroker) -> None:
+async def test_outcomes_of_lines_are_reported_by_batch(broker: ScriptedBroker) -> None:
     """`odradek produce` needs these counts when it is stopped."""
     broker.on(ApiKey.PRODUCE, DEFAULT)
     broker.always(ApiKey.PRODUCE, lambda request, version: SILENCE)

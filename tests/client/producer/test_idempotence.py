@@ -232,7 +232,7 @@ def test_c44_a_new_producer_id_follows_the_last_epoch() -> None:
 # --- answers of brokers ---------------------------------------------------------------------------
 
 
-def test_c50_out_of_order_behind_a_retried_batch_is_retried() -> None:
+def test_c50_an_out_of_order_batch_after_a_retried_one_is_retried() -> None:
     tm = manager()
     drained(tm)
     second = drained(tm)

@@ -369,7 +369,7 @@ def test_c25_a_single_record_that_is_too_large_fails() -> None:
     check(world)
 
 
-def test_c40_a_batch_behind_a_refused_one_names_its_refusal() -> None:
+def test_c40_a_batch_after_a_refused_one_names_the_refusal() -> None:
     """The broker is reachable and answers in time, so the refusal is the cause."""
     world = World(delivery_timeout_ms=40_000)
     refused = world.send()

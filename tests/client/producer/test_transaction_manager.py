@@ -315,7 +315,7 @@ def _asked_to_add(bench: Bench) -> tuple[AddPartitionsToTxnHandler, Any]:
 
 
 @pytest.mark.parametrize("refused", [T0, T1])
-def test_c62_the_refused_partition_is_told_from_those_not_attempted(
+def test_c62_the_refused_partition_is_distinguished_from_those_not_attempted(
     refused: TopicPartition,
 ) -> None:
     bench = Bench().initialize().begin()
@@ -620,7 +620,7 @@ def test_c42_unresolved_sequences_need_a_new_epoch_or_are_fatal() -> None:
         assert bench.state is state
 
 
-def test_c45_a_refused_batch_lowers_the_sequences_behind_it() -> None:
+def test_c45_a_refused_batch_lowers_the_sequences_after_it() -> None:
     bench = Bench().initialize().begin()
     bench.wrote()
     refused, second, third = bench.write(T0, 5), bench.write(T0, 2), bench.write(T0, 1)

@@ -132,7 +132,7 @@ def test_k64_a_damaged_batch_that_other_members_acquired_is_ignored() -> None:
     assert values == {1: b"b"} and errors == []
 
 
-def test_k64_records_behind_a_damaged_header_are_released() -> None:
+def test_k64_records_after_a_damaged_header_are_released() -> None:
     damaged = bytearray(encoded(1, [b"b"]))
     damaged[16] = 9
     data = encoded(0, [b"a"]) + bytes(damaged) + encoded(2, [b"c"])

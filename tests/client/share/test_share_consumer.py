@@ -210,7 +210,7 @@ async def test_k74_a_result_tells_that_the_lock_was_lost(broker: ShareBroker) ->
     assert {(record.offset, error is None) for record, error in told} == {(0, False), (1, True)}
 
 
-async def test_k74_an_expired_lock_is_told_to_the_callback(broker: ShareBroker) -> None:
+async def test_k74_an_expired_lock_is_reported_to_the_callback(broker: ShareBroker) -> None:
     broker.leader.lock_ms = 200
     broker.append(b"a")
     expired = asyncio.Event()

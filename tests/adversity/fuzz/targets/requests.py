@@ -20,7 +20,7 @@ from tests.adversity.fuzz.conversation import (
     request_frame,
     split,
 )
-from tests.adversity.fuzz.target import MEGABYTE, BehindOthers, Target
+from tests.adversity.fuzz.target import MEGABYTE, NeedsEarlierInputs, Target
 
 import golden
 from logs import make_batch
@@ -72,7 +72,7 @@ def _check(data: bytes) -> None:
             try:
                 check_alone(world.history)
             except Exception as again:
-                raise BehindOthers(world.history, again) from again
+                raise NeedsEarlierInputs(world.history, again) from again
         raise
     _held.append(world)
 

@@ -285,7 +285,7 @@ async def test_p15_a_batch_after_a_refused_batch_is_out_of_order(
 # --- N-03, P-15: the order ---
 
 
-async def test_n03_pipelined_batches_wait_in_line_behind_the_first(
+async def test_n03_pipelined_batches_wait_in_line_after_the_first(
     client: RawClient, broker: RunningBroker, verifier: FakeVerifier
 ) -> None:
     verifier.holding = True
@@ -301,7 +301,7 @@ async def test_n03_pipelined_batches_wait_in_line_behind_the_first(
     assert broker.node.verification.waiting == 0
 
 
-async def test_p15_later_batches_are_refused_behind_a_refused_batch(
+async def test_p15_batches_after_a_refused_batch_are_refused(
     client: RawClient, broker: RunningBroker, verifier: FakeVerifier
 ) -> None:
     verifier.holding = True
@@ -434,7 +434,7 @@ async def test_p09_a_duplicate_in_an_open_transaction_needs_no_verification(
     assert len(verifier.questions) == 1
 
 
-async def test_t62_a_duplicate_behind_the_end_of_its_transaction_is_refused(
+async def test_t62_a_duplicate_after_the_end_of_its_transaction_is_refused(
     client: RawClient, verifier: FakeVerifier
 ) -> None:
     assert offsets(await client.call(transactional_produce(transactional_batch(0)), 11)) == [0]

@@ -83,7 +83,7 @@ def test_l25_a_log_beyond_the_maximum_lag_is_due_at_any_dirty_ratio() -> None:
     assert (late.delay_ms, late.due) == (2 * HOUR_MS, True)
 
 
-def test_l25_records_behind_an_open_transaction_are_not_cleaned() -> None:
+def test_l25_records_after_the_start_of_an_open_transaction_are_not_cleaned() -> None:
     files = MemoryFiles()
     log = make_log(files, cleanup_policy=COMPACT)
     append(log)

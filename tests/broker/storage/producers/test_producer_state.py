@@ -538,7 +538,7 @@ def test_p26_the_last_five_batches_survive_a_restart(log: Partition) -> None:
     assert log.append(batch(8)) == (8, 8)
 
 
-def test_p26_the_last_batch_keeps_its_timestamp_behind_a_marker(log: Partition) -> None:
+def test_p26_the_last_batch_before_a_marker_keeps_its_timestamp(log: Partition) -> None:
     log.append(batch(0, transactional=True, timestamp=NOW - 700))
     log.mark(COMMIT_MARKER)
     log.reload()

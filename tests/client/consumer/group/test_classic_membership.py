@@ -255,7 +255,7 @@ def test_k35_heartbeats_pause_until_joined() -> None:
     assert member.heartbeat_due_ms(9_000) == -1
 
 
-def test_k35_heartbeats_go_on_while_a_rejoin_waits_for_a_poll() -> None:
+def test_k35_heartbeats_continue_while_a_rejoin_waits_for_a_poll() -> None:
     member, _ = a_stable_member()
     assert member.on_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS, 4, 0) is Action.JOIN
     assert member.rejoin_reason is not None

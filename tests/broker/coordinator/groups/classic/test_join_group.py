@@ -256,7 +256,9 @@ def test_g28_a_returning_leader_is_told_to_skip_the_assignment(world: GroupWorld
     assert world.sync(answer.member_id, 2, instance="one").result().assignment == b"L"
 
 
-def test_g28_a_returning_leader_of_version_8_is_not_told_that_it_leads(world: GroupWorld) -> None:
+def test_g28_a_returning_leader_of_version_8_is_answered_with_its_old_id_as_leader(
+    world: GroupWorld,
+) -> None:
     leader, _ = static_group(world, version=8)
     answer = world.join(instance="one", version=8).result()
     assert answer.leader == leader != answer.member_id

@@ -159,7 +159,7 @@ def test_h23_states_that_are_already_being_deleted_are_not_recorded(
 
 
 @pytest.mark.parametrize("refuse", [E.NONE, E.COORDINATOR_NOT_AVAILABLE])
-def test_h23_an_answer_from_before_a_deletion_says_nothing_about_states_requested_since(
+def test_h23_an_answer_from_before_a_deletion_does_not_affect_states_requested_since(
     world: ShareGroupWorld, refuse: E
 ) -> None:
     world.share_states.hold = True
@@ -400,7 +400,7 @@ def test_h28_states_requested_during_a_deletion_keep_the_group(
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_h28_states_that_were_made_beside_an_error_are_deleted_with_the_group(
+def test_h28_states_initialized_despite_an_error_are_deleted_with_the_group(
     world: ShareGroupWorld, restarts: bool
 ) -> None:
     world.share_states.refused = {ShareKey(GROUP, T, 3)}
