@@ -1,4 +1,4 @@
-"""CRC-32C: the known values, however the extension was found."""
+"""CRC-32C gives known values, in whichever way its extension module was found."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def test_crc32c_has_the_known_values() -> None:
 
 
 def test_the_crc32c_extension_is_imported_without_its_package() -> None:
-    """A start does not need the rest of the package; the full import gets the same extension."""
+    """Starting a broker does not need the rest of the package; importing the package later gets the
+    same extension."""
     program = (
         "import sys\n"
         "from odradek_protocol import checksums\n"

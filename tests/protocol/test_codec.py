@@ -1,4 +1,4 @@
-"""The generated codecs follow the declarations, and accept nothing else."""
+"""The generated codecs encode and decode as declared, and refuse everything else."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ every_version = looped("cls, version", message_versions(), ids=version_id, by=ap
 
 @message(versions="0-1", flexible="1+")
 class Everything(Message):
-    """Every type in every position, including those that no API uses yet."""
+    """A message with every type in every position, including types that no API uses yet."""
 
     flag: bool = field_of(BOOL)
     ratio: float = field_of(FLOAT64)
@@ -65,14 +65,14 @@ class Everything(Message):
 
 
 class Half(Struct):
-    """A struct that may be null."""
+    """A struct that may be null in a message."""
 
     number: int = field_of(INT32)
 
 
 @message(versions="0-1", flexible="1+")
 class Halves(Message):
-    """Structs that may be null (KIP-893)."""
+    """A message with structs that may be null (KIP-893)."""
 
     first: Half | None = field_of(Half, nullable="0+", default=None)
     second: Half = field_of(Half)
@@ -195,11 +195,11 @@ def test_tags_may_come_in_any_order() -> None:
     "tags",
     [
         b"\x01\x03\x05\x02x",  # the tag is longer than the frame
-        b"\x01\x03\x03\x02xy",  # the value ends before its tag does
-        b"\x01\x03\x01\x02xy",  # the value runs over its tag
-        b"\x02\x03\x02\x02x",  # a tag less than was said
+        b"\x01\x03\x03\x02xy",  # the value is shorter than its tag
+        b"\x01\x03\x01\x02xy",  # the value is longer than its tag
+        b"\x02\x03\x02\x02x",  # fewer tags than announced
         b"\x01\xff\xff\xff\xff\xff\x00",  # a tag number of more than 32 bits
-        b"\xff\xff\xff\xff\x0f",  # as many tags as can be said
+        b"\xff\xff\xff\xff\x0f",  # the highest possible number of tags
     ],
 )
 def test_n06_malformed_tags_are_a_decode_error(tags: bytes) -> None:
@@ -228,7 +228,8 @@ def _arrays(cls: Any, version: int) -> bool:
 def test_n06_false_array_counts_are_refused_without_allocating_memory(
     cls: type[Message], version: int
 ) -> None:
-    """Everything before the first array is valid; the array claims missing elements."""
+    """All fields before the first array are valid; the array's count announces elements that are
+    missing."""
     flexible = version in cls.flexible
     encoded = codec.encode_bytes(cls(), version)
     first = next(
@@ -243,15 +244,15 @@ def test_n06_false_array_counts_are_refused_without_allocating_memory(
     default = element.default if isinstance(element, WireType) else element and element()
     setattr(grown, first.name, [default])
     other = codec.encode_bytes(grown, version)
-    # The count is where the two first differ: its last byte if it is four bytes long.
+    # The two encodings first differ in the count: in its last byte, if the count has four bytes.
     at = next(i for i, (a, b) in enumerate(zip(encoded, other, strict=False)) if a != b)
     head = other[: at if flexible else other.rindex(b"\0\0\0\1", 0, at + 4)]
     for count in (2, 100, MAX_ARRAY_ELEMENTS, MAX_ARRAY_ELEMENTS + 1, 2**31 - 1):
         claimed = encode_uvarint(count + 1) if flexible else count.to_bytes(4, "big")
-        # Enough bytes for one element, or for none of what was claimed.
+        # Enough bytes for one element, or for none.
         tail = b"" if count == 2 else bytes(100)
         refused = head + claimed + tail[: count // 2]
-        # Other threads of the test process allocate memory too, now and then.
+        # Other threads of the test process sometimes allocate memory, too.
         assert min(_peak_bytes(codec, cls, version, refused) for _ in range(3)) < 200_000
 
 
@@ -269,7 +270,7 @@ def _peak_bytes(codec: Any, cls: type[Message], version: int, refused: bytes) ->
 def test_n06_negative_counts_are_a_decode_error(version: int, count: int) -> None:
     if version == 8:
         head, coded = b"\xff\xff" + bytes(6), count.to_bytes(4, "big", signed=True)
-    else:  # compact lengths cannot be negative but for null, which topic_data may not be
+    else:  # A compact length can only be negative for null, and topic_data must not be null.
         head, coded = b"\0" + bytes(6), b"\0"
     with pytest.raises(DecodeError, match="topic_data"):
         codec.decode(ProduceRequest, version, head + coded + bytes(50))
@@ -299,10 +300,10 @@ def test_d11_all_arrays_of_a_message_share_a_limit(version: int) -> None:
 @pytest.mark.parametrize(
     "varint",
     [
-        b"\x80\x80\x80\x80\x80\x00",  # six bytes, though the value would be 0
-        b"\xff\xff\xff\xff\x7f",  # 35 bits
+        b"\x80\x80\x80\x80\x80\x00",  # The value would be 0, but it has six bytes.
+        b"\xff\xff\xff\xff\x7f",  # A value of 35 bits.
         b"\x81\x80\x80\x80\x80\x01",
-        b"\x80",  # it ends in the middle
+        b"\x80",  # The varint is cut off.
     ],
 )
 def test_n06_overlong_varints_are_a_decode_error(varint: bytes) -> None:
@@ -318,7 +319,7 @@ def test_n06_overlong_varints_are_a_decode_error(varint: bytes) -> None:
 
 
 def test_varints_need_not_be_minimal() -> None:
-    """Kafka reads such varints too; our encoder writes minimal ones."""
+    """Kafka also accepts varints that are not minimal; our encoder writes minimal ones."""
     body = b"\x80\x00" + bytes(6) + b"\x81\x80\x00\x00"
     assert codec.decode(ProduceRequest, 9, body) == ProduceRequest(acks=0)
 

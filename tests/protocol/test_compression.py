@@ -1,4 +1,4 @@
-"""The codecs: other projects' frames, damage, and decompression bombs limited in size."""
+"""The codecs: frames of foreign compressors, damaged frames, and decompression bombs."""
 
 from __future__ import annotations
 
@@ -109,12 +109,13 @@ def test_every_truncation_of_compressed_data_is_an_error(codec: Codec, name: str
     ends = {*range(min(len(packed), 2000)), *range(0, len(packed), 997)}
     for end in ends:
         if codec is Codec.SNAPPY and end in _xerial_boundaries(packed):
-            # The xerial stream has no end mark: cut between blocks it is a shorter stream, which
-            # the record count of the batch will not match.
+            # A xerial stream has no end mark: if it is cut between blocks, it is a valid shorter
+            # stream. Then the record count of the batch will not match.
             assert SAMPLES[name].startswith(decompress(codec, packed[:end], LIMIT))
             continue
         if codec is Codec.ZSTD and not end:
-            assert decompress(codec, b"", LIMIT) == b""  # no frame at all is one way to be empty
+            # For this codec, no frame at all means empty content.
+            assert decompress(codec, b"", LIMIT) == b""
             continue
         with pytest.raises(CompressionError):
             decompress(codec, packed[:end], LIMIT)
@@ -222,7 +223,7 @@ def test_r10_lz4_frames_of_any_flags_are_read(linked: bool, checksum: bool) -> N
 
 
 def test_r10_only_a_single_lz4_frame_of_independent_blocks_is_portable() -> None:
-    """Java reads only such frames; the others are readable here all the same."""
+    """Java reads only such frames; our decompressor reads the others, too."""
     check_portable(Codec.LZ4, compress(Codec.LZ4, b"one"))
     check_portable(Codec.GZIP, b"not looked at")
     linked = _linked_lz4(SAMPLES["mixed"], block_linked=True)
@@ -278,7 +279,7 @@ def test_an_lz4_block_larger_than_its_frame_allows_is_an_error() -> None:
 
 
 def _zstd_stream(data: bytes) -> bytes:
-    """A frame without its size, as the Java client writes it."""
+    """A zstd frame without its content size, as the Java client writes it."""
     compressor = cramjam.zstd.Compressor(level=3)
     for start in range(0, len(data), 1000):
         compressor.compress(data[start : start + 1000])
@@ -311,7 +312,8 @@ def test_a_false_zstd_content_size_is_an_error() -> None:
 
 
 def test_a_too_large_zstd_window_is_refused() -> None:
-    frame = struct.pack("<IBB", 0xFD2FB528, 0x00, 17 << 3) + b"\x01\x00\x00"  # 128 MiB, no content
+    # A window of 128 MiB, without content.
+    frame = struct.pack("<IBB", 0xFD2FB528, 0x00, 17 << 3) + b"\x01\x00\x00"
     with pytest.raises(DecompressionLimitExceeded):
         decompress(Codec.ZSTD, frame, 1 << 20)
 
@@ -320,7 +322,7 @@ def test_a_too_large_zstd_window_is_refused() -> None:
 
 
 def _bomb(codec: Codec) -> bytes:
-    """A megabyte or less that claims much more than the limit below."""
+    """A frame of a megabyte at most, whose content is much larger than the limit."""
     huge = 512 << 20
     if codec is Codec.GZIP:
         packer = zlib.compressobj(9, zlib.DEFLATED, 31)
@@ -333,9 +335,9 @@ def _bomb(codec: Codec) -> bytes:
         block = bytes(cramjam.lz4.compress_block(bytes(4 << 20), store_size=False))
         frame = compress(codec, b"")
         size = struct.pack("<I", len(block))
-        # Flags 0x60, blocks of 4 MiB, and the checksum that goes with them.
+        # The flags are 0x60, the blocks have 4 MiB, and the header checksum matches.
         return frame[:4] + bytes.fromhex("607073") + (size + block) * 128 + bytes(4)
-    # Run-length blocks: four bytes each for 128 KiB.
+    # Run-length blocks: each has four bytes, and expands to 128 KiB.
     block = struct.pack("<I", (1 << 17) << 3 | 1 << 1)[:3] + b"\x00"
     last = struct.pack("<I", 1 << 3 | 1 << 1 | 1)[:3] + b"\x00"
     return struct.pack("<IBB", 0xFD2FB528, 0x00, 7 << 3) + block * (huge >> 17) + last
@@ -356,14 +358,15 @@ def test_r12_a_decompression_bomb_is_refused_within_the_memory_limit(codec: Code
     finally:
         tracemalloc.stop()
     assert peak < 2.5 * BOMB_LIMIT + (1 << 20)
-    # tracemalloc does not see what the codecs' own libraries allocate.
+    # tracemalloc does not see allocations by the codecs' own libraries.
     assert _peak_resident_kib() - before_kib < 64 * 1024
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 @pytest.mark.full
 def test_r12_the_decompression_bombs_are_valid_data(codec: Codec) -> None:
-    """With a higher limit, the refused bombs are valid data (a part of each, to save time)."""
+    """With a higher limit, the refused bombs are accepted; to save time, only a part of each is
+    decompressed."""
     if codec is Codec.LZ4:
         bomb = _bomb(codec)
         block_bytes = 4 + struct.unpack_from("<I", bomb, 7)[0]
@@ -382,8 +385,8 @@ def test_r12_the_decompression_bombs_are_valid_data(codec: Codec) -> None:
 
 
 def test_r12_a_false_snappy_length_allocates_no_memory() -> None:
-    """Ten bytes that claim 100 MB are damaged whatever the limit is: no buffer of that size is
-    allocated."""
+    """Ten bytes that announce 100 MB are damaged, whatever the limit is: no buffer of that size may
+    be allocated."""
     claim = b"\x80\x84\xaf\x5f" + b"\x00" * 6
     tracemalloc.start()
     try:

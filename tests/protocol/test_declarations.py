@@ -1,4 +1,4 @@
-"""Our declarations equal Kafka's own message definitions, field by field (D7)."""
+"""Our declarations are equal to Kafka's own message definitions, field by field (D7)."""
 
 from __future__ import annotations
 
@@ -27,29 +27,30 @@ def _stored_messages() -> list[type[Message]]:
     return list(found.values())
 
 
-#: Messages without a definition of Kafka's.
+#: All APIs except our own, for which Kafka has no definition.
 KAFKAS = [api for api in APIS.values() if api.key not in PRIVATE_KEYS]
 WIRE = [cls for api in KAFKAS for cls in (api.request, api.response)]
 STORED = _stored_messages()
-#: Stored records whose name differs from Kafka's definition.
+#: Our name of a stored record -> Kafka's name, where they differ.
 STORED_NAMES = {
     "ConsumerAssignment": "ConsumerProtocolAssignment",
     "ConsumerSubscription": "ConsumerProtocolSubscription",
 }
-#: Messages that Kafka's client writes by hand.
+#: Messages that have no definition in Kafka: its client encodes them by hand.
 NOT_DEFINED_THERE = {"CooperativeStickyUserData", "StickyUserData"}
-#: Messages with fewer versions than Kafka's: later versions place replicas on several nodes.
+#: Message -> our versions, where Kafka has later ones: these place replicas on several nodes.
 FEWER_VERSIONS = {"PartitionRecord": "0"}
-#: Undeclared tagged fields: nothing here needs them, and readers skip unknown tags.
+#: Tagged fields of Kafka that we do not declare: nothing here needs them, and readers skip unknown
+#: tags.
 LEFT_OUT = {
     ("ConsumerGroupCurrentMemberAssignmentValue", "AssignmentEpochs"),
     ("ConsumerGroupMetadataValue", "MetadataHash"),
     ("ConsumerGroupTargetAssignmentMetadataValue", "AssignmentTimestamp"),
     ("OffsetCommitValue", "topicId"),
-    # Ours is `NEXT_EPOCH_TAG`, written when there is one.
+    # `NEXT_EPOCH_TAG` is our field for this; it is written only if there is a next epoch.
     ("TransactionLogValue", "NextProducerEpoch"),
 }
-#: Tagged fields of ours, with tags far from Kafka's; its readers skip unknown tags.
+#: Our own tagged fields. Their tags are far from Kafka's, and Kafka's readers skip unknown tags.
 ADDED = {
     ("ShareSnapshotValue", "dead_letters_from"),
     ("ShareUpdateValue", "dead_letters_from"),
@@ -58,21 +59,21 @@ _ADDED_TAG_MIN = 10_000
 
 
 def _snake(name: str) -> str:
-    """Kafka's name in the form of our declarations."""
+    """Convert Kafka's name of a field to ours."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def _versions(text: str | None, valid: Versions) -> list[int]:
-    """The versions of a range that the message has."""
+    """The versions in a range that are valid for the message."""
     held = Versions.parse(text or "none")
     return [version for version in valid if version in held]
 
 
 def _default(field: dict[str, Any]) -> Any:
-    """The default of a definition, as Kafka's generator reads it."""
+    """The default value in a definition, as Kafka's generator understands it."""
     kind, text = field["type"], field.get("default")
     if "default" in field and text is None:
-        # Written as JSON's null rather than the text "null".
+        # The definition has JSON's null instead of the text "null".
         return None
     if text == "null" or kind == "records":
         return None
@@ -130,7 +131,7 @@ def _compare(
     definition: dict[str, Any],
     valid: Versions,
 ) -> None:
-    """Compare every field of a valid version, in order, with everything inside it."""
+    """Compare every field of a version, in order, including nested fields."""
     theirs = []
     for field in fields:
         if (definition["name"], field["name"]) in LEFT_OUT:
@@ -182,7 +183,7 @@ def test_the_stored_records_without_a_definition_have_none_in_kafka() -> None:
 
 
 def _field_names(definition: dict[str, Any]) -> Iterator[str]:
-    """The names of all fields, nested ones included."""
+    """The names of all fields, including nested ones."""
     for each in [*definition.get("fields", []), *definition.get("commonStructs", [])]:
         yield each["name"]
         yield from _field_names(each)
@@ -207,7 +208,7 @@ def test_only_init_producer_id_serves_a_version_that_kafka_calls_unstable(api: A
     unstable = schemas()[f"{api.name}Request"].get("latestVersionUnstable", False)
     if api.key is ApiKey.INIT_PRODUCER_ID:
         assert unstable, "stable by now: our exception is none any more"
-        unstable = False  # prepared transactions need it (KIP-939)
+        unstable = False  # Prepared transactions need this version (KIP-939).
     assert api.versions.first == api.request.versions.first
     assert api.versions.last == api.request.versions.last - (1 if unstable else 0)
     first = 0 if api.key is ApiKey.PRODUCE else api.versions.first

@@ -1,4 +1,4 @@
-"""Error codes: numbers, names and retriability as Kafka has them."""
+"""Error codes have Kafka's numbers, names and retriability."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _KAFKA_PYTHON: dict[int, Any] = {
     and getattr(cls, "message", None)
 }
 
-#: The codes that a client may retry, and those before whose retry it requests metadata (Java client
-#: 4.x).
+#: The codes that a client may retry after it has requested metadata, and those that it may simply
+#: retry (Java client 4.x).
 RETRIABLE_WITH_METADATA = {3, 5, 6, 9, 13, 56, 72, 74, 80, 83, 84, 100, 103}
 RETRIABLE = {2, 7, 14, 15, 16, 19, 20, 41, 51, 70, 71, 75, 78, 88, 89, 106, 122, 123, 133}
 
@@ -35,7 +35,7 @@ def test_error_codes_are_retriable_as_in_kafka(code: ErrorCode) -> None:
 
 
 def test_error_codes_have_kafkas_names() -> None:
-    """kafka-python spells some names of its own (below); all others must be the same."""
+    """kafka-python spells some names differently (see below); all others must be the same."""
     theirs = {
         errno: cls.message for errno, cls in _KAFKA_PYTHON.items() if errno in list(ErrorCode)
     }

@@ -1,4 +1,5 @@
-"""The second codec of Fetch reads and writes as the generated one does (D7, N-06, N-08)."""
+"""The special codec for common Fetch requests reads and writes the same as the generated one (D7,
+N-06, N-08)."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def frame_of(request: FetchRequest, version: int, client_id: str | None = "c") -
 
 
 def usual(version: int, count: int = 1, **fields: Any) -> FetchRequest:
-    """A common request with so many partitions."""
+    """A request of the common form with `count` partitions."""
     partitions = [
         FetchPartition(
             partition=index,
@@ -108,8 +109,8 @@ def uncommon(version: int) -> Iterator[FetchRequest]:
 
 @looped("version", VERSIONS)
 def test_d7_the_second_codec_leaves_other_fetch_requests_alone(version: int) -> None:
-    """The second codec reads none of the first three requests, and others with the same result: a
-    long name, for example, is encoded differently in some versions."""
+    """The special codec refuses the first three requests. It may read the others, with the same
+    result as the generated codec: for example, some versions encode a long name differently."""
     for number, request in enumerate(uncommon(version)):
         read = check_one_fetch(memoryview(frame_of(request, version)))
         if number < 3:

@@ -1,4 +1,4 @@
-"""A byte stream cut into frames: every split, large frames, limits."""
+"""A byte stream cut into frames: every possible split, large frames, limits."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ def _stream(frames: list[bytes]) -> bytes:
 
 
 def _feed(receiver: FrameReceiver, data: bytes, pieces: list[int]) -> list[bytes]:
-    """The frames that result when at most so many bytes are received at a time (the last size
-    repeats)."""
+    """Receive `data` in pieces of these sizes (the last size is repeated). Returns the frames."""
     got: list[memoryview] = []
     position = 0
     turn = 0
@@ -33,7 +32,7 @@ def _feed(receiver: FrameReceiver, data: bytes, pieces: list[int]) -> list[bytes
         got += receiver.received(size)
         position += size
         turn += 1
-    # Checked only now: returned frames must not have been overwritten.
+    # The frames are copied only now, to check that they have not been overwritten.
     return [bytes(frame) for frame in got]
 
 
@@ -67,7 +66,7 @@ def test_n01_frames_of_about_the_size_of_the_scratch_buffer_are_received(
     sizes: list[int], pieces: list[int]
 ) -> None:
     frames = [_frame(size) for size in sizes]
-    # A tiny last piece would repeat for hundreds of thousands of turns.
+    # The last piece is not tiny, because it would be repeated hundreds of thousands of times.
     assert _feed(FrameReceiver(LIMIT), _stream(frames), [*pieces, 50_000]) == frames
 
 
@@ -151,7 +150,7 @@ def test_d11_a_frame_takes_memory_only_for_received_bytes() -> None:
 def test_n01_connections_that_share_a_scratch_buffer_receive_their_frames(
     sizes: list[list[int]], pieces: list[int], order: random.Random
 ) -> None:
-    """The buffer may be used by either connection next, wherever the bytes end."""
+    """The shared buffer may be used for another connection next, even in the middle of a frame."""
     scratch = memoryview(bytearray(SCRATCH_BYTES))
     sent = [[_frame(size, seed) for size in each] for seed, each in enumerate(sizes)]
     streams = [_stream(frames) for frames in sent]
@@ -177,7 +176,7 @@ def test_d11_a_receiver_holds_no_memory_between_frames() -> None:
         _feed(receiver, data, [777])
     found = tracemalloc.take_snapshot()
     tracemalloc.stop()
-    # Other threads of the test process allocate memory too.
+    # Other threads of the test process allocate memory, too.
     own = found.filter_traces([tracemalloc.Filter(True, frames_module.__file__)])
     held = sum(trace.size for trace in own.traces)
     assert held < 100 * 500

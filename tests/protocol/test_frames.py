@@ -29,7 +29,7 @@ EVERY_API_VERSION = looped(
 
 
 def _joined(parts: Any) -> bytes:
-    """The frame behind its length field, which is checked."""
+    """The frame after its length field; checks the length."""
     data = b"".join(parts)
     assert int.from_bytes(data[:4], "big") == len(data) - 4
     return data[4:]
@@ -97,8 +97,8 @@ def test_n07_the_header_of_a_request_of_unknown_version_is_read() -> None:
         "",
         "0000",
         "000000030000000000",
-        "00000003000000000005",  # a client id that is not there
-        "0000000300000000fffe",  # a length that no null has
+        "00000003000000000005",  # the client id is missing
+        "0000000300000000fffe",  # a negative length other than -1, which means null
         "000000030000000000017f"[:-2],
         "00000003000000000001ff",  # not UTF-8
     ],
@@ -122,7 +122,7 @@ def test_header_tags_are_skipped() -> None:
         "0100",
         "010005",
         "010005616263",
-        "41" + "0000" * 65,  # more tags than any peer needs
+        "41" + "0000" * 65,  # More tags than any client needs.
         "ffffffff0f",
         "0100ffffffff0f",
         "808080808001",

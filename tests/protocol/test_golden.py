@@ -1,4 +1,4 @@
-"""Bytes that other projects' code wrote: decoded to the same values, and encoded to the same bytes.
+"""Bytes written by foreign code are decoded to the same values, and encoded to the same bytes.
 
 tests/golden/make.py describes their origin.
 """
@@ -16,7 +16,7 @@ from odradek_protocol.keys import APIS, Api, ApiKey
 BODIES = list(golden.bodies())
 CAPTURED = golden.lines("captured")
 API_BY_NAME = {api.name: api for api in APIS.values()}
-#: librdkafka's mock broker ends this answer with an extra byte (to be ignored: rule N-08).
+#: librdkafka's mock broker appends one byte to this response, which readers must ignore (N-08).
 _EXTRA_BYTES = {("Metadata", "response", 13): 1}
 
 

@@ -1,4 +1,4 @@
-"""Lazy dataclasses behave as the standard library's do."""
+"""Lazy dataclasses behave like those of the standard library."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_lazy_dataclasses_have_equality_and_hashes(declare: Any, options: dict[s
         assert len({kind(x=1), kind(x=1)}) == 2
     elif options.get("frozen"):
         with pytest.raises(TypeError):
-            hash(kind(x=1))  # of the list
+            hash(kind(x=1))  # The list in the object is not hashable.
         assert hash(kind(x=1, tags=())) != hash(kind(x=2, tags=()))
     else:
         with pytest.raises(TypeError, match="unhashable"):

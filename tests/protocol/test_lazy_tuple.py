@@ -1,4 +1,4 @@
-"""Lazy named tuples behave as the standard library's do."""
+"""Lazy named tuples behave like those of the standard library."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class Lazy(lazy_tuple.NamedTuple):
 
 
 class Inherited(Lazy):
-    """A subclass, whose first object comes before the first one of `Lazy` in some orders."""
+    """A subclass. In some of the tried orders, its first object is created before the first one of
+    `Lazy`."""
 
 
 class Single(lazy_tuple.NamedTuple):
@@ -51,7 +52,8 @@ class Box(lazy_tuple.NamedTuple, Generic[T]):
 
 
 def outcome(call: Any) -> Any:
-    """The value of a call, or its refusal: `_replace` has another error since Python 3.13."""
+    """The result of a call, or "refused" if it raises: `_replace` raises another exception since
+    Python 3.13."""
     try:
         return call()
     except (AttributeError, TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""The results of a declaration: a class, defaults, layouts."""
+"""The parts of a declared message: its class, defaults, layouts."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from wire_values import full, message_versions, null, version_id
 
 
 class Part(Struct):
-    """A part."""
+    """A struct in `Example`."""
 
     number: int = field(INT32, "1+", default=-1)
 
 
 @message(key=99, versions="1-3", flexible="3+")
 class Example(Message):
-    """A message with every kind of field that matters to a declaration."""
+    """A message with every kind of field that a declaration distinguishes."""
 
     name: str | None = field(STRING, nullable="2+")
     parts: list[Part] = field(array(Part), "2+")

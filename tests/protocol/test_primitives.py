@@ -1,4 +1,5 @@
-"""The declared primitives, against bytes written down by hand from Kafka's protocol guide."""
+"""The declared primitive types compared with bytes that were written by hand from Kafka's protocol
+guide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every schema module describes its API key and the changes of its versions."""
+"""Every schema module describes its API key and the changes in each version."""
 
 from __future__ import annotations
 
@@ -78,6 +78,6 @@ def test_tagged_fields_have_tags_and_no_tag_is_used_twice(module: ModuleType) ->
 @EVERY_MODULE
 def test_null_is_the_default_of_nullable_fields_only(module: ModuleType) -> None:
     for spec in _fields(module):
-        # Kafka gives no field of records a default, whether it may be null or not.
+        # Kafka gives fields of records no default, even if they may be null.
         if spec.default is None and spec.type is not RECORDS:
             assert any(version in spec.nullable for version in spec.versions), spec.name

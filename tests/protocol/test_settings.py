@@ -1,4 +1,4 @@
-"""The kernel of settings that broker, client and connector share."""
+"""The common code for settings of broker, client and connector."""
 
 from __future__ import annotations
 

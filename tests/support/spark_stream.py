@@ -23,7 +23,7 @@ LATE_START = "Python worker failed to connect back"
 
 
 def numbered(partition: int, count: int, start: int = 0) -> Records:
-    """Produce records whose value is their offset, and whose timestamps are one second apart."""
+    """Records to send, whose value is their offset, and whose timestamps are one second apart."""
     return [(partition, None, b"%d" % n, T0 + n * 1000, []) for n in range(start, start + count)]
 
 

@@ -1,4 +1,4 @@
-"""Random generators without a seed, which a simulated machine replaces (D10)."""
+"""Random generators without a seed, which the simulated machine replaces (D10)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ pytestmark = pytest.mark.full
 
 
 def test_d10_generators_without_a_seed_are_named_by_their_module() -> None:
-    """`simulated_machine` replaces `random.Random`: a module that has imported the name keeps the
-    old one."""
+    """The simulated machine replaces `random.Random`: a module that has imported the name itself
+    would keep the original class."""
     hidden = [
         f"{module}:{node.lineno} makes a generator that no seed reaches"
         for module in MODULES

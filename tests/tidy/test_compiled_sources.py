@@ -1,4 +1,4 @@
-"""Test modules that are compiled before a run are those that pytest loads."""
+"""The test modules that are compiled before a run are those that pytest then loads."""
 
 from __future__ import annotations
 

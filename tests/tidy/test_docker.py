@@ -1,4 +1,4 @@
-"""The images copy all files that they need, which is checked without a container engine."""
+"""Each image copies all files that it needs; the tests check this without a container engine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _UNWANTED = (
 
 
 def copied(text: str) -> set[str]:
-    """The sources of COPY, from the checkout."""
+    """The sources of COPY instructions that are in the checkout."""
     found: set[str] = set()
     for line in text.splitlines():
         if line.startswith("COPY ") and "--from=" not in line:
@@ -35,7 +35,8 @@ def copied(text: str) -> set[str]:
 
 
 def is_ignored(path: str, patterns: list[str]) -> bool:
-    """Docker's decision: the last pattern that matches the path, or a folder above it, counts."""
+    """True if Docker ignores the path: the last pattern that matches the path or a parent folder
+    decides."""
     parts = path.split("/")
     folders = ["/".join(parts[: count + 1]) for count in range(len(parts))]
     ignored = False
@@ -86,7 +87,7 @@ def test_generated_files_do_not_go_into_an_image(patterns: list[str]) -> None:
 
 
 def _arguments(repository: Path) -> list[str]:
-    """The arguments of the broker in compose.yaml, behind `odradek serve`."""
+    """The broker's arguments in compose.yaml, after `odradek serve`."""
     entry = (repository / "docker/Dockerfile").read_text("utf-8").rpartition("ENTRYPOINT ")[2]
     shell = json.loads(entry)[2].replace("$ODRADEK_ADVERTISED", "localhost:9092")
     arguments = shlex.split(shell.removeprefix("exec odradek serve "))

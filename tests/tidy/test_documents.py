@@ -1,4 +1,4 @@
-"""Links, anchors, files and modules that documents name exist, and drawings match the code."""
+"""Links, anchors, files and modules in documents exist, and drawings match the code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGES = sorted(
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     if path.is_file()
 )
-#: Files that are named although they are not here, and why.
+#: Names of files that do not exist here -> the reason for naming them.
 NOT_HERE = {
     "storage/compaction.py": "compaction is not built yet",
 }
@@ -29,7 +29,7 @@ NOT_HERE = {
 _LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)|src(?:set)?=\"([^\"]+)\"")
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`([^`\n]+)`")
-#: A path of the project: to a file of a kind that we have, or to a folder.
+#: A path in the project: of a file with one of our extensions, or of a folder.
 _FILE = re.compile(
     rf"(?:[\w.*-]+/)+(?:[\w.*-]+\.(?:py|pyi|c|md|svg|jsonl|yaml|toml))?|(?:{'|'.join(FOLDERS)})(?:/[\w.*-]+)+"
 )
@@ -54,7 +54,7 @@ def _files() -> tuple[str, ...]:
 
 @cache
 def _anchors(page: Path) -> frozenset[str]:
-    """The anchors that GitHub makes of the headings of a page."""
+    """The anchors that GitHub generates from the headings of a page."""
     text = _FENCED.sub("", (ROOT / page).read_text("utf-8"))
     return frozenset(
         re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
@@ -63,7 +63,7 @@ def _anchors(page: Path) -> frozenset[str]:
 
 
 def _is_here(name: str) -> bool:
-    """A path, or the end of one."""
+    """True if this is the path of a file or folder, or the last part of one."""
     folder = f"/{name.rstrip('/')}/"
     return any(folder in f"/{each}" or fnmatch(f"/{each}", f"*/{name}") for each in _files())
 

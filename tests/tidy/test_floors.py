@@ -1,7 +1,7 @@
-"""Imports go down: no cycle anywhere, and the broker's packages stand on floors.
+"""Imports only go down: there are no cycles, and the broker's packages are ordered by floors.
 
-Imports inside of functions and those for types count as well: a dependency is the same whenever it
-is loaded. If a lower module needs a type of an upper one, the lower one declares a Protocol.
+Imports in functions and imports for types count as well: a dependency is the same whenever it is
+loaded. If a lower module needs a type of an upper one, the lower one declares a Protocol.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import pytest
 
 from product_modules import MODULES, PACKAGES, imported_from, statements_of
 
-#: The broker's packages and root modules from the bottom to the top. Each may import what stands on
-#: lower floors, and nothing beside or above itself. A longer name counts before a shorter one.
+#: The broker's packages and root modules, from the lowest floor to the highest. A module may import
+#: its own package, and packages on lower floors. A module belongs to the longest name here that
+#: matches.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("deferred",),
     (
@@ -61,13 +62,16 @@ def _names(module: str) -> Iterator[str]:
 
 @cache
 def _imported(module: str) -> frozenset[str]:
-    """Our modules that a module imports."""
+    """The modules of ours that a module imports."""
     return frozenset(name for name in _names(module) if name in MODULES and name != module)
 
 
 def _cycles() -> list[list[str]]:
-    """Modules that import each other, directly or not: modules without imports among the rest, or
-    not imported there, are removed until none is left."""
+    """Modules in import cycles, with what they import.
+
+    A module that imports no other remaining module, or that none of them imports, is removed, until
+    no such module remains.
+    """
     left = {module: set(_imported(module)) for module in MODULES}
     while True:
         imported = set().union(*left.values()) if left else set()
@@ -85,7 +89,7 @@ def test_imports_have_no_cycles() -> None:
 
 @cache
 def _room(module: str) -> tuple[int, str]:
-    """(floor, name) of the row of FLOORS that a module of the broker belongs to."""
+    """The row of FLOORS, as (floor, name), that a module of the broker belongs to."""
     name = module.removeprefix("odradek_broker.")
     rows = [
         (len(room), floor, room)

@@ -1,7 +1,7 @@
-"""Helpers of tests are in tests/support, and imported by their module's name.
+"""Helpers of tests are in tests/support, and are imported by their module names.
 
-The programs that tests are made with (`PROGRAMS` below) are packages, whose modules are imported by
-their full name (`tests.oracle.script`). Functions that only pytest calls are fixtures, in the
+The programs with which tests are made (`PROGRAMS` below) are packages; their modules are imported
+by full names (`tests.oracle.script`). Functions that only pytest calls are fixtures, in the
 conftest.py of the folders that use them. No module imports a test.
 """
 
@@ -35,7 +35,8 @@ def _trees() -> dict[Path, ast.Module]:
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """(line, name) of every module that may be meant; a leading dot stays."""
+    """(line, name) of every module that an import may name; the leading dots of relative names are
+    kept."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -47,7 +48,7 @@ def _imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 def _is_wrong_import(name: str) -> bool:
     parts = name.split(".")
-    if parts[0] == "":  # relative
+    if parts[0] == "":  # The name is relative.
         return True
     if parts[0] == "tests":
         return len(parts) > 1 and not _is_of_a_program("/".join(parts[1:]))
@@ -105,7 +106,7 @@ def test_the_name_of_a_helper_is_unique() -> None:
 
 
 def test_every_helper_has_users() -> None:
-    """Users import a helper, or start it as a program."""
+    """A helper is used by an import, or by starting it as a program."""
     used = {name.split(".")[0] for tree in _trees().values() for _, name in _imported(tree)}
     started = {
         node.value.removesuffix(".py")

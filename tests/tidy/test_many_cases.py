@@ -1,4 +1,4 @@
-"""A looped test tries every case and hides no failure."""
+"""A looped test tries every case, and hides no failure."""
 
 from __future__ import annotations
 

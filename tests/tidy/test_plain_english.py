@@ -13,8 +13,8 @@ from product_modules import MODULES, tree_of
 #: It reads the whole tree; `pytest tests/tidy` and `.ci/run` run it.
 pytestmark = pytest.mark.full
 
-#: First words that put the subject off, or leave it out. Help texts of commands are read by users
-#: and begin with a verb anyway.
+#: First words that postpone or omit the subject. Help texts of commands are not checked: users read
+#: them, and they begin with a verb anyway.
 _FORBIDDEN = re.compile(r"(What|Who|Whose|Whether|How|As|One|Those|That|It|Its)\b")
 
 

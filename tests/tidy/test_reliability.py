@@ -1,4 +1,4 @@
-"""The tests and simulated faults that docs/understand/reliability.md names exist."""
+"""The tests and the simulated faults that docs/understand/reliability.md names exist."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TEST = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
 
 
 def rows() -> list[tuple[str, str]]:
-    """(fault, what shows it) of the tables of faults."""
+    """(fault, the tests that show its effect) from the page's tables of faults."""
     return [
         (found["fault"], found["shown"])
         for found in _ROW.finditer(PAGE.read_text("utf-8"))
@@ -35,7 +35,8 @@ def rows() -> list[tuple[str, str]]:
 
 @cache
 def _tests_of(path: str) -> frozenset[str]:
-    """Functions that pytest finds in a file, and what stands for the tests of a model."""
+    """The names of tests in a file: functions, classes, and variables such as the `TestCase` of a
+    state machine."""
     tree = parsed((ROOT / path).read_text("utf-8"))
     names = set()
     for node in tree.body:
@@ -59,7 +60,7 @@ def test_every_fault_names_a_test_that_exists() -> None:
 
 
 def test_simulated_rows_name_faults_workloads_and_checkers() -> None:
-    """A row has, in this order: faults (or all of them) `in` workloads; checkers."""
+    """A row has the form: faults (or all faults) `in` workloads; checkers."""
     wrong = []
     for fault, shown in rows():
         _, simulated, told = shown.partition("*Simulated:* ")

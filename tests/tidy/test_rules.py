@@ -1,8 +1,8 @@
-"""docs/rules is the law: every cited rule exists there, and every rule there has a test that is
-named after it.
+"""docs/rules is the law: every cited rule exists there, and every rule there has a test with its
+number in the name.
 
-The name of a test has the numbers of its rules: `test_p09_...`, `test_t50e_t50f_...` for two. A
-citation in its docstring does not count, because it may only explain.
+The name of a test has the numbers of its rules: `test_p09_...`, or `test_t50e_t50f_...` for two. A
+citation in a docstring does not count, because it may be only an explanation.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ DESIGN = ROOT / "docs" / "understand" / "design.md"
 FOLDERS = ("benchmarks", "broker", "client", "docs", "protocol", "spark_connector", "tests")
 SUFFIXES = {".c", ".md", ".py", ".pyi", ".toml"}
 
-#: Rules that no test is named after, and why.
+#: Rules without a test that has their number -> the reason.
 WITHOUT_TEST: dict[str, str] = {}
 
 _WRITTEN = re.compile(r"^- \*\*([^*]+)\*\*", re.MULTILINE)
 _RULE = re.compile(r"[A-Z]-\d{2,3}[a-k]?")
-#: Everything that looks like the number of a rule, so that a slip of the pen is found too.
+#: Any text that looks like the number of a rule, so that mistyped numbers are found, too.
 _CITED = re.compile(r"\b[A-Z]-\d+[A-Za-z]*\b")
 _DECISION_WRITTEN = re.compile(r"^### (D\d+) ", re.MULTILINE)
 _DECISION_CITED = re.compile(r"\bD\d+\b")
 _TEST = re.compile(r"^\s*(?:async )?def (test_\w+)", re.MULTILINE)
 _IN_NAME = re.compile(r"([a-z])(\d{1,3})([a-k]?)")
-#: A row of the table of families: letters, and the file of their rules.
+#: A row of the table of families: the letters, and the file with their rules.
 _FAMILIES = re.compile(r"^\| ([A-Z](?:, [A-Z])*) \|.*\((\w+\.md)\) \|$", re.MULTILINE)
 
 
 @cache
 def _written() -> Counter[str]:
-    """The number of times that each rule is written."""
+    """The number of times that each rule is defined."""
     return Counter(
         rule
         for path in sorted(RULES.glob("*.md"))
@@ -58,7 +58,7 @@ def _texts() -> Iterator[Path]:
 
 @cache
 def _named_in_tests() -> dict[str, list[str]]:
-    """The tests that are named after each rule or decision, as file::test."""
+    """The tests, as file::test, that have the number of each rule or decision in their names."""
     families = {rule[0] for rule in _written()}
     found: dict[str, list[str]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
@@ -77,8 +77,7 @@ def _named_in_tests() -> dict[str, list[str]]:
 
 
 def _is_written(rule: str) -> bool:
-    """True if the rule exists, also as the number of one that is written in parts: T-50 is T-50a,
-    T-50b and so on."""
+    """True if the rule exists, or if it is defined in parts: T-50 is T-50a, T-50b and so on."""
     return rule in _written() or (rule[-1].isdigit() and f"{rule}a" in _written())
 
 
@@ -119,7 +118,8 @@ def test_cited_rules_exist() -> None:
 
 
 def test_pages_for_users_cite_no_rule() -> None:
-    """Also the pages of settings, which are made of their descriptions."""
+    """The pages of settings are checked, too; they are generated from the settings'
+    descriptions."""
     pages = [
         ROOT / "README.md",
         *(

@@ -1,4 +1,5 @@
-"""Limits, which may only shrink, for lines, functions, files, and modules with a single user."""
+"""Limits for the length of lines, functions and files, and for small modules with a single user.
+Limits may only be lowered."""
 
 from __future__ import annotations
 
@@ -20,19 +21,19 @@ pytestmark = pytest.mark.full
 COLUMNS_MAX = 100
 FILE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 70
-#: A module of fewer lines that a single other one imports belongs to that one.
+#: A shorter module that is imported by only one other module should be a part of that module.
 MODULE_LINES_MIN = 60
 
-#: Generated files, with texts of any length.
+#: Generated files, whose texts may have any length.
 _GENERATED = {"client/odradek_client/config/keywords.py"}
-#: The files and functions that may be longer, with their numbers of lines. Remove an entry that has
-#: become shorter.
+#: Files and functions that may be longer, with their numbers of lines. Remove an entry when it has
+#: become short enough.
 _LONG_FILES: dict[str, int] = {}
 _LONG_FUNCTIONS = {
-    # The pure codec's loop over records, in which a call costs a twentieth of its speed.
+    # The pure codec's loop over records: a function call in it would cost a twentieth of its speed.
     "odradek_protocol.records.record._parse": 113,
 }
-#: Small modules with one user that stay by themselves, and why.
+#: Small modules with one user that may stay separate -> the reason.
 _SMALL = {
     "odradek.errors": "a public name",
     "odradek_broker.metadata.producer_ids": "beside the other kinds of metadata",

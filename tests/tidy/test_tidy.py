@@ -1,6 +1,6 @@
 """Tests of the structure: imports, modules without I/O, files that belong together.
 
-Exceptions are listed here, by name and with a reason.
+Exceptions are listed here by name, with a reason.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import golden
 from odradek_protocol.keys import APIS, Api
 from product_modules import MODULES, PACKAGES, ROOT, imported_from, text_of, tree_of
 
-#: The packages of ours that each of them may import, besides itself (D2).
+#: Our packages -> the other packages of ours that each may import (D2).
 MAY_IMPORT = {
     "odradek_protocol": set[str](),
     "odradek_broker": {"odradek_protocol"},
@@ -29,14 +29,14 @@ MAY_IMPORT = {
     "pyspark_odradek": {"odradek_protocol", "odradek_client", "odradek"},
 }
 
-#: Modules that may import one more of them, and what for.
+#: Modules that may import one more of our packages -> that package, and the reason.
 MAY_IMPORT_TOO = {
     "tests.sim.mutants.spark_sink": ("pyspark_odradek", "puts bugs into its protocol"),
     "tests.sim.workloads.spark_query": ("pyspark_odradek", "runs its protocol"),
     "tests.sim.workloads.spark_sink": ("pyspark_odradek", "runs its protocol"),
 }
 
-#: Imported modules with I/O, or whose results depend on time and place (D3).
+#: Modules that do I/O, or whose results depend on time and place (D3); cores must not import them.
 IMPURE = {
     "asyncio",
     "concurrent",
@@ -69,8 +69,8 @@ IMPURE = {
     "uvloop",
 }
 
-#: Shells: modules that may do I/O, and the reason. Every other module of the protocol, the broker
-#: and the client is a core, and imports nothing from IMPURE.
+#: Shells, which are modules that may do I/O -> the reason. Every other module of the protocol, the
+#: broker and the client is a core, and imports nothing from IMPURE.
 SHELLS = {
     "odradek_broker.platform.fault_injection": "kills its own process at a fault point",
     "odradek_broker.server.acceptors": "holds back who connects, for a while",
@@ -129,10 +129,10 @@ SHELLS = {
     "odradek_client.network.transport": "owns a socket",
 }
 
-#: Packages that are shells as a whole: the command line and what runs inside of Spark.
+#: Packages whose modules are all shells: the command line, and what runs inside of Spark.
 SHELL_PACKAGES = {"odradek", "pyspark_odradek"}
 
-#: Cores inside of shell packages.
+#: Modules of those packages that are cores even so.
 CORES_IN_SHELL_PACKAGES = {
     "odradek.mirror.batches",
     "odradek.mirror.comparison",
@@ -157,7 +157,7 @@ def _for_types_only(node: ast.stmt) -> bool:
 
 @cache
 def _imports(module: str, *, types_too: bool) -> list[tuple[str, int]]:
-    """(full name, line) of every import, also inside of functions."""
+    """(full name, line) of every import, including those in functions."""
     found: list[tuple[str, int]] = []
     open_nodes: list[ast.AST] = [tree_of(module)]
     while open_nodes:
@@ -171,7 +171,7 @@ def _imports(module: str, *, types_too: bool) -> list[tuple[str, int]]:
             found.append((source, node.lineno))
             found += [(f"{source}.{alias.name}", node.lineno) for alias in node.names]
         elif isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case | ast.Module):
-            # No import is inside of an expression.
+            # Expressions contain no imports.
             open_nodes.extend(ast.iter_child_nodes(node))
     return found
 
@@ -198,7 +198,7 @@ def test_d02_packages_import_in_one_direction() -> None:
 
 
 def test_d02_the_client_imports_the_broker_inside_of_functions_only() -> None:
-    """A program with only a client does not load the broker; the simulation has both."""
+    """A program with only a client must not load the broker; the simulation uses both."""
     at_import = [
         f"{module}:{node.lineno}"
         for module in MODULES
@@ -247,7 +247,7 @@ def test_the_list_of_shells_is_up_to_date() -> None:
 
 
 def _missing_of(api: Api) -> Iterator[str]:
-    """The parts that an API should have and that are missing."""
+    """The parts that an API should have, but that are missing."""
     name = golden.module_name(api)
     if api.request.__module__ != f"odradek_protocol.schemas.{name}":
         yield f"{api.request.__module__} is no schema"
@@ -287,7 +287,7 @@ _OFFSET_CONSTANT = re.compile(r"_AT(: \w+)? = ")
 
 
 def test_offsets_into_a_batch_header_are_in_one_table() -> None:
-    """`records/layout.py`: an offset that is written down again can be another one."""
+    """The table is `records/layout.py`; a second definition of an offset could differ from it."""
     written_again = [
         module
         for module in MODULES
@@ -317,7 +317,7 @@ _VERSION_NUMBER = re.compile(r"\bversion (<|<=|>|>=) [1-9]")
 
 
 def test_version_numbers_are_named_beside_their_schemas() -> None:
-    """Other modules take a version number from there, so that it has a name and a reason."""
+    """Other modules import a version number from there, where it has a name and a reason."""
     said_elsewhere = [
         f"{module}: {found[0]}"
         for module in MODULES
@@ -356,8 +356,8 @@ def _defers_annotations(tree: ast.Module) -> bool:
 
 
 def test_a_module_with_definitions_defers_its_annotations() -> None:
-    """`from __future__ import annotations`; a module that only hands on what others define need
-    not."""
+    """Modules must have `from __future__ import annotations`, except those that only re-export
+    names of others."""
     eager = [
         module
         for module in MODULES
@@ -368,9 +368,9 @@ def test_a_module_with_definitions_defers_its_annotations() -> None:
 
 
 def _undocumented(module: str) -> Iterator[str]:
-    """Public functions and classes without a docstring.
+    """Yield public functions and classes without a docstring.
 
-    Parts of messages (`Struct`) have their names from Kafka, and need not.
+    Structs in messages (`Struct`) need none: their names are Kafka's.
     """
     for node in tree_of(module).body:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -400,7 +400,7 @@ def _text_files() -> Iterator[Path]:
             yield path
 
 
-#: Hosts of package indexes, which only a lock file or a machine's settings would name.
+#: Hosts of package indexes. Only a lock file or the settings of a machine may name them.
 _REGISTRY = re.compile(
     r"https?://[^\s\"'<>]*(?:simple/|pypi[.-]|/pypi/|artifactory|nexus|devpi|packages/[0-9a-f]{2}/)"
     r"|--(?:extra-)?index-url|index-url\s*="

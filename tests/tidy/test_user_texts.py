@@ -1,6 +1,6 @@
-"""Texts for users name no rules: pages, help, settings, error messages and log lines.
+"""Texts for users contain no rule numbers: pages, help, settings, error messages and log lines.
 
-Numbers such as P-07 are for those who change the code; docs/rules and docs/understand/design.md
+Numbers such as P-07 are for people who change the code; docs/rules and docs/understand/design.md
 explain them.
 """
 
@@ -20,14 +20,14 @@ pytestmark = pytest.mark.full
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("broker", "client", "protocol", "spark_connector")
-#: Here the docstrings of commands are their help.
+#: The docstrings of commands in this folder are their help texts.
 COMMANDS = ROOT / "client" / "odradek" / "cli"
 
 _RULE = re.compile(r"\b[A-Z]-\d{2,3}[a-k]?\b")
 
 
 def _pages() -> list[Path]:
-    """All pages but those for people who change the code."""
+    """All pages except those for people who change the code."""
     pages = [
         path
         for path in (ROOT / "docs").rglob("*.md")
@@ -37,12 +37,12 @@ def _pages() -> list[Path]:
 
 
 def _docstrings(tree: ast.Module) -> set[ast.expr]:
-    """The strings that stand for themselves, behind a definition or an attribute."""
+    """Docstrings: strings that are statements of their own, after a definition or an attribute."""
     return {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
 
 
 def _strings(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, text) of every string that is no docstring."""
+    """(line, text) of every string that is not a docstring."""
     tree = parsed(path.read_text("utf-8"))
     left_out = set() if path.is_relative_to(COMMANDS) else _docstrings(tree)
     for node in ast.walk(tree):

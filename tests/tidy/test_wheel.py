@@ -1,4 +1,4 @@
-"""The wheel has everything that users need, and works without the checkout."""
+"""The wheel contains everything that users need, and works without the checkout."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-# A wheel is built.
+# Building a wheel takes some time.
 pytestmark = pytest.mark.full
 
 
 @pytest.fixture(scope="module")
 def installed(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The unpacked wheel of this checkout, without the compiled codec, which is not built here."""
+    """The unpacked wheel of this checkout, without the compiled codec, which the test does not
+    build."""
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
@@ -33,8 +34,8 @@ def installed(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def run(installed: Path, folder: Path, *arguments: str) -> str:
-    """Run code in an interpreter that finds the wheel's packages before those of the checkout, and
-    writes no byte code for them."""
+    """Run code in an interpreter that finds the wheel's packages before those of the checkout. It
+    writes no byte code."""
     done = subprocess.run(
         [sys.executable, "-B", *arguments],
         cwd=folder,

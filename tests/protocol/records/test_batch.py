@@ -1,4 +1,5 @@
-"""The batch header: declaration and twin, damage, stamping, timestamps, sequences."""
+"""The batch header: its declaration and its compiled reader, damaged headers, stamping, timestamps,
+sequences."""
 
 from __future__ import annotations
 
@@ -188,7 +189,8 @@ def test_r13_other_magic_is_refused(magic: int) -> None:
 
 
 def test_r13_an_old_message_shorter_than_a_batch_header_is_refused() -> None:
-    """Magic 1, null key and value: 34 bytes. The message must not look like a cut-off batch."""
+    """The message has magic 1, and null as key and value: it is 34 bytes long. It must not be taken
+    for a batch that was cut off."""
     message = bytes(8) + (22).to_bytes(4, "big") + bytes(4) + b"\x01\x00" + bytes(8) + b"\xff" * 8
     with pytest.raises(UnsupportedMagic, match="message format 1"):
         read_header(message)

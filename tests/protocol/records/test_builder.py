@@ -1,4 +1,4 @@
-"""Building: bounds, sealing, re-stamping, rewriting, recompressing."""
+"""Building batches: limits, sealing, stamping again, rewriting, recompressing."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_building_again_gives_the_same_records_a_new_header(codec: Codec) -> Non
     assert (two.producer_id, two.producer_epoch, two.base_sequence) == (6, 2, 0)
     assert (one.is_transactional, two.is_transactional, two.is_control) == (False, True, False)
     assert (one.leader_epoch, two.leader_epoch, one.last_sequence) == (-1, 3, 49)
-    first[70] ^= 1  # a returned batch belongs to the caller
+    first[70] ^= 1  # A built batch belongs to the caller.
     assert builder.build() != first and builder.build()[61:] == second[61:]
 
 
@@ -300,8 +300,8 @@ def test_r08_recompression_changes_nothing_but_the_codec(before: Codec, after: C
 
 
 def test_r08_recompression_renumbers_offsets_and_timestamp_deltas() -> None:
-    """The form of Kafka: offset deltas from 0, times from the first record's, undefined attributes
-    cleared."""
+    """The result has Kafka's form: offset deltas from 0, timestamp deltas from the first record,
+    and undefined attribute bits cleared."""
     batch = simple_batch([(b"k", b"a"), (b"k", b"b"), (b"k", b"c")], NOW)
     header = read_header(batch)
     gaps = rewrite_batch(header, read_records(batch, 0, header)[1:], delete_horizon_ms=5)

@@ -1,4 +1,4 @@
-"""Arrow's columns as records: the same bytes from both twins, and from the builder for objects."""
+"""Arrow's columns as records: both twins write the same bytes as the builder for Python objects."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def codec(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def batch_of(rows: Rows, octets: pa.DataType, lists: pa.DataType, cut: int = 0) -> pa.RecordBatch:
-    """A batch with `cut` further rows before and behind, which a slice leaves out."""
+    """A slice with these rows of an Arrow batch, which has `cut` more rows before them and after
+    them."""
     keys, values, headers, partitions, times = zip(*rows, strict=True)
     junk: Any = ([b"junk"] * cut, [None] * cut, [[("junk", b"")]] * cut, [99] * cut, [-7] * cut)
     columns = [
@@ -81,7 +82,7 @@ def batch_of(rows: Rows, octets: pa.DataType, lists: pa.DataType, cut: int = 0) 
 
 
 def bodies(records: ArrowRecords, partitions: int, limit_bytes: int) -> list[tuple[Any, ...]]:
-    """(partition, rows, batch) of all batches."""
+    """(partition, rows, encoded batch) for all batches."""
     found: list[tuple[Any, ...]] = []
     for group in records.place(partitions):
         start = group.start
@@ -271,7 +272,7 @@ def test_arrow_columns_of_other_names_and_types_are_refused() -> None:
 
 
 def test_an_arrow_array_with_ends_beyond_its_data_is_refused_as_damaged() -> None:
-    # pyarrow itself checks the last end only.
+    # pyarrow itself checks only the last offset.
     ends = pa.py_buffer(array("i", [0, 5, 99, 11]))
     column = pa.Array.from_buffers(pa.binary(), 3, [None, ends, pa.py_buffer(b"firstsecond")])
     records = ArrowRecords(pa.RecordBatch.from_arrays([column], names=["value"]))

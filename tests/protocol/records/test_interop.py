@@ -1,8 +1,8 @@
-"""Our batches read by other projects' readers, and theirs by ours.
+"""Foreign readers read our batches, and our reader reads theirs.
 
-aiokafka (its Cython and its pure Python codec) and kafka-python are called directly. librdkafka
-writes its own snappy, lz4 and zstd; it is reached over a socket through its mock cluster, with the
-two necessary requests written by hand.
+aiokafka (its Cython codec and its pure Python codec) and kafka-python are called directly.
+librdkafka has its own implementations of snappy, lz4 and zstd; it is reached over a socket through
+its mock cluster, with the two necessary requests encoded by hand.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NOW = 1_700_000_000_000
 
 AIO_BUILDERS = [aio.DefaultRecordBatchBuilder, aio._DefaultRecordBatchBuilderPy]
 AIO_READERS = [aio.DefaultRecordBatch, aio._DefaultRecordBatchPy]
-KAFKA_PYTHON_CODECS = [Codec.NONE, Codec.GZIP]  # the other codecs need packages of their own
+KAFKA_PYTHON_CODECS = [Codec.NONE, Codec.GZIP]  # The other codecs need additional packages.
 
 ROWS: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
     (NOW, b"key", b"value", []),
@@ -142,12 +142,12 @@ def test_kafka_python_reads_the_builders_batches(codec: Codec) -> None:
 @given(DRAWN_ROWS, st.sampled_from(Codec))
 @settings(deadline=None)
 def test_batches_of_aiokafka_and_the_builder_have_the_same_bytes(rows: Any, codec: Codec) -> None:
-    """The format has only one encoding of records; only compressed bytes may differ."""
+    """Records have only one valid encoding; only compressed bytes may differ."""
     mine = ours(rows, codec, producer_id=9, producer_epoch=1, base_sequence=5)
     other = theirs(aio.DefaultRecordBatchBuilder, rows, codec)
     assert read_header(other).max_timestamp == read_header(mine).max_timestamp
     if codec is Codec.NONE:
-        # Only the leader epoch may differ, which a client is free to leave at anything.
+        # Only the leader epoch may differ: a client may leave any value in it.
         stamp(mine, 0, 0, read_header(other).leader_epoch)
         assert mine == other
     assert as_rows(read_all(other)) == rows
@@ -206,8 +206,8 @@ def test_r14_aiokafka_and_kafka_python_read_consecutive_batches() -> None:
 
 
 class MockCluster:
-    """librdkafka's in-process broker, kept alive by a producer; raw bytes are exchanged by
-    socket."""
+    """librdkafka's mock cluster, which lives as long as a producer. Requests are sent to its socket
+    as bytes."""
 
     def __init__(self) -> None:
         self.owner = confluent_kafka.Producer({"test.mock.num.brokers": 1})
@@ -224,12 +224,12 @@ class MockCluster:
             return stream.read(size)[4:]
 
     def create(self, topic: str) -> None:
-        """Metadata v4 with allow_auto_topic_creation."""
+        """Create a topic by Metadata v4 with allow_auto_topic_creation."""
         name = topic.encode()
         self.request(3, 4, struct.pack(">ih", 1, len(name)) + name + b"\x01")
 
     def fetch(self, topic: str, offset: int) -> bytes:
-        """The batch of partition 0 with this offset, as it is stored, by Fetch v4."""
+        """Return the stored batch of partition 0 that has this offset, by Fetch v4."""
         name = topic.encode()
         body = struct.pack(">iiiibi", -1, 100, 1, 1 << 30, 0, 1)
         body += struct.pack(">h", len(name)) + name
@@ -240,7 +240,7 @@ class MockCluster:
         return answer[at + 30 : at + 30 + size]
 
     def produce(self, topic: str, batch: bytes) -> None:
-        """Partition 0 and acks=all, by Produce v7."""
+        """Write a batch to partition 0 with acks=all, by Produce v7."""
         name = topic.encode()
         body = struct.pack(">hhiih", -1, -1, 10_000, 1, len(name)) + name
         answer = self.request(0, 7, body + struct.pack(">iii", 1, 0, len(batch)) + batch)

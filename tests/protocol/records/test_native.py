@@ -1,4 +1,4 @@
-"""The compiled record codec: whether it exists and may be used, its report, and builds without a
+"""The compiled record codec: if it exists and may be used, what it reports, and builds without a
 compiler."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def hook() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory, hook: ModuleType) -> Path:
-    """The compiled codec, in a folder of its own."""
+    """A copy of the compiled codec in a temporary folder."""
     record_codecs.twin("compiled")
     target = Path(tmp_path_factory.mktemp("codec") / hook.LIBRARY)
     hook.compile_codec(target)
@@ -60,12 +60,13 @@ def test_a_compiled_codec_older_than_its_source_is_not_used(tmp_path: Path) -> N
     changed = tmp_path / "_native.c"
     changed.write_bytes(SOURCE.read_bytes() + b"\n")
     assert native.unfit(found, str(changed)) == "_native.c has changed since it was built"
-    # An installation has no source to compare with.
+    # An installation has no source file to compare with.
     assert native.unfit(found, str(tmp_path / "gone.c")) is None
 
 
 def copy_of_the_package(folder: Path) -> Path:
-    """A copy of odradek_protocol, as in another checkout. Returns the path of its library."""
+    """Copy odradek_protocol, as if to another checkout. Returns the path of the copy's compiled
+    codec."""
     protocol = record_codecs.ROOT / "protocol"
     ignored = shutil.ignore_patterns("__pycache__", "*.so")
     shutil.copytree(protocol, folder / "protocol", ignore=ignored)
@@ -133,7 +134,7 @@ def test_a_build_without_a_compiler_says_why(
     [
         ("/nowhere/cc", "cannot be run"),
         (shlex.join([sys.executable, "-c", "raise SystemExit(1)"]), "does not compile"),
-        # The build reports success, and leaves no library.
+        # The build reports success, but produces no library.
         (shlex.join([sys.executable, "-c", "pass"]), "does not load"),
     ],
     ids=["missing", "failing", "idle"],

@@ -1,9 +1,8 @@
-"""Threads that write into buffers while the compiled record codec reads them: refused or read, but
-never beyond an end.
+"""Threads that write into buffers while the compiled record codec reads them.
 
-A thread that reads from a file into a buffer does so without Python's lock, in the middle of any
-compiled call. The program runs as a process of its own, because memory that was written out of
-bounds ends the process.
+The codec must refuse or read the data, but never access memory beyond a buffer. A thread that reads
+from a file into a buffer does so without the GIL, in the middle of any compiled call. The test runs
+its program in a separate process, because an access out of bounds may end the process.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def build(rows: Any, codec: Codec = Codec.NONE, **stamped: Any) -> bytearray:
 
 
 def plain_parse(data: bytes, count: int) -> list[tuple[Any, ...]] | None:
-    """A plain reader of the format; None for data that is not exactly `count` records."""
+    """A simple reader of the format. Returns None for data that is not exactly `count` records."""
 
     def number(at: int, size: int) -> tuple[int, int]:
         raw = 0
@@ -202,7 +202,7 @@ def test_header_keys_that_are_not_utf8_survive() -> None:
 
 
 def test_an_empty_batch_has_no_records() -> None:
-    """R-19: compaction leaves an empty batch to keep a producer's sequence."""
+    """Compaction leaves an empty batch in order to keep a producer's last sequence (R-19)."""
     batch = simple_batch([(None, b"x")], NOW)[:61]
     batch[8:12] = (49).to_bytes(4, "big")
     batch[57:61] = bytes(4)
@@ -261,7 +261,7 @@ def test_bulk_reading_equals_plain_reading(runs: Any) -> None:
 @given(RUNS, st.data())
 @settings(deadline=None, max_examples=budget.examples(400))
 def test_bulk_reading_equals_plain_reading_of_damaged_records(runs: Any, data: Any) -> None:
-    """Damage of structural bytes most likely shows an error of a bulk reader."""
+    """Damaged structural bytes are the most likely to reveal an error of a bulk reader."""
     rows = rows_of_runs(
         [(n, t, s, k and min(k, 4), v and min(v, 9), h) for n, t, s, k, v, h in runs]
     )
@@ -313,7 +313,7 @@ SHAPES: dict[str, Callable[[int], Any]] = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_bulk_reading_equals_plain_reading_for_changed_records_of_any_shape(shape: str) -> None:
-    """The changed record has an offset delta of one byte, or of two."""
+    """The offset delta of the changed record has one byte or two."""
     rows = [SHAPES[shape](n) for n in range(120)]
     body = bytearray(build(rows)[61:])
     boundaries = [0]
@@ -333,7 +333,7 @@ def test_bulk_reading_equals_plain_reading_for_changed_records_of_any_shape(shap
 @pytest.mark.parametrize(
     "record",
     [
-        "00 00 00 01 8080" + "00" * 8193,  # as two bytes, 0x80 0x80 would be a length of 8192
+        "00 00 00 01 8080" + "00" * 8193,  # As two bytes, 0x80 0x80 would be a length of 8192.
         "00 00 00 8080" + "00" * 8193 + "01 00",
         "00 00 8080 00 01 01" + "00" * 20,
         "00 8080 00 00 01 01" + "00" * 20,
@@ -347,8 +347,8 @@ def test_a_number_of_three_bytes_is_not_taken_for_one_of_two(record: str) -> Non
 
 
 def test_record_attributes_are_ignored() -> None:
-    """With attributes of three bytes, a careless reader would take them for the first byte of a
-    timestamp."""
+    """With an attributes field of three bytes, a careless reader would take them for the beginning
+    of a timestamp."""
     record = b"\xff" + zigzag_encode(2**62) + bytes.fromhex("00 01") + zigzag_encode(8200)
     record += bytes(8201)
     data = zigzag_encode(len(record)) + record
@@ -413,7 +413,8 @@ def test_an_impossible_record_is_refused(record: str, message: str) -> None:
     ],
 )
 def test_r08_any_negative_length_is_null(record: str, found: Any) -> None:
-    """Kafka's readers do the same. The last record behind others of one shape is tested too."""
+    """Kafka's readers do the same. The changed record is also tried as the last one after others of
+    the same shape."""
     data = bytes.fromhex(record)
     if found is None:
         with pytest.raises(CorruptBatch):
@@ -438,7 +439,7 @@ def test_r08_any_negative_length_is_null(record: str, found: Any) -> None:
     ],
 )
 def test_an_impossible_record_of_ordinary_length_is_refused(record: str, message: str) -> None:
-    """The records are long enough for the fast path."""
+    """The records are long enough for the reader's fast path."""
     sound = simple_batch([(None, bytes(20))], NOW)[61:]
     with pytest.raises(CorruptBatch, match=message):
         parse_records(bytes(sound) + bytes.fromhex(record), 2)
@@ -456,7 +457,8 @@ def test_more_records_than_offsets_are_refused() -> None:
 
 @pytest.mark.parametrize("delta", ["01", "08", "feffffff0f"])
 def test_an_offset_delta_outside_the_batch_is_refused(delta: str) -> None:
-    """-1, one more than the last offset delta of 3, and the largest of all."""
+    """The offset deltas are -1, one more than the last offset delta 3, and the largest possible
+    one."""
     record = bytes.fromhex("00 00" + delta + "01 01 00")
     body = zigzag_encode(len(record)) + record
     batch = simple_batch([(None, b"x")], NOW)[:61] + body

@@ -1,5 +1,5 @@
-"""The compiled record codec compared with the pure one: the same values, bytes and errors for any
-input."""
+"""The compiled record codec compared with the pure one: for any input they give the same values,
+bytes and errors."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def with_twin(codec: ModuleType | None, call: Callable[[], Any]) -> Any:
 
 
 def body_of(rows: list[Any]) -> bytes:
-    """The body as the pure twin writes it."""
+    """The encoded records as the pure twin writes them."""
     blocks = {index: encode_headers(row[3]) for index, row in enumerate(rows) if row[3]}
     body = with_twin(None, lambda: encode_rows(rows, blocks, rows[0][0]))
     assert isinstance(body, bytes)
@@ -81,19 +81,19 @@ def parsed(data: bytes, count: int) -> tuple[Any, ...]:
 
 
 def placement(draw: Callable[[Any], Any]) -> tuple[int, int, int, int | None]:
-    """Base offset, last offset delta, base timestamp, append time."""
+    """Draw (base offset, last offset delta, base timestamp, append time)."""
     return draw(INT64), draw(DELTAS), draw(INT64), draw(st.none() | INT64)
 
 
 def gathered(
     rows: Any, data: bytes, count: int, place: tuple[int, int, int, int | None], window: Any
 ) -> Any:
-    """The result of `add`, or its error, and the gathered content afterwards."""
+    """The result of `add` or its error, and the number and size of the rows afterwards."""
     first, end, limit = window
     try:
         left = rows.add(data, count, *place, first, end, limit)
         if left is None:
-            # Like ArrowRows.
+            # The compiled codec leaves an error of this kind to Python code, as in ArrowRows.
             _microseconds(placed_columns(data, count, *place).timestamps)
             raise AssertionError("the compiled twin refused what the pure one takes")
     except CorruptBatch as error:
@@ -109,7 +109,7 @@ def agree(
     window: tuple[int, int, int],
     wanted: int,
 ) -> None:
-    """Check that both twins read `data` with the same result: as objects, and as Arrow's
+    """Check that both twins read `data` with the same result, as Python objects and as Arrow
     buffers."""
     reads = [with_twin(codec, lambda: parsed(data, count)) for codec in (compiled, None)]
     assert reads[0] == reads[1]
@@ -131,7 +131,7 @@ def agree(
 def appended(
     writer: BatchWriter, rows: list[Any], limit_bytes: int = MAX_INT64
 ) -> tuple[list[Any], bytes, bytes]:
-    """The results of `append` for each row; the timestamps, and the body."""
+    """Append all rows. Returns the results of `append`, the timestamps, and the encoded records."""
     told = []
     for timestamp, key, value, headers in rows:
         block = encode_headers(headers) if headers else None
@@ -148,7 +148,8 @@ def appended(
 def test_both_twins_write_the_same_bytes(
     compiled: ModuleType, rows: list[Any], limit_bytes: int
 ) -> None:
-    """Both also refuse the same rows for lack of room, and continue behind them."""
+    """Both twins also refuse the same rows for lack of room, and accept the same rows after
+    them."""
     fast, plain = compiled.BatchWriter(), PureBatchWriter()
     assert appended(fast, rows, limit_bytes) == appended(plain, rows, limit_bytes)
     assert fast.base_timestamp == plain.base_timestamp
@@ -316,7 +317,7 @@ NUMBERS = st.sampled_from(
 
 
 def raw_varint(number: int, padding: int) -> bytes:
-    """A varint that is not always the shortest form, and may be out of range."""
+    """A varint that may be longer than necessary, or out of range."""
     octets = bytearray()
     while number > 0x7F or padding > 0:
         octets.append(number & 0x7F | 0x80)
@@ -391,7 +392,7 @@ def test_the_compiled_twin_refuses_arguments_of_wrong_types(compiled: ModuleType
 
 
 def test_records_are_scanned_in_any_buffer(compiled: ModuleType) -> None:
-    """The input may be a part of a receive buffer, which is neither copied nor kept."""
+    """The input may be a part of a receive buffer; it is neither copied nor kept."""
     body = body_of([(NOW, b"k", b"v", []), (NOW + 9, None, b"v", [])])
     buffer = bytearray(b"##" + body + b"##")
     for codec in (compiled, None):
@@ -402,7 +403,7 @@ def test_records_are_scanned_in_any_buffer(compiled: ModuleType) -> None:
 
 
 def test_each_twin_reads_batches_of_the_other(compiled: ModuleType) -> None:
-    """A batch that one wrote is read by the other."""
+    """Each twin writes a batch, which the other one reads."""
     for writer, reader in ((compiled, None), (None, compiled)):
         builder = BatchBuilder()
         for n in range(100):
@@ -416,7 +417,7 @@ def test_each_twin_reads_batches_of_the_other(compiled: ModuleType) -> None:
 def test_the_damaged_one_of_very_many_records_is_not_searched(
     compiled: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pure twin would take most of a microsecond for each record."""
+    """The pure twin would need most of a microsecond for each record."""
     body = body_of([(NOW, b"k", b"v", []), (NOW + 9, None, b"v", [])])
     damaged = body[:-1] + b"\x03"
     told = with_twin(compiled, lambda: scan_records(damaged, 2))

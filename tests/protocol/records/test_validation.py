@@ -1,4 +1,4 @@
-"""The deep check of a produced batch (R-04 to R-08)."""
+"""The full validation of the records of a produced batch (R-04 to R-08)."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def test_r05_timestamps_are_unlimited_by_default_and_for_log_append_time() -> No
 
 
 def test_r05_a_producer_may_not_set_log_append_time() -> None:
-    """The bit is refused on a LogAppendTime topic and for records without a timestamp; accepted
-    otherwise."""
+    """The bit is refused for topics with LogAppendTime, and for records without a timestamp;
+    otherwise it is accepted."""
     batch = batch_at(NOW, NOW)
     set_log_append_time(batch, 0, NOW)
     assert check(batch).accepted
@@ -96,7 +96,7 @@ def test_r05_a_producer_may_not_set_log_append_time() -> None:
 
 
 def test_r05_the_largest_timestamp_counts_if_log_append_time_is_set() -> None:
-    """The timestamps of single records are ignored, as by Kafka."""
+    """As in Kafka, the timestamps of single records are then ignored."""
     rules = RecordRules(timestamp_before_max_ms=HOUR)
     batch = batch_at(1, NOW)
     assert not check(batch, rules).accepted
@@ -132,7 +132,7 @@ def test_r07_a_compacted_topic_needs_keys() -> None:
 
 
 def test_r06_records_without_key_and_with_bad_timestamps_are_listed() -> None:
-    """The timestamp of a record without a key is not checked."""
+    """For a record without a key, the timestamp is not checked."""
     builder = BatchBuilder()
     builder.append(NOW, None, b"v")
     builder.append(1, b"k", b"v")
@@ -178,7 +178,7 @@ def test_the_list_of_bad_records_is_limited() -> None:
 def test_bad_records_of_a_very_large_batch_are_not_listed(
     monkeypatch: pytest.MonkeyPatch, timestamp: int, key: bytes | None
 ) -> None:
-    """An object for each of millions of errors would block the loop, and fill the memory."""
+    """Objects for millions of errors would block the event loop, and fill the memory."""
     rules = RecordRules(
         compacted=True, timestamp_before_max_ms=2 * HOUR, timestamp_after_max_ms=HOUR
     )

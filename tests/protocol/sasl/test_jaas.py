@@ -1,4 +1,4 @@
-"""Lines of sasl.jaas.config: the parsed values, and the errors for wrong lines."""
+"""Values of sasl.jaas.config: what is parsed from them, and the errors for wrong values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PLAIN and OAUTHBEARER: written messages are read again, and malformed ones are refused."""
+"""PLAIN and OAUTHBEARER: encoded messages are decoded again, and malformed ones are refused."""
 
 from __future__ import annotations
 

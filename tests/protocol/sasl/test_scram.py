@@ -1,4 +1,4 @@
-"""SCRAM by the example of RFC 7677, and malformed messages."""
+"""SCRAM with the example of RFC 7677, and with malformed messages."""
 
 from __future__ import annotations
 

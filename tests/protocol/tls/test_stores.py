@@ -65,7 +65,8 @@ def test_n19_a_choice_of_tls_1_3_suites_is_refused_if_python_cannot_choose() -> 
 def test_n19_a_key_is_read_on_systems_without_files_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The case of macOS; the file for OpenSSL is removed at once, even if it cannot be used."""
+    """macOS has no files in memory. The file for OpenSSL is removed immediately, even if OpenSSL
+    cannot use it."""
     monkeypatch.delattr(os, "memfd_create", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     store = keystore(type="PEM", certificates=OWN.pem, key=OWN.key("secret"))
