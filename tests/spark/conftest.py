@@ -1,4 +1,4 @@
-"""One Spark session and one broker for all tests of the format; each test has topics of its own."""
+"""One Spark session and one broker for all tests of the format; each test uses its own topics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spark_stream import Stream
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Timestamps of tests are old: nothing may be deleted for its age.
+# Records of tests have old timestamps: retention must not delete them.
 SETTINGS = {
     "log.durability": "page-cache",
     "log.retention.ms": "-1",
@@ -29,9 +29,9 @@ SETTINGS = {
 def spark(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkSession]:
-    """A session on two cores whose files and output are under pytest's directory.
+    """A session on two cores; its files and output are in pytest's directory.
 
-    With `--kafka` Spark's own `kafka` format is in it.
+    With `--kafka` it also has Spark's own `kafka` format.
     """
     folder = tmp_path_factory.mktemp("spark")
     jars = []
@@ -48,7 +48,7 @@ def spark(
             spark_local_dir=str(folder),
             spark_sql_warehouse_dir=str(folder / "warehouse"),
             spark_driver_extraJavaOptions=f"{SHORT_JOB_OPTIONS} -Djava.io.tmpdir={folder}",
-            # A worker that starts late on a busy machine is not a failure.
+            # A worker may start late on a busy machine, which must not fail the tests.
             spark_python_authenticate_socketTimeout="120s",
             spark_sql_shuffle_partitions="2",
             spark_sql_session_timeZone="UTC",
@@ -72,20 +72,23 @@ def spark_broker(
 
 @pytest.fixture(scope="session")
 def new_topic(spark_broker: str) -> Callable[..., str]:
-    """Creates a topic with so many partitions, under a name that no other test has."""
+    """Return a function that creates a topic with a number of partitions, under a name that no
+    other test uses."""
     return topic_maker(spark_broker)
 
 
 @pytest.fixture
 def produce(spark_broker: str) -> Callable[..., None]:
-    """Sends records by another project's client: (partition, key, value, timestamp_ms, headers)."""
+    """Return a function that sends records (partition, key, value, timestamp_ms, headers) with a
+    foreign client."""
 
     return functools.partial(send_records, spark_broker)
 
 
 @pytest.fixture
 def stream(spark: SparkSession, spark_broker: str, tmp_path: Path) -> Callable[..., Stream]:
-    """`stream(subscribe=..., ...)`; options with dots as a dict."""
+    """Return a function that makes a stream: `stream(subscribe=..., ...)`; options with dots are
+    given as a dict."""
 
     def make(dotted: dict[str, str] | None = None, **options: str) -> Stream:
         given = {"startingOffsets": "earliest"} | options | (dotted or {})
@@ -96,7 +99,8 @@ def stream(spark: SparkSession, spark_broker: str, tmp_path: Path) -> Callable[.
 
 @pytest.fixture
 def recreate_topic(spark_broker: str) -> Callable[[str], None]:
-    """Deletes a topic, and creates another with one partition under its name."""
+    """Return a function that deletes a topic and creates a new one, with one partition, under its
+    name."""
 
     def replace(topic: str) -> None:
         delete_topic(spark_broker, topic)
@@ -107,7 +111,7 @@ def recreate_topic(spark_broker: str) -> Callable[[str], None]:
 
 @pytest.fixture(params=["odradek", "kafka"])
 def either_broker(request: pytest.FixtureRequest) -> str:
-    """The address of our broker, and of Apache Kafka. For tests marked `kafka`."""
+    """The address of our broker, and then that of Apache Kafka, for tests marked `kafka`."""
     if request.param == "odradek":
         address: str = request.getfixturevalue("spark_broker")
         return address

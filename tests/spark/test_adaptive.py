@@ -1,5 +1,5 @@
-"""Adaptive execution: Spark changes the number of tasks while a query runs, before its sink and
-behind its source."""
+"""Adaptive execution: Spark changes the number of tasks while a query runs, before the sink and
+after the source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from topic_values import values_of
 pytestmark = pytest.mark.spark
 
 SHUFFLES = 12
-#: Partitions of a few bytes are merged, and those that are larger than others are split.
+#: Settings with which Spark merges partitions of a few bytes, and splits partitions that are larger
+#: than others.
 EAGER = {
     "spark.sql.shuffle.partitions": str(SHUFFLES),
     "spark.sql.adaptive.coalescePartitions.minPartitionSize": "1b",
@@ -29,7 +30,7 @@ EAGER = {
 
 @pytest.fixture
 def eager(spark: SparkSession) -> SparkSession:
-    """A session of its own in the same application, with these settings."""
+    """A new session of the same application, with these settings."""
     made = spark.newSession()
     for name, value in EAGER.items():
         made.conf.set(name, value)
@@ -47,7 +48,7 @@ def topic_frame(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
 
 
 def transactions_of(bootstrap: str, commit_id: str) -> int:
-    """The tasks with rows of a job: each leaves the id of its transaction."""
+    """The number of tasks of a job that had rows: each of them has used one transactional id."""
     with sync.Admin(bootstrap_servers=bootstrap) as admin:
         ids = [each.transactional_id for each in admin.list_transactions()]
     return sum(f":{commit_id}." in each for each in ids)
@@ -84,7 +85,8 @@ def test_a_split_skewed_partition_is_written_once(
     produce: Callable[[str, Records], None],
     adaptive: str,
 ) -> None:
-    """Most rows have one key: Spark reads that partition of the shuffle by several tasks."""
+    """Most rows have the same key, so that Spark reads that partition of the shuffle in several
+    tasks."""
     eager.conf.set("spark.sql.adaptive.enabled", adaptive)
     source, sink = new_topic(4), new_topic(2)
     rows: Records = [

@@ -1,5 +1,5 @@
-"""Limits of a micro-batch: split by backlog, without starvation, and delayed until there are enough
-records."""
+"""Limits of a micro-batch, which are split by backlog, starve no partition, and may delay a batch
+until there are enough records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_c1_a_limit_is_split_in_proportion_to_the_backlog() -> None:
 
 def test_c1_partitions_with_a_small_backlog_get_at_least_one_record() -> None:
     assert split({P0: 1_000_000, P1: 1, P2: 0}, 10) == {P0: 9, P1: 1, P2: 0}
-    # Fewer than partitions: each gets one nevertheless.
+    # The limit is less than the number of partitions, but each partition gets one offset.
     assert split({P0: 50, P1: 50, P2: 50}, 2) == {P0: 1, P1: 1, P2: 1}
 
 
@@ -55,7 +55,7 @@ def test_limits_of_records_and_bytes_apply_together() -> None:
 
 def test_c1_a_batch_waits_for_its_minimum_or_its_maximum_delay() -> None:
     gate = MinimumGate(Limits(min_offsets=10, max_delay_ms=1000))
-    assert not gate.holds(1, 0)  # The first batch starts at once.
+    assert not gate.holds(1, 0)  # The first batch is not delayed.
     assert gate.holds(9, 999)
     assert not gate.holds(10, 500)
     assert gate.holds(9, 1499)

@@ -1,4 +1,4 @@
-"""The assertion of odradek.testing: it passes for exactly-once writes, and fails for others."""
+"""The assertion of odradek.testing passes for exactly-once writes, and fails for other writes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ AT_LEAST_ONCE = {"semantics": "at_least_once"}
 
 @pytest.fixture
 def odradek_spark(spark: SparkSession) -> SparkSession:
-    """The session of these tests, overridden as users may do."""
+    """The session of these tests; users may override this fixture in the same way."""
     return spark
 
 
 def doubled(frame: DataFrame) -> DataFrame:
-    """Every number doubled, keyed by its last digit; odd ones are left out."""
+    """Double every number, and use its last digit as the key; odd numbers are left out."""
     numbers = frame.selectExpr("CAST(CAST(value AS STRING) AS INT) AS n").where("n % 2 = 0")
     return numbers.selectExpr("CAST(n % 10 AS STRING) AS key", "CAST(2 * n AS STRING) AS value")
 
 
 def distinct(frame: DataFrame) -> DataFrame:
-    """Each value at its first occurrence; keeps state."""
+    """Keep only the first occurrence of each value; this needs state."""
     return frame.select("value").dropDuplicates(["value"])
 
 

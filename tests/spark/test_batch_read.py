@@ -27,7 +27,8 @@ T0 = 1_700_000_000_000
 
 @pytest.fixture
 def read(spark: SparkSession, spark_broker: str) -> Callable[..., DataFrame]:
-    """`read(subscribe=..., ...)`: the DataFrame for these options."""
+    """Return a function `read(subscribe=..., ...)` that reads with these options into a
+    DataFrame."""
 
     def load(**options: str) -> DataFrame:
         reader = spark.read.format("odradek").option("kafka.bootstrap.servers", spark_broker)
@@ -37,7 +38,8 @@ def read(spark: SparkSession, spark_broker: str) -> Callable[..., DataFrame]:
 
 
 def numbered(partition: int, count: int, start: int = 0) -> Records:
-    """Records whose value is their offset, one second apart."""
+    """Records for `produce`, whose value is their offset, and whose timestamps are one second
+    apart."""
     return [(partition, None, b"%d" % n, T0 + n * 1000, []) for n in range(start, start + count)]
 
 
@@ -124,7 +126,8 @@ def test_timestamps_select_the_first_record_at_or_after_them(
 def test_a_pattern_matches_anywhere_in_topic_names(
     read: Callable[..., DataFrame], new_topic: NewTopic, produce: Produce
 ) -> None:
-    """Spark's own format searches anywhere too; anchors match whole names."""
+    """Spark's own format also matches anywhere in a name; with anchors the pattern must match the
+    whole name."""
     one, two = new_topic(prefix="pattern-a"), new_topic(prefix="pattern-b")
     longer = new_topic(prefix="not-pattern-a")
     for topic in (one, two, longer):

@@ -1,4 +1,4 @@
-"""A task's read of one range while its broker and topic have faults, without Spark."""
+"""A task that reads one range of offsets, while its broker and topic have faults, without Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RECORDS = 400
 
 
 def fill(broker: SubprocessBroker, topic: str) -> None:
-    """Write batches of ten records, of which a fetch of 1000 bytes returns few."""
+    """Write batches of ten records. A fetch of 1000 bytes returns only a few of these."""
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": broker.bootstrap, "batch.num.messages": 10, "linger.ms": 50}
     )
@@ -30,7 +30,7 @@ def fill(broker: SubprocessBroker, topic: str) -> None:
 
 
 def read(broker: SubprocessBroker, topic: str, **options: str) -> Iterator[Any]:
-    """The batches of the only planned range, read by many small fetches."""
+    """Read the only planned range by many small fetches. Yields Arrow batches."""
     given = {
         "kafka.bootstrap.servers": broker.bootstrap,
         "kafka.max.partition.fetch.bytes": "1000",

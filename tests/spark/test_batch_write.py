@@ -1,4 +1,4 @@
-"""Writing through a real Spark session; other projects' clients read the records."""
+"""Writing through a real Spark session; foreign clients read the records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEADERS = "array<struct<key:string,value:binary>>"
 
 
 def write(frame: DataFrame, broker: str, mode: str = "append", **options: str) -> None:
-    """The code that users write."""
+    """Write a frame with the code that users would write."""
     (
         frame.write.format("odradek")
         .mode(mode)
@@ -28,7 +28,7 @@ def write(frame: DataFrame, broker: str, mode: str = "append", **options: str) -
 
 
 def consume(broker: str, topic: str, partitions: int = 1) -> list[Any]:
-    """Everything in the topic, by kafka-python."""
+    """Read everything in the topic with kafka-python."""
     consumer = kafka.KafkaConsumer(bootstrap_servers=broker)
     try:
         assigned = [kafka.TopicPartition(topic, number) for number in range(partitions)]
@@ -157,7 +157,7 @@ def test_unwritable_rows_fail_the_job_with_the_reason(
 def test_only_the_save_mode_append_is_accepted(
     spark: SparkSession, spark_broker: str, new_topic: NewTopic
 ) -> None:
-    """Spark requires a mode from every source written in Python."""
+    """The mode has to be given: Spark requires one for every source written in Python."""
     frame = spark.sql("SELECT 'x' AS value")
     with pytest.raises(Exception, match="a topic cannot be overwritten"):
         write(frame, spark_broker, "overwrite", topic=new_topic())
@@ -169,7 +169,8 @@ def test_only_the_save_mode_append_is_accepted(
 
 @pytest.mark.full
 def test_librdkafkas_mock_cluster_is_written_and_read(spark: SparkSession) -> None:
-    """The mock cluster has three nodes, which lead different partitions, and no code of Odradek."""
+    """The mock cluster has three nodes, which lead different partitions, and contains no code of
+    Odradek."""
     mock = confluent_kafka.Producer({"test.mock.num.brokers": 3, "log_level": 0})
     brokers = mock.list_topics(timeout=20).brokers.values()
     address = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)

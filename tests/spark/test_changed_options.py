@@ -1,4 +1,4 @@
-"""Streams that are restarted from their checkpoint with other options."""
+"""Streams that are restarted from their checkpoint with changed options."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_read_committed_waits_for_open_transactions_already_read(
     spark_broker: str,
     fail_on_data_loss: str,
 ) -> None:
-    """No record is lost there, and none is read twice."""
+    """The change loses no record, and no record is read twice."""
     topic = new_topic()
     produce(topic, numbered(0, 3))
     is_open = open_transaction(spark_broker, topic, 2)
@@ -63,7 +63,8 @@ def test_starting_offsets_are_ignored_with_a_checkpoint(
     query = stream(subscribe=topic)
     query.run()
     produce(topic, numbered(0, 2, start=5))
-    # The changed option names another partition, which does not matter.
+    # The changed option names a partition that the topic does not have; with a checkpoint the
+    # option is ignored.
     query.options["startingOffsets"] = json.dumps({topic: {"7": 2}})
     assert query.run_anew() == [(0, 5), (0, 6)]
 
@@ -97,7 +98,8 @@ def test_a_subscription_to_another_topic_is_data_loss(
     with pytest.raises(StreamingQueryException, match=f"{one}-0 is not there any more, or not"):
         query.run()
     query.options["failOnDataLoss"] = "false"
-    # The new topic is in the checkpoint with its first offset, and then read from there.
+    # The new topic is first added to the checkpoint with its first offset, and then read from
+    # there.
     assert query.run_anew() == [(0, n) for n in range(4)]
     assert set(query.topics) == {two}
 
@@ -131,5 +133,5 @@ def test_a_removed_partition_is_data_loss_and_begins_anew_if_added_again(
     query.options["failOnDataLoss"] = "false"
     assert query.run_anew() == [(0, 3), (0, 4)]
     query.options["assign"] = json.dumps({topic: [0, 1]})
-    # A topic that the checkpoint does not have is new.
+    # A topic that is not in the checkpoint counts as new.
     assert query.run_anew() == [(1, n) for n in range(5)]

@@ -48,7 +48,7 @@ def test_the_console_tail_shows_rows_that_a_query_writes(
             expect(page.get_by_text(_ROW).first).to_be_visible(timeout=_PATIENCE_MS)
             received = page.get_by_text("received since")
             before = received.inner_text()
-            # Later rows come by themselves; of a burst the page may show a sample.
+            # Later rows appear without a reload; the page may show only a sample of a burst.
             expect(received).not_to_have_text(before, timeout=_PATIENCE_MS)
         finally:
             query.stop()

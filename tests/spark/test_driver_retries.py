@@ -1,4 +1,4 @@
-"""Retries of the driver, and their limits: elections, nodes that are gone, misspelt names."""
+"""Retries of the driver, and their limits: elections, nodes that are gone, mistyped names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pyspark_odradek.options import SourceOptions, parse_source
 from pyspark_odradek.planning import Partition
 from scripted_broker import DEFAULT, HANG_UP, SILENCE, ScriptedBroker
 
-#: More than `fetchOffset.numRetries` of them.
+#: A number of failures greater than `fetchOffset.numRetries`.
 TIMES = 12
 
 
@@ -81,7 +81,8 @@ def offset_7(code: ErrorCode = ErrorCode.NONE) -> Any:
 
 
 def first(times: int, then: Any, now: Any) -> Any:
-    """Answers with `now` the first `times` times, and with `then` afterwards."""
+    """A script that responds with `now` to the first `times` requests, and with `then` to later
+    ones."""
     left = [times]
 
     def answer(request: Any, version: int) -> Any:

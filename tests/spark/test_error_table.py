@@ -1,5 +1,5 @@
-"""The table "When something goes wrong" in docs/spark/connector.md: the usual mistakes, and their
-errors."""
+"""The table "When something goes wrong" in docs/spark/connector.md: each usual mistake causes the
+error in its row."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DOCUMENT = HERE.parent.parent / "docs" / "spark" / "connector.md"
 NOBODY = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.max.block.ms": "1500"}
 WAIT_S = 120
 
-#: The beginning of a row -> the tests of the row.
+#: The beginning of a row -> the names of its tests.
 TESTS = {
     "Spark needs Java 17": ["test_the_error_without_java_says_how_to_get_it"],
     "PySpark is not installed": ["test_the_error_without_pyspark_says_how_to_get_it"],
@@ -192,7 +192,8 @@ async def test_a_decision_log_that_cannot_be_created_is_an_error() -> None:
 
 
 def run_alone(python: Path, job: str) -> str:
-    """The output of a program whose Spark runs this interpreter for all Python."""
+    """Run a program whose Spark uses this interpreter for all Python processes. Returns its errors;
+    it must fail."""
     environment = {**os.environ, "PYSPARK_PYTHON": str(python)}
     environment.pop("PYSPARK_DRIVER_PYTHON", None)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
@@ -221,7 +222,7 @@ LOAD = "spark.read.format('odradek').options(subscribe='t').load()\n"
 @pytest.mark.spark
 @pytest.mark.full
 def test_workers_without_the_package_do_not_find_the_format(tmp_path: Path) -> None:
-    """An interpreter with everything but the package."""
+    """The interpreter of the workers finds all packages except the connector's."""
     (tmp_path / "sitecustomize.py").write_text(
         "import pkgutil, sys\n"
         "sys.modules['pyspark_odradek'] = None\n"

@@ -1,7 +1,7 @@
 """The crash matrix: real processes, killed between any two steps of a batch (S-01 to S-16).
 
-One row is in the default run. All of them, about half an hour:
-``pytest tests/spark/test_exactly_once_crashes.py -m slow``.
+The default run has one row of the matrix. All rows take about half an hour: ``pytest
+tests/spark/test_exactly_once_crashes.py -m slow``.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 BATCHES, ROWS = 3, 40
 PATIENCE_S = 300.0
 RUNS_MAX = 4
-#: The process to kill: the one at the fault point by an exception, or by SIGKILL; the driver; the
-#: broker.
+#: The victims: the process at the fault point, by an exception ("step") or by SIGKILL ("worker");
+#: the driver; the broker.
 VICTIMS = ("step", "worker", "driver", "broker")
 
 
 class Application:
-    """The program `crashing_stream`, and its broker."""
+    """The program `crashing_stream` and its broker."""
 
     def __init__(self, folder: Path, broker: SubprocessBroker, semantics: str) -> None:
         self.folder = folder
@@ -71,7 +71,7 @@ class Application:
             )
 
     def wait_for_point(self, driver: subprocess.Popen[bytes]) -> int:
-        """The pid of the process that waits at the fault point."""
+        """Wait until a process has reached the fault point. Returns its pid."""
         reached = self.folder / "faults" / "reached"
         deadline = time.monotonic() + PATIENCE_S
         while not reached.exists():
@@ -86,7 +86,7 @@ class Application:
             os.kill(waiting, signal.SIGKILL)
         elif victim == "driver":
             self.kill_driver(driver)
-            # The driver's workers are killed too, as by a crash of the machine.
+            # The driver's workers are killed as well, as if the machine had crashed.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(waiting, signal.SIGKILL)
         elif victim == "broker":
@@ -123,7 +123,7 @@ class Application:
         return path.read_text(errors="replace")[-4000:] if path.exists() else ""
 
     def visible(self) -> Counter[str]:
-        """The committed records that another project's consumer reads."""
+        """The committed records, as a foreign consumer reads them."""
         consumer = kafka.KafkaConsumer(
             bootstrap_servers=self.broker.bootstrap, isolation_level="read_committed"
         )
@@ -196,7 +196,7 @@ def test_a_crash_at_any_step_loses_and_repeats_no_row(
 @pytest.mark.slow
 @pytest.mark.parametrize("application", ["at_least_once"], indirect=True)
 def test_a_crash_with_at_least_once_repeats_rows(application: Application) -> None:
-    """The test shows that the matrix can fail."""
+    """This shows that the checks of the matrix can fail."""
     crash(application, "driver", FaultPoint.TASK_PREPARED)
     visible = application.visible()
     assert set(visible) == set(EVERYTHING)

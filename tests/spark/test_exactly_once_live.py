@@ -1,4 +1,4 @@
-"""The procedures of the exactly-once sink against a real broker, without Spark.
+"""The procedures of the exactly-once sink with a real broker, without Spark.
 
 A task's writer runs in this process, with a context that replaces Spark's.
 """
@@ -62,7 +62,8 @@ def query(monkeypatch: pytest.MonkeyPatch, address: str, unique_topic: str) -> Q
 
 
 def test_s03_s10_s13_committed_batches_are_visible_and_ids_are_reused(query: Query) -> None:
-    """A task without rows has no transaction; a worker's names are reused, batch after batch."""
+    """A task without rows has no transaction. A worker reuses its transactional ids, batch after
+    batch."""
     for batch in range(3):
         messages = query.tasks(batch, [f"{batch}a"], [f"{batch}b", f"{batch}c"], [])
         assert messages[2].outcome.participant is None
@@ -78,7 +79,7 @@ def test_s03_s10_s13_committed_batches_are_visible_and_ids_are_reused(query: Que
 def test_s09_a_decided_batch_is_committed_by_the_next_run(query: Query) -> None:
     query.decide(0, query.tasks(0, ["a"], ["b"]))
     again = query.restarted()
-    messages = again.tasks(0, ["b", "a"])  # another number of tasks
+    messages = again.tasks(0, ["b", "a"])  # The number of tasks has changed.
     assert messages[0].outcome.participant is None, "nothing is written again"
     again.commit(0, messages)
     assert query.visible(2) == ["a", "b"]
@@ -103,14 +104,14 @@ def test_s06_the_older_of_two_runs_fails_and_names_the_newer(query: Query) -> No
 def test_s04_a_worker_creates_the_decision_log_of_a_second_broker_compacted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The broker would create the log when the worker reads it, and delete decisions for their
-    age."""
+    """Otherwise the broker would create the log when the worker reads it, and would delete old
+    decisions."""
     name, policy = "__odradek_spark_commits", "cleanup.policy"
     with SubprocessBroker(data_dir=tmp_path / "first") as broker:
         address = broker.bootstrap
         with sync.Admin(bootstrap_servers=address) as admin:
-            # The worker must not create it, as it would wait for a topic that it has just created
-            # itself.
+            # In the first broker the log already exists: a worker would wait for a topic that it
+            # has just created.
             admin.create_topics(NewTopic(name, configs={policy: "compact"}))
         query = made(monkeypatch, address, "rows")
         query.commit(0, query.tasks(0, ["a"]))
@@ -142,8 +143,8 @@ def test_s14_an_abort_prevents_a_later_decision_and_keeps_an_earlier_one(query: 
 
 @pytest.mark.full
 def test_s14_the_second_of_two_attempts_at_a_task_is_aborted(query: Query) -> None:
-    """The case of speculation: both attempts have written the rows, and Spark takes the message of
-    the first."""
+    """This is what speculation does: both attempts have written the rows, and Spark uses the
+    message of the first one."""
     writer = query.writer()
     first = query.task(0, 0, "a", writer=writer)
     other = query.task(0, 1, "b", writer=writer)
@@ -233,7 +234,7 @@ def test_s15_a_transaction_that_cannot_be_aborted_is_logged(
 def test_s15_a_failure_to_list_open_transactions_is_logged(
     query: Query, caplog: pytest.LogCaptureFixture, refusal: OdradekError, times: int
 ) -> None:
-    """A broker that can never list them is reported once."""
+    """A broker that never lists transactions is reported once."""
 
     async def refuse(admin: Any, **filters: Any) -> None:
         raise refusal
@@ -290,7 +291,7 @@ def test_a_transaction_timeout_of_the_user_is_not_shortened(
 
 
 def test_kip939_a_transaction_of_a_task_has_no_timeout(query: Query) -> None:
-    """Prepared transactions have no timeout on a broker with KIP-939."""
+    """On a broker with KIP-939, prepared transactions have no timeout."""
     query.task(0, 0, "a")
     (name,) = query.open_transactions()
     with sync.Admin(bootstrap_servers=query.address) as admin:
@@ -355,8 +356,8 @@ def test_a_cluster_with_transaction_timeouts_causes_a_single_warning(
     unique_topic: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The warning names the switches; none is given without a limit, or if the user has set the
-    timeout."""
+    """The warning names the settings that would help. There is none if the cluster has no limit, or
+    if the user has set the timeout."""
     monkeypatch.setattr(blocking.shared(), "_told", set())
     for broker, options in (
         (address, {}),
@@ -393,7 +394,7 @@ def test_s16_the_rows_of_a_job_are_visible_together_or_not_at_all(job: Job) -> N
 
 
 def _in_between(query: Query, first: Callable[[], None]) -> None:
-    """Let the driver act when the next task has its id, and has sent nothing yet."""
+    """Call `first` when the next task has its transactional id, and has not sent anything yet."""
     send_all = writer.send_all
 
     def later(*args: Any, **more: Any) -> Any:
@@ -420,8 +421,8 @@ def test_s14_s16_rows_after_the_drivers_abort_open_no_transaction(
     if kind == "job with a commitId":
         job.options = {**job.options, "commitId": job.query}
     before = _ongoing(query.address)
-    # Without a message of any task the driver of a stream does not know its run; the next one
-    # cleans up.
+    # A stream's driver learns its run from the message of a task. Without any message it cannot
+    # abort, and the next run cleans up.
     known = writing.task(0, 1, "a")
     _in_between(writing, lambda: writing.abort(0, [known, None]))
     with pytest.raises(SinkError, match="rows could not be written"):
@@ -475,7 +476,7 @@ def test_s16_an_abort_of_a_partly_committed_job_commits_it(job: Job) -> None:
 def test_s05_the_decision_log_is_read_from_its_end(
     query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Records of others do not matter, and only the end of a long log is read."""
+    """Records of other queries are ignored, and of a long log only the end is read."""
     query.commit(0, query.tasks(0, ["a"]))
     others = [query.restarted() for _ in range(3)]
     for other in others:
@@ -494,7 +495,7 @@ def test_s05_the_decision_log_is_read_from_its_end(
 
 
 def test_queries_with_a_common_name_suffix_have_separate_decisions(query: Query) -> None:
-    """A commitId may contain anything; the log's keys end with it."""
+    """A commitId may contain any characters, and the keys of the log end with it."""
     query.query = f"other/{query.query}"
     query.commit(0, query.tasks(0, ["a"]))
     short = query.restarted()
@@ -521,7 +522,8 @@ def test_an_unsuitable_decision_log_is_refused(
 
 
 def found(*records: tuple[int, int, str]) -> tuple[int, str]:
-    """The valid (offset, holder) among records given as (offset, after, holder)."""
+    """The (offset, holder) of the record that counts, among records given as (offset, after,
+    holder)."""
     entries = [
         ledger.Entry(
             offset,
@@ -540,7 +542,7 @@ def test_s04_s05_the_first_record_after_the_same_predecessor_counts() -> None:
     assert found() == (-1, "")
     assert found((3, -1, "a"), (4, -1, "b")) == (3, "a")
     assert found((3, -1, "a"), (4, -1, "b"), (9, 3, "c"), (12, 3, "d"), (13, -1, "e")) == (9, "c")
-    # Compaction may have removed any older record.
+    # Compaction may have removed older records.
     assert found((4, -1, "b"), (9, 3, "c"), (12, 3, "d")) == (9, "c")
     assert found((9, 3, "c")) == (9, "c")
 
@@ -565,7 +567,7 @@ def test_s13_a_name_is_reused_only_after_the_end_of_its_batch() -> None:
 
 @pytest.mark.full
 def test_s15_transactions_of_newer_runs_are_not_aborted(query: Query) -> None:
-    """A zombie that cleans up must not abort transactions of a newer run."""
+    """A zombie that cleans up must not abort the transactions of a newer run."""
     query.commit(0, query.tasks(0, ["a"]))
     newer = query.restarted()
     messages = newer.tasks(1, ["b"])

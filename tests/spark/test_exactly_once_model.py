@@ -1,5 +1,5 @@
-"""The protocol of the exactly-once sink, explored; and the violations that the exploration finds
-without one of its rules.
+"""The protocol of the exactly-once sink is explored, and so are variants without one of its rules:
+there the exploration must find violations.
 
 The large explorations are slow: ``pytest tests/spark/test_exactly_once_model.py -m slow``.
 """
@@ -64,7 +64,7 @@ RANDOM = {
 
 @pytest.mark.parametrize("name", budget.of_which(SMALL, list(SMALL)[:1]))
 def test_every_state_of_the_small_models_is_right(name: str) -> None:
-    """S-01 to S-15, all interleavings; a recovery from every fifth world."""
+    """Rules S-01 to S-15 hold in all interleavings; a recovery is tried from every fifth world."""
     explorer = Explorer(SMALL[name])
     assert explorer.everything(60_000, recover_every=5) == ""
     assert explorer.explored > 1000
@@ -87,8 +87,8 @@ def test_every_state_of_the_large_models_is_right(name: str) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", HUGE)
 def test_the_first_states_of_the_huge_models_are_right(name: str) -> None:
-    """The cases have more than three million worlds; the nearest are explored, in all
-    interleavings."""
+    """Each of these models has more than three million worlds. The worlds nearest to the first are
+    explored, in all interleavings."""
     explorer = Explorer(HUGE[name])
     assert explorer.everything(500_000, recover_every=20, complete=False) == ""
     assert explorer.explored > 100_000
@@ -109,7 +109,8 @@ MUTANTS: dict[str, tuple[Patch, str]] = {}
 
 
 def mutant(name: str, found: str) -> Callable[[Patch], Patch]:
-    """Registers a mutant; `found`: a part of the exploration's message."""
+    """A decorator that registers a mutant. `found`: a part of the violation that the exploration
+    must find."""
 
     def register(patch: Patch) -> Patch:
         MUTANTS[name] = (patch, found)
@@ -131,7 +132,7 @@ HUNTING = (
 
 
 def hunt(seeds: int) -> str:
-    """The violation that random walks of several kinds find; "" for none."""
+    """The violation that random walks within several bounds find, "" if there is none."""
     for seed in range(seeds):
         for bounds in HUNTING:
             found = Explorer(bounds).at_random(seed, walks=80)

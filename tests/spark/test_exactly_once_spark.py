@@ -1,5 +1,5 @@
-"""Exactly-once through a real Spark: streams that are restarted, several at once, jobs that
-fail."""
+"""Exactly-once writes with a real Spark: streams that are restarted, several sinks at the same
+time, jobs that fail."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Stream:
         for lines in batches:
             path = self.input / f"{self.batches:04}.tmp"
             path.write_text("".join(f"{line}\n" for line in lines))
-            # Spark orders files by their age.
+            # Spark reads files in the order of their modification times.
             os.utime(path, (1_700_000_000 + self.batches,) * 2)
             path.rename(path.with_suffix(".txt"))
             self.batches += 1
@@ -66,7 +66,7 @@ class Stream:
         return query
 
     def forget_commit(self, batch: int) -> None:
-        """Delete the last commit, as if Spark had died before writing it."""
+        """Delete the record of the last commit, as if Spark had died before writing it."""
         for name in (str(batch), f".{batch}.crc"):
             (self.checkpoint / "commits" / name).unlink(missing_ok=True)
 
@@ -78,7 +78,7 @@ SETTLE_DEADLINE_S = 5.0
 
 
 def visible(broker: str, topic: str) -> list[str]:
-    """The committed records, read by kafka-python, which must not be blocked."""
+    """The committed records, read by kafka-python, after their transactions have ended."""
     consumer = kafka.KafkaConsumer(bootstrap_servers=broker, isolation_level="read_committed")
     try:
         count = len(consumer.partitions_for_topic(topic) or ())
@@ -96,7 +96,8 @@ def visible(broker: str, topic: str) -> list[str]:
 
 
 def _settled(consumer: Any, broker: str, partitions: list[Any]) -> dict[Any, int]:
-    """The last stable offsets, once the markers of decided transactions are written."""
+    """Wait until the last stable offsets are the log ends. Returns them, after a while even if they
+    are not."""
     everything = kafka.KafkaConsumer(bootstrap_servers=broker)
     try:
         deadline = time.monotonic() + SETTLE_DEADLINE_S
@@ -115,7 +116,8 @@ def stream(spark: SparkSession, spark_broker: str, new_topic: NewTopic, tmp_path
 
 
 def test_a_restarted_stream_writes_every_batch_once(stream: Stream) -> None:
-    """Spark tells the tasks query, run and batch, which name the transactions (S-01)."""
+    """Spark passes query, run and batch to the tasks, whose transactional ids contain them
+    (S-01)."""
     stream.put(["a", "b", "c"], [], ["d"])
     first = stream.run()
     assert stream.visible() == ["a", "b", "c", "d"]
@@ -178,7 +180,7 @@ def test_several_sinks_of_an_application_write_exactly_once(
     new_topic: NewTopic,
     tmp_path: Path,
 ) -> None:
-    """Two streams from one source, and a job in between."""
+    """There are two streams from one source, and a job between them."""
     topic, jobs = new_topic(1), new_topic(1)
     (tmp_path / "two").mkdir()
     other = Stream(spark, spark_broker, topic, tmp_path / "two")
@@ -201,7 +203,8 @@ def test_at_least_once_writes_a_replayed_batch_again(stream: Stream) -> None:
 
 @pytest.mark.full
 def test_a_stream_in_complete_mode_writes_the_whole_result_each_time(stream: Stream) -> None:
-    """Behind a shuffle; the whole result each time, as with Spark's own sink."""
+    """The rows come from a shuffle. As with Spark's own sink, each batch writes the whole result
+    again."""
     stream.put(["x", "x", "y"], ["x"])
     counts = stream.frame().groupBy("value").count().selectExpr("concat(value, count) AS value")
     query = (
@@ -221,7 +224,7 @@ def test_a_stream_in_complete_mode_writes_the_whole_result_each_time(stream: Str
 def test_a_commit_id_makes_a_write_in_foreach_batch_exactly_once(
     stream: Stream, tmp_path: Path
 ) -> None:
-    """Only the id identifies the write there: the query's own is ignored (S-16)."""
+    """Only the commitId identifies such a write; the identity of the query is ignored (S-16)."""
     name = tmp_path.name
     calls = 0
 

@@ -1,4 +1,4 @@
-"""The effect of each answer to a fetch."""
+"""The effect of each possible response to a fetch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Fetched bytes to Arrow: exactly the wanted records, exactly Spark's columns."""
+"""Conversion of fetched bytes to Arrow: exactly the requested records, and exactly Spark's
+columns."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def batch(first: int, count: int, **more: Any) -> bytearray:
 
 
 def with_gap_behind(data: bytearray, last_offset_delta: int) -> bytearray:
-    """A batch whose last records compaction has removed."""
+    """Change a batch as if compaction had removed its last records."""
     data[LAST_OFFSET_DELTA_AT : LAST_OFFSET_DELTA_AT + 4] = last_offset_delta.to_bytes(4, "big")
     update_crc(data, 0)
     return data

@@ -1,4 +1,4 @@
-"""Names of transactions pass from an ended worker to the next one, and never earlier (S-02)."""
+"""Transactional ids pass from an ended worker to the next one, but never earlier (S-02)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ for line in sys.stdin:
 
 
 class Worker:
-    """A process that takes names."""
+    """A process that takes transactional ids."""
 
     def __init__(self, folder: Path) -> None:
         self._process = subprocess.Popen(
@@ -78,8 +78,8 @@ def names(root: Path, writer: Writer = WRITER, boot: str = "boot") -> tuple[Name
 
 
 def test_s13_an_inherited_name_is_reused_only_after_its_batch_is_over(tmp_path: Path) -> None:
-    """A process may end between taking a name and the decision: the batch may still need the
-    name."""
+    """A process may end after taking an id and before the decision: then the batch may still need
+    the id."""
     taken, inherited = names(tmp_path)
     name = taken.take(5, 4)
     inherited.close()
@@ -93,7 +93,7 @@ def test_s13_an_inherited_name_is_reused_only_after_its_batch_is_over(tmp_path: 
 
 
 def test_many_short_lived_workers_share_few_names(tmp_path: Path) -> None:
-    """A query that is triggered every few minutes has new workers for each batch."""
+    """If a query is triggered every few minutes, each batch has new workers."""
     used = set()
     for batch in range(50):
         taken, inherited = names(tmp_path)
@@ -110,7 +110,7 @@ def test_each_run_has_its_own_names_and_leaves_no_files(tmp_path: Path) -> None:
     taken, third = names(tmp_path, Writer("other query", "run"))
     assert taken.take(2, 1) != old
     assert len([each for each in tmp_path.rglob("*") if each.is_file()]) == 2, "of the old run none"
-    # The old run was replaced too early: it continues with other names.
+    # The old run was replaced while it was still alive: it continues with other ids.
     again, fourth = names(tmp_path)
     assert again.take(2, 1) != old
     for each in (first, second, third, fourth):
@@ -145,8 +145,8 @@ def test_every_process_has_its_own_names_without_an_inheritance_folder(
 def test_a_process_without_a_temporary_folder_inherits_no_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A container with a read-only file system: Python finds no folder, and the worker reports
-    it."""
+    """If the file system is read-only, as in some containers, Python finds no temporary folder, and
+    the worker reports that."""
 
     def none() -> str:
         raise FileNotFoundError(2, "No usable temporary directory found")
@@ -161,7 +161,7 @@ def test_a_process_without_a_temporary_folder_inherits_no_names(
 def test_files_that_cannot_be_locked_or_written_are_closed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    """Not every network file system has locks; and a worker may live for thousands of batches."""
+    """Some network file systems have no locks, and a worker may live for thousands of batches."""
 
     def refuse(*arguments: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
@@ -187,8 +187,8 @@ def test_files_that_cannot_be_locked_or_written_are_closed_again(
 def test_s02_names_are_not_inherited_across_mounts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Containers of one machine may mount the same network storage separately. If its locks are
-    only the kernel's, locks of one mount are not seen in another."""
+    """Containers of one machine may mount the same network storage separately. If only the kernel
+    keeps its locks, a lock in one mount is not visible in another."""
     monkeypatch.setattr("fcntl.flock", lambda *_: None)
     used = []
     for batch, device in ((1, 7), (2, 8)):
@@ -211,7 +211,7 @@ def test_a_run_of_more_than_a_week_keeps_its_names(tmp_path: Path) -> None:
 def test_a_name_that_cannot_be_recorded_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next owner would take the name while the batch still needs it."""
+    """Otherwise the next worker could take the id while the batch still needs it."""
     taken, inherited = names(tmp_path)
     name = taken.take(1, 0)
 
@@ -224,7 +224,7 @@ def test_a_name_that_cannot_be_recorded_is_not_used(
 
 
 def test_files_of_earlier_boots_and_idle_queries_are_removed(tmp_path: Path) -> None:
-    """Files of earlier starts of the machine, and of queries without a run for a week."""
+    """The files are of earlier boots of the machine, and of queries without a run for a week."""
     for boot, query in (("other boot", "q"), ("boot", "old"), ("boot", "young")):
         taken, inherited = names(tmp_path, Writer(query, "run"), boot)
         taken.take(1, 0)

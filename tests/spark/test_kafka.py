@@ -1,4 +1,5 @@
-"""The connector against Apache Kafka, one node and three: reads, writes, nodes that are killed."""
+"""The connector with Apache Kafka, a cluster of one node and one of three: reads, writes, killed
+nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 @pytest.fixture(params=["kafka", "kafka_cluster"])
 def nodes(request: pytest.FixtureRequest) -> KafkaCluster:
-    """One node, and three."""
+    """A cluster of one node, and a cluster of three."""
     found: KafkaCluster = request.getfixturevalue(request.param)
     return found
 
@@ -62,14 +63,14 @@ def test_a_batch_is_written_read_and_copied(spark: SparkSession, nodes: KafkaClu
 def test_the_first_exactly_once_write_of_a_cluster_succeeds(
     spark: SparkSession, nodes: KafkaCluster
 ) -> None:
-    """The decision log of the job is created then, and not every node knows it at once."""
+    """The write creates the job's decision log, and some nodes learn of it only later."""
     bootstrap = nodes.bootstrap
     topic = make_topic(bootstrap)
     for number in range(8):
         frame = spark.range(10 * number, 10 * number + 10)
         log = f"{topic}-log-{number}"
         write(frame, bootstrap, topic, commitLogTopic=log, commitId="first")
-        # The job is done: repeated, it writes nothing.
+        # The job is already done, so repeating it writes nothing.
         write(frame, bootstrap, topic, commitLogTopic=log, commitId="first")
     assert committed(bootstrap, topic) == list(range(80))
 
@@ -102,7 +103,8 @@ def test_a_restarted_stream_is_written_once(
         write(spark.range(first, first + 500), bootstrap, source)
         query = copy_stream(spark, bootstrap, source, sink, tmp_path)
         assert query.trigger(availableNow=True).start().awaitTermination(WAIT_S)
-        # The state after Spark has died before writing its commit log: the last batch is run again.
+        # This is the state after Spark has died before recording a commit: the last batch is run
+        # again.
         commits = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))
         commits[-1].unlink()
         (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)
@@ -110,10 +112,10 @@ def test_a_restarted_stream_is_written_once(
 
 
 def started(writer: Any) -> Any:
-    """The query, after its first batch.
+    """Start a query, and return it after its first batch.
 
     Spark gives the process of a Python source ten seconds to start, which may be too short on a
-    busy machine: such a start is repeated, as it does not depend on Kafka.
+    busy machine. Such a failure does not depend on Kafka, so the start is repeated.
     """
     for _ in range(5):
         query = writer.start()
@@ -135,8 +137,8 @@ def assert_alive(query: Any) -> None:
 def test_a_query_continues_while_nodes_are_killed(
     spark: SparkSession, kafka_cluster: KafkaCluster, tmp_path: Path, semantics: str
 ) -> None:
-    """Each of the three nodes is killed once, and with it leaders, coordinators and the
-    controller."""
+    """Each of the three nodes is killed once, and so each leader, coordinator and controller is
+    lost once."""
     bootstrap = kafka_cluster.bootstrap
     source, sink = make_topic(bootstrap), make_topic(bootstrap)
     writer = Writer(bootstrap, source)
@@ -146,7 +148,8 @@ def test_a_query_continues_while_nodes_are_killed(
     running = started(query)
 
     def rows() -> int:
-        """Wait until so many rows were read from the source, and written."""
+        """The number of rows that were read from the source and written, up to the last progress
+        report."""
         progress = running.lastProgress
         if progress is None:
             return 0

@@ -1,7 +1,8 @@
-"""Batches as Spark runs them, one after the other, while nodes of an Apache Kafka are killed.
+"""Batches as Spark runs them, one after the other, while the nodes of an Apache Kafka are killed.
 
-The test makes Spark's calls to the connector itself: in the driver for the start and end of a
-batch, and a task for each partition. Nothing is retried here, so the first error ends the query.
+The test makes Spark's calls to the connector itself: in the driver's role at the start and end of a
+batch, and in a task's role for each partition. Nothing is retried, so the first error ends the
+query.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ SCHEMA = StructType([StructField("value", StringType())])
 
 
 class Copying(threading.Thread):
-    """A query from one topic to another. `failure`: the error that ended it; `copied`: its end
-    offsets."""
+    """A query that copies a topic. `failure`: the error that has ended it; `copied`: the sum of its
+    end offsets."""
 
     def __init__(
         self, patch: pytest.MonkeyPatch, bootstrap: str, source: str, sink: str, semantics: str
@@ -106,8 +107,8 @@ def _values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def test_batches_continue_while_nodes_are_killed(
     monkeypatch: pytest.MonkeyPatch, kafka_cluster: KafkaCluster, semantics: str
 ) -> None:
-    """Each of the three nodes is killed once, and with it leaders, coordinators and the
-    controller."""
+    """Each of the three nodes is killed once, and so each leader, coordinator and controller is
+    lost once."""
     bootstrap = kafka_cluster.bootstrap
     source, sink = make_topic(bootstrap), make_topic(bootstrap)
     writer = Writer(bootstrap, source)

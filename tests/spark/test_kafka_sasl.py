@@ -43,7 +43,7 @@ def test_s17_batches_are_written_and_read_with_scram_and_with_a_token(
         assert sorted(values) == list(range(1_000))
         with sync.Admin(**as_user(sasl, MECHANISM, "job", PASSWORD)) as admin:
             token = admin.create_delegation_token()
-            # Kafka acknowledges a token a moment before its listeners know it.
+            # Kafka acknowledges a token a moment before its listeners accept it.
             wait_until(lambda: admin.describe_delegation_token() != [], "there is a token")
             line = scram_line(token.token_id, token.password)
             options["kafka.sasl.jaas.config"] = line.replace(";", ' tokenauth="true";')
@@ -54,7 +54,7 @@ def test_s17_batches_are_written_and_read_with_scram_and_with_a_token(
             assert reader.load().count() == 2_000
             admin.expire_delegation_token(token.hmac)
             wait_until(lambda: admin.describe_delegation_token() == [], "there is none")
-        # Other settings take another client, which has no session yet.
+        # With another setting the connector makes a new client, which has no session yet.
         reader = reader.option("kafka.client.id", "another")
         with pytest.raises(PySparkException, match="refuses delegation token"):
             reader.load().count()

@@ -1,4 +1,4 @@
-"""Five hundred topics: written by one job, read by a pattern as a batch and as a stream."""
+"""Five hundred topics, written by one job, and read with a pattern by a batch and by a stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark queries that go on at another cluster, to which their records were mirrored."""
+"""Spark queries that continue in another cluster, to which their records were mirrored."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 SETTINGS = {"log.durability": "page-cache"}
 
 
-#: The queries by name: format of the source, and sink.
+#: The name of each query -> the format of its source.
 QUERIES = {"files": "odradek", "topic": "odradek", "counts": "odradek"}
-#: Spark's own format beside ours.
+#: These queries, and some with Spark's own format.
 ALL_QUERIES = QUERIES | {"kafka-files": "kafka", "kafka-counts": "kafka"}
 
 
 def _write(bootstrap: str, topic: str, numbers: range) -> None:
-    """Write the numbers with a transaction for every three: its markers take offsets."""
+    """Write the numbers, three in each transaction, whose markers take offsets as well."""
     with Producer(bootstrap_servers=bootstrap, transactional_id=f"{topic}-writer") as producer:
         producer.init_transactions()
         for first in numbers[::3]:
@@ -41,8 +41,8 @@ def _write(bootstrap: str, topic: str, numbers: range) -> None:
 def _run(
     spark: SparkSession, bootstrap: str, topic: str, query: str, checkpoint: Path, out: Path
 ) -> None:
-    """Run the query until it has read everything. Its output is in a folder or, of `topic`, in a
-    topic."""
+    """Run the query until it has read everything. The output is in a folder; that of `topic` is in
+    a topic."""
     frame = (
         spark.readStream.format(ALL_QUERIES[query])
         .option("kafka.bootstrap.servers", bootstrap)
@@ -71,7 +71,7 @@ def _run(
 
 
 def _check(spark: SparkSession, bootstrap: str, topic: str, out: Path, count: int) -> None:
-    """Each query that has run has taken each number once."""
+    """Check that each query that has run has read each number once."""
     once = Counter(range(count))
     for folder in out.iterdir():
         if folder.name.endswith("counts"):
@@ -144,7 +144,7 @@ def _move(
     mode: str,
     queries: list[str],
 ) -> None:
-    """Run queries at the source, move, and run them at the target."""
+    """Run queries in the source cluster, move them, and run them in the target cluster."""
     old, new, out = folder / "old", folder / "new", folder / "out"
     with Admin(bootstrap_servers=source) as admin:
         admin.create_topics(NewTopic(topic, 2), NewTopic(f"{topic}-copied", 1))

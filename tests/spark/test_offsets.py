@@ -1,4 +1,4 @@
-"""Spark's options for start and end, and the offsets that result."""
+"""Spark's options for the start and end of a read, and the offsets that result from them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The table of options in docs/spark/connector.md: it has every option, and every row has its
-test."""
+"""The table of options in docs/spark/connector.md has every option, and every row has its test."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ HERE = Path(__file__).parent
 DOCUMENT = HERE.parent.parent / "docs" / "spark" / "connector.md"
 BROKER = {"kafka.bootstrap.servers": "localhost:9092"}
 
-#: First cell of a row -> the tests of the row.
+#: The first cell of a row -> the names of its tests.
 TESTS = {
     "kafka.bootstrap.servers": [
         "test_a_read_fails_within_the_time_limit_if_no_broker_is_reachable"
@@ -187,7 +186,7 @@ async def test_the_retry_interval_doubles_from_retry_interval_ms(
     own_loop, really_sleep = asyncio.get_running_loop(), asyncio.sleep
 
     async def sleep(seconds: float) -> None:
-        # Clients of earlier tests may wait for a broker that is gone, on the connector's own loop.
+        # Clients of earlier tests may still wait for a stopped broker, on the connector's own loop.
         if asyncio.get_running_loop() is own_loop:
             slept.append(seconds)
         else:

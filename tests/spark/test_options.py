@@ -1,4 +1,5 @@
-"""Options: names and defaults of Spark's own `kafka` format; all errors are reported at once."""
+"""Options have the names and defaults of Spark's own `kafka` format; all wrong options are reported
+together."""
 
 from __future__ import annotations
 

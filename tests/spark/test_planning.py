@@ -1,4 +1,5 @@
-"""The splits of Spark's own `kafka` format (field notes C1), and the invariants of every split."""
+"""The planned splits are those of Spark's own `kafka` format (field notes C1), and have the
+invariants of every split."""
 
 from __future__ import annotations
 

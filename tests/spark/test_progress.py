@@ -1,4 +1,4 @@
-"""Offsets of a stream: their JSON, the end of the next batch, the ranges of a batch."""
+"""Offsets of a stream: their JSON, the end of the next batch, and the ranges of a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Replays of decided batches, repeated jobs, and other writes that look like one (S-07, S-16)."""
+"""Replays of decided batches, repeated jobs, and other writes that look like replays (S-07,
+S-16)."""
 
 from __future__ import annotations
 
@@ -36,12 +37,12 @@ def query(monkeypatch: pytest.MonkeyPatch, address: str, unique_topic: str) -> Q
 
 @pytest.fixture
 def other(monkeypatch: pytest.MonkeyPatch, query: Query) -> str:
-    """A second topic."""
+    """The name of a second topic."""
     return made(monkeypatch, query.address, f"{query.topic}-b").topic
 
 
 class JobWithTopics(Job):
-    """A batch write whose rows name their topics: values are "topic value"."""
+    """A batch write whose rows name their topics. Each value is given as "topic value"."""
 
     def writer(self) -> Any:
         if not hasattr(self, "_writer"):
@@ -62,7 +63,7 @@ def with_topics(query: Query, **options: str) -> JobWithTopics:
 
 
 def forget_targets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write decisions without targets, as older connectors did."""
+    """Let the connector write decisions without target topics, as older connectors did."""
     encode = ledger.encode
 
     def earlier(record: ledger.Record) -> bytes:
@@ -120,7 +121,8 @@ def test_s16_a_commit_id_for_two_topics_writes_to_both(
 def test_s16_a_decision_of_an_older_connector_applies_to_every_topic(
     monkeypatch: pytest.MonkeyPatch, query: Query, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The next version is decided for its topic alone."""
+    """A decision of the present connector, here about the next version, applies only to its
+    topic."""
     with monkeypatch.context() as patch:
         forget_targets(patch)
         earlier = query.restarted()
@@ -197,7 +199,7 @@ def test_s07_a_row_without_a_topic_is_refused_by_a_replay_too(query: Query) -> N
 def test_s07_a_stream_restarted_with_another_topic_fails_and_loses_no_batch(
     query: Query, other: str
 ) -> None:
-    """The batch was decided for the old topic, and Spark has not recorded it."""
+    """The batch was decided for the old topic, and Spark has not recorded its commit."""
     query.commit(0, query.tasks(0, ["a"]))
     moved = query.restarted()
     moved.options = {**query.options, "topic": other}
@@ -227,7 +229,7 @@ def test_s07_a_replay_of_an_older_connectors_batch_is_compared_by_row_count(
 
 
 def test_s12_a_revoked_decision_keeps_its_target_topics() -> None:
-    """Otherwise the decision would apply to every topic."""
+    """Without its target topics, the decision would apply to every topic."""
     participant = ledger.Participant("w-0", 7, 3, 2, 0, 1)
     state = ledger.State("r1", (), 4, "r1", 1, True)
     decided = ledger.commit(state, "r1", 5, 1, "t", (participant,)).state

@@ -1,5 +1,5 @@
-"""The rights on the page about exactly-once writes: together sufficient, and each of them
-necessary."""
+"""The rights listed on the page about exactly-once writes are sufficient together, and each of them
+is necessary."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SOURCE: list[Right] = [("read", "originals"), ("read", "copying")]
 
 
 class User:
-    """A user with topics and a group, and some of the page's rights on them."""
+    """A user who has topics and a group, and some of the page's rights for them."""
 
     def __init__(self, bootstrap: str, name: str) -> None:
         self.bootstrap = bootstrap
@@ -81,7 +81,7 @@ class User:
         }
 
     def allow(self, without: Right | None = None) -> None:
-        """Run the page's commands without one right."""
+        """Run the page's commands, except for the right `without`."""
         admin = ("sasl_plaintext", "PLAIN", "admin", ADMIN_PASSWORD)
         names = ("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password")
         settings = [f"-X{name}={value}" for name, value in zip(names, admin, strict=True)]
@@ -99,7 +99,7 @@ class User:
         assert left_out == (without is not None)
 
     def visible(self) -> list[str]:
-        """The committed records of the topic, as the administrator sees them."""
+        """The committed records of the topic, read by the administrator."""
         settings = {**as_admin(self.bootstrap), "isolation_level": "read_committed"}
         partition = TopicPartition(self.names["copies"], 0)
         with sync.Consumer(**settings) as consumer:
@@ -113,7 +113,7 @@ class User:
 
 
 def lines() -> list[list[str]]:
-    """The commands of the page that add ACLs, without the program's name."""
+    """The words of the page's commands that add ACLs, without the program's name."""
     found = [
         shlex.split(line)[1:]
         for each in snippets(PAGE.read_text("utf-8"), PAGE.name)
@@ -125,7 +125,7 @@ def lines() -> list[list[str]]:
 
 
 def words_resource(words: list[str]) -> str:
-    """The name of the resource of a command."""
+    """The name of the resource in a command."""
     kinds = ("--topic", "--transactional-id", "--group")
     (name,) = [word for at, word in enumerate(words) if words[at - 1] in kinds]
     return name
@@ -150,7 +150,8 @@ def user(bootstrap: str, unique_topic: str) -> User:
 
 
 def batches(monkeypatch: pytest.MonkeyPatch, user: User) -> Query:
-    """Two batches of one run, one of the next, in which another attempt has failed."""
+    """Write two batches in one run, and a third in the next run, after an attempt in the first run
+    has failed."""
     query = Query(monkeypatch, user.bootstrap, user.names["copies"])
     query.options = user.sink_options
     for batch in range(2):
@@ -208,7 +209,8 @@ def test_a_write_without_the_right_to_two_phase_commit_logs_a_warning(
 
 
 def read(user: User) -> int:
-    """Rows that a stream reads until it has everything, with its progress committed."""
+    """Read everything in the topic as a stream does, and commit the progress. Returns the number of
+    rows."""
     options: dict[str, Any] = user.source_options
     reader = StreamReader(parse_source(options, Kind.STREAM), schema_of(columns_of(options)))
     start = reader.initialOffset()

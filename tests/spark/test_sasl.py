@@ -1,5 +1,5 @@
-"""Spark reads and writes with a user's password, in streams and exactly once too, and never shows
-it."""
+"""Spark reads and writes with a user's password, by batches and streams, including exactly-once,
+and never shows the password."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WAIT_S = 120
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A broker with the user `job`."""
+    """A broker that has the user `job`."""
     settings = LISTENER | {"log.durability": "page-cache"}
     folder = tmp_path_factory.mktemp("broker")
     with SubprocessBroker(data_dir=folder, settings=settings) as broker:
@@ -49,7 +49,7 @@ def options(broker: str, line: str = scram_line("job", SECRET)) -> dict[str, str
 
 
 def plans(spark: SparkSession) -> str:
-    """The plans of all queries so far, as Spark's pages show them."""
+    """The plans of all queries so far, as Spark's web pages show them."""
     store = spark._jsparkSession.sharedState().statusStore()
     executions = store.executionsList()
     shown = [executions.apply(i) for i in range(executions.size())]
@@ -106,7 +106,7 @@ def test_s17_a_stream_reads_and_writes_exactly_once(
 def test_s17_a_batch_uses_a_password_from_a_file(
     spark: SparkSession, broker: str, tmp_path: Path
 ) -> None:
-    """The file is read where the tasks run."""
+    """A task reads the file on the machine where it runs."""
     (tmp_path / "passwords").write_text(f"job={SECRET}\n", "utf-8")
     given = options(broker)
     del given["kafka.sasl.jaas.config"]

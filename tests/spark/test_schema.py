@@ -1,4 +1,4 @@
-"""Columns: those of a read are Spark's own, those of a write are checked."""
+"""Columns: those of a read are the same as in Spark's own format; those of a write are checked."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_read_of_some_columns_keeps_their_order() -> None:
 
 
 def schema(ddl: str) -> StructType:
-    """Of `name type, ...`, without a session."""
+    """A schema from a text such as `name type, ...`, without a session."""
     from pyspark.sql.types import _parse_datatype_json_string
 
     simple = {"text": '"string"', "bytes": '"binary"', "int": '"integer"', "long": '"long"'}

@@ -1,4 +1,4 @@
-"""Batch reads by Spark's own `kafka` format and by ours, on our broker and on Apache Kafka.
+"""Batch reads with Spark's own `kafka` format and with ours, from our broker and from Apache Kafka.
 
 pytest --kafka tests/spark/test_sparks_own_reads.py
 """
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 
 MIXED, STAMPED, NUMBERS = "own-mixed", "own-stamped", "own-numbers"
 EMPTY, TRANSACTIONS, TRIMMED = "own-empty", "own-transactions", "own-trimmed"
-#: Spark's own format waits two minutes for missing records.
+#: Spark's own format would wait two minutes for missing records.
 SHORT = {"kafkaConsumer.pollTimeoutMs": "3000"}
 
 
@@ -41,7 +41,7 @@ def of_transactions(**options: str) -> dict[str, str]:
 
 @pytest.fixture
 def broker(either_broker: str) -> str:
-    """A broker with the topics of this file."""
+    """The address of a broker that has the topics of this file."""
     return filled(either_broker)
 
 
@@ -49,7 +49,7 @@ _FILLED: set[str] = set()
 
 
 def filled(bootstrap: str) -> str:
-    """The address of a broker, once it has the topics of this file."""
+    """Create the topics of this file in a broker, unless it has them. Returns its address."""
     if bootstrap not in _FILLED:
         _fill(bootstrap)
         _FILLED.add(bootstrap)
@@ -81,8 +81,8 @@ def _fill(bootstrap: str) -> None:
     send_records(bootstrap, TRIMMED, numbered(0, 20))
     delete_records(bootstrap, TRIMMED, 0, 8)
     make_topic(bootstrap, TRANSACTIONS)
-    # Offsets 0 to 2, 4 to 6 (aborted), 8 to 10, each followed by a marker; 12 and 13 stay open, 14
-    # and 15 are behind.
+    # Offsets 0 to 2, 4 to 6 (aborted) and 8 to 10 are each followed by a marker. Offsets 12 and 13
+    # are in an open transaction; 14 and 15, which come after them, are committed.
     for count, end in ((3, "commit"), (3, "abort"), (3, "commit"), (2, ""), (2, "commit")):
         producer = open_transaction(bootstrap, TRANSACTIONS, count)
         if end:
@@ -91,7 +91,8 @@ def _fill(bootstrap: str) -> None:
             _OPEN.append(producer)
 
 
-#: A producer that is garbage-collected ends its transaction.
+#: The producers of open transactions are kept: a garbage-collected producer would end its
+#: transaction.
 _OPEN: list[Any] = []
 
 
@@ -164,7 +165,8 @@ SAME: list[dict[str, str]] = [
     },
 ]
 ALL_NUMBERS = {0: (0, 99, 100), 1: (0, 19, 20)}
-#: (options, theirs, ours), each in docs/compatibility.md with its reason.
+#: (options, result of Spark's format, result of ours); docs/compatibility.md has the reason of each
+#: difference.
 DIFFERENT: list[tuple[dict[str, str], Any, Any]] = [
     ({"assign": json.dumps({NUMBERS: [0, 9]})}, {0: (0, 99, 100)}, REFUSED),
     (of_numbers(startingOffset="latest"), ALL_NUMBERS, REFUSED),
@@ -200,7 +202,8 @@ def test_both_formats_read_records_with_a_group_id_of_the_user(
 def test_sparks_own_format_refuses_a_group_id_at_a_second_broker(
     spark: SparkSession, spark_broker: str, kafka: KafkaCluster
 ) -> None:
-    """Spark's own format keeps consumers by group id and partition, whatever broker they are of."""
+    """Spark's own format keeps consumers by group id and partition, even if they belong to another
+    broker."""
     options = of_numbers(**{"kafka.group.id": "group-of-two-brokers"})
 
     def read(bootstrap: str) -> tuple[Any, Any]:
@@ -256,7 +259,8 @@ def test_tasks_of_both_formats_have_the_same_ranges(
 
     theirs, ours = of_both(ranges)
     if bounds == "edges" and split == {"maxRecordsPerPartition": "30"}:
-        # Spark's own format counts before it knows the start and end, and does not split.
+        # Spark's own format counts rows before it knows the start and end offsets, and does not
+        # split them.
         assert (theirs[0], ours[0]) == (2, 5)
     else:
         assert theirs == ours

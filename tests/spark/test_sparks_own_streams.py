@@ -1,4 +1,4 @@
-"""Streams by Spark's own `kafka` format and by ours, on our broker and on Apache Kafka.
+"""Streams with Spark's own `kafka` format and with ours, from our broker and from Apache Kafka.
 
 pytest --kafka tests/spark/test_sparks_own_streams.py
 """
@@ -32,7 +32,7 @@ Spans = dict[int, tuple[int, int, int]]
 
 
 class Trial:
-    """A topic and a stream of one format that reads it."""
+    """A topic, and a stream with one of the formats that reads it."""
 
     def __init__(self, query: Stream, partitions: int) -> None:
         self.bootstrap = query.bootstrap
@@ -47,7 +47,8 @@ class Trial:
             send_records(self.bootstrap, self.topic, some)
 
     def read(self) -> list[Spans]:
-        """The rows that each batch of one more run reads, without empty batches."""
+        """Run the stream once more. Returns the offsets that each batch has read, without empty
+        batches."""
         self.query.run_anew()
         return [spans(places) for _, places in self.query.batches if places]
 
@@ -61,7 +62,8 @@ class Trial:
 
 @pytest.fixture
 def trial(spark: SparkSession, either_broker: str, tmp_path: Path) -> NewStream:
-    """`trial(kind, partitions, option=...)`, with a checkpoint of its own."""
+    """Return a function `trial(kind, partitions, option=...)`; each trial has its own
+    checkpoint."""
     made: list[Trial] = []
 
     def make(
@@ -76,7 +78,8 @@ def trial(spark: SparkSession, either_broker: str, tmp_path: Path) -> NewStream:
 
 
 def test_streams_of_both_formats_continue_from_their_checkpoint(trial: NewStream) -> None:
-    """A batch whose commit Spark has lost is run again, and reads the same."""
+    """If the record of a batch's commit is lost, the batch is run again, and reads the same
+    records."""
 
     def run(kind: str) -> Any:
         one = trial(kind, 2)
@@ -154,8 +157,8 @@ def test_both_formats_wait_for_min_offsets_per_trigger(trial: NewStream) -> None
 def test_both_formats_handle_a_topic_recreated_between_runs_alike(
     trial: NewStream, fails: str, count: int
 ) -> None:
-    """The checkpoint has offsets without topic ids: if the new topic has more records, neither
-    format detects it."""
+    """The checkpoint has offsets, but no topic ids: if the new topic has more records, neither
+    format notices the change."""
 
     def run(kind: str) -> Any:
         one = trial(kind, 1, failOnDataLoss=fails)
@@ -179,7 +182,7 @@ def test_both_formats_handle_a_topic_recreated_between_runs_alike(
 def test_only_our_format_detects_a_topic_recreated_during_a_query(
     trial: NewStream, fails: str
 ) -> None:
-    """Our format knows the topic's id, and reads the new one from its beginning, or fails."""
+    """Our format knows the topic's id. It reads the new topic from its beginning, or fails."""
 
     def run(kind: str) -> Any:
         one = trial(kind, 1, failOnDataLoss=fails)
@@ -195,8 +198,8 @@ def test_only_our_format_detects_a_topic_recreated_during_a_query(
             query.stop()
 
     theirs, ours = of_both(run)
-    # Spark's own misses the first ten, unless it checks while the topic is deleted, or has fewer
-    # than before.
+    # Spark's own format misses the first ten records, unless it happens to look while the topic
+    # does not exist, or has fewer records than before.
     assert theirs in (5, 15, REFUSED)
     assert ours == (REFUSED if fails == "true" else 15)
 
@@ -234,8 +237,8 @@ def test_only_our_format_drops_a_deleted_topic_without_fail_on_data_loss(
 
 
 def test_both_formats_read_added_partitions_and_topics_from_the_beginning(trial: NewStream) -> None:
-    """Our format reads them in the batch after the one that finds them, so that a replay reads the
-    same."""
+    """Our format reads them only in the batch after the one that finds them, so that a replay reads
+    the same records."""
 
     def run(kind: str) -> Any:
         one, other = trial(kind), trial(kind)
@@ -302,8 +305,8 @@ def test_both_formats_read_committed_records_only(trial: NewStream, limit: dict[
 def test_only_our_format_waits_after_a_change_to_read_committed(
     trial: NewStream, fails: str
 ) -> None:
-    """Our format waits for open transactions. Spark's own reports a loss, at each later start, or
-    reads records again."""
+    """Our format waits for open transactions. Spark's own format reports lost data at each later
+    start, or reads records twice."""
 
     def run(kind: str) -> Any:
         one = trial(kind, failOnDataLoss=fails)
@@ -358,7 +361,7 @@ def test_each_format_continues_from_a_checkpoint_of_the_other(
     one.send(numbered(0, 2, start=5))
     one.query = replace(one.query, kind=second)
     assert one.read() == [{0: (5, 6, 2)}]
-    # A batch of the first format, whose commit was lost.
+    # The commit of a batch is lost, and the batch is repeated by the first format.
     one.query.forget_last_commit()
     one.query = replace(one.query, kind=first)
     assert one.read() == [{0: (5, 6, 2)}]

@@ -1,4 +1,4 @@
-"""Writes by Spark's own `kafka` format and by ours, on our broker and on Apache Kafka.
+"""Writes with Spark's own `kafka` format and with ours, to our broker and to Apache Kafka.
 
 pytest --kafka tests/spark/test_sparks_own_writes.py
 """
@@ -27,7 +27,7 @@ NewTopic = Callable[..., str]
 
 @pytest.fixture
 def new_topic(either_broker: str) -> NewTopic:
-    """A new topic of the tested broker."""
+    """Return a function that creates a topic in the tested broker."""
 
     def make(partitions: int = 1) -> str:
         name = make_unique_topic()
@@ -39,7 +39,8 @@ def new_topic(either_broker: str) -> NewTopic:
 
 @pytest.fixture
 def read_back(spark: SparkSession, either_broker: str) -> Callable[[str], list[Any]]:
-    """The committed records: (partition, key, value, timestampType, headers)."""
+    """Return a function that reads committed records: (partition, key, value, timestampType,
+    headers)."""
 
     def read(topic: str) -> list[Any]:
         options = {"subscribe": topic, "includeHeaders": "true"} | COMMITTED
@@ -51,7 +52,7 @@ def read_back(spark: SparkSession, either_broker: str) -> Callable[[str], list[A
 
 HEADERS = "array(named_struct('key', 'a', 'value', cast({} as binary)))"
 NAMELESS = HEADERS.format("1").replace("'a'", "cast(NULL AS string)")
-#: (query, options), for a topic of three partitions.
+#: (query, options) of writes to a topic with three partitions.
 WRITES: list[tuple[str, dict[str, str]]] = [
     ("SELECT if(id % 7 = 0, '', concat('k', id)) key, string(id) value FROM range(60)", {}),
     ("SELECT 'k' key, cast(NULL AS string) value", {}),
@@ -135,7 +136,7 @@ def test_save_modes_differ_in_the_default_only(
         return "written"
 
     theirs, ours = of_both(run)
-    # Spark does not let a source in Python use its default mode.
+    # Spark does not accept the default save mode for a source written in Python.
     assert (theirs, ours) == ("written", REFUSED) if differs else theirs == ours
 
 
@@ -146,7 +147,8 @@ def test_only_our_format_repeats_no_rows_of_a_failed_job(
     read_back: Callable[[str], list[Any]],
     tmp_path: Path,
 ) -> None:
-    """Spark's own format leaves the rows of the failed run; ours leaves none."""
+    """Spark's own format leaves the rows of the failed attempts in the topic; our format does
+    not."""
 
     @udf("string")
     def fragile(number: int, mark: str) -> str:
@@ -157,8 +159,8 @@ def test_only_our_format_repeats_no_rows_of_a_failed_job(
 
     def run(kind: str) -> Any:
         topic = new_topic()
-        # Spark gives Python 10,000 rows at a time: the sink has the first of them before the
-        # failure.
+        # Spark passes 10,000 rows at a time to Python functions: the sink has the first of them
+        # before the failure.
         frame = spark.range(0, ROWS, 1, 1).selectExpr("id", f"'{tmp_path / kind}' mark")
         rows = frame.select(fragile("id", "mark").alias("value"))
         first = outcome(lambda: save(rows, kind, either_broker, topic=topic))
@@ -178,7 +180,8 @@ def test_only_our_format_repeats_no_rows_of_a_replayed_batch(
     read_back: Callable[[str], list[Any]],
     tmp_path: Path,
 ) -> None:
-    """Spark ended after the sink had the batch, and before its own log recorded it."""
+    """Spark has ended after the sink has committed the batch, and before recording its own
+    commit."""
     source = new_topic()
     send_records(either_broker, source, numbered(0, 50))
 

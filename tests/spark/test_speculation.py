@@ -1,4 +1,4 @@
-"""Speculation on a cluster: two attempts of one task write at the same time, and one of them
+"""Speculation on a cluster: two attempts of one task write at the same time, and only one of them
 counts.
 
 pytest tests/spark/test_speculation.py -m slow
@@ -30,7 +30,7 @@ SPECULATION = {
     "spark.speculation.quantile": "0.5",
     "spark.speculation.multiplier": "1.1",
     "spark.speculation.minTaskRuntime": "100ms",
-    # Rows reach the sink before the task ends.
+    # With small Arrow batches, rows reach the sink before the task ends.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50",
 }
 
@@ -45,7 +45,8 @@ def variables() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def master(variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Two hosts: Spark starts no second attempt on the host of the first one."""
+    """A cluster with two hosts: Spark starts a second attempt only on another host than the first
+    one."""
     folder = tmp_path_factory.mktemp("cluster")
     with standalone_cluster(folder, variables, ("127.0.0.1", "127.0.0.2"), cores=2) as url:
         yield url

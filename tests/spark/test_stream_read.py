@@ -73,7 +73,7 @@ def test_max_bytes_per_trigger_limits_a_batch_approximately(
         produce(topic, [(0, None, bytes(1000), T0, [])] * 10)
     query = stream(subscribe=topic, maxBytesPerTrigger="20500")
     query.run()
-    # Six batches of ten records, of some 10,100 bytes each.
+    # The topic has six batches of ten records, of about 10,100 bytes each.
     assert query.sizes == [20, 20, 20]
 
 
@@ -168,7 +168,7 @@ def test_c1_offset_gaps_of_transactions_are_no_data_loss(
         (producer.commit_transaction if commit else producer.abort_transaction)(20)
     query = stream({"kafka.isolation.level": "read_committed"}, subscribe=topic)
     query.run()
-    # Offsets 3, 7 and 11 are markers; 4 to 6 were aborted.
+    # Offsets 3, 7 and 11 are markers; the records 4 to 6 are aborted.
     assert query.places == [(0, n) for n in (0, 1, 2, 8, 9, 10)]
 
 

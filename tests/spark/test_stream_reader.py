@@ -1,4 +1,4 @@
-"""The driver's part of a stream, against a broker and without Spark."""
+"""The driver's part of a stream, with a broker and without Spark."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def at(topic: str, offset: int) -> dict[str, dict[str, int]]:
 def test_available_now_detects_a_topic_recreated_before_its_end_is_known(
     spark_broker: str, topic: str, produce: Produce, left: int
 ) -> None:
-    """The topic was recreated between the first offset and the run's end; its records alone do not
-    show that."""
+    """The topic is created again after the first offset and before the end of the run is known; its
+    records alone do not show that."""
     put(produce, topic, 5)
     stream = reader(spark_broker, topic, startingOffsets="latest")
     assert stream.initialOffset() == at(topic, 5)
@@ -96,7 +96,7 @@ def test_a_topic_recreated_before_a_query_begins_is_no_data_loss(
 def test_records_after_the_end_of_available_now_are_no_data_loss(
     spark_broker: str, topic: str, produce: Produce
 ) -> None:
-    """Spark first asks for the end of a run with availableNow, and then for its start."""
+    """With availableNow, Spark asks for the end of a run first, and then for its start."""
     put(produce, topic, 5)
     stream = reader(spark_broker, topic, startingOffsets="latest")
     stream.prepareForTriggerAvailableNow()

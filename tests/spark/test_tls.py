@@ -1,4 +1,4 @@
-"""Spark reads and writes over TLS, and does not show its secrets."""
+"""Spark reads and writes with TLS, and does not show its secrets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CA = Authority()
 
 @pytest.fixture
 def options(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Options of a job for a broker that requires a certificate."""
+    """The options of a job, for a broker that requires client certificates."""
     CA.write(tmp_path / "ca.pem")
     CA.issue().write(tmp_path / "broker.pem")
     CA.issue("job", ()).write(tmp_path / "job.pem", SECRET)

@@ -1,5 +1,5 @@
-"""Spark reads and writes with a delegation token, which may be replaced under a query, and never
-shows it."""
+"""Spark reads and writes with a delegation token, which may be replaced while a query runs, and
+never shows it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENDED = r"refuses delegation token .* get another token, as with `odradek token 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[SubprocessBroker]:
-    """A broker with delegation tokens."""
+    """A broker that has delegation tokens."""
     settings = {"log.durability": "page-cache", "delegation.token.secret.key": "a key"}
     with SubprocessBroker(users={"job": "a hidden word"}, settings=settings) as broker:
         yield broker
@@ -48,13 +48,13 @@ def options(broker: SubprocessBroker) -> dict[str, str]:
 
 
 def by_line(broker: SubprocessBroker, token: DelegationToken) -> dict[str, str]:
-    """The options as Kafka's clients take a token."""
+    """Options that give the token as a JAAS line, as for Kafka's own clients."""
     line = scram_line(token.token_id, token.password).replace(";", ' tokenauth="true";')
     return options(broker) | {"kafka.sasl.jaas.config": line}
 
 
 def shown(spark: SparkSession) -> str:
-    """The plans of all queries so far, as Spark's pages show them."""
+    """The plans of all queries so far, as Spark's web pages show them."""
     store = spark._jsparkSession.sharedState().statusStore()
     found = [store.executionsList().apply(i) for i in range(store.executionsList().size())]
     return "".join(each.physicalPlanDescription() + str(each.description()) for each in found)
@@ -97,7 +97,8 @@ def test_s17_the_error_for_an_expired_token_names_the_remedy(
 def test_s17_a_stream_continues_with_a_replaced_token(
     spark: SparkSession, broker: SubprocessBroker, tmp_path: Path
 ) -> None:
-    """Driver and workers keep their clients from run to run; a restart ends all sessions."""
+    """Driver and workers keep their clients from run to run; only a restart of the broker ends all
+    sessions."""
     file = tmp_path / "token"
 
     def replace_token() -> DelegationToken:

@@ -1,4 +1,4 @@
-"""The outcome of prepared transactions, as the sink looks it up."""
+"""The outcome of prepared transactions, as the sink finds it out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ PART = Participant(name="name", producer_id=1, epoch=0, version=2, slot=0, rows=
 
 
 async def described(monkeypatch: pytest.MonkeyPatch, error: OdradekError) -> tuple[Fate, ...]:
-    """The fates of one transaction whose description is an error."""
+    """The fates that the sink finds for one transaction, if its description fails with this
+    error."""
     brokers = Brokers({"bootstrap_servers": "127.0.0.1:1"})
 
     async def describe_transactions(*_: Any, **__: Any) -> Results[str, Any]:

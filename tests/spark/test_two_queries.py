@@ -1,4 +1,4 @@
-"""Two queries of one application on one checkpoint."""
+"""Two queries of one application with the same checkpoint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_second_query_on_a_checkpoint_replaces_the_first(
     produce: Callable[[str, Records], None],
     tmp_path: Path,
 ) -> None:
-    """Spark stops the first query at any point, and no row is duplicated."""
+    """Spark may stop the first query at any point; no row may be duplicated."""
     source, sink = new_topic(), new_topic(2)
     common = {"kafka.bootstrap.servers": spark_broker}
 

@@ -1,5 +1,5 @@
-"""A task that reads a range enters the files that its walk in `docs/understand/design.md` names,
-and no others."""
+"""A task that reads a range uses exactly the files that its walk in `docs/understand/design.md`
+names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _LEFT_OUT = {"network/transport.py", "network/throttle_times.py"}
 
 
 class Tracer:
-    """Notes the files that are entered in this thread and in that of the client's loop."""
+    """Notes the files whose functions are called, in this thread and in the thread of the client's
+    loop."""
 
     def __init__(self) -> None:
         self.entered: set[str] = set()
@@ -40,7 +41,7 @@ class Tracer:
         sys.setprofile(self if on else None)
 
     def rows(self, batches: Any) -> int:
-        """The number of rows, which are read with the tracer on."""
+        """Read the rows while the tracer is on. Returns their number."""
         thread = blocking.shared().thread
         thread.run(self.on_loop(True))
         sys.setprofile(self)
@@ -53,7 +54,8 @@ class Tracer:
 
 @pytest.fixture
 def no_other_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Clients of this test alone: those of other tests may ask brokers that are gone."""
+    """New clients for this test: those of other tests may still send requests to stopped
+    brokers."""
     monkeypatch.setattr(blocking, "_shared", None)
     made = blocking.shared()
     yield

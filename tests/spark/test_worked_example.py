@@ -1,4 +1,5 @@
-"""docs/spark/example.md is right: its programs are run as they are written there."""
+"""The programs in docs/spark/example.md run as they are printed there, and give the right
+results."""
 
 from __future__ import annotations
 
@@ -21,14 +22,14 @@ from odradek.cli.demo_flights import read_flights
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "spark" / "example.md"
-#: About a week.
+#: The number of flights in about a week.
 FLIGHTS = 6000
 WATERMARK = timedelta(hours=6)
 Day = tuple[str, str]
 
 
 def program(name: str) -> str:
-    """The code on the page for this file."""
+    """The code on the page for the program of this name."""
     text = DOCUMENT.read_text().partition(f"`{name}`, run as")[2]
     found = re.search(r"```python\n(.*?)```", text, re.DOTALL)
     assert found is not None, name
@@ -36,7 +37,8 @@ def program(name: str) -> str:
 
 
 def computed(flights: list[dict[str, str]]) -> dict[Day, tuple[int, float]]:
-    """(flights, mean delay) per finished airport and day, by plain Python."""
+    """(number of flights, mean delay) for each airport and each day that is over, computed in plain
+    Python."""
     times = [datetime.fromisoformat(flight["time_hour"]) for flight in flights]
     over = max(times) - WATERMARK
     days: dict[Day, list[str]] = {}
@@ -53,7 +55,7 @@ def computed(flights: list[dict[str, str]]) -> dict[Day, tuple[int, float]]:
 
 
 def written(bootstrap: str) -> list[dict[str, Any]]:
-    """The committed rows of the topic of results."""
+    """The committed rows of the topic with the results."""
     place = ("flights-by-day", 0)
     with sync.Consumer(
         bootstrap_servers=bootstrap,
@@ -89,7 +91,7 @@ def test_the_example_counts_each_flight_once(
     run("feed.py", 0, half)
     run("flights_by_day.py", checkpoint)
     first = written(bootstrap)
-    # The state after Spark has ended before recording the last batch, which is run again.
+    # This is the state after Spark has died before recording the last batch, which is run again.
     newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     newest.unlink()
     (newest.parent / f".{newest.name}.crc").unlink(missing_ok=True)

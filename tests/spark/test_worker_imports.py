@@ -1,4 +1,4 @@
-"""Imports without the garbage collections that Spark's workers make after every task."""
+"""Imports are kept out of the garbage collections that Spark's workers do after every task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def freezes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The recorded calls of the garbage collector."""
+    """The recorded calls of the garbage collector's functions."""
     calls: list[str] = []
     monkeypatch.setattr(gc, "collect", lambda: calls.append("collect"))
     monkeypatch.setattr(gc, "freeze", lambda: calls.append("freeze"))

@@ -1,4 +1,4 @@
-"""A task's write while its broker has faults, without Spark."""
+"""A task that writes, while its broker has faults, without Spark."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def batch(number: int) -> Any:
 
 
 def values(broker: SubprocessBroker, topic: str) -> list[int]:
-    """All values in partition 0, read by librdkafka."""
+    """Read all values of partition 0 with librdkafka."""
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": broker.bootstrap, "group.id": "check", "enable.partition.eof": True}
     )
@@ -154,7 +154,7 @@ def test_the_topics_of_a_batch_are_requested_together(
 
     async def counted(self: MetadataUpdater) -> Any:
         nonlocal asked
-        # Clients of other tests' stopped brokers keep sending requests.
+        # Requests by clients of other tests, whose brokers have stopped, are not counted.
         asked += ",".join(self._config.bootstrap_servers) == odradek_broker.bootstrap
         return await ask(self)
 
@@ -167,7 +167,8 @@ def test_the_topics_of_a_batch_are_requested_together(
     monkeypatch.setattr(MetadataUpdater, "_ask_metadata", counted)
     rows = pa.record_batch({"topic": names, "value": [name.encode() for name in names]})
     assert made.write(iter([rows, rows])).rows == 200
-    # Once at the start for the topics, and perhaps again for those missing in the first answer.
+    # Metadata are requested once for the topics, and perhaps again for topics missing in the first
+    # response.
     assert asked <= 4
 
 

@@ -69,7 +69,7 @@ def _started(
     host: str,
     words: Sequence[str],
 ) -> Iterator[re.Match[str]]:
-    """Start a process of Spark, and yield it once its log contains `ready`."""
+    """Start a process of Spark, and wait until its log matches `ready`. Yields the match."""
     folder.mkdir(parents=True)
     log = folder / "log"
     with log.open("wb") as output:
