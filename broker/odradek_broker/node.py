@@ -102,7 +102,7 @@ def _served(config: BrokerConfig) -> Mapping[int, ServedApi]:
 
 
 def _new_authorizer(metadata: ClusterMetadata, clock: Clock) -> Authorizer:
-    """The authorizer that the settings name; without one everything is allowed (A-19)."""
+    """The authorizer that the settings name; if they name none, everything is allowed (A-19)."""
     config = metadata.config
     if not config.authorizer_class_name:
         return ALLOW_EVERYTHING
@@ -205,8 +205,8 @@ def _cleaner_settings(config: BrokerConfig) -> CleanerSettings:
 class Node:
     """A broker without its sockets. `load` has to be called once, before anything else.
 
-    Every part is built from finished parts, from the metadata up to the transaction coordinator;
-    handlers use the parts themselves.
+    The parts are built in order, from the metadata to the transaction coordinator, and each part
+    gets only finished parts; handlers use the parts themselves.
     """
 
     def __init__(
@@ -238,11 +238,12 @@ class Node:
         self.authorizer = _new_authorizer(metadata, clock)
         self.quotas, self.connection_quotas = _new_quotas(metadata, clock)
         self._begin_histories(clock)
-        #: The address of the console that is served with this broker; empty without one.
+        #: The address of the console that is served with this broker; empty if there is no console.
         self.console_url = ""
         producers = ProducerRecorder(self.producer_history, lambda: logs.producer_expiration_ms)
         self.replicas = ReplicaManager(metadata, logs, clock, producers, request_flush, scheduler)
-        #: A direct reference, because it is called for every partition of each Produce and Fetch.
+        #: A direct reference, because the function is called for every partition of each Produce
+        #: and Fetch.
         self.partition = partition = self.replicas.partition
         #: The stored state of share partitions.
         self.share_state = self._new_share_state()

@@ -237,8 +237,8 @@ class Partition:
         return log.leader_epochs.end_offset(epoch, log.log_end_offset)
 
     def read_stored(self, first_offset: int = 0) -> Iterator[StoredRecord]:
-        """Every record in the log from an offset on, control records included. StorageError, also
-        for an unreadable batch and for an offline log."""
+        """Every record in the log from an offset on, control records included. StorageError,
+        including an unreadable batch and an offline log."""
         log = self.log
         log.load(0)
         offset = max(first_offset, log.log_start_offset)

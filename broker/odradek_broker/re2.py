@@ -171,7 +171,7 @@ def compile_pattern(text: str) -> Pattern:
 
 
 def _unquoted(text: str) -> str:
-    """The expression without \\Q...\\E: the text between them is escaped by character."""
+    """The expression without \\Q...\\E: each character between them is escaped."""
     made = []
     at = 0
     while at < len(text):

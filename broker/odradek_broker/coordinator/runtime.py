@@ -387,7 +387,7 @@ class Runtime(Generic[C]):
             self._process(outcome.after_append(error, self._clock()))
 
     def _release(self, replies: list[Reply[Any]], error: ErrorCode) -> None:
-        """Send the answers, as the last step: a client may send its next request at once."""
+        """Send the answers, as the last step: a client may immediately send its next request."""
         for reply in replies:
             reply.deferred.resolve(reply.response if error is _E.NONE else reply.refused(error))
 

@@ -43,8 +43,8 @@ def java_hash(text: str) -> int:
 
 
 def partition_for(key: str, partitions: int) -> int:
-    """The partition of a key among `partitions`. The sign bit of the hash is cleared, as in Kafka's
-    `Utils.toPositive`; the absolute value of the hash would give other partitions."""
+    """The partition of a key among `partitions`: the hash without its sign bit, modulo
+    `partitions`. The absolute value of the hash would give other partitions."""
     return (java_hash(key) & 0x7FFFFFFF) % partitions
 
 

@@ -1,1 +1,2 @@
-"""Fetches that outlast one request: sessions (KIP-227), and the purgatory of those that wait."""
+"""The state of fetches beyond one request: fetch sessions (KIP-227), and the purgatory in which
+fetches wait."""

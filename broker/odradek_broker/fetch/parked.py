@@ -4,8 +4,8 @@ A parked fetch watches its partitions. The fetch is answered when one of them ha
 can no longer be read, when max.wait.ms is over, or when the broker stops; it is dropped when its
 client disconnects. A partition calls its watchers (`Partition.data_waiters`) when its high
 watermark or its last stable offset moves, when its log goes offline and when it is deleted. The
-session itself watches the partitions that are up to date, and adds those that move to its parked
-fetch (`fetch/sessions.py`).
+session itself watches the partitions that are up to date; when one of them changes, the session
+adds it to its parked fetch (`fetch/sessions.py`).
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class WaitingFetch(Protocol):
     """The parked fetch of a session."""
 
     def include(self, requested: RequestedPartition, partition: Partition) -> None:
-        """Wait for this partition as well: it has changed."""
+        """Add this partition to the fetch, because the partition has changed."""
         ...
 
     def answer(self) -> None:
@@ -317,8 +317,8 @@ class FetchSessions:
         return self._incremental(session, request, version, everything)
 
     def withhold(self, plan: FetchPlan) -> FetchResponse:
-        """The response without records for a client over its quota. Its session stays unchanged,
-        and no new session begins (Q-08)."""
+        """The response without records for a client over its quota. The client's session stays
+        unchanged, and no new session begins (Q-08)."""
         if plan.session is None:
             return FetchResponse()
         if plan.incremental:

@@ -30,7 +30,7 @@ def handle(
     """Delete records; errors are per partition. The answer comes when the new log start offsets are
     on disk.
 
-    For a partition that is named again, the last offset counts, as in Kafka.
+    If a partition is named several times, the last offset is used, as in Kafka.
     """
     fit: list[tuple[DeleteRecordsPartitionResult, PartitionLog, int]] = []
     answers = []

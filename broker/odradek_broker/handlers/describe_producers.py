@@ -23,8 +23,8 @@ from odradek_protocol.schemas.describe_producers import (
 def handle(
     node: PartitionAndMetadataParts, context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
-    """The state of producers; errors are per partition, and authorization comes before existence
-    (A-18, A-20).
+    """The state of producers; errors are per partition, and authorization is checked before
+    existence (A-18, A-20).
 
     A partition that is named several times is answered once, because otherwise the answer might not
     fit into memory (D11).

@@ -42,7 +42,7 @@ from odradek_protocol.schemas.fetch import (
 def handle(
     node: Node, context: RequestContext, request: FetchRequest | OneFetch
 ) -> _Reply | Deferred[_Reply]:
-    """Answer at once if the request's conditions are met (F-01), otherwise park the fetch.
+    """Answer immediately if the request's conditions are met (F-01), otherwise park the fetch.
 
     A response without errors to a request in the common shape is encoded here.
     """
@@ -162,7 +162,7 @@ class Fetch:
         )
 
     def include(self, requested: RequestedPartition, partition: Partition) -> None:
-        """Read this partition as well; see `fetch/parked.py`."""
+        """Add a partition to this fetch; see `fetch/parked.py`."""
         self._partitions[requested] = partition, ErrorCode.NONE
 
     def _resolve(self, requested: RequestedPartition, replica_id: int) -> _Resolved:

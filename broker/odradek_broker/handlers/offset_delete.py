@@ -55,7 +55,7 @@ def handle(
             answer.error_code = code
         return response
 
-    # The coordinator is asked even without an offset to delete, because its answer tells whether
+    # The coordinator is asked even without an offset to delete, because its answer shows whether
     # the group exists.
     partitions = [partition for _, partition in fit]
     return node.groups.delete_offsets(request.group_id, partitions).map(deleted)

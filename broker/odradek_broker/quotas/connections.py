@@ -24,8 +24,8 @@ _LEAST_RATE = 1e-9
 class Admission(NamedTuple):
     """The decision about a connection, which may stay if `reason` is empty.
 
-    `hold_ms`: the delay before a refused connection is closed, so that its peer does not retry at
-    once.
+    `hold_ms`: the delay before a refused connection is closed, so that its peer does not retry
+    immediately.
     """
 
     reason: str = ""
@@ -33,8 +33,8 @@ class Admission(NamedTuple):
 
 
 class ConnectionQuotas:
-    """The counts and limits of connections. `settings` returns the present settings; `windows` are
-    those of all quotas."""
+    """The counts and limits of connections. `settings` returns the present settings; `windows`: the
+    windows over which all quotas measure rates."""
 
     def __init__(
         self, clock: Clock, windows: Windows, settings: Callable[[], BrokerConfig]
@@ -58,7 +58,8 @@ class ConnectionQuotas:
         self._rates.update(quota_entity([(CLIENT_ID, name)]), limit)
 
     def admit(self, host: str, listener: str = "") -> Admission:
-        """Count an accepted connection if it may stay; `closed` is to be called at its end."""
+        """Count an accepted connection if it may stay; the caller calls `closed` when such a
+        connection ends."""
         address = _address_of(host)
         now_ms = self._clock.monotonic_ms()
         self._count_all(now_ms, listener)

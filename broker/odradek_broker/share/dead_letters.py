@@ -1,8 +1,8 @@
 """Dead letters: records of a dead letter topic that stand for records which a share group has given
 up (KIP-1191, rules H-202 and H-204).
 
-A dead letter names the record in its headers, in texts, as Kafka does. With a copy it also has the
-record's key, value and headers.
+The headers of a dead letter name the record, as texts, as in Kafka. A dead letter that is a copy
+has the key, value and headers of the record too.
 """
 
 from __future__ import annotations

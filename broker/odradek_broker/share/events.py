@@ -144,8 +144,8 @@ class NothingAcquired(NamedTuple):
 
 
 class DeadLettered(NamedTuple):
-    """Neighbouring records that were given up have dead letters, from `letter_offset` of a
-    partition of a dead letter topic on."""
+    """Neighbouring records that were given up have dead letters, which begin at `letter_offset` of
+    a partition of a dead letter topic."""
 
     key: ShareKey
     first_offset: int

@@ -191,8 +191,8 @@ class ShareFetch:
                 minimum_one=minimum_one,
             )
         except OffsetOutOfRange:
-            # Retention or DeleteRecords has moved the beginning of the log; the next fetch goes on
-            # from there.
+            # Retention or DeleteRecords has moved the beginning of the log; the next fetch
+            # continues from there.
             self._leader.move_log_start(each.led, log.log_start_offset)
             return ShareFetched()
         except StorageError as problem:

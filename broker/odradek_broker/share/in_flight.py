@@ -69,7 +69,7 @@ class RemovalReason(Enum):
 
 
 class Removed(NamedTuple):
-    """Neighbouring records that were archived for good, and the reason."""
+    """Neighbouring records that were archived permanently, and the reason."""
 
     first_offset: int
     last_offset: int

@@ -6,7 +6,7 @@ session left, its topic is deleted, or another broker or an administrator has ch
 
     ShareFetch -----> acquire ----------------------------------> answer
     ShareAcknowledge -> Change -> state written, durable -> finish -> answer, wake fetches
-    lock expires ---> available at once -> state written
+    lock expires ---> available immediately -> state written
     session ends ---> Change -> state written, durable -> finish -> wake fetches
 
 With a dead letter topic, dead letters are written before the state (`dead_letter_writer.py`).
@@ -97,8 +97,8 @@ class SharePartitions:
     """All share partitions that this broker leads.
 
     `find` returns a partition of a topic; `settings` and `offset_reset` return the present settings
-    of a group. `dead_letters` also has the stored states. `observer` is called with every event
-    (H-240).
+    of a group. `dead_letters` writes dead letters, and has the stored states. `observer` is called
+    with every event (H-240).
     """
 
     def __init__(

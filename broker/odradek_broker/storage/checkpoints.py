@@ -1,4 +1,4 @@
-"""The small text files beside the logs, in Kafka's own formats.
+"""The small text files of data directories and partitions, in Kafka's own formats.
 
     recovery-point-offset-checkpoint, log-start-offset-checkpoint, replication-offset-checkpoint
         version 0; number of lines; then `<topic> <partition> <offset>`

@@ -22,9 +22,9 @@ class DiskWatch:
     `unreadable` has the partitions whose last read failed, with the reason.
 
     Hooks, called with a text: `on_failing` with the problem and `on_working` when it is over;
-    `on_offline` for every partition that goes offline because of the disk, `on_online` for one that
-    has come back; `on_unreadable` when reads of a partition begin to fail; `on_lost` when the whole
-    directory is given up.
+    `on_offline` for every partition that goes offline because of the disk, `on_online` for a
+    partition that is online again; `on_unreadable` when reads of a partition begin to fail;
+    `on_lost` when the whole directory is given up.
     """
 
     __slots__ = (
@@ -77,9 +77,8 @@ class DiskWatch:
             self.on_failing(self.problem)
 
     def doubt(self, problem: OSError) -> None:
-        """Note an error after which the whole directory is to be tried; a full disk is no such
-        error, because it can be read.
-        """
+        """Note an error after which the whole directory has to be tried. The error of a full disk
+        is ignored, because a full disk can be read."""
         if not out_of_files(problem) and not no_room(problem):
             self.doubted = True
 

@@ -275,8 +275,9 @@ class OffsetIndex(_IndexFile):
 def _deinterleave(content: bytes) -> tuple[array[int], array[int]]:
     """The timestamps and the offsets of a time index's entries.
 
-    A full index has a quarter of a million, and a search by time reads many indexes while all
-    clients wait. So the bytes are gathered column by column, not entry by entry."""
+    A full index has a quarter of a million entries, and a search by time reads many indexes while
+    all clients wait. So the bytes are gathered column by column, not entry by entry.
+    """
     count = len(content) // TIME_ENTRY_BYTES
     columns = []
     for typecode, start, size_bytes in (("q", 0, 8), ("i", 8, 4)):

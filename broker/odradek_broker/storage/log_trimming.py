@@ -298,8 +298,8 @@ class LogTrimming:
             end, gone = segments.truncate_to(offset)
             producers.remove_snapshots(lambda at: at > end)
             self._files.snapshot_at = -1, 0
-            # The cut is synced at once: after a power cut the removed records must not reappear at
-            # offsets of new records.
+            # The cut is synced immediately: after a power cut the removed records must not reappear
+            # at offsets of new records.
             segments.active.file.sync()
             self._files.directory.sync()
             start = min(log.log_start_offset, end)

@@ -219,8 +219,8 @@ class LogManager:
         return log
 
     def found_all(self) -> str:
-        """End the start: every partition has been opened. Returns a text about those that could not
-        be found, or an empty one."""
+        """End the start: every partition has been opened. Returns a text about partitions that
+        could not be found; empty if all were found."""
         missing = self._directories.missing
         self._directories.found_all()
         if missing is None or not missing.logs:
@@ -236,8 +236,8 @@ class LogManager:
         directory: LogDirectory | None = None,
     ) -> PartitionLog:
         """Create a partition, in `directory` or in the directory with the fewest partitions (L-41).
-        An existing partition with the same topic id, or without one, is used as it is: its
-        partition.metadata need not have reached the disk.
+        An existing partition with the same topic id, or without a topic id, is used unchanged: its
+        partition.metadata may not have reached the disk.
 
         ValueError if it exists with another topic id; StorageError if its files cannot be made.
         """

@@ -46,7 +46,7 @@ def segments_to_delete(
     A segment is deleted when it is below the log start; and, where the policy says delete, when it
     is too old, or when the log without it still reaches `retention.bytes`. A segment with records
     at or above the high watermark stays, and so does an empty active segment. If the active segment
-    is among those to be deleted, roll first.
+    is among these segments, the caller rolls first.
     """
     count = 0
     for segment in segments:

@@ -563,7 +563,8 @@ class SegmentIndexes:
 
     def walk_to_time(self, timestamp: int) -> Iterator[BatchAt]:
         """Walk from a batch at or before the first that reaches `timestamp`, as near as the index
-        knows (L-15). SegmentCorrupt also where the entry that the walk begins at is wrong."""
+        knows (L-15). SegmentCorrupt if the segment is damaged, or the index entry at which the walk
+        begins is wrong."""
         self._need()
         entry = self._times.floor_entry(timestamp)
         return walk_batches(self._segment, 0) if entry is None else self._walk_from_time(entry)

@@ -146,9 +146,9 @@ class TransactionIndex:
     ) -> tuple[list[AbortedTransaction], bool]:
         """The transactions aborted in [fetch_offset, upper_bound_offset) (F-09).
 
-        Every transaction whose marker is not below the fetch offset and that began below the bound.
-        The flag is true if later segments need no search: the transactions aborted there began at
-        or above the bound.
+        These are all transactions that began below the bound and have a marker at or above the
+        fetch offset. The flag is true if later segments need no search: the transactions aborted
+        there began at or above the bound.
         """
         found: list[AbortedTransaction] = []
         if self._last_offset < fetch_offset:

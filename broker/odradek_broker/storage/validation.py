@@ -428,8 +428,8 @@ def _fault_text(checked: RecordsChecked, header: BatchHeader) -> str:
 
 
 def _decompression_error(problem: BodyNotDecompressed) -> ErrorCode:
-    """The error for a batch that does not decompress; Kafka has none of its own. A batch too large
-    may be split and sent again."""
+    """The error for a batch that does not decompress; Kafka has none of its own. A client may split
+    a batch that is too large, and send the parts."""
     if isinstance(problem.__cause__, DecompressionLimitExceeded):
         return ErrorCode.MESSAGE_TOO_LARGE
     if isinstance(problem.__cause__, BytesBehind):

@@ -175,8 +175,8 @@ def not_described(group_id: str, error: ErrorCode, message: str | None = None) -
 
 
 def deletion_error(group: AnyGroup | None) -> ErrorCode:
-    """The error that forbids the deletion of the group: it must exist and have no members (O-14);
-    NONE if it may be deleted."""
+    """The error that forbids the deletion of the group, because it does not exist or has members;
+    NONE if it may be deleted (O-14)."""
     if isinstance(group, ModernGroup):
         return ErrorCode.NON_EMPTY_GROUP if group.members else ErrorCode.NONE
     if group is None or group.state is GroupState.DEAD:

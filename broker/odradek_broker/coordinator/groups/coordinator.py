@@ -241,8 +241,8 @@ class GroupCoordinator:
     def streams_heartbeat(
         self, request: StreamsGroupHeartbeatRequest, client_id: str, client_host: str
     ) -> Deferred[StreamsAnswer]:
-        """The heartbeat of a member of a streams group; the answer comes with the internal topics
-        that are to be created."""
+        """The heartbeat of a member of a streams group; the answer has the internal topics that the
+        caller has to create."""
         client_id = client_id[:CLIENT_ID_MAX_CHARS]
         return self.shards.ask(
             request.group_id,
@@ -313,7 +313,8 @@ class GroupCoordinator:
         return self.shards.read_all(lambda shard: shard.administration.summaries())
 
     def describe_group(self, group_id: str) -> Deferred[DescribedGroup]:
-        """The group with its members; GROUP_ID_NOT_FOUND with a message if there is none."""
+        """The classic group with its members; GROUP_ID_NOT_FOUND with a message if there is no
+        classic group of this id."""
         return self.shards.read(
             group_id,
             lambda shard: shard.administration.describe(group_id),

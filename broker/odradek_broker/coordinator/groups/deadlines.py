@@ -1,5 +1,5 @@
-"""The names of the timers of groups, and the deadlines of members of modern groups, which are not
-stored."""
+"""The names of the timers of groups, and the deadlines of members of modern groups. Deadlines are
+not stored."""
 
 from __future__ import annotations
 

@@ -195,7 +195,8 @@ class GroupEmptied(NamedTuple):
 
 
 class RecordReplayed(NamedTuple):
-    """A record changed a loaded group. `before`, `after`: the member of the record."""
+    """A record changed a loaded group. `before`, `after`: the member to which the record belongs,
+    before and after the replay."""
 
     kind: IntEnum
     group: ModernGroup[Any, Any]

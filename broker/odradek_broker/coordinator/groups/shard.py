@@ -225,8 +225,9 @@ class GroupShard:
             self._drop_if_void(group_id)
 
     def _follow_type(self, group_id: str, made: int) -> None:
-        """Remove the classic group of an id for which a group of another type was created (1); if a
-        group of another type was removed (-1), keep its offsets in a classic group."""
+        """Follow the creation (`made` 1) or removal (-1) of a group of another type. After a
+        creation, remove the classic group of the id; after a removal, keep the offsets in a classic
+        group."""
         if made > 0:
             self._retire_classic(group_id)
         elif made < 0 and self.offsets.has(group_id):

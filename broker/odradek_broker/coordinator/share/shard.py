@@ -88,7 +88,7 @@ class Periodic(Enum):
 class StoredPartition:
     """A share partition in memory. The epochs are the highest ones since the state was deleted
     last; `updates` counts the records since the last snapshot, and `needed_from` is the offset of
-    the first record that a load needs. `settled`: see `batches.merge_into`."""
+    the first record that a load needs. `settled`: see `is_settled`."""
 
     state: ShareState
     highest_state_epoch: int

@@ -163,8 +163,8 @@ class Effects(Generic[C]):
     def carry_out(self, runtime: Runtime[C]) -> None:
         """Carry out the effects of the shard, until its outbox is empty.
 
-        An effect that completes at once leads to another call of this method, which leaves further
-        effects to the outer call, so that calls do not nest without limit.
+        An effect that completes before its call returns leads to another call of this method, which
+        leaves further effects to the outer call, so that calls do not nest without limit.
         """
         if runtime in self._at_work:
             return
@@ -351,7 +351,8 @@ class Completion:
         return self.send_markers(name, now)
 
     def send_markers(self, name: str, now: Instant) -> Outcome:
-        """Request the markers that are not written yet; without any, complete the transaction."""
+        """Request the markers that are not written yet; if all are written, complete the
+        transaction."""
         progress = self._under_way.get(name)
         if progress is None or progress.in_flight:
             return Outcome()

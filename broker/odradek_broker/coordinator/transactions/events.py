@@ -1,6 +1,6 @@
 """The events of transactional ids: each decision passes one to an observer.
 
-`odradek_broker.explain.transactions` makes texts of events.
+`odradek_broker.explain.transactions` turns events into texts.
 """
 
 from __future__ import annotations

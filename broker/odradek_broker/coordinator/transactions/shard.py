@@ -387,8 +387,8 @@ class TransactionShard:
             self._ongoing.pop(name, None)
 
     def loaded(self, now: Instant) -> Outcome:
-        """Resume the ends of decided transactions (T-50e to T-50g), and begin the scans for
-        timeouts (T-55), if a transaction is ongoing, and for expired ids (T-06)."""
+        """Resume the ends of decided transactions (T-50e to T-50g). Begin the scan for expired ids
+        (T-06) and, if a transaction is ongoing, the scan for timeouts (T-55)."""
         if self._ongoing:
             self._set_scan(now.monotonic_ms)
         self._set_expiry(now, self._expiry_interval_ms)

@@ -265,7 +265,7 @@ class _ProducerQueue:
         self._answer = None
         code = answer.result().get(first.where, _E.UNKNOWN_SERVER_ERROR)
         if code is _E.NONE and not self._is_still_verified(first):
-            # A marker was written in between and ended the previous transaction (T-68).
+            # A marker was written after the request, and ended the previous transaction (T-68).
             code = _E.CONCURRENT_TRANSACTIONS
         if code is _E.CONCURRENT_TRANSACTIONS and self._pause():
             return None

@@ -1,8 +1,9 @@
-"""The cleaner: reads the closed segments of a log and writes shorter ones beside them (L-23 to
-L-28).
+"""The cleaner: reads the closed segments of a log and writes shorter ones into the same directory
+(L-23 to L-28).
 
 Kafka's Cleaner. It is synchronous and changes none of the files it reads; so it may run in any
-process, and may die at any time."""
+process, and may die at any time.
+"""
 
 from __future__ import annotations
 

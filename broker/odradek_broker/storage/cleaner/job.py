@@ -1,4 +1,4 @@
-"""The job of a cleaner and its answers: values that go between processes as JSON."""
+"""The job of a cleaner and its answers: values that are sent between processes as JSON."""
 
 from __future__ import annotations
 

@@ -70,8 +70,8 @@ def remove_cleaned(files: Files, directory: str, base: int) -> None:
     """Remove files that a cleaner wrote and nobody committed. Files that cannot be removed are
     overwritten by the next cleaning, or removed by the next start.
 
-    A start takes a `.swap` for committed if no `.cleaned` is there (L-46): these are removed last,
-    and only if no `.swap` is left.
+    A start takes a `.swap` for committed if no `.cleaned` is there (L-46): the `.cleaned` files are
+    removed last, and only if no `.swap` is left.
     """
     with suppress(OSError):
         for ending in (SWAP, CLEANED):

@@ -133,13 +133,14 @@ class CachedBatch(NamedTuple):
 class ProducerEntry:
     """State of one (partition, producer id).
 
-    `epoch`: the newest seen, from data or from a marker; -1 before the first.
-    `coordinator_epoch`: of the last marker; -1 before the first.
-    `last_timestamp`: of the last batch or marker, epoch ms; idleness is measured from it (P-24).
-    `transaction_first_offset`: first offset of the open transaction, or None.
+    `epoch`: the newest epoch in a batch or a marker; -1 before the first.
+    `coordinator_epoch`: the epoch in the last marker; -1 before the first.
+    `last_timestamp`: the timestamp of the last batch or marker, in ms; idleness is measured from it
+    (P-24). `transaction_first_offset`: first offset of the open transaction, or None.
 
     The last five batches are packed in one bytes object: as tuples they would take more than a
-    kilobyte."""
+    kilobyte.
+    """
 
     __slots__ = (
         "_packed",

@@ -19,9 +19,9 @@ assignment: the group is Stable. A record without a leader is written at the end
 of a new generation, so that no restart assigns its number again (G-90); a group that is loaded from
 such a record lets its members rejoin.
 
-`ANSWERS` is the table of the rules G-20 to G-64, from (state, request) to the action. The checks
-that come before the table: the member is known and its instance id belongs to it (errors 25, 82),
-and for SyncGroup and Heartbeat, the generation is the current one (22).
+`ANSWERS` is the table of the rules G-20 to G-64, from (state, request) to the action. Before the
+table is used, a request is checked: the member must be known and have the given instance id (errors
+25, 82); in a SyncGroup or Heartbeat, the generation must be the current one (22).
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class JoinCall:
 
     def error(self, config: GroupSettings) -> ErrorCode:
         """The error of a request that is not valid for any group: INVALID_SESSION_TIMEOUT (G-20),
-        INVALID_REQUEST for more than can be stored (D11), else NONE."""
+        INVALID_REQUEST if its texts and protocols are too large to be stored (D11), else NONE."""
         shortest_ms = config.group_min_session_timeout_ms
         longest_ms = config.group_max_session_timeout_ms
         if not shortest_ms <= self.request.session_timeout_ms <= longest_ms:

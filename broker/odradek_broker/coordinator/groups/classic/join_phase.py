@@ -158,8 +158,8 @@ class Rebalances:
     def on_session_end(
         self, group: ClassicGroup, member_id: str, out: Outcome, now: Instant
     ) -> None:
-        """Remove a silent member (G-70), unless a request of it is parked and it knows its id
-        (G-27)."""
+        """Remove a silent member (G-70). If the member knows its id and a request of it is parked,
+        restart its session instead (G-27)."""
         member = group.members.get(member_id)
         if member is None:
             return

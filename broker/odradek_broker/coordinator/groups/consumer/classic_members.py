@@ -148,8 +148,8 @@ class ClassicProtocolMembers:
         )
 
     def _is_last(self, group: ConsumerGroup, replaced: ConsumerMember) -> bool:
-        """True if the group without this member is a classic or an empty group, which accepts any
-        protocol."""
+        """True if the group accepts any protocol after the removal of this member, because it is
+        empty then or becomes a classic group."""
         alone = len(group.members) == 1 and replaced.classic is None
         return alone or may_downgrade(group, {replaced.member_id}, self._config)
 

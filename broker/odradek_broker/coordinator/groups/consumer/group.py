@@ -130,8 +130,8 @@ class ConsumerMember(ModernMember):
 
     @property
     def stale_epoch_error(self) -> ErrorCode:
-        """The error for an OffsetCommit or OffsetFetch with another epoch; for a member that speaks
-        the classic protocol the epoch is a generation."""
+        """The error for an OffsetCommit or OffsetFetch whose epoch is not the member's; for a
+        member that speaks the classic protocol the epoch is a generation."""
         classic = self.classic is not None
         return ErrorCode.ILLEGAL_GENERATION if classic else ErrorCode.STALE_MEMBER_EPOCH
 

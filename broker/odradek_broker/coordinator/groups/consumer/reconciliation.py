@@ -151,7 +151,8 @@ def assignor_names(config: ConsumerGroupSettings) -> list[str]:
 
 
 def assignor_name(text: str) -> str:
-    """The short name of an assignor, such as `uniform`, also for the name of Kafka's class."""
+    """The short name of an assignor, such as `uniform`, from this name or from the name of Kafka's
+    class."""
     return text.rpartition(".")[2].removesuffix("Assignor").lower()
 
 

@@ -127,8 +127,8 @@ class ShareGroup(ModernGroup[ShareMember, Partitions]):
     states_changed_ms: int = 0
     #: The number of records that were applied.
     changes: int = 0
-    #: The value of `changes` when the deletion of a topic's states was noted, by topic in `states`.
-    #: An answer to an older request says nothing about the states that are being deleted.
+    #: The value of `changes` when the deletion of a topic's states was recorded, by topic in
+    #: `states`. An answer to an older request says nothing about the states that are being deleted.
     deleted_at: dict[bytes, int] = field(default_factory=dict)
     #: The partitions of `states.initializing` whose last request had an error. Their states may
     #: exist nevertheless.

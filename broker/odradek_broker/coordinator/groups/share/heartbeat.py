@@ -63,8 +63,8 @@ def share_heartbeat_error(
 class ShareProtocol(
     ModernGroups[ShareGroup, ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse]
 ):
-    """The requests of members of share groups. `initializations`: the states that heartbeats have
-    noted as initializing, and that the share coordinator is to make."""
+    """The requests of members of share groups. `initializations`: states that heartbeats have
+    recorded as initializing, and that the share coordinator has not been asked to make yet."""
 
     group_class = ShareGroup
     refused = staticmethod(share_heartbeat_error)
