@@ -1,4 +1,4 @@
-"""Topics, and the settings of topics, groups and brokers."""
+"""Topics; the settings of topics, groups and brokers; quotas of clients; SCRAM credentials."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ from tests.oracle.scenarios.configs import (
     describe_configs,
     replace_configs,
 )
+from tests.oracle.scenarios.identity import (
+    alter_credentials,
+    credential,
+    describe_credentials,
+    no_credential,
+)
+from tests.oracle.scenarios.quotas import alter_quotas, describe_quotas
 from tests.oracle.script import Ask, Step, Wait, topic
 
 _BROKER, _GROUP = 4, 32
@@ -186,3 +193,77 @@ def _metadata(random: Random) -> Ask:
     body = {"topics": [{"name": each} for each in names], "allow_auto_topic_creation": False}
     of_cluster = ("brokers", "cluster_id", "controller_id", "cluster_authorized_operations")
     return any_version(random, Ask("Metadata", body, ignore=of_cluster), first=4)
+
+
+_QUOTA_KEYS = (
+    *("producer_byte_rate", "producer_byte_rate", "consumer_byte_rate", "request_percentage"),
+    *("controller_mutation_rate", "connection_creation_rate", "rubbish"),
+)
+#: Names of this run alone, so that the quotas apply to no other scenario.
+_QUOTA_PARTS: tuple[tuple[str, str | None], ...] = (
+    *(("user", "@u"), ("user", "@u"), ("user", "@v"), ("client-id", "@c"), ("client-id", "@d")),
+    *(("ip", "192.0.2.7"), ("ip", "no host"), ("group", "@g"), ("user", "")),
+)
+
+
+def client_quotas(random: Random) -> list[Step]:
+    """Quotas of users, client ids and both, good and bad; filters for them."""
+    steps: list[Step] = []
+    for _ in range(random.randint(5, 14)):
+        if random.random() < 0.6:
+            entries = [_quota_entry(random) for _ in range(random.choice([1, 1, 1, 2]))]
+            addressed = any(("ip", "192.0.2.7") in entity for entity, _ in entries)
+            # The address is the same in all scenarios.
+            only_check = addressed or random.random() < 0.2
+            steps.append(any_version(random, alter_quotas(*entries, only_check=only_check)))
+            continue
+        steps.append(_CHANGED)
+        parts = []
+        for kind, name in random.sample(_QUOTA_PARTS, k=random.choice([1, 1, 2])):
+            match = random.choice([0, 0, 0, 0, 1, 3])
+            parts.append((kind, match, name if match != 1 else None))
+        if any(name and name.startswith("@") and match == 0 for _, match, name in parts):
+            strict = random.random() < 0.7
+            steps.append(any_version(random, describe_quotas(*parts, strict=strict)))
+    return [*steps, _CHANGED, describe_quotas(("user", 0, "@u"), strict=False)]
+
+
+def _quota_entry(random: Random) -> tuple[list[tuple[str, str | None]], list[tuple[str, Any]]]:
+    entity = random.sample(_QUOTA_PARTS, k=random.choice([1, 1, 1, 2, 2, 3]))
+    if not any(name and name.startswith("@") for _, name in entity):
+        entity = [*entity, ("user", "@u")]
+    values = [
+        (
+            random.choice(_QUOTA_KEYS),
+            random.choice([1.0, 0.5, 2.0, 1e6, 1.5, -1.0, 0.0, 100.0, None, None]),
+        )
+        for _ in range(random.randint(0, 3))
+    ]
+    return entity, values
+
+
+def scram_credentials(random: Random) -> list[Step]:
+    """Credentials of three users, set and removed, good and bad."""
+    steps: list[Step] = []
+    users = ["@u", "@u", "@v", "@w", ""]
+    for _ in range(random.randint(5, 14)):
+        mechanism = random.choice([1, 1, 2, 2, 0, 3])
+        if random.random() < 0.6:
+            upsertions = [
+                credential(
+                    random.choice(users),
+                    random.choice([1, 2, mechanism]),
+                    random.choice([4096, 4096, 8192, 16384, 4095, 16385, 0, -1]),
+                )
+                for _ in range(random.randint(0, 2))
+            ]
+            deletions = [
+                no_credential(random.choice(users), random.choice([1, 2, mechanism]))
+                for _ in range(random.choice([0, 0, 1, 2]))
+            ]
+            steps.append(alter_credentials(*upsertions, deletions=deletions))
+        else:
+            steps.append(_CHANGED)
+            names = random.choices(["@u", "@v", "@w", "@absent"], k=random.randint(1, 3))
+            steps.append(describe_credentials(*names))
+    return [*steps, _CHANGED, describe_credentials("@u", "@v", "@w")]

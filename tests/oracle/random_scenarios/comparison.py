@@ -113,10 +113,15 @@ def _differences(theirs: Answers | str, ours: Answers | str) -> list[str]:
 
 
 def _unordered(value: Any) -> Any:
-    """The value with all lists of numbers sorted."""
+    """The value with all lists of numbers, and all lists of users, sorted: Kafka keeps them in
+    maps."""
     if isinstance(value, dict):
         return {key: _unordered(each) for key, each in value.items()}
     if isinstance(value, list):
         items = [_unordered(each) for each in value]
-        return sorted(items) if items and all(isinstance(each, int) for each in items) else items
+        if items and all(isinstance(each, int) for each in items):
+            return sorted(items)
+        if any(isinstance(each, dict) and "user" in each for each in items):
+            return sorted(items, key=lambda each: (each.get("user", ""), str(each)))
+        return items
     return _SAME.get(value, value) if isinstance(value, str) else value

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
-from tests.oracle.random_scenarios import administration, groups, records, transactions
+from tests.oracle.random_scenarios import (
+    administration,
+    groups,
+    records,
+    share_groups,
+    streams_groups,
+    transactions,
+)
 from tests.oracle.script import Scenario, Step
 
 FAMILIES: Mapping[str, Callable[[Random], list[Step]]] = {
@@ -14,13 +21,18 @@ FAMILIES: Mapping[str, Callable[[Random], list[Step]]] = {
     "idempotent": records.idempotent,
     "fetch-sessions": records.fetch_sessions,
     "share-group": records.share_group,
+    "share-members": share_groups.share_members,
+    "share-states": share_groups.share_states,
     "offsets": groups.offsets,
     "classic": groups.classic,
     "consumer": groups.consumer,
+    "streams": streams_groups.streams,
     "topics": administration.topics,
     "topic-settings": administration.topic_settings,
     "group-settings": administration.group_settings,
     "broker-settings": administration.broker_settings,
+    "client-quotas": administration.client_quotas,
+    "scram-credentials": administration.scram_credentials,
 }
 
 

@@ -11,7 +11,7 @@ from tests.oracle.script import Ask, Batch, Scenario, Step, Wait, produced, topi
 _EPOCH = {"e": "member_epoch"}
 
 
-def _beat(
+def share_heartbeat(
     member_id: str = "m",
     epoch: int | str = 0,
     save: Mapping[str, str] | None = None,
@@ -38,27 +38,29 @@ def _beat(
 
 def _entered(member_id: str = "m", epoch: str = "e", **more: Any) -> Ask:
     """Preparing step: a member joins; its epoch is saved."""
-    return _beat(member_id, save={epoch: "member_epoch"}, quiet=True, **more)
+    return share_heartbeat(member_id, save={epoch: "member_epoch"}, quiet=True, **more)
 
 
-def _described(*names: str, **more: Any) -> Ask:
+def share_described(*names: str, **more: Any) -> Ask:
     return Ask("ShareGroupDescribe", {"group_ids": list(names or ("@g",)), **more})
 
 
 #: The partitions must exist: for others Kafka retries longer than a client waits.
-def _offsets(*topics: tuple[str, Sequence[int]], group_id: str = "@g", **more: Any) -> Ask:
+def share_offsets(*topics: tuple[str, Sequence[int]], group_id: str = "@g", **more: Any) -> Ask:
     wanted = [{"topic_name": name, "partitions": list(indexes)} for name, indexes in topics]
     body = {"groups": [{"group_id": group_id, "topics": wanted}]}
     return Ask("DescribeShareGroupOffsets", body, **more)
 
 
-def _all_offsets(group_id: str = "@g", **more: Any) -> Ask:
+def all_share_offsets(group_id: str = "@g", **more: Any) -> Ask:
     return Ask(
         "DescribeShareGroupOffsets", {"groups": [{"group_id": group_id, "topics": None}]}, **more
     )
 
 
-def _alter(*topics: tuple[str, Mapping[int, int]], group_id: str = "@g", **more: Any) -> Ask:
+def alter_share_offsets(
+    *topics: tuple[str, Mapping[int, int]], group_id: str = "@g", **more: Any
+) -> Ask:
     wanted = [
         {
             "topic_name": name,
@@ -71,7 +73,7 @@ def _alter(*topics: tuple[str, Mapping[int, int]], group_id: str = "@g", **more:
     return Ask("AlterShareGroupOffsets", {"group_id": group_id, "topics": wanted}, **more)
 
 
-def _delete(*names: str, group_id: str = "@g", **more: Any) -> Ask:
+def delete_share_offsets(*names: str, group_id: str = "@g", **more: Any) -> Ask:
     topics = [{"topic_name": name} for name in names]
     return Ask("DeleteShareGroupOffsets", {"group_id": group_id, "topics": topics}, **more)
 
@@ -90,9 +92,9 @@ _START: list[Step] = [*topic(), *group(), _KNOWN]
 _MEMBER: list[Step] = [
     *_START,
     _entered(),
-    _beat(epoch="$e", until={"member_epoch": 3}, save=_EPOCH, quiet=True),
+    share_heartbeat(epoch="$e", until={"member_epoch": 3}, save=_EPOCH, quiet=True),
 ]
-_LEFT: list[Step] = [*_MEMBER, _beat(epoch=-1, quiet=True)]
+_LEFT: list[Step] = [*_MEMBER, share_heartbeat(epoch=-1, quiet=True)]
 
 _HEARTBEAT = [
     Scenario(
@@ -100,13 +102,13 @@ _HEARTBEAT = [
         "ShareGroupHeartbeat",
         [
             *_START,
-            _beat(save=_EPOCH),
-            _beat(epoch="$e", until={"member_epoch": 3}, save=_EPOCH),
-            _beat(epoch="$e"),
-            _beat(epoch="$e", subscribed_topic_names=["@t"]),
-            _beat(epoch="$e", rack_id="r"),
-            _beat(epoch="$e"),
-            _described(),
+            share_heartbeat(save=_EPOCH),
+            share_heartbeat(epoch="$e", until={"member_epoch": 3}, save=_EPOCH),
+            share_heartbeat(epoch="$e"),
+            share_heartbeat(epoch="$e", subscribed_topic_names=["@t"]),
+            share_heartbeat(epoch="$e", rack_id="r"),
+            share_heartbeat(epoch="$e"),
+            share_described(),
         ],
     ),
     Scenario(
@@ -114,20 +116,20 @@ _HEARTBEAT = [
         "ShareGroupHeartbeat",
         [
             *_START,
-            _beat(group_id=""),
-            _beat(""),
-            _beat("", epoch=1),
-            _beat("   "),
-            _beat(group_id="   "),
-            _beat("x" * 36, group_id="@other"),
-            _beat("x" * 37, group_id="@other"),
-            _beat(rack_id=""),
-            _beat(rack_id="  "),
-            _beat(subscribed_topic_names=None),
-            _beat(subscribed_topic_names=[]),
-            _beat(epoch=-2),
-            _beat(epoch=-(1 << 31)),
-            _described(),
+            share_heartbeat(group_id=""),
+            share_heartbeat(""),
+            share_heartbeat("", epoch=1),
+            share_heartbeat("   "),
+            share_heartbeat(group_id="   "),
+            share_heartbeat("x" * 36, group_id="@other"),
+            share_heartbeat("x" * 37, group_id="@other"),
+            share_heartbeat(rack_id=""),
+            share_heartbeat(rack_id="  "),
+            share_heartbeat(subscribed_topic_names=None),
+            share_heartbeat(subscribed_topic_names=[]),
+            share_heartbeat(epoch=-2),
+            share_heartbeat(epoch=-(1 << 31)),
+            share_described(),
         ],
     ),
     Scenario(
@@ -135,11 +137,11 @@ _HEARTBEAT = [
         "ShareGroupHeartbeat",
         [
             *_START,
-            _beat(epoch=1),
-            _beat(epoch=-1),
+            share_heartbeat(epoch=1),
+            share_heartbeat(epoch=-1),
             _entered(),
-            _beat("n", epoch="$e"),
-            _beat("n", epoch=-1),
+            share_heartbeat("n", epoch="$e"),
+            share_heartbeat("n", epoch=-1),
         ],
     ),
     Scenario(
@@ -147,14 +149,14 @@ _HEARTBEAT = [
         "ShareGroupHeartbeat",
         [
             *_MEMBER,
-            _beat(epoch="$e+1"),
-            _beat(epoch="$e+7"),
-            _beat(epoch="$e-1"),
-            _beat(epoch="$e-2"),
-            _beat(epoch="$e"),
-            _beat(epoch=(1 << 31) - 1),
-            _beat(),
-            _described(),
+            share_heartbeat(epoch="$e+1"),
+            share_heartbeat(epoch="$e+7"),
+            share_heartbeat(epoch="$e-1"),
+            share_heartbeat(epoch="$e-2"),
+            share_heartbeat(epoch="$e"),
+            share_heartbeat(epoch=(1 << 31) - 1),
+            share_heartbeat(),
+            share_described(),
         ],
     ),
     Scenario(
@@ -163,14 +165,14 @@ _HEARTBEAT = [
         [
             *_MEMBER,
             _INTERVAL,
-            _beat("n"),
-            _beat("n", epoch=4),
-            _beat(epoch="$e"),
-            _beat(epoch=4),
-            _beat("n", epoch=-1),
+            share_heartbeat("n"),
+            share_heartbeat("n", epoch=4),
+            share_heartbeat(epoch="$e"),
+            share_heartbeat(epoch=4),
+            share_heartbeat("n", epoch=-1),
             _INTERVAL,
-            _beat(epoch=4),
-            _described(),
+            share_heartbeat(epoch=4),
+            share_described(),
         ],
     ),
     Scenario(
@@ -178,11 +180,11 @@ _HEARTBEAT = [
         "ShareGroupHeartbeat",
         [
             *_MEMBER,
-            _beat("n", until={"member_epoch": 4}, quiet=True),
-            _beat("n", epoch=4),
-            _beat("n", epoch=4, subscribed_topic_names=["@none"]),
-            _beat("n", epoch=4, until={"member_epoch": 5}),
-            _beat("n", epoch=5),
+            share_heartbeat("n", until={"member_epoch": 4}, quiet=True),
+            share_heartbeat("n", epoch=4),
+            share_heartbeat("n", epoch=4, subscribed_topic_names=["@none"]),
+            share_heartbeat("n", epoch=4, until={"member_epoch": 5}),
+            share_heartbeat("n", epoch=5),
         ],
     ),
     Scenario(
@@ -190,13 +192,13 @@ _HEARTBEAT = [
         "ShareGroupHeartbeat",
         [
             *_MEMBER,
-            _beat(epoch=-1),
-            _described(),
-            _beat(epoch="$e"),
-            _beat(epoch=-1),
+            share_heartbeat(epoch=-1),
+            share_described(),
+            share_heartbeat(epoch="$e"),
+            share_heartbeat(epoch=-1),
             _INTERVAL,
-            _beat(),
-            _described(),
+            share_heartbeat(),
+            share_described(),
         ],
     ),
     Scenario(
@@ -207,16 +209,16 @@ _HEARTBEAT = [
             *topic("@u", partitions=2),
             _KNOWN,
             _INTERVAL,
-            _beat(epoch="$e", subscribed_topic_names=["@t", "@u"]),
-            _beat(epoch=4, until={"member_epoch": 5}),
+            share_heartbeat(epoch="$e", subscribed_topic_names=["@t", "@u"]),
+            share_heartbeat(epoch=4, until={"member_epoch": 5}),
             _INTERVAL,
-            _beat(epoch=5, subscribed_topic_names=["@u"]),
-            _beat(epoch=6, until={"member_epoch": 6}),
+            share_heartbeat(epoch=5, subscribed_topic_names=["@u"]),
+            share_heartbeat(epoch=6, until={"member_epoch": 6}),
             _INTERVAL,
-            _beat(epoch=6, subscribed_topic_names=["@none"]),
+            share_heartbeat(epoch=6, subscribed_topic_names=["@none"]),
             _INTERVAL,
-            _beat(epoch=7),
-            _described(),
+            share_heartbeat(epoch=7),
+            share_described(),
         ],
     ),
     Scenario(
@@ -225,12 +227,12 @@ _HEARTBEAT = [
         [
             *group(),
             _entered(),
-            _beat(epoch="$e"),
+            share_heartbeat(epoch="$e"),
             *topic(),
             _KNOWN,
             _INTERVAL,
-            _beat(epoch="$e", until={"member_epoch": 4}),
-            _described(),
+            share_heartbeat(epoch="$e", until={"member_epoch": 4}),
+            share_described(),
         ],
     ),
     Scenario(
@@ -245,8 +247,8 @@ _HEARTBEAT = [
             ),
             _KNOWN,
             _INTERVAL,
-            _beat(epoch="$e", until={"member_epoch": 5}),
-            _described(),
+            share_heartbeat(epoch="$e", until={"member_epoch": 5}),
+            share_described(),
         ],
     ),
     Scenario(
@@ -259,9 +261,9 @@ _HEARTBEAT = [
             ),
             _KNOWN,
             _INTERVAL,
-            _beat(epoch="$e", until={"member_epoch": 4}),
-            _described(),
-            _all_offsets(),
+            share_heartbeat(epoch="$e", until={"member_epoch": 4}),
+            share_described(),
+            all_share_offsets(),
         ],
     ),
     Scenario(
@@ -270,13 +272,13 @@ _HEARTBEAT = [
         [
             *topic(),
             *stable(),
-            _beat(),
-            _beat(epoch=1),
-            _beat(epoch=-1),
-            _described(),
-            _alter(("@t", {0: 1})),
-            _delete("@t"),
-            _all_offsets(),
+            share_heartbeat(),
+            share_heartbeat(epoch=1),
+            share_heartbeat(epoch=-1),
+            share_described(),
+            alter_share_offsets(("@t", {0: 1})),
+            delete_share_offsets("@t"),
+            all_share_offsets(),
         ],
     ),
     Scenario(
@@ -339,7 +341,7 @@ _HEARTBEAT = [
             ),
             Ask("DescribeGroups", {"groups": ["@g"]}, version=6),
             Ask("ConsumerGroupDescribe", {"group_ids": ["@g"]}),
-            _described(),
+            share_described(),
         ],
     ),
 ]
@@ -350,12 +352,12 @@ _DESCRIBE = [
         "ShareGroupDescribe",
         [
             *_MEMBER,
-            _described(),
-            _described(include_authorized_operations=True),
-            _described("@none"),
-            _described(""),
-            _beat(epoch=-1),
-            _described(),
+            share_described(),
+            share_described(include_authorized_operations=True),
+            share_described("@none"),
+            share_described(""),
+            share_heartbeat(epoch=-1),
+            share_described(),
         ],
     ),
     Scenario(
@@ -369,7 +371,7 @@ _DESCRIBE = [
             _listed(types=["consumer"]),
             _listed(["Stable"], ["share"]),
             _listed(["Empty"], ["share"]),
-            _beat(epoch=-1),
+            share_heartbeat(epoch=-1),
             _listed(["Empty"], ["share"]),
             _listed(["Stable"]),
         ],
@@ -386,19 +388,19 @@ _OFFSETS = [
             *group(),
             _KNOWN,
             produced(Batch(["a", "b", "c"])),
-            _all_offsets(),
-            _offsets(("@t", [0])),
-            _offsets(),
+            all_share_offsets(),
+            share_offsets(("@t", [0])),
+            share_offsets(),
             _entered(),
-            _beat(epoch="$e", until={"member_epoch": 3}, quiet=True),
-            _offsets(("@t", [0, 1])),
-            _offsets(("@none", [0]), ("@t", [1])),
-            _all_offsets(),
-            _beat(epoch=-1, quiet=True),
-            _alter(("@t", {0: 1, 1: 5}), quiet=True),
-            _offsets(("@t", [0, 1])),
-            _all_offsets(),
-            _all_offsets(""),
+            share_heartbeat(epoch="$e", until={"member_epoch": 3}, quiet=True),
+            share_offsets(("@t", [0, 1])),
+            share_offsets(("@none", [0]), ("@t", [1])),
+            all_share_offsets(),
+            share_heartbeat(epoch=-1, quiet=True),
+            alter_share_offsets(("@t", {0: 1, 1: 5}), quiet=True),
+            share_offsets(("@t", [0, 1])),
+            all_share_offsets(),
+            all_share_offsets(""),
             Ask(
                 "DescribeShareGroupOffsets",
                 {
@@ -416,18 +418,18 @@ _OFFSETS = [
         "AlterShareGroupOffsets",
         [
             *_MEMBER,
-            _alter(("@t", {0: 1})),
-            _beat(epoch=-1, quiet=True),
-            _alter(("@t", {0: 1})),
-            _offsets(("@t", [0])),
-            _alter(("@t", {0: 2, 1: 3}), ("@none", {0: 1})),
-            _offsets(("@t", [0])),
-            _alter(("@t", {0: -1})),
-            _offsets(("@t", [0])),
-            _alter(("@t", {})),
-            _alter(),
-            _alter(("@t", {0: 1}), group_id=""),
-            _described(),
+            alter_share_offsets(("@t", {0: 1})),
+            share_heartbeat(epoch=-1, quiet=True),
+            alter_share_offsets(("@t", {0: 1})),
+            share_offsets(("@t", [0])),
+            alter_share_offsets(("@t", {0: 2, 1: 3}), ("@none", {0: 1})),
+            share_offsets(("@t", [0])),
+            alter_share_offsets(("@t", {0: -1})),
+            share_offsets(("@t", [0])),
+            alter_share_offsets(("@t", {})),
+            alter_share_offsets(),
+            alter_share_offsets(("@t", {0: 1}), group_id=""),
+            share_described(),
         ],
     ),
     Scenario(
@@ -435,13 +437,13 @@ _OFFSETS = [
         "AlterShareGroupOffsets",
         [
             *_START,
-            _alter(("@t", {0: 1})),
-            _described(),
-            _all_offsets(),
-            _alter(("@none", {0: 1}), group_id="@h"),
-            _described("@h"),
-            _alter(("@t", {4: 1}), group_id="@i"),
-            _described("@i"),
+            alter_share_offsets(("@t", {0: 1})),
+            share_described(),
+            all_share_offsets(),
+            alter_share_offsets(("@none", {0: 1}), group_id="@h"),
+            share_described("@h"),
+            alter_share_offsets(("@t", {4: 1}), group_id="@i"),
+            share_described("@i"),
         ],
     ),
     Scenario(
@@ -449,10 +451,10 @@ _OFFSETS = [
         "AlterShareGroupOffsets",
         [
             *_START,
-            _alter(("@t", {0: 1})),
-            _offsets(("@t", [0]), until={"groups.0.topics.0.partitions.0.start_offset": 1}),
-            _beat(),
-            _beat(epoch=2),
+            alter_share_offsets(("@t", {0: 1})),
+            share_offsets(("@t", [0]), until={"groups.0.topics.0.partitions.0.start_offset": 1}),
+            share_heartbeat(),
+            share_heartbeat(epoch=2),
         ],
     ),
     Scenario(
@@ -460,19 +462,19 @@ _OFFSETS = [
         "DeleteShareGroupOffsets",
         [
             *_START,
-            _delete("@t"),
-            _alter(("@t", {0: 1}), quiet=True),
-            _delete("@none"),
-            _delete("@none", "@t"),
-            _all_offsets(),
-            _offsets(("@t", [0])),
-            _delete("@t"),
-            _delete(),
-            _delete("@t", group_id=""),
-            _described(),
+            delete_share_offsets("@t"),
+            alter_share_offsets(("@t", {0: 1}), quiet=True),
+            delete_share_offsets("@none"),
+            delete_share_offsets("@none", "@t"),
+            all_share_offsets(),
+            share_offsets(("@t", [0])),
+            delete_share_offsets("@t"),
+            delete_share_offsets(),
+            delete_share_offsets("@t", group_id=""),
+            share_described(),
             _entered(),
-            _beat(epoch="$e", until={"member_epoch": 3}, quiet=True),
-            _delete("@t"),
+            share_heartbeat(epoch="$e", until={"member_epoch": 3}, quiet=True),
+            delete_share_offsets("@t"),
         ],
     ),
     Scenario(
@@ -481,15 +483,15 @@ _OFFSETS = [
         [
             *_MEMBER,
             Ask("DeleteGroups", {"groups_names": ["@g"]}, version=2),
-            _beat(epoch=-1, quiet=True),
+            share_heartbeat(epoch=-1, quiet=True),
             Ask("DeleteGroups", {"groups_names": ["@g"]}, version=2),
             Ask("DeleteGroups", {"groups_names": ["@g"]}, version=2),
-            _described(),
-            _offsets(("@t", [0])),
-            _all_offsets(),
+            share_described(),
+            share_offsets(("@t", [0])),
+            all_share_offsets(),
             _listed(types=["share"]),
             _INTERVAL,
-            _beat(),
+            share_heartbeat(),
         ],
         versions="2",
     ),

@@ -15,7 +15,7 @@ from tests.oracle.script import Ask, Scenario, Step, Wait, topic
 _EPOCH = {"e": "member_epoch"}
 
 
-def _internal(
+def internal_topic(
     name: str, partitions: int = 0, settings: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     return {
@@ -26,7 +26,7 @@ def _internal(
     }
 
 
-def _subtopology(
+def subtopology(
     subtopology_id: str = "0",
     sources: Sequence[str] = ("@t",),
     changelogs: Sequence[Mapping[str, Any]] = (),
@@ -54,11 +54,11 @@ def _together(sources: Sequence[int] = (), repartitioned: Sequence[int] = ()) ->
     }
 
 
-def _topology(*subtopologies: Mapping[str, Any], epoch: int = 0) -> dict[str, Any]:
-    return {"epoch": epoch, "subtopologies": list(subtopologies or [_subtopology()])}
+def topology_of(*subtopologies: Mapping[str, Any], epoch: int = 0) -> dict[str, Any]:
+    return {"epoch": epoch, "subtopologies": list(subtopologies or [subtopology()])}
 
 
-def _tasks(**partitions: Sequence[int]) -> list[dict[str, Any]]:
+def tasks(**partitions: Sequence[int]) -> list[dict[str, Any]]:
     """Tasks by subtopology, from keywords such as `_0=(0, 1)`."""
     return [
         {"subtopology_id": name.removeprefix("_"), "partitions": list(indexes)}
@@ -72,7 +72,7 @@ def _body(member_id: str = "m", epoch: int | str = 0, **more: Any) -> dict[str, 
         body |= {
             "rebalance_timeout_ms": 60_000,
             "process_id": "p",
-            "topology": _topology(),
+            "topology": topology_of(),
             "active_tasks": [],
             "standby_tasks": [],
             "warmup_tasks": [],
@@ -80,7 +80,7 @@ def _body(member_id: str = "m", epoch: int | str = 0, **more: Any) -> dict[str, 
     return {**body, **more}
 
 
-def _beat(
+def streams_heartbeat(
     member_id: str = "m",
     epoch: int | str = 0,
     save: Mapping[str, str] | None = None,
@@ -99,17 +99,17 @@ def _beat(
 
 def _owns(member_id: str, epoch: int | str, save: str = "", **partitions: Sequence[int]) -> Ask:
     """A heartbeat of a member, which reports its tasks."""
-    return _beat(
+    return streams_heartbeat(
         member_id,
         epoch,
         save={save: "member_epoch"} if save else {},
-        active_tasks=_tasks(**partitions),
+        active_tasks=tasks(**partitions),
         standby_tasks=[],
         warmup_tasks=[],
     )
 
 
-def _described(*names: str, **more: Any) -> Ask:
+def streams_described(*names: str, **more: Any) -> Ask:
     return Ask("StreamsGroupDescribe", {"group_ids": list(names or ("@g",)), **more})
 
 
@@ -143,89 +143,91 @@ def _settings(**values: int) -> Ask:
 _AT_ONCE = _settings(initial_rebalance_delay_ms=0, assignment_interval_ms=0)
 #: Wait until the coordinator knows of a new topic or setting.
 _KNOWN = Wait(2_000)
-_START: list[Step] = [*topic(partitions=2), *group(), _AT_ONCE, _KNOWN]
-_MEMBER: list[Step] = [*_START, _beat(save=_EPOCH, quiet=True)]
+STREAMS_START: list[Step] = [*topic(partitions=2), *group(), _AT_ONCE, _KNOWN]
+_MEMBER: list[Step] = [*STREAMS_START, streams_heartbeat(save=_EPOCH, quiet=True)]
 
 _HEARTBEAT = [
     Scenario(
         "streams-joins",
         "StreamsGroupHeartbeat",
         [
-            *_START,
-            _beat(save=_EPOCH),
-            _beat(epoch="$e"),
+            *STREAMS_START,
+            streams_heartbeat(save=_EPOCH),
+            streams_heartbeat(epoch="$e"),
             _owns("m", "$e", _0=(0, 1)),
-            _described(),
-            _beat(epoch=-1),
-            _described(),
+            streams_described(),
+            streams_heartbeat(epoch=-1),
+            streams_described(),
         ],
     ),
     Scenario(
         "streams-joins-with-everything",
         "StreamsGroupHeartbeat",
         [
-            *_START,
-            _beat(
+            *STREAMS_START,
+            streams_heartbeat(
                 rack_id="r",
                 user_endpoint={"host": "h", "port": 9_999},
                 client_tags=[{"key": "zone", "value": "z"}],
                 endpoint_information_epoch=-1,
                 save=_EPOCH,
             ),
-            _beat(epoch="$e", endpoint_information_epoch=-1),
-            _beat(epoch="$e", endpoint_information_epoch=0),
-            _beat(epoch="$e", rebalance_timeout_ms=50_000, endpoint_information_epoch=1),
-            _described(),
+            streams_heartbeat(epoch="$e", endpoint_information_epoch=-1),
+            streams_heartbeat(epoch="$e", endpoint_information_epoch=0),
+            streams_heartbeat(
+                epoch="$e", rebalance_timeout_ms=50_000, endpoint_information_epoch=1
+            ),
+            streams_described(),
         ],
     ),
     Scenario(
         "streams-refused",
         "StreamsGroupHeartbeat",
         [
-            *_START,
-            _beat(group_id=""),
-            _beat(group_id="  "),
-            _beat(""),
-            _beat("  "),
-            _beat(rack_id=""),
-            _beat(rebalance_timeout_ms=-1),
-            _beat(active_tasks=None),
-            _beat(active_tasks=_tasks(_0=(0,))),
-            _beat(standby_tasks=None),
-            _beat(standby_tasks=_tasks(_0=(0,))),
-            _beat(topology=None),
-            _beat(epoch=-2),
-            _beat(epoch=-3),
-            _beat(epoch=1, active_tasks=[]),
-            _beat(epoch=1, topology=_topology()),
+            *STREAMS_START,
+            streams_heartbeat(group_id=""),
+            streams_heartbeat(group_id="  "),
+            streams_heartbeat(""),
+            streams_heartbeat("  "),
+            streams_heartbeat(rack_id=""),
+            streams_heartbeat(rebalance_timeout_ms=-1),
+            streams_heartbeat(active_tasks=None),
+            streams_heartbeat(active_tasks=tasks(_0=(0,))),
+            streams_heartbeat(standby_tasks=None),
+            streams_heartbeat(standby_tasks=tasks(_0=(0,))),
+            streams_heartbeat(topology=None),
+            streams_heartbeat(epoch=-2),
+            streams_heartbeat(epoch=-3),
+            streams_heartbeat(epoch=1, active_tasks=[]),
+            streams_heartbeat(epoch=1, topology=topology_of()),
         ],
     ),
     Scenario(
         "streams-not-supported",
         "StreamsGroupHeartbeat",
         [
-            *_START,
-            _beat(instance_id="i"),
-            _beat(instance_id=""),
-            _beat(warmup_tasks=_tasks(_0=(0,))),
-            _beat(task_offsets=[]),
-            _beat(task_end_offsets=[]),
-            _beat(topology=_topology(_subtopology(regex=[".*"]))),
+            *STREAMS_START,
+            streams_heartbeat(instance_id="i"),
+            streams_heartbeat(instance_id=""),
+            streams_heartbeat(warmup_tasks=tasks(_0=(0,))),
+            streams_heartbeat(task_offsets=[]),
+            streams_heartbeat(task_end_offsets=[]),
+            streams_heartbeat(topology=topology_of(subtopology(regex=[".*"]))),
         ],
     ),
     Scenario(
         "streams-unknown",
         "StreamsGroupHeartbeat",
         [
-            *_START,
-            _beat(epoch=1),
-            _beat(epoch=-1),
-            _beat(save=_EPOCH),
-            _beat("n", epoch="$e"),
-            _beat("n", epoch=-1),
-            _beat(epoch=-1),
-            _beat(epoch=-1),
-            _beat(epoch="$e"),
+            *STREAMS_START,
+            streams_heartbeat(epoch=1),
+            streams_heartbeat(epoch=-1),
+            streams_heartbeat(save=_EPOCH),
+            streams_heartbeat("n", epoch="$e"),
+            streams_heartbeat("n", epoch=-1),
+            streams_heartbeat(epoch=-1),
+            streams_heartbeat(epoch=-1),
+            streams_heartbeat(epoch="$e"),
         ],
     ),
     Scenario(
@@ -233,17 +235,17 @@ _HEARTBEAT = [
         "StreamsGroupHeartbeat",
         [
             *_MEMBER,
-            _beat(epoch=99),
-            _beat(epoch=1),
+            streams_heartbeat(epoch=99),
+            streams_heartbeat(epoch=1),
             _owns("m", 1, _0=(0,)),
             _owns("m", 0),
-            _beat("n", save={"f": "member_epoch"}, process_id="q"),
+            streams_heartbeat("n", save={"f": "member_epoch"}, process_id="q"),
             _owns("m", "$e", _0=(0, 1), save="e2"),
             _owns("m", "$e2", _0=(0,), save="e3"),
             _owns("m", "$e2", _0=(0,)),
             _owns("m", "$e2", _0=(0, 1)),
-            _beat(epoch="$e2"),
-            _described(),
+            streams_heartbeat(epoch="$e2"),
+            streams_described(),
         ],
     ),
     Scenario(
@@ -261,32 +263,32 @@ _HEARTBEAT = [
         "StreamsGroupHeartbeat",
         [
             *_MEMBER,
-            _beat(epoch="$e", shutdown_application=True),
-            _beat(epoch="$e"),
-            _beat("n", process_id="q", save={"f": "member_epoch"}),
-            _beat("n", epoch=-1, shutdown_application=True),
-            _beat(epoch=-1),
-            _beat(),
+            streams_heartbeat(epoch="$e", shutdown_application=True),
+            streams_heartbeat(epoch="$e"),
+            streams_heartbeat("n", process_id="q", save={"f": "member_epoch"}),
+            streams_heartbeat("n", epoch=-1, shutdown_application=True),
+            streams_heartbeat(epoch=-1),
+            streams_heartbeat(),
         ],
     ),
     Scenario(
         "streams-two-processes",
         "StreamsGroupHeartbeat",
         [
-            *_START,
-            _beat("m", process_id="p", save=_EPOCH),
-            _beat("n", process_id="q", save={"f": "member_epoch"}),
-            _described(),
+            *STREAMS_START,
+            streams_heartbeat("m", process_id="p", save=_EPOCH),
+            streams_heartbeat("n", process_id="q", save={"f": "member_epoch"}),
+            streams_described(),
             _owns("m", "$e", _0=(0, 1), save="e2"),
-            _beat("n", epoch="$f"),
+            streams_heartbeat("n", epoch="$f"),
             _owns("m", "$e2", _0=(0,), save="e3"),
-            _described(),
-            _beat("n", epoch="$f", save={"f2": "member_epoch"}),
+            streams_described(),
+            streams_heartbeat("n", epoch="$f", save={"f2": "member_epoch"}),
             _owns("n", "$f2", _0=(1,)),
-            _described(),
-            _beat("n", epoch=-1),
-            _beat(epoch="$e3", save={"e4": "member_epoch"}),
-            _described(),
+            streams_described(),
+            streams_heartbeat("n", epoch=-1),
+            streams_heartbeat(epoch="$e3", save={"e4": "member_epoch"}),
+            streams_described(),
         ],
     ),
     Scenario(
@@ -300,25 +302,27 @@ _HEARTBEAT = [
                 initial_rebalance_delay_ms=0, assignment_interval_ms=0, num_standby_replicas=1
             ),
             _KNOWN,
-            _beat(
+            streams_heartbeat(
                 "m",
-                topology=_topology(_subtopology(changelogs=[_internal("@c")])),
+                topology=topology_of(subtopology(changelogs=[internal_topic("@c")])),
                 process_id="p",
                 save=_EPOCH,
                 user_endpoint={"host": "h", "port": 1},
             ),
-            _beat(
+            streams_heartbeat(
                 "n",
-                topology=_topology(_subtopology(changelogs=[_internal("@c")])),
+                topology=topology_of(subtopology(changelogs=[internal_topic("@c")])),
                 process_id="q",
                 save={"f": "member_epoch"},
                 user_endpoint={"host": "h", "port": 2},
             ),
             _owns("m", "$e", _0=(0, 1), save="e2"),
             _owns("m", "$e2", _0=(0,), save="e3"),
-            _beat("n", epoch="$f", save={"f2": "member_epoch"}, endpoint_information_epoch=0),
-            _beat("m", epoch="$e3", save={"e4": "member_epoch"}),
-            _described(),
+            streams_heartbeat(
+                "n", epoch="$f", save={"f2": "member_epoch"}, endpoint_information_epoch=0
+            ),
+            streams_heartbeat("m", epoch="$e3", save={"e4": "member_epoch"}),
+            streams_described(),
         ],
     ),
     Scenario(
@@ -329,12 +333,12 @@ _HEARTBEAT = [
             *group(),
             _settings(initial_rebalance_delay_ms=1_500, assignment_interval_ms=0),
             _KNOWN,
-            _beat(save=_EPOCH),
-            _beat(epoch="$e"),
-            _described(),
+            streams_heartbeat(save=_EPOCH),
+            streams_heartbeat(epoch="$e"),
+            streams_described(),
             Wait(2_500),
-            _described(),
-            _beat(epoch="$e"),
+            streams_described(),
+            streams_heartbeat(epoch="$e"),
         ],
     ),
     Scenario(
@@ -345,9 +349,9 @@ _HEARTBEAT = [
             *group(),
             _settings(initial_rebalance_delay_ms=0, assignment_interval_ms=15_000),
             _KNOWN,
-            _beat(save=_EPOCH),
-            _beat("n", process_id="q"),
-            _described(),
+            streams_heartbeat(save=_EPOCH),
+            streams_heartbeat("n", process_id="q"),
+            streams_described(),
         ],
     ),
 ]
@@ -357,13 +361,13 @@ _TOPOLOGY = [
         "streams-topology-stale",
         "StreamsGroupHeartbeat",
         [
-            *_START,
-            _beat(topology=_topology(epoch=3), save=_EPOCH),
-            _beat("n", process_id="q", topology=_topology(epoch=2)),
-            _beat("o", process_id="r", topology=_topology(epoch=4)),
-            _beat("o", process_id="r", topology=_topology(_subtopology("1"), epoch=3)),
-            _beat("o", process_id="r", topology=_topology(_subtopology("1"), epoch=1)),
-            _described(),
+            *STREAMS_START,
+            streams_heartbeat(topology=topology_of(epoch=3), save=_EPOCH),
+            streams_heartbeat("n", process_id="q", topology=topology_of(epoch=2)),
+            streams_heartbeat("o", process_id="r", topology=topology_of(epoch=4)),
+            streams_heartbeat("o", process_id="r", topology=topology_of(subtopology("1"), epoch=3)),
+            streams_heartbeat("o", process_id="r", topology=topology_of(subtopology("1"), epoch=1)),
+            streams_described(),
         ],
     ),
     Scenario(
@@ -373,30 +377,30 @@ _TOPOLOGY = [
             *group(),
             _AT_ONCE,
             _KNOWN,
-            _beat(topology=_topology(_subtopology(sources=["@t", "@u"])), save=_EPOCH),
-            _described(),
+            streams_heartbeat(topology=topology_of(subtopology(sources=["@t", "@u"])), save=_EPOCH),
+            streams_described(),
             *topic(),
             _KNOWN,
-            _beat(epoch="$e", save={"e2": "member_epoch"}),
+            streams_heartbeat(epoch="$e", save={"e2": "member_epoch"}),
             *topic("@u", partitions=3),
             _KNOWN,
-            _beat(epoch="$e2"),
-            _described(),
+            streams_heartbeat(epoch="$e2"),
+            streams_described(),
         ],
     ),
     Scenario(
         "streams-internal-topics",
         "StreamsGroupHeartbeat",
         [
-            *_START,
-            _beat(
-                topology=_topology(
-                    _subtopology("0", sinks=["@r"]),
-                    _subtopology(
+            *STREAMS_START,
+            streams_heartbeat(
+                topology=topology_of(
+                    subtopology("0", sinks=["@r"]),
+                    subtopology(
                         "1",
                         sources=[],
-                        repartitioned=[_internal("@r", settings={"retention.ms": "-1"})],
-                        changelogs=[_internal("@c", settings={"cleanup.policy": "compact"})],
+                        repartitioned=[internal_topic("@r", settings={"retention.ms": "-1"})],
+                        changelogs=[internal_topic("@c", settings={"cleanup.policy": "compact"})],
                         together=[_together(repartitioned=[0])],
                     ),
                 ),
@@ -405,8 +409,8 @@ _TOPOLOGY = [
                 save=_EPOCH,
             ),
             Wait(1_500),
-            _beat(epoch="$e"),
-            _described(),
+            streams_heartbeat(epoch="$e"),
+            streams_described(),
             Ask(
                 "DescribeConfigs",
                 {
@@ -431,58 +435,68 @@ _TOPOLOGY = [
             *group(),
             _AT_ONCE,
             _KNOWN,
-            _beat(
-                topology=_topology(_subtopology(sources=["@t", "@u"], together=[_together([0, 1])]))
+            streams_heartbeat(
+                topology=topology_of(
+                    subtopology(sources=["@t", "@u"], together=[_together([0, 1])])
+                )
             ),
-            _beat(
+            streams_heartbeat(
                 group_id="@h",
-                topology=_topology(
-                    _subtopology(
+                topology=topology_of(
+                    subtopology(
                         sources=["@t", "@same"],
-                        repartitioned=[_internal("@r", 3)],
+                        repartitioned=[internal_topic("@r", 3)],
                         sinks=["@r"],
                         together=[_together([0, 1], [0])],
                     )
                 ),
             ),
-            _beat(
+            streams_heartbeat(
                 group_id="@i",
-                topology=_topology(_subtopology(changelogs=[_internal("@u")])),
+                topology=topology_of(subtopology(changelogs=[internal_topic("@u")])),
             ),
-            _described("@g", "@h", "@i"),
+            streams_described("@g", "@h", "@i"),
         ],
     ),
     Scenario(
         "streams-topology-invalid",
         "StreamsGroupHeartbeat",
         [
-            *_START,
-            _beat(topology=_topology(_subtopology(changelogs=[_internal("@c", 2)]))),
-            _beat(topology=_topology(_subtopology(repartitioned=[_internal("@r")]))),
-            _beat(
-                topology=_topology(
-                    _subtopology(sources=[], repartitioned=[_internal("@r")], sinks=["@r"])
+            *STREAMS_START,
+            streams_heartbeat(
+                topology=topology_of(subtopology(changelogs=[internal_topic("@c", 2)]))
+            ),
+            streams_heartbeat(
+                topology=topology_of(subtopology(repartitioned=[internal_topic("@r")]))
+            ),
+            streams_heartbeat(
+                topology=topology_of(
+                    subtopology(sources=[], repartitioned=[internal_topic("@r")], sinks=["@r"])
                 )
             ),
-            _beat(topology=_topology(_subtopology(sources=[]))),
-            _beat(topology=_topology(_subtopology(sources=["__consumer_offsets"]))),
-            _beat(topology=_topology(_subtopology(sources=["a b"]))),
-            _beat(topology=_topology(_subtopology(sinks=["__transaction_state"]))),
+            streams_heartbeat(topology=topology_of(subtopology(sources=[]))),
+            streams_heartbeat(topology=topology_of(subtopology(sources=["__consumer_offsets"]))),
+            streams_heartbeat(topology=topology_of(subtopology(sources=["a b"]))),
+            streams_heartbeat(topology=topology_of(subtopology(sinks=["__transaction_state"]))),
         ],
     ),
     Scenario(
         "streams-topology-broken",
         "StreamsGroupHeartbeat",
         [
-            *_START,
-            _beat(topology=_topology(_subtopology(together=[_together([7])]))),
-            _beat(topology=_topology(_subtopology(), _subtopology())),
+            *STREAMS_START,
+            streams_heartbeat(topology=topology_of(subtopology(together=[_together([7])]))),
+            streams_heartbeat(topology=topology_of(subtopology(), subtopology())),
         ],
     ),
     Scenario(
         "streams-topology-empty",
         "StreamsGroupHeartbeat",
-        [*_START, _beat(topology={"epoch": 0, "subtopologies": []}, save=_EPOCH), _described()],
+        [
+            *STREAMS_START,
+            streams_heartbeat(topology={"epoch": 0, "subtopologies": []}, save=_EPOCH),
+            streams_described(),
+        ],
     ),
 ]
 
@@ -536,11 +550,11 @@ _AROUND = [
         "streams-and-other-groups",
         "StreamsGroupHeartbeat",
         [
-            *_START,
+            *STREAMS_START,
             _commit(),
-            _beat(epoch=1),
-            _beat(epoch=-1),
-            _beat(save=_EPOCH),
+            streams_heartbeat(epoch=1),
+            streams_heartbeat(epoch=-1),
+            streams_heartbeat(save=_EPOCH),
             _fetched(),
             Ask("ConsumerGroupHeartbeat", _CONSUMER, version=1),
             Ask("JoinGroup", join_body(), version=9),
@@ -548,10 +562,10 @@ _AROUND = [
             Ask("ConsumerGroupDescribe", {"group_ids": ["@g"]}),
             Ask("ListGroups", {"types_filter": ["streams"]}, mine=True),
             Ask("DeleteGroups", {"groups_names": ["@g"]}),
-            _beat(epoch=-1),
+            streams_heartbeat(epoch=-1),
             Ask("ConsumerGroupHeartbeat", _CONSUMER, version=1),
             Ask("JoinGroup", join_body(), version=9, save={"j": "member_id"}),
-            _described(),
+            streams_described(),
             _fetched(),
         ],
     ),
@@ -559,11 +573,11 @@ _AROUND = [
         "streams-and-consumer-groups",
         "StreamsGroupHeartbeat",
         [
-            *_START,
+            *STREAMS_START,
             Ask("ConsumerGroupHeartbeat", _CONSUMER, version=1),
-            _beat(),
-            _beat(epoch=1),
-            _described(),
+            streams_heartbeat(),
+            streams_heartbeat(epoch=1),
+            streams_described(),
         ],
     ),
     Scenario(
@@ -571,20 +585,20 @@ _AROUND = [
         "StreamsGroupHeartbeat",
         [
             *_MEMBER,
-            _beat(epoch=-1),
+            streams_heartbeat(epoch=-1),
             Ask("DeleteGroups", {"groups_names": ["@g"]}),
-            _described(),
-            _beat(save=_EPOCH),
-            _described(),
+            streams_described(),
+            streams_heartbeat(save=_EPOCH),
+            streams_described(),
         ],
     ),
     Scenario(
         "streams-commits",
         "OffsetCommit",
         [
-            *_START,
+            *STREAMS_START,
             _commit(),
-            _beat(save=_EPOCH, quiet=True),
+            streams_heartbeat(save=_EPOCH, quiet=True),
             _commit(),
             _commit("m", "$e"),
             _commit("m", "$e", version=8),
@@ -595,7 +609,7 @@ _AROUND = [
             _fetched("m", "$e"),
             _fetched("m", 1),
             _fetched("n", "$e"),
-            _beat("n", process_id="q", quiet=True),
+            streams_heartbeat("n", process_id="q", quiet=True),
             _owns("m", "$e", _0=(0, 1), save="e2"),
             _owns("m", "$e2", _0=(0,), save="e3"),
             _commit("m", "$e", offset=4),
@@ -618,9 +632,9 @@ _DESCRIBE = [
         "StreamsGroupDescribe",
         [
             *_MEMBER,
-            _described(),
-            _described("@none", "@g", include_authorized_operations=True),
-            _described(""),
+            streams_described(),
+            streams_described("@none", "@g", include_authorized_operations=True),
+            streams_described(""),
         ],
     )
 ]

@@ -14,7 +14,7 @@ _SHA_256, _SHA_512 = 1, 2
 _KEY_BYTES = {_SHA_256: 32, _SHA_512: 64}
 
 
-def _set(user: str, mechanism: int = _SHA_256, iterations: int = 4096) -> dict[str, Any]:
+def credential(user: str, mechanism: int = _SHA_256, iterations: int = 4096) -> dict[str, Any]:
     return {
         "name": user,
         "mechanism": mechanism,
@@ -24,16 +24,18 @@ def _set(user: str, mechanism: int = _SHA_256, iterations: int = 4096) -> dict[s
     }
 
 
-def _remove(user: str, mechanism: int = _SHA_256) -> dict[str, Any]:
+def no_credential(user: str, mechanism: int = _SHA_256) -> dict[str, Any]:
     return {"name": user, "mechanism": mechanism}
 
 
-def _alter(*upsertions: dict[str, Any], deletions: Sequence[Any] = (), **more: Any) -> Ask:
+def alter_credentials(
+    *upsertions: dict[str, Any], deletions: Sequence[Any] = (), **more: Any
+) -> Ask:
     body = {"deletions": list(deletions), "upsertions": list(upsertions)}
     return Ask("AlterUserScramCredentials", body, **more)
 
 
-def _describe(*users: str, **more: Any) -> Ask:
+def describe_credentials(*users: str, **more: Any) -> Ask:
     body = {"users": [{"name": user} for user in users]}
     return Ask("DescribeUserScramCredentials", body, **more)
 
@@ -41,7 +43,7 @@ def _describe(*users: str, **more: Any) -> Ask:
 def _seen(user: str, iterations: int, **more: Any) -> Ask:
     """Wait until the user's first credential has this number of iterations."""
     until = {"results.0.credential_infos.0.iterations": iterations}
-    return _describe(user, until=until, **more)
+    return describe_credentials(user, until=until, **more)
 
 
 SCENARIOS = [
@@ -63,62 +65,62 @@ SCENARIOS = [
         "scram-credentials",
         "AlterUserScramCredentials",
         [
-            _alter(_set("@u")),
+            alter_credentials(credential("@u")),
             _seen("@u", 4096),
-            _alter(_set("@u", iterations=16384)),
+            alter_credentials(credential("@u", iterations=16384)),
             _seen("@u", 16384),
-            _alter(_set("@u", _SHA_512, 5000)),
-            _describe("@u", until={"results.0.credential_infos.1.iterations": 5000}),
-            _alter(deletions=[_remove("@u")]),
+            alter_credentials(credential("@u", _SHA_512, 5000)),
+            describe_credentials("@u", until={"results.0.credential_infos.1.iterations": 5000}),
+            alter_credentials(deletions=[no_credential("@u")]),
             _seen("@u", 5000),
-            _alter(deletions=[_remove("@u")]),
-            _alter(deletions=[_remove("@u", _SHA_512)]),
-            _describe("@u", until={"results.0.error_code": "RESOURCE_NOT_FOUND"}),
-            _alter(),
+            alter_credentials(deletions=[no_credential("@u")]),
+            alter_credentials(deletions=[no_credential("@u", _SHA_512)]),
+            describe_credentials("@u", until={"results.0.error_code": "RESOURCE_NOT_FOUND"}),
+            alter_credentials(),
         ],
     ),
     Scenario(
         "scram-credentials-refused",
         "AlterUserScramCredentials",
         [
-            _alter(_set("")),
-            _alter(_set("@a", 0)),
-            _alter(_set("@a", 3)),
-            _alter(_set("@a", iterations=4095)),
-            _alter(_set("@a", iterations=16385)),
-            _alter(_set("@a", iterations=-1)),
-            _alter(_set("@a"), _set("@a", _SHA_512)),
-            _alter(_set("@a"), _set("@a")),
-            _alter(_set("@a", 3), _set("@a")),
-            _alter(_set("@a"), deletions=[_remove("@a")]),
-            _alter(deletions=[_remove("@nobody")]),
-            _alter(deletions=[_remove("@nobody", 7)]),
-            _alter(deletions=[_remove("")]),
-            _alter(deletions=[_remove("@nobody"), _remove("@nobody")]),
+            alter_credentials(credential("")),
+            alter_credentials(credential("@a", 0)),
+            alter_credentials(credential("@a", 3)),
+            alter_credentials(credential("@a", iterations=4095)),
+            alter_credentials(credential("@a", iterations=16385)),
+            alter_credentials(credential("@a", iterations=-1)),
+            alter_credentials(credential("@a"), credential("@a", _SHA_512)),
+            alter_credentials(credential("@a"), credential("@a")),
+            alter_credentials(credential("@a", 3), credential("@a")),
+            alter_credentials(credential("@a"), deletions=[no_credential("@a")]),
+            alter_credentials(deletions=[no_credential("@nobody")]),
+            alter_credentials(deletions=[no_credential("@nobody", 7)]),
+            alter_credentials(deletions=[no_credential("")]),
+            alter_credentials(deletions=[no_credential("@nobody"), no_credential("@nobody")]),
         ],
     ),
     Scenario(
         "scram-credentials-of-another-length",
         "AlterUserScramCredentials",
         [
-            _alter(_set("@short") | {"salted_password": b"x"}),
-            _alter(deletions=[_remove("@short")]),
+            alter_credentials(credential("@short") | {"salted_password": b"x"}),
+            alter_credentials(deletions=[no_credential("@short")]),
         ],
     ),
     Scenario(
         "scram-credentials-described",
         "DescribeUserScramCredentials",
         [
-            _alter(_set("@u"), _set("@v", _SHA_512), quiet=True),
+            alter_credentials(credential("@u"), credential("@v", _SHA_512), quiet=True),
             _seen("@u", 4096, quiet=True),
             _seen("@v", 4096),
-            _alter(deletions=[_remove("@v", _SHA_512)], quiet=True),
-            _describe("@v", until={"results.0.error_code": "RESOURCE_NOT_FOUND"}),
-            _describe("@u", "@u"),
-            _describe("@nobody"),
-            _describe("@nobody", "@nobody"),
-            _describe(""),
-            _alter(deletions=[_remove("@u")], quiet=True),
+            alter_credentials(deletions=[no_credential("@v", _SHA_512)], quiet=True),
+            describe_credentials("@v", until={"results.0.error_code": "RESOURCE_NOT_FOUND"}),
+            describe_credentials("@u", "@u"),
+            describe_credentials("@nobody"),
+            describe_credentials("@nobody", "@nobody"),
+            describe_credentials(""),
+            alter_credentials(deletions=[no_credential("@u")], quiet=True),
         ],
     ),
     # Requests by a client without authentication; tests/oracle/tokens has those of users.

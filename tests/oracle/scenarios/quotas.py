@@ -41,23 +41,23 @@ def _entry(entity: Entity, values: Values) -> dict[str, Any]:
     }
 
 
-def _alter(*entries: tuple[Entity, Values], only_check: bool = False, **more: Any) -> Ask:
+def alter_quotas(*entries: tuple[Entity, Values], only_check: bool = False, **more: Any) -> Ask:
     body = {"entries": [_entry(*each) for each in entries], "validate_only": only_check}
     return Ask("AlterClientQuotas", body, **more)
 
 
 def _one(entity: Entity, values: Values) -> Ask:
-    return _alter((entity, values))
+    return alter_quotas((entity, values))
 
 
-def _describe(*parts: tuple[str, int, str | None], strict: bool = True, **more: Any) -> Ask:
+def describe_quotas(*parts: tuple[str, int, str | None], strict: bool = True, **more: Any) -> Ask:
     components = [{"entity_type": t, "match_type": m, "match": n} for t, m, n in parts]
     return Ask("DescribeClientQuotas", {"components": components, "strict": strict}, **more)
 
 
 def _seen(value: float, *parts: tuple[str, int, str | None], **more: Any) -> Ask:
     """Wait until the first value of the first entity is `value`."""
-    return _describe(*parts, until={"entries.0.values.0.value": value}, **more)
+    return describe_quotas(*parts, until={"entries.0.values.0.value": value}, **more)
 
 
 _USER = [("user", "@u")]
@@ -71,14 +71,16 @@ def _after_all() -> list[Step]:
     """Describe the quotas of the user @u after all changes: changes take effect in order, a moment
     later."""
     return [
-        _alter(([("client-id", "@last")], {"request_percentage": 1.0}), version=1, quiet=True),
-        _describe(
+        alter_quotas(
+            ([("client-id", "@last")], {"request_percentage": 1.0}), version=1, quiet=True
+        ),
+        describe_quotas(
             ("client-id", _EXACT, "@last"),
             version=1,
             quiet=True,
             until={"entries.0.values.0.value": 1.0},
         ),
-        _describe(_EXACT_USER),
+        describe_quotas(_EXACT_USER),
     ]
 
 
@@ -86,8 +88,8 @@ def _quota(values: Values) -> list[Step]:
     """Preparing steps: set quotas of the client id @c, and wait until they are in force."""
     first = min(dict(values).items())
     return [
-        _alter((_CLIENT, values), version=1, quiet=True),
-        _describe(
+        alter_quotas((_CLIENT, values), version=1, quiet=True),
+        describe_quotas(
             _EXACT_CLIENT,
             version=1,
             quiet=True,
@@ -124,7 +126,7 @@ SCENARIOS = [
             _one(_USER, {"producer_byte_rate": None}),
             _one(_USER, {"no_such_key": None}),
             _one(_USER, {}),
-            _alter(
+            alter_quotas(
                 (_CLIENT, {"request_percentage": 12.5, "controller_mutation_rate": 0.5}),
                 (_BOTH, {"request_percentage": 200.25}),
             ),
@@ -132,8 +134,8 @@ SCENARIOS = [
             _seen(200.25, _EXACT_USER, _EXACT_CLIENT),
             _one([("client-id", "@c"), ("user", "@u")], {"request_percentage": 7.0}),
             _seen(7.0, _EXACT_USER, _EXACT_CLIENT),
-            _alter((_USER, {"consumer_byte_rate": 1.0}), only_check=True),
-            _alter((_USER, {"consumer_byte_rate": 0.0}), only_check=True),
+            alter_quotas((_USER, {"consumer_byte_rate": 1.0}), only_check=True),
+            alter_quotas((_USER, {"consumer_byte_rate": 0.0}), only_check=True),
             *_after_all(),
         ],
     ),
@@ -152,18 +154,22 @@ SCENARIOS = [
             _one([("client-id", "@c"), ("ip", _ADDRESS)], {"connection_creation_rate": 1.0}),
             _one([("user", "@u"), ("group", "@g")], {"producer_byte_rate": 1.0}),
             _one([("ip", "no host")], {"connection_creation_rate": 1.0}),
-            _alter(([("ip", _ADDRESS)], {"connection_creation_rate": 1.0}), only_check=True),
-            _alter(([("ip", "::1")], {"connection_creation_rate": 1.0}), only_check=True),
-            _alter(([("ip", None)], {"connection_creation_rate": 1.0}), only_check=True),
-            _alter(([("user", None)], {"producer_byte_rate": 1.0}), only_check=True),
-            _alter(
+            alter_quotas(([("ip", _ADDRESS)], {"connection_creation_rate": 1.0}), only_check=True),
+            alter_quotas(([("ip", "::1")], {"connection_creation_rate": 1.0}), only_check=True),
+            alter_quotas(([("ip", None)], {"connection_creation_rate": 1.0}), only_check=True),
+            alter_quotas(([("user", None)], {"producer_byte_rate": 1.0}), only_check=True),
+            alter_quotas(
                 ([("user", None), ("client-id", "@c")], {"producer_byte_rate": 1.0}),
                 ([("user", "@u"), ("client-id", None)], {"producer_byte_rate": 1.0}),
                 ([("user", None), ("client-id", None)], {"producer_byte_rate": 1.0}),
                 only_check=True,
             ),
-            _alter((_USER, {"producer_byte_rate": 1.0}), (_USER, {"consumer_byte_rate": 1.0})),
-            _alter((_USER, {"producer_byte_rate": 3.0}), ([("user", "@v")], {"rubbish": 1.0})),
+            alter_quotas(
+                (_USER, {"producer_byte_rate": 1.0}), (_USER, {"consumer_byte_rate": 1.0})
+            ),
+            alter_quotas(
+                (_USER, {"producer_byte_rate": 3.0}), ([("user", "@v")], {"rubbish": 1.0})
+            ),
             *_after_all(),
         ],
     ),
@@ -172,7 +178,7 @@ SCENARIOS = [
         "AlterClientQuotas",
         [
             *(
-                _alter((_USER, {key: value}), only_check=True)
+                alter_quotas((_USER, {key: value}), only_check=True)
                 for key, value in [
                     ("producer_byte_rate", 0.0),
                     ("producer_byte_rate", -1.0),
@@ -199,7 +205,7 @@ SCENARIOS = [
                 ]
             ),
             *(
-                _alter(([("ip", _ADDRESS)], {key: value}), only_check=True)
+                alter_quotas(([("ip", _ADDRESS)], {key: value}), only_check=True)
                 for key, value in [
                     ("connection_creation_rate", 0.0),
                     ("connection_creation_rate", 0.5),
@@ -218,7 +224,7 @@ SCENARIOS = [
         "client-quota-defaults",
         "AlterClientQuotas",
         [
-            _alter(
+            alter_quotas(
                 ([("user", None)], {"producer_byte_rate": 1e15}),
                 ([("client-id", None)], {"producer_byte_rate": 2e15}),
                 ([("user", None), ("client-id", None)], {"producer_byte_rate": 3e15}),
@@ -228,8 +234,8 @@ SCENARIOS = [
             _seen(2e15, ("client-id", _DEFAULT, None)),
             _seen(3e15, ("user", _DEFAULT, None), ("client-id", _DEFAULT, None)),
             _seen(1e9, ("ip", _DEFAULT, None)),
-            _describe(("ip", _SPECIFIED, None)),
-            _alter(
+            describe_quotas(("ip", _SPECIFIED, None)),
+            alter_quotas(
                 ([("user", None)], {"producer_byte_rate": None}),
                 ([("client-id", None)], {"producer_byte_rate": None}),
                 ([("user", None), ("client-id", None)], {"producer_byte_rate": None}),
@@ -244,8 +250,8 @@ SCENARIOS = [
         "describe-client-quotas",
         "DescribeClientQuotas",
         [
-            _describe(_EXACT_USER),
-            _alter(
+            describe_quotas(_EXACT_USER),
+            alter_quotas(
                 (_USER, {"producer_byte_rate": 1.0}),
                 (_BOTH, {"producer_byte_rate": 2.0}),
                 ([("user", "@u"), ("client-id", "@d")], {"producer_byte_rate": 3.0}),
@@ -255,35 +261,35 @@ SCENARIOS = [
                 quiet=True,
             ),
             _seen(6.0, _EXACT_CLIENT),
-            _describe(_EXACT_USER),
-            _describe(_EXACT_USER, strict=False),
-            _describe(_EXACT_CLIENT, strict=False),
-            _describe(_EXACT_USER, _EXACT_CLIENT),
-            _describe(_EXACT_CLIENT, _EXACT_USER, strict=False),
-            _describe(_EXACT_USER, ("client-id", _DEFAULT, None)),
-            _describe(_EXACT_USER, ("client-id", _SPECIFIED, None)),
-            _describe(_EXACT_USER, ("client-id", _EXACT, "@nobody")),
-            _describe(("user", _DEFAULT, None), _EXACT_CLIENT),
-            _describe(("ip", _EXACT, "192.0.2.9")),
+            describe_quotas(_EXACT_USER),
+            describe_quotas(_EXACT_USER, strict=False),
+            describe_quotas(_EXACT_CLIENT, strict=False),
+            describe_quotas(_EXACT_USER, _EXACT_CLIENT),
+            describe_quotas(_EXACT_CLIENT, _EXACT_USER, strict=False),
+            describe_quotas(_EXACT_USER, ("client-id", _DEFAULT, None)),
+            describe_quotas(_EXACT_USER, ("client-id", _SPECIFIED, None)),
+            describe_quotas(_EXACT_USER, ("client-id", _EXACT, "@nobody")),
+            describe_quotas(("user", _DEFAULT, None), _EXACT_CLIENT),
+            describe_quotas(("ip", _EXACT, "192.0.2.9")),
         ],
     ),
     Scenario(
         "describe-client-quota-filters",
         "DescribeClientQuotas",
         [
-            _describe(("", _EXACT, "@u")),
-            _describe(("group", _EXACT, "@u")),
-            _describe(("group", 7, "@u")),
-            _describe(_EXACT_USER, _EXACT_USER),
-            _describe(_EXACT_USER, ("user", _SPECIFIED, None)),
-            _describe(("user", _EXACT, None)),
-            _describe(("user", _EXACT, "")),
-            _describe(("user", _DEFAULT, "@u")),
-            _describe(("user", _SPECIFIED, "@u")),
-            _describe(("user", 3, None)),
-            _describe(("user", -1, "@u")),
-            _describe(("ip", _EXACT, _ADDRESS), _EXACT_USER),
-            _describe(("client-id", _SPECIFIED, None), ("ip", _DEFAULT, None)),
+            describe_quotas(("", _EXACT, "@u")),
+            describe_quotas(("group", _EXACT, "@u")),
+            describe_quotas(("group", 7, "@u")),
+            describe_quotas(_EXACT_USER, _EXACT_USER),
+            describe_quotas(_EXACT_USER, ("user", _SPECIFIED, None)),
+            describe_quotas(("user", _EXACT, None)),
+            describe_quotas(("user", _EXACT, "")),
+            describe_quotas(("user", _DEFAULT, "@u")),
+            describe_quotas(("user", _SPECIFIED, "@u")),
+            describe_quotas(("user", 3, None)),
+            describe_quotas(("user", -1, "@u")),
+            describe_quotas(("ip", _EXACT, _ADDRESS), _EXACT_USER),
+            describe_quotas(("client-id", _SPECIFIED, None), ("ip", _DEFAULT, None)),
         ],
     ),
     Scenario(

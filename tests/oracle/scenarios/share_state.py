@@ -17,7 +17,7 @@ _Batch = tuple[int, int, int, int]
 _AVAILABLE, _ACKNOWLEDGED, _ARCHIVED = 0, 2, 4
 
 #: Kafka creates the internal topic when its metadata are requested.
-_TOPIC = Ask(
+STATES_TOPIC = Ask(
     "Metadata",
     {"topics": [{"name": "__share_group_state"}], "allow_auto_topic_creation": True},
     version=8,
@@ -34,7 +34,7 @@ def _body(
     }
 
 
-def _initialize(
+def initialize_state(
     partition: int = 0,
     state_epoch: int = 1,
     start_offset: int = 0,
@@ -45,12 +45,12 @@ def _initialize(
     return Ask("InitializeShareGroupState", _body(part, **more), quiet=quiet)
 
 
-def _read(partition: int = 0, leader_epoch: int = 0, **more: Any) -> Ask:
+def read_state(partition: int = 0, leader_epoch: int = 0, **more: Any) -> Ask:
     part = {"partition": partition, "leader_epoch": leader_epoch}
     return Ask("ReadShareGroupState", _body(part, **more))
 
 
-def _summary(partition: int = 0, leader_epoch: int = 0, **more: Any) -> Ask:
+def read_state_summary(partition: int = 0, leader_epoch: int = 0, **more: Any) -> Ask:
     part = {"partition": partition, "leader_epoch": leader_epoch}
     return Ask("ReadShareGroupStateSummary", _body(part, **more))
 
@@ -74,79 +74,79 @@ def _written(
     }
 
 
-def _write(*batches: _Batch, body: Mapping[str, Any] | None = None, **more: Any) -> Ask:
+def write_state(*batches: _Batch, body: Mapping[str, Any] | None = None, **more: Any) -> Ask:
     return Ask("WriteShareGroupState", _body(_written(*batches, **more), **(body or {})))
 
 
-def _delete(partition: int = 0, **more: Any) -> Ask:
+def delete_state(partition: int = 0, **more: Any) -> Ask:
     return Ask("DeleteShareGroupState", _body({"partition": partition}, **more))
 
 
-_TOPICS: list[Step] = [*topic(partitions=3), _TOPIC]
+_TOPICS: list[Step] = [*topic(partitions=3), STATES_TOPIC]
 #: The last step is repeated until the coordinator has loaded.
-_START: list[Step] = [*_TOPICS, _initialize(quiet=True)]
+STATES_START: list[Step] = [*_TOPICS, initialize_state(quiet=True)]
 
 _INITIALIZE = [
     Scenario(
         "share-state-initialize",
         "InitializeShareGroupState",
         [
-            *_START,
-            _read(),
-            _summary(),
-            _initialize(partition=1, state_epoch=5, start_offset=17),
-            _read(partition=1),
-            _summary(partition=1),
-            _initialize(partition=2, state_epoch=0, start_offset=-1),
-            _read(partition=2),
-            _summary(partition=2),
+            *STATES_START,
+            read_state(),
+            read_state_summary(),
+            initialize_state(partition=1, state_epoch=5, start_offset=17),
+            read_state(partition=1),
+            read_state_summary(partition=1),
+            initialize_state(partition=2, state_epoch=0, start_offset=-1),
+            read_state(partition=2),
+            read_state_summary(partition=2),
         ],
     ),
     Scenario(
         "share-state-initialize-again",
         "InitializeShareGroupState",
         [
-            *_START,
-            _write((0, 9, _ACKNOWLEDGED, 1), complete=10),
-            _initialize(start_offset=5),
-            _read(),
-            _summary(),
-            _initialize(state_epoch=7, start_offset=3),
-            _summary(),
-            _initialize(state_epoch=6),
-            _initialize(state_epoch=-1, start_offset=2),
-            _summary(),
-            _initialize(state_epoch=6),
-            _initialize(state_epoch=7),
-            _initialize(state_epoch=-2),
+            *STATES_START,
+            write_state((0, 9, _ACKNOWLEDGED, 1), complete=10),
+            initialize_state(start_offset=5),
+            read_state(),
+            read_state_summary(),
+            initialize_state(state_epoch=7, start_offset=3),
+            read_state_summary(),
+            initialize_state(state_epoch=6),
+            initialize_state(state_epoch=-1, start_offset=2),
+            read_state_summary(),
+            initialize_state(state_epoch=6),
+            initialize_state(state_epoch=7),
+            initialize_state(state_epoch=-2),
         ],
     ),
     Scenario(
         "share-state-initialize-forgets-no-leader",
         "InitializeShareGroupState",
         [
-            *_START,
-            _read(leader_epoch=5),
-            _summary(),
-            _initialize(state_epoch=2),
-            _summary(),
-            _read(leader_epoch=4),
-            _read(leader_epoch=5),
-            _summary(),
+            *STATES_START,
+            read_state(leader_epoch=5),
+            read_state_summary(),
+            initialize_state(state_epoch=2),
+            read_state_summary(),
+            read_state(leader_epoch=4),
+            read_state(leader_epoch=5),
+            read_state_summary(),
         ],
     ),
     Scenario(
         "share-state-initialize-unknown",
         "InitializeShareGroupState",
         [
-            *_START,
-            _initialize(topic_id=NO_SUCH_ID),
-            _initialize(topic_id=bytes(16)),
-            _initialize(partition=3),
-            _initialize(partition=-1),
-            _initialize(group_id=""),
-            _initialize(start_offset=-5, partition=1),
-            _read(partition=1),
+            *STATES_START,
+            initialize_state(topic_id=NO_SUCH_ID),
+            initialize_state(topic_id=bytes(16)),
+            initialize_state(partition=3),
+            initialize_state(partition=-1),
+            initialize_state(group_id=""),
+            initialize_state(start_offset=-5, partition=1),
+            read_state(partition=1),
         ],
     ),
 ]
@@ -156,35 +156,37 @@ _READ = [
         "share-state-read-uninitialized",
         "ReadShareGroupState",
         [
-            *_START,
-            _read(partition=1),
-            _read(topic_id=NO_SUCH_ID),
-            _read(topic_id=bytes(16)),
-            _read(partition=3),
-            _read(partition=-1),
-            _read(group_id="@other"),
-            _read(group_id=""),
-            _write((0, 0, _ACKNOWLEDGED, 1), partition=1),
+            *STATES_START,
+            read_state(partition=1),
+            read_state(topic_id=NO_SUCH_ID),
+            read_state(topic_id=bytes(16)),
+            read_state(partition=3),
+            read_state(partition=-1),
+            read_state(group_id="@other"),
+            read_state(group_id=""),
+            write_state((0, 0, _ACKNOWLEDGED, 1), partition=1),
         ],
     ),
     Scenario(
         "share-state-read-with-leader-epochs",
         "ReadShareGroupState",
         [
-            *_START,
-            _write((0, 4, _ACKNOWLEDGED, 1), (5, 9, _AVAILABLE, 1), start_offset=2, complete=3),
-            _read(leader_epoch=-1),
-            _read(leader_epoch=3),
-            _summary(),
-            _read(leader_epoch=2),
-            _read(leader_epoch=-1),
-            _read(leader_epoch=3),
-            _write(leader_epoch=2),
-            _write(leader_epoch=-1),
-            _write(leader_epoch=9),
-            _summary(),
-            _read(leader_epoch=4),
-            _read(leader_epoch=3),
+            *STATES_START,
+            write_state(
+                (0, 4, _ACKNOWLEDGED, 1), (5, 9, _AVAILABLE, 1), start_offset=2, complete=3
+            ),
+            read_state(leader_epoch=-1),
+            read_state(leader_epoch=3),
+            read_state_summary(),
+            read_state(leader_epoch=2),
+            read_state(leader_epoch=-1),
+            read_state(leader_epoch=3),
+            write_state(leader_epoch=2),
+            write_state(leader_epoch=-1),
+            write_state(leader_epoch=9),
+            read_state_summary(),
+            read_state(leader_epoch=4),
+            read_state(leader_epoch=3),
         ],
     ),
 ]
@@ -194,25 +196,25 @@ _WRITE = [
         "share-state-write",
         "WriteShareGroupState",
         [
-            *_START,
-            _write((0, 9, _AVAILABLE, 1)),
-            _read(),
-            _write((4, 5, _ACKNOWLEDGED, 1), complete=2),
-            _read(),
-            _summary(),
-            _write((2, 7, _ARCHIVED, 1), complete=6),
-            _read(),
-            _write(start_offset=5, complete=3),
-            _read(),
-            _summary(),
-            _write(start_offset=-1, complete=-1),
-            _summary(),
-            _write(start_offset=100, complete=0),
-            _read(),
-            _write(start_offset=3),
-            _read(),
-            _write((0, 9, _AVAILABLE, 2)),
-            _read(),
+            *STATES_START,
+            write_state((0, 9, _AVAILABLE, 1)),
+            read_state(),
+            write_state((4, 5, _ACKNOWLEDGED, 1), complete=2),
+            read_state(),
+            read_state_summary(),
+            write_state((2, 7, _ARCHIVED, 1), complete=6),
+            read_state(),
+            write_state(start_offset=5, complete=3),
+            read_state(),
+            read_state_summary(),
+            write_state(start_offset=-1, complete=-1),
+            read_state_summary(),
+            write_state(start_offset=100, complete=0),
+            read_state(),
+            write_state(start_offset=3),
+            read_state(),
+            write_state((0, 9, _AVAILABLE, 2)),
+            read_state(),
         ],
     ),
     Scenario(
@@ -220,52 +222,54 @@ _WRITE = [
         "WriteShareGroupState",
         [
             *_TOPICS,
-            _initialize(state_epoch=5, quiet=True),
-            _write((0, 0, _ACKNOWLEDGED, 1), state_epoch=4),
-            _write((1, 1, _ACKNOWLEDGED, 1), state_epoch=5),
-            _write((2, 2, _ACKNOWLEDGED, 1), state_epoch=6),
-            _write((3, 3, _ACKNOWLEDGED, 1), state_epoch=-1),
-            _write((4, 4, _ACKNOWLEDGED, 1), state_epoch=4, leader_epoch=-2),
-            _write((5, 5, _ACKNOWLEDGED, 1), state_epoch=-2),
-            _read(),
-            _summary(),
+            initialize_state(state_epoch=5, quiet=True),
+            write_state((0, 0, _ACKNOWLEDGED, 1), state_epoch=4),
+            write_state((1, 1, _ACKNOWLEDGED, 1), state_epoch=5),
+            write_state((2, 2, _ACKNOWLEDGED, 1), state_epoch=6),
+            write_state((3, 3, _ACKNOWLEDGED, 1), state_epoch=-1),
+            write_state((4, 4, _ACKNOWLEDGED, 1), state_epoch=4, leader_epoch=-2),
+            write_state((5, 5, _ACKNOWLEDGED, 1), state_epoch=-2),
+            read_state(),
+            read_state_summary(),
         ],
     ),
     Scenario(
         "share-state-write-unknown",
         "WriteShareGroupState",
         [
-            *_START,
-            _write(partition=1),
-            _write(partition=3),
-            _write(partition=-1),
-            _write(body={"topic_id": NO_SUCH_ID}),
-            _write(body={"group_id": "@other"}),
-            _write(body={"group_id": ""}),
+            *STATES_START,
+            write_state(partition=1),
+            write_state(partition=3),
+            write_state(partition=-1),
+            write_state(body={"topic_id": NO_SUCH_ID}),
+            write_state(body={"group_id": "@other"}),
+            write_state(body={"group_id": ""}),
         ],
     ),
     Scenario(
         "share-state-write-odd-values",
         "WriteShareGroupState",
         [
-            *_START,
-            _write((0, 9, 1, 1), (10, 19, 3, 1)),
-            _read(),
-            _write((20, 29, -1, 0), (30, 39, 100, -5), complete=-7),
-            _read(),
-            _summary(),
-            _write((-10, -5, _AVAILABLE, 1)),
-            _read(),
-            _write(start_offset=-3),
-            _read(),
-            _write((1 << 62, (1 << 63) - 1, _AVAILABLE, 1), ((1 << 63) - 1, (1 << 63) - 1, 2, 1)),
-            _read(),
+            *STATES_START,
+            write_state((0, 9, 1, 1), (10, 19, 3, 1)),
+            read_state(),
+            write_state((20, 29, -1, 0), (30, 39, 100, -5), complete=-7),
+            read_state(),
+            read_state_summary(),
+            write_state((-10, -5, _AVAILABLE, 1)),
+            read_state(),
+            write_state(start_offset=-3),
+            read_state(),
+            write_state(
+                (1 << 62, (1 << 63) - 1, _AVAILABLE, 1), ((1 << 63) - 1, (1 << 63) - 1, 2, 1)
+            ),
+            read_state(),
         ],
     ),
     Scenario(
         "share-state-write-a-batch-that-ends-before-it-begins",
         "WriteShareGroupState",
-        [*_START, _write((9, 5, _AVAILABLE, 1)), _read()],
+        [*STATES_START, write_state((9, 5, _AVAILABLE, 1)), read_state()],
         versions="1",
     ),
 ]
@@ -275,10 +279,10 @@ def _merges(name: str, *writes: Sequence[_Batch], start_offset: int = -1) -> Sce
     """A scenario that writes batches, in one request or several, and reads the state after each."""
     steps: list[Step] = []
     for batches in writes:
-        steps += [_write(*batches), _read()]
+        steps += [write_state(*batches), read_state()]
     if start_offset != -1:
-        steps += [_write(start_offset=start_offset), _read()]
-    return Scenario(name, "WriteShareGroupState", [*_START, *steps], versions="1")
+        steps += [write_state(start_offset=start_offset), read_state()]
+    return Scenario(name, "WriteShareGroupState", [*STATES_START, *steps], versions="1")
 
 
 #: Batches in every position relative to the batch from offset 10 to 19.
@@ -298,13 +302,13 @@ def _pairs(name: str, first: tuple[int, int], second: tuple[int, int]) -> Scenar
     steps: list[Step] = []
     for batch in _POSITIONS:
         steps += [
-            _initialize(quiet=True),
-            _write(_with((10, 19), first)),
-            _write(_with(batch, second)),
-            _read(),
+            initialize_state(quiet=True),
+            write_state(_with((10, 19), first)),
+            write_state(_with(batch, second)),
+            read_state(),
         ]
     return Scenario(
-        f"share-state-merge-{name}", "WriteShareGroupState", [*_START, *steps], versions="1"
+        f"share-state-merge-{name}", "WriteShareGroupState", [*STATES_START, *steps], versions="1"
     )
 
 
@@ -338,30 +342,30 @@ _DELETE = [
         "share-state-delete",
         "DeleteShareGroupState",
         [
-            *_START,
-            _read(leader_epoch=5),
-            _delete(),
-            _read(leader_epoch=5),
-            _summary(),
-            _write(),
-            _delete(),
-            _initialize(state_epoch=0),
-            _read(leader_epoch=1),
-            _summary(),
+            *STATES_START,
+            read_state(leader_epoch=5),
+            delete_state(),
+            read_state(leader_epoch=5),
+            read_state_summary(),
+            write_state(),
+            delete_state(),
+            initialize_state(state_epoch=0),
+            read_state(leader_epoch=1),
+            read_state_summary(),
         ],
     ),
     Scenario(
         "share-state-delete-unknown",
         "DeleteShareGroupState",
         [
-            *_START,
-            _delete(partition=1),
-            _delete(partition=3),
-            _delete(partition=-1),
-            _delete(topic_id=NO_SUCH_ID),
-            _delete(topic_id=bytes(16)),
-            _delete(group_id="@other"),
-            _delete(group_id=""),
+            *STATES_START,
+            delete_state(partition=1),
+            delete_state(partition=3),
+            delete_state(partition=-1),
+            delete_state(topic_id=NO_SUCH_ID),
+            delete_state(topic_id=bytes(16)),
+            delete_state(group_id="@other"),
+            delete_state(group_id=""),
         ],
     ),
 ]
@@ -371,20 +375,20 @@ _SUMMARY = [
         "share-state-summary",
         "ReadShareGroupStateSummary",
         [
-            *_START,
-            _summary(partition=1),
-            _summary(partition=3),
-            _summary(partition=-1),
-            _summary(topic_id=NO_SUCH_ID),
-            _summary(topic_id=bytes(16)),
-            _summary(group_id="@other"),
-            _summary(group_id=""),
-            _write((3, 5, _ACKNOWLEDGED, 1), start_offset=3, complete=3),
-            _summary(),
-            _summary(leader_epoch=7),
-            _read(leader_epoch=5),
-            _summary(leader_epoch=1),
-            _summary(leader_epoch=-1),
+            *STATES_START,
+            read_state_summary(partition=1),
+            read_state_summary(partition=3),
+            read_state_summary(partition=-1),
+            read_state_summary(topic_id=NO_SUCH_ID),
+            read_state_summary(topic_id=bytes(16)),
+            read_state_summary(group_id="@other"),
+            read_state_summary(group_id=""),
+            write_state((3, 5, _ACKNOWLEDGED, 1), start_offset=3, complete=3),
+            read_state_summary(),
+            read_state_summary(leader_epoch=7),
+            read_state(leader_epoch=5),
+            read_state_summary(leader_epoch=1),
+            read_state_summary(leader_epoch=-1),
         ],
     ),
 ]
@@ -414,8 +418,8 @@ _FORMS = [
         f"share-state-forms-{api}".lower(),
         api,
         [
-            *_START,
-            _initialize(partition=1, quiet=True),
+            *STATES_START,
+            initialize_state(partition=1, quiet=True),
             _topics(api),
             _topics(api, ("$t", [])),
             _topics(api, ("$t", parts[:1]), (NO_SUCH_ID, [])),
@@ -426,8 +430,8 @@ _FORMS = [
             _topics(api, ("$t", parts[:1]), ("$t", [parts[2], parts[0]])),
             _topics(api, ("$t", parts)),
             _topics(api, ("$t", parts[:1]), group=Padded("@g", 200)),
-            _read(),
-            _read(partition=1, leader_epoch=1),
+            read_state(),
+            read_state(partition=1, leader_epoch=1),
         ],
     )
     for api, parts in _PARTS.items()
@@ -449,7 +453,7 @@ _MALFORMED = [
     Scenario(
         f"share-state-malformed-{api}-{version}".lower(),
         api,
-        [_TOPIC, _REFUSED, *spoiled(api, version, _of_no_topic(parts[0]))],
+        [STATES_TOPIC, _REFUSED, *spoiled(api, version, _of_no_topic(parts[0]))],
         versions=str(version),
     )
     for api, parts in _PARTS.items()
