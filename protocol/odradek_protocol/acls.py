@@ -5,17 +5,17 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-#: The name of a resource for every resource of its type; also of every user and host.
+#: The name that stands for every resource of a type, and also for every user and every host.
 WILDCARD = "*"
 #: The only name of a resource of the type CLUSTER.
 CLUSTER_NAME = "kafka-cluster"
-#: The type of all users: "User:alice". "User:*" is every user.
+#: The principal type of all users, as in "User:alice". "User:*" is every user.
 USER_PREFIX = "User:"
 EVERYBODY = "User:*"
 
 
 class AclResourceType(IntEnum):
-    """Kafka's ResourceType. UNKNOWN and ANY are for filters."""
+    """Kafka's ResourceType. UNKNOWN and ANY occur only in filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -28,9 +28,10 @@ class AclResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """The meaning of a resource's name in an ACL (KIP-290). UNKNOWN, ANY and MATCH are for filters.
+    """The meaning of a resource's name in an ACL (KIP-290). UNKNOWN, ANY and MATCH occur only in
+    filters.
 
-    MATCH selects ACLs of every pattern type that apply to the name.
+    MATCH selects the ACLs of any pattern type that apply to the name.
     """
 
     UNKNOWN = 0
@@ -41,7 +42,7 @@ class PatternType(IntEnum):
 
 
 class AclOperation(IntEnum):
-    """Kafka's AclOperation. UNKNOWN and ANY are for filters."""
+    """Kafka's AclOperation. UNKNOWN and ANY occur only in filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -62,7 +63,7 @@ class AclOperation(IntEnum):
 
 
 class AclPermission(IntEnum):
-    """Kafka's AclPermissionType. UNKNOWN and ANY are for filters."""
+    """Kafka's AclPermissionType. UNKNOWN and ANY occur only in filters."""
 
     UNKNOWN = 0
     ANY = 1

@@ -38,7 +38,7 @@ _crc32c = _implementation()
 def crc32c(buffer: Buffer, crc: int = 0) -> int:
     """The CRC-32C of `buffer` as an unsigned 32-bit integer.
 
-    `crc` is the value of the preceding bytes, so that a checksum can be computed in parts:
-    `crc32c(b, crc32c(a)) == crc32c(a + b)`.
+    `crc` is the CRC of the preceding bytes, so that a checksum can be computed in parts: `crc32c(b,
+    crc32c(a)) == crc32c(a + b)`.
     """
     return _crc32c(buffer, crc)

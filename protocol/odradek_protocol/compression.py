@@ -1,7 +1,7 @@
 """The four codecs of record batches, with a limit on the decompressed size.
 
-Compressed bytes come from peers, and one megabyte of them can expand to gigabytes (R-12). So no
-output buffer grows. First the structure of the frame is read, which is cheap because a frame
+Compressed bytes come from peers, and one megabyte of them can expand to gigabytes (R-12). So output
+buffers have a fixed size. First the structure of the frame is read, which is cheap because a frame
 consists of few headers, each with the position of the next; this gives an upper bound of the
 output. Then a buffer of at most `max_bytes` is filled, and an output that does not fit is an error.
 
@@ -49,7 +49,7 @@ class DecompressionLimitExceeded(CompressionError):
 
 
 class BytesBehind(CompressionError):
-    """The error of valid compressed data that is followed by other bytes."""
+    """The error for valid compressed data that is followed by other bytes."""
 
 
 class Codec(IntEnum):
@@ -83,7 +83,7 @@ def check_portable(codec: Codec, data: Buffer) -> None:
     """Refuse data that not every client can read: Java reads only one lz4 frame, of independent
     blocks.
 
-    Raises CompressionError, BytesBehind if there is more than one frame.
+    Raises CompressionError, or BytesBehind if other bytes follow the first frame.
     """
     if codec is not Codec.LZ4:
         return
@@ -103,7 +103,7 @@ def check_portable(codec: Codec, data: Buffer) -> None:
 def decompress(
     codec: Codec, data: Buffer, max_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
 ) -> bytes:
-    """The original bytes, at most `max_bytes`. Empty input is an empty zstd stream.
+    """The original bytes, at most `max_bytes`. For zstd, empty input is an empty stream.
 
     Allocates at most about twice `max_bytes`, whatever the input contains, and never more than some
     hundred times the input. Raises DecompressionLimitExceeded if there is more output,
@@ -145,7 +145,8 @@ def _gzip_compress(data: Buffer) -> bytes:
 
 
 def _gzip_decompress(data: Buffer, max_bytes: int) -> bytes:
-    """Members one after another (R-11); zero padding behind the last one is accepted, as gzip does.
+    """Decompress members one after another (R-11). Zero padding after the last member is accepted,
+    as in gzip.
 
     A decompressor copies the rest of its input after each member. So the input is passed in steps,
     and the number of members is limited: thousands of tiny members would take quadratic time.
@@ -194,7 +195,7 @@ _XERIAL_HEADER_BYTES = 16
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _BLOCK_LENGTH = Struct(">i")
 _XERIAL_MAGIC_AS_LENGTH = int.from_bytes(_XERIAL_MAGIC[:4], "big", signed=True)
-# The densest element of snappy is a copy: three bytes for 64.
+# The densest element of snappy is a copy, in which three bytes stand for 64.
 _SNAPPY_MAX_RATIO = 22
 
 
@@ -222,7 +223,7 @@ def _snappy_decompress(data: Buffer, max_bytes: int) -> bytes:
     parts: list[bytes] = []
     while position < size:
         (length,) = _BLOCK_LENGTH.unpack_from(view, position)
-        if length == _XERIAL_MAGIC_AS_LENGTH:  # concatenated streams: another header
+        if length == _XERIAL_MAGIC_AS_LENGTH:  # the header of a concatenated stream
             if view[position : position + 8] != _XERIAL_MAGIC:
                 raise CompressionError(f"damaged xerial header at byte {position}")
             position += _XERIAL_HEADER_BYTES
@@ -265,7 +266,7 @@ _LZ4_END = b"\x00\x00\x00\x00"
 _LZ4_STORED = 0x8000_0000
 _LZ4_INDEPENDENT = 0x20
 _LZ4_MAX_BLOCK_BYTES = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
-# A long match grows by 255 for each further length byte; no other element is denser.
+# Each additional length byte of a match adds 255 bytes; no other element is denser.
 _LZ4_MAX_RATIO = 255
 _UINT32 = Struct("<I")
 _UINT64 = Struct("<Q")
@@ -299,7 +300,7 @@ def _lz4_decompress(data: Buffer, max_bytes: int) -> bytes:
 
 
 def _lz4_frame(view: memoryview, position: int) -> tuple[int, int]:
-    """(position behind the frame, upper bound of its content) of the frame that starts here."""
+    """(position after the frame, upper bound of its content) of the frame at `start`."""
     flags = view[position + 4]
     if flags >> 6 != 1:
         raise CompressionError(f"lz4 frame of unknown version {flags >> 6}")
@@ -338,8 +339,8 @@ def _lz4_frame(view: memoryview, position: int) -> tuple[int, int]:
 
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_MAX_BLOCK_BYTES = 128 * 1024
-# A decoder keeps a window of this size besides the output. Every decoder should accept 8 MiB (RFC
-# 8878, 3.1.1.1.2), which is also the window of the highest ordinary level.
+# A decoder needs memory for a window of this size in addition to the output. Every decoder should
+# accept 8 MiB (RFC 8878, 3.1.1.1.2), which is also the window of the highest ordinary level.
 _ZSTD_MAX_WINDOW_BYTES = 8 << 20
 _ZSTD_RAW, _ZSTD_RLE, _ZSTD_COMPRESSED = 0, 1, 2
 _DICTIONARY_ID_BYTES = (0, 1, 2, 4)
@@ -367,10 +368,10 @@ def _zstd_decompress(data: Buffer, max_bytes: int) -> bytes:
 def _zstd_frame(
     view: memoryview, position: int, max_window_bytes: int, max_bytes: int
 ) -> tuple[int, int]:
-    """(position behind the frame, upper bound of its content) of the frame that starts here.
+    """(position after the frame, upper bound of its content) of the frame at `start`.
 
-    Layout: RFC 8878, section 3.1.1. Raw and run-length blocks have their size; a compressed one
-    contains at most 128 KiB, or the window if that is smaller.
+    Layout: RFC 8878, section 3.1.1. The header of a raw or run-length block has the size of the
+    content. A compressed block contains at most 128 KiB, or the window size if that is smaller.
     """
     descriptor = view[position + 4]
     position += 5
@@ -456,7 +457,7 @@ def _fill(
     try:
         used = decompress_into(data, output)
     except cramjam.DecompressionError as error:
-        # If the input is valid, only an output that is smaller than the bound can be full.
+        # With valid input, the buffer can only be full if it is smaller than the bound.
         if bound_bytes > max_bytes and "whole buffer" in str(error):
             raise DecompressionLimitExceeded(codec, max_bytes) from error
         raise

@@ -1,7 +1,7 @@
 """Special numbers in messages and logs, such as -1 for none.
 
-A special number is the default of its field, or is mentioned by the API; names are Kafka's, if
-Kafka has one.
+Each of these numbers is the default of its field, or is described with its API. The names are
+Kafka's, if Kafka has a name for the number.
 """
 
 from __future__ import annotations
@@ -11,24 +11,25 @@ from __future__ import annotations
 NO_OFFSET = -1
 NO_TIMESTAMP = -1
 NO_LEADER_EPOCH = -1
-#: For a broker: there is no leader, or no coordinator.
+#: As the id of a broker: there is no leader, or no coordinator.
 NO_NODE_ID = -1
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 NO_COORDINATOR_EPOCH = -1
-#: For a classic group: the sender is not a member of a generation.
+#: As the generation of a classic group: the sender is not a member.
 NO_GENERATION = -1
-#: For a committed offset: the broker's retention applies.
+#: As the retention of a committed offset: the broker's retention applies.
 NO_EXPIRY = -1
-#: For a producer (InitProducerId): it has no transactions, or uses two-phase commit (KIP-939).
+#: As the transaction timeout of a producer (InitProducerId): it has no transactions, or uses
+#: two-phase commit (KIP-939).
 NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
 
 # --- Epochs of a consumer group's member (ConsumerGroupHeartbeat, KIP-848) ------------------------
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
-#: A static member leaves and will return.
+#: The member epoch with which a static member leaves that will return.
 LEAVE_STATIC_EPOCH = -2
 
 # --- States of share partitions (KIP-932) ---------------------------------------------------------
@@ -39,9 +40,9 @@ NO_DELIVERY_COUNT = -1
 # --- Fetch sessions (KIP-227) ---------------------------------------------------------------------
 
 NO_FETCH_SESSION = 0
-#: Requests a new session; its first fetch has epoch 1.
+#: The session epoch that requests a new session; the next fetch of the session has epoch 1.
 INITIAL_SESSION_EPOCH = 0
-#: The last session epoch, after which the next one is 1.
+#: The last session epoch; the next epoch after it is 1.
 SESSION_EPOCH_MAX = 2**31 - 1
 
 # --- Types of coordinators (FindCoordinator) ------------------------------------------------------

@@ -1,7 +1,7 @@
 """Kafka's error codes, for broker and client.
 
-A code is no exception: the client maps codes to its exceptions in one place, and the broker sends
-them in answers.
+The codes are not exceptions. The broker sends the codes in answers, and the client maps them to its
+exceptions in one place.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Self
 class ErrorCode(IntEnum):
     """A two-byte code in a response.
 
-    `retriable`: the same request may succeed later. `refreshes_metadata`: the metadata is requested
-    again before the retry.
+    `retriable`: true if the same request may succeed later. `refreshes_metadata`: true if a client
+    requests the metadata again before it retries.
     """
 
     retriable: bool

@@ -1,9 +1,10 @@
-"""A second codec for the common Fetch request: one partition, or none of an incremental session.
+"""A second codec for the common Fetch request: a request with one partition, or with none in an
+incremental session.
 
 Nearly all requests of consumers are of this shape. `read_one_fetch` reads it straight from the
 frame, and `OneFetch.encode_response` packs a response without errors. All other requests and
-responses (several or forgotten partitions, tags, damage) use the codecs of `schemas/fetch.py`;
-tests check that both codecs agree.
+responses (several partitions, forgotten partitions, tags, damaged bytes) use the codecs of
+`schemas/fetch.py`; tests check that both codecs agree.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ _LOG_START_SINCE, _LEADER_EPOCHS_SINCE, _RACKS_SINCE = 5, 9, 11
 #: From this version on the replica id is in a tag.
 _REPLICA_TAG_SINCE = 15
 _TOPIC_ID_BYTES = 16
-#: The limit of lengths whose varint has one byte, such as those of ordinary names.
+#: The limit below which the varint of a length has one byte; the lengths of ordinary names are
+#: below it.
 _ONE_BYTE = 0x80
-#: Smaller records are joined with the bytes around them, because a copy is cheaper than one more
-#: buffer.
+#: Record sets up to this size are joined with the bytes around them, because a copy is cheaper than
+#: one more buffer.
 _JOIN_BYTES = 4096
 
 _REQUEST = Struct(">hhih")
@@ -60,8 +62,8 @@ _PARTITION_5 = Struct(">iqqi")
 _PARTITION_9 = Struct(">iiqqi")
 _PARTITION_12 = Struct(">iiqiqi")
 
-# Of an answer: throttle time, error, session; then the fields of a partition in front of its
-# aborted transactions: index, error, high watermark, last stable offset, log start offset.
+# The beginning of a response: throttle time, error, session. After it, the fields of a partition up
+# to its aborted transactions: index, error, high watermark, last stable offset, log start offset.
 _HEAD = Struct(">ihi")
 _ANSWER_4 = Struct(">ihqq")
 _ANSWER_5 = Struct(">ihqqq")
@@ -98,11 +100,11 @@ class OneFetch(NamedTuple):
     def encode_response(
         self, session_id: int, answers: Sequence[tuple[str | bytes, PartitionData]]
     ) -> list[Buffer] | None:
-        """The whole frame of a response, length in front, as buffers; None if it has errors or
-        diverging epochs, which are for the generated codec.
+        """The whole frame of a response, with its length, as buffers; None if the response has
+        errors or diverging epochs and so needs the generated codec.
 
-        `answers`: each with the name of its topic, or from version 13 on with its id. Neighbours of
-        the same topic share its entry.
+        `answers`: the partitions, each with the name of its topic, from version 13 on with the
+        topic id. Consecutive partitions of a topic are put into one entry.
         """
         version = self.version
         flexible = version >= _FLEXIBLE_SINCE
@@ -139,7 +141,7 @@ _new = tuple.__new__
 
 
 def read_one_fetch(frame: memoryview) -> OneFetch | None:
-    """The request in a frame; None for a frame that is left to the generated codec, valid or
+    """The request in a frame; None for any frame that needs the generated codec, whether valid or
     damaged."""
     try:
         key, version, correlation_id, size = _REQUEST.unpack_from(frame)
@@ -311,7 +313,7 @@ def _topic_field(topic: str | bytes, version: int) -> bytes:
 
 
 def _length(count: int, flexible: bool) -> bytes:
-    """The length in front of an array or bytes of `count` elements; -1 for null."""
+    """The length that precedes an array or bytes of `count` elements. `count` -1: null."""
     if not flexible:
         return _INT32.pack(count)
     value = count + 1

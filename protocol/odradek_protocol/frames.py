@@ -1,15 +1,15 @@
 """Frames: a length, a header, a body (rules N-01, N-02). Without I/O.
 
-Encoded frames begin with their length; received ones are cut from a byte stream by a
-`FrameReceiver`, and have none. The receiver is made for `asyncio.BufferedProtocol`: the transport
-writes into its memory, so that a large frame is received in place and a small one is copied once.
+Frames that are encoded here begin with their length. Received frames, which a `FrameReceiver` cuts
+from a byte stream, are without it. The receiver is made for `asyncio.BufferedProtocol`: the
+transport writes into its memory, so that a large frame is received in place and a small one is
+copied once.
 
     receiver.get_buffer()     a writable view to receive into
-    receiver.received(n)      n bytes are in it; the frames that are whole now
+    receiver.received(n)      n bytes are in the view; returns the frames that they complete
 
-Between the two calls nothing else runs on the thread, which is true on the loops of asyncio and
-uvloop: so the connections of a loop share one scratch buffer, and an idle connection uses no buffer
-of its own.
+The loops of asyncio and uvloop run nothing else on the thread between these two calls. So the
+connections of a loop share one scratch buffer, and an idle connection has no buffer.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _CORRELATION = Packer(">i")
 _HEADER_TAGS_MAX = 64
 SCRATCH_BYTES = 128 * 1024
 #: Whenever the memory of an unfinished frame is full, it grows by this size, or by `_AHEAD` times
-#: the received bytes, so that the length in front of a frame alone takes no memory.
+#: the received bytes, so that a peer cannot make this program allocate memory by sending a length
+#: only.
 FIRST_STEP_BYTES = 4 * 1024
 _AHEAD = 8
 
 
 class FrameTooLarge(DecodeError):
-    """The length of a frame is negative or above the limit (rule N-01)."""
+    """The error for a frame length that is negative or above the limit (rule N-01)."""
 
 
 class TlsBytes(FrameTooLarge):
-    """The error of a length whose bytes are the start of a TLS record, which means that the peer
-    uses TLS.
-    """
+    """The error for a frame length that is really the start of a TLS record, because the peer uses
+    TLS."""
 
 
 #: The types of TLS records, and the first byte of their version.
@@ -58,8 +58,9 @@ class FrameReceiver:
     """Divides received bytes into frames without their length prefix.
 
     `max_frame_bytes`: the largest accepted frame. The memory is at most eight times the received
-    bytes of one frame, and `scratch` (SCRATCH_BYTES), which may be shared. A frame is a memoryview
-    of its own bytearray: it stays valid, and may be written to.
+    bytes of one frame, plus `scratch` (SCRATCH_BYTES), which receivers may share. Each returned
+    frame is a memoryview of a bytearray that nothing else uses, so the frame stays valid and may be
+    changed.
     """
 
     __slots__ = (
@@ -91,7 +92,8 @@ class FrameReceiver:
         return self._scratch
 
     def received(self, size_bytes: int) -> list[memoryview]:
-        """The frames that the received bytes complete. FrameTooLarge ends the connection."""
+        """The frames that the received bytes complete. Raises FrameTooLarge, after which the
+        connection must be closed."""
         if self._frame is not None:
             self._frame_filled += size_bytes
             if self._frame_filled < self._frame_bytes:
@@ -136,8 +138,7 @@ class FrameReceiver:
         return frames
 
     def _begin(self, size: int, arrived: memoryview) -> None:
-        """Keep the first bytes of a frame; memory for the others is taken when `get_buffer` is
-        called."""
+        """Keep the first bytes of a frame; memory for the rest is allocated by `get_buffer`."""
         self._frame = memoryview(bytearray(arrived))
         self._frame_bytes = size
         self._frame_filled = len(arrived)
@@ -160,9 +161,10 @@ class RequestHeader:
 
 
 def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
-    """(header without the tags of version 2, position behind it). DecodeError if it is too short.
+    """(header without the tags of header version 2, position after it). DecodeError if it is too
+    short.
 
-    The tags of a flexible header are read by `skip_tags`: only some keys and versions have them.
+    `skip_tags` reads the tags of a flexible header, which only some API keys and versions have.
     """
     if len(frame) < _REQUEST.size:
         raise DecodeError(f"a request of {len(frame)} bytes has no header")
@@ -189,7 +191,8 @@ def request_header_bytes(client_id: str | None, flexible: bool) -> int:
 
 
 def skip_tags(frame: Buffer, position: int) -> int:
-    """The position behind a header's tagged fields. DecodeError if they exceed the frame."""
+    """The position after the tagged fields of a header. DecodeError if the fields exceed the
+    frame."""
     try:
         count, position = decode_uvarint(frame, position)
         if count > _HEADER_TAGS_MAX:
@@ -219,7 +222,7 @@ def encode_request(
 
 
 class ResponseTooLarge(EncodeError):
-    """A response would exceed its sender's limit."""
+    """The error for a response that would exceed the limit of its sender."""
 
     def __init__(self, name: str, size_bytes: int) -> None:
         super().__init__(f"{name} of {size_bytes} bytes")
@@ -261,7 +264,8 @@ def decode_correlation_id(frame: Buffer) -> int:
 def is_unsupported_version(frame: Buffer) -> bool:
     """True if an ApiVersions answer has the code UNSUPPORTED_VERSION.
 
-    In every version the code follows the correlation id; with this code, the rest is in version 0.
+    In every version the error code follows the correlation id. With this code, the rest of the
+    answer is in version 0.
     """
     code = frame[_CORRELATION.size : _CORRELATION.size + 2]
     return int.from_bytes(code, "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION

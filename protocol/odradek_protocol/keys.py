@@ -1,7 +1,7 @@
 """The table of APIs: key, name, messages and versions, in key order.
 
-Each row has the served versions of an API, whose messages a module of `schemas/` declares. An API
-is served if `odradek_broker/handlers/` has a module of the same name.
+Each row has the served versions of an API. A module of `schemas/` declares the messages of the API.
+An API is served if `odradek_broker/handlers/` has a module of the same name.
 """
 
 from __future__ import annotations
@@ -125,9 +125,10 @@ PRIVATE_KEYS = frozenset(key for key in ApiKey if key >= 10_000)
 class Api:
     """An API: its versions, and the messages that its schema module declares.
 
-    `versions` are served; `flexible` are those in the encoding of KIP-482. `advertised` differs
-    from `versions` for Produce only: for librdkafka a minimum above 0 means a broker without
-    compression (KAFKA-18659), so 0 is advertised and 0-2 close the connection.
+    `versions`: the served versions; `flexible`: the versions in the encoding of KIP-482.
+    `advertised` differs from `versions` only for Produce: librdkafka takes a minimum above 0 as a
+    broker without compression (KAFKA-18659), so 0 is advertised, and requests in versions 0 to 2
+    close the connection.
     """
 
     key: ApiKey
@@ -137,7 +138,7 @@ class Api:
 
     @property
     def schema(self) -> str:
-        """The name of its module in `schemas/`, which is that of its handler."""
+        """The name of the API's module in `schemas/`, and also of the module of its handler."""
         return self.key.name.lower()
 
     @cached_property
@@ -166,8 +167,8 @@ class Api:
         return 2 if version in self.flexible else 1
 
     def response_header_version(self, version: int) -> int:
-        """The version of the response header; 0 for every answer to ApiVersions, whose reader does
-        not know the broker yet."""
+        """The version of the response header; 0 for every answer to ApiVersions, because its reader
+        does not know the broker's versions yet."""
         if self.key is ApiKey.API_VERSIONS:
             return 0
         return 1 if version in self.flexible else 0

@@ -1,9 +1,9 @@
 """Named tuples whose constructor is compiled at the first use of each class.
 
 `typing.NamedTuple` compiles the annotation of every field and a constructor when a class is
-declared. A broker declares some 150 of these classes at its start and makes objects of a few. A
-class declared here has the same fields, methods and speed; a type checker sees the original. Left
-out: the functional form, and the check of annotations.
+declared. A broker declares some 150 of these classes at its start and makes objects of only a few
+of them. A class declared here has the same fields, methods and speed; a type checker sees the
+original. Left out: the functional form, and the check of annotations.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def _state(self: Any) -> tuple[Any, ...]:
 
 
 class _Declaration(type):
-    """The type of `NamedTuple` alone: a class declared with it is a plain subclass of tuple."""
+    """The metaclass of `NamedTuple` only: a class that is declared with `NamedTuple` becomes a
+    plain subclass of tuple."""
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
         fields = tuple(namespace.get("__annotations__", ()))
@@ -90,8 +91,8 @@ class _Declaration(type):
 
 
 class _Base:
-    """The value of `NamedTuple`, which is no class, so that it does not appear in the method
-    resolution order."""
+    """The class of the object `NamedTuple`. The object is not a class, so that it does not appear
+    in the method resolution order."""
 
     def __mro_entries__(self, bases: Any) -> tuple[type]:
         return (_NamedTuple,)

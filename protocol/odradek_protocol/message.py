@@ -9,7 +9,8 @@ tag. Every field has a default: Kafka's, if the declaration has none. The declar
 class (a slotted dataclass), the construct of every version (`layout`) and the generated codecs
 (`odradek_protocol.codec`).
 
-Tagged fields without a declaration are kept in `unknown_tags`, also in a round trip.
+Tagged fields without a declaration are kept in `unknown_tags`, and are written again when the
+message is encoded.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def field(
         else:
             default = [] if isinstance(type_, ArrayOf) else type_
     return FieldSpec(
-        "",  # until the class with the field is made
+        "",  # set when the class of the field is made
         type_,
         Versions.parse(versions),
         Versions.parse(nullable),
@@ -164,7 +165,7 @@ def _init_of(cls: Any) -> Callable[..., None]:
 
 @dataclass_transform(kw_only_default=True)
 class _Declaration(type):
-    """The type of all declared classes: makes a slot of each field.
+    """The metaclass of all declared classes, which makes a slot of each field.
 
     The standard library's dataclass would take four times as long, and a broker that starts
     declares some four hundred classes.
@@ -188,7 +189,7 @@ class _Declaration(type):
 
 
 class Struct(metaclass=_Declaration):
-    """A part of a message. `unknown_tags`: the undeclared tags with their bytes."""
+    """A part of a message. `unknown_tags`: the bytes of undeclared tagged fields, by tag."""
 
     __slots__ = ("unknown_tags",)
 
@@ -196,7 +197,8 @@ class Struct(metaclass=_Declaration):
         fields: ClassVar[tuple[FieldSpec, ...]]
         unknown_tags: dict[int, bytes] | None = None
 
-    # `__eq__` and `__repr__` once for all classes: dataclasses would compile them for each class.
+    # `__eq__` and `__repr__` are shared by all classes, because dataclasses would compile them for
+    # each class.
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -217,7 +219,7 @@ class Struct(metaclass=_Declaration):
 
 
 class Message(Struct):
-    """A request, a response, or a stored value with its version in front."""
+    """A request, a response, or a stored value that is preceded by its version."""
 
     api_key: ClassVar[int] = -1
     versions: ClassVar[Versions] = Versions(0, 0)
@@ -228,7 +230,7 @@ M = TypeVar("M", bound=type[Message])
 
 
 def message(*, versions: str, flexible: str = "none", key: int = -1) -> Callable[[M], M]:
-    """Declare a stored message: its versions, and the ones in which it is flexible (KIP-482).
+    """Declare a stored message, with its versions and those in which it is flexible (KIP-482).
     Messages of an API are declared with `odradek_protocol.keys.api_message`."""
 
     def decorate(cls: M) -> M:
@@ -254,7 +256,8 @@ def _type_layout(type_: FieldType, version: int, flexible: bool, nullable: bool)
 
 
 class _Tags(c.Construct):  # type: ignore[misc]
-    """The tagged fields at the end of a flexible struct: known ones by name, others by number."""
+    """The tagged fields at the end of a flexible struct: declared fields as values, other fields as
+    bytes."""
 
     def __init__(self, known: dict[int, tuple[FieldSpec, Any]]) -> None:
         super().__init__()

@@ -27,5 +27,6 @@ def murmur2(data: bytes) -> int:
 
 
 def positive_murmur2(data: bytes) -> int:
-    """The hash without the sign bit, whose remainder is the partition, as in Java's client."""
+    """The hash without its sign bit. Like Java's client, ours takes this number modulo the number
+    of partitions."""
     return murmur2(data) & _POSITIVE

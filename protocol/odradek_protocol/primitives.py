@@ -14,26 +14,26 @@ import construct as c
 
 from odradek_protocol.lazy_dataclass import dataclass
 
-#: The most elements of an array (D11).
+#: The most elements of a single array (D11).
 MAX_ARRAY_ELEMENTS = 1_000_000
 #: The most elements of all arrays of a message together, unless its reader has another limit. An
 #: element of six bytes may become an object of some hundred bytes.
 MAX_MESSAGE_ELEMENTS = 4_000_000
-#: The longest string; compact lengths could be larger, but Kafka's limit is the same.
+#: The longest string; a compact length could be larger, but Kafka has the same limit.
 MAX_STRING_BYTES = 32767
 ZERO_UUID = bytes(16)
 
 
 class WireError(ValueError):
-    """Bytes that are not a valid message, or a message that cannot be encoded."""
+    """The error for bytes that are not a valid message, or for a message that cannot be encoded."""
 
 
 class DecodeError(WireError):
-    """The bytes are incomplete, or contain an impossible value (rule N-06)."""
+    """The error for bytes that are incomplete, or that contain an impossible value (rule N-06)."""
 
 
 class EncodeError(WireError):
-    """The message has a value that this version cannot represent."""
+    """The error for a message with a value that the version cannot represent."""
 
 
 def encode_uvarint(value: int) -> bytes:
@@ -50,7 +50,8 @@ def encode_uvarint(value: int) -> bytes:
 
 
 def decode_uvarint(buffer: Any, position: int) -> tuple[int, int]:
-    """(value, position behind it). DecodeError for more than 32 bits; IndexError at the end."""
+    """(value, position after it). DecodeError for more than 32 bits; IndexError if the bytes end
+    first."""
     value = shift = 0
     while True:
         byte = buffer[position]
@@ -86,8 +87,8 @@ class UnsignedVarint(c.Construct):  # type: ignore[misc]
 
 
 class _Sized(c.Construct):  # type: ignore[misc]
-    """A length, in the encoding of the version, and the bytes or elements; None if null is
-    allowed."""
+    """A length in the encoding of the version, followed by the bytes or elements; None for null, if
+    null is allowed."""
 
     def __init__(self, length: Any, compact: bool, nullable: bool) -> None:
         super().__init__()
@@ -139,7 +140,7 @@ class SizedBytes(_Sized):
 
 
 class SizedArray(_Sized):
-    """A count and its elements."""
+    """A count, followed by that number of elements."""
 
     def __init__(self, length: Any, compact: bool, nullable: bool, element: Any) -> None:
         super().__init__(length, compact, nullable)
@@ -202,7 +203,7 @@ class WireType:
         return SizedBytes(length, flexible, nullable, text)
 
     def min_bytes(self, flexible: bool) -> int:
-        """The fewest bytes of a value, against which a count is checked."""
+        """The fewest bytes of a value, with which the count of an array is checked."""
         if self.size_bytes:
             return self.size_bytes
         if flexible:
@@ -221,5 +222,6 @@ FLOAT64 = WireType("float64", 0.0, "d", 8, c.Float64b)
 UUID = WireType("uuid", ZERO_UUID, "16s", 16, Uuid)
 STRING = WireType("string", "")
 BYTES = WireType("bytes", b"")
-#: Record batches, one after the other. Decoded as a memoryview of the frame, without a copy.
+#: Record batches, one after the other. They are decoded as a memoryview of the frame, without a
+#: copy.
 RECORDS = WireType("records", None)

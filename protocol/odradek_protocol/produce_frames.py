@@ -41,7 +41,7 @@ _PARTITION = Struct(">iii")
 _INDEX = Struct(">i")
 _ATTRIBUTES = Struct(">h")
 
-# The fields of a response in front of the topic (HEAD) and behind it (TAIL).
+# The fields of a response before the topic (HEAD) and after it (TAIL).
 _HEAD = Struct(">iii")
 _FLEXIBLE_HEAD = Struct(">iiBB")
 _TAIL = Struct(">iihqqi")
@@ -53,9 +53,9 @@ _FLEXIBLE_TAIL = Struct(">BihqqqBBBBiB")
 class OneBatch(NamedTuple):
     """A Produce request with one batch of magic 2.
 
-    `topic` is the name, or from version 13 on the 16 bytes of the id; `topic_field` has its bytes
-    in the frame, which the answer repeats. `records` has at least the bytes of a batch's header, of
-    which `attributes` is one field; its content is not checked.
+    `topic` is the name, or from version 13 on the 16 bytes of the id. `topic_field` is the encoded
+    topic in the frame, which the answer repeats. `records` has at least the bytes of a batch's
+    header, but its content is not checked. `attributes` is a field of that header.
     """
 
     version: int
@@ -73,7 +73,7 @@ class OneBatch(NamedTuple):
     def encode_response(
         self, base_offset: int, log_append_time_ms: int, log_start_offset: int
     ) -> list[Buffer]:
-        """The whole frame of the response, length in front, to a batch that was appended."""
+        """The whole frame of the response to a batch that was appended, with its length."""
         version, topic = self.version, self.topic_field
         if version >= _FLEXIBLE_SINCE:
             size = _FLEXIBLE_HEAD.size + len(topic) + _FLEXIBLE_TAIL.size - 4
@@ -109,7 +109,7 @@ _new = tuple.__new__
 
 
 def read_one_batch(frame: memoryview) -> OneBatch | None:
-    """The request in a frame; None for a frame that is left to the generated codec, valid or
+    """The request in a frame; None for any frame that needs the generated codec, whether valid or
     damaged."""
     compiled = native.CODEC
     if compiled is not None:
@@ -207,7 +207,7 @@ def _read_flexible(
     index = _INDEX.unpack_from(frame, position)[0]
     size, position = _size(frame, position + _INDEX.size)
     end = position + size
-    # Behind the records: the tags of partition, topic and request.
+    # The records are followed by the tags of the partition, the topic and the request.
     if topics != 1 or partitions != 1 or size < HEADER_BYTES or end + 3 != len(frame):
         return None
     if frame[end] or frame[end + 1] or frame[end + 2] or frame[position + MAGIC_AT] != MAGIC:
@@ -228,7 +228,7 @@ def _read_flexible(
 
 
 def _size(frame: memoryview, position: int) -> tuple[int, int]:
-    """(a compact length, position behind it); the length is -1 for null. IndexError for a varint
+    """(a compact length, position after it). The length is -1 for null. IndexError for a varint
     that is longer than necessary, or has more than four bytes."""
     value = shift = 0
     while True:

@@ -1,4 +1,5 @@
-"""The rows of tables of settings: bounds, parsing of texts, suggestions for wrong names, pages.
+"""The rows of tables of settings: bounds, parsing of texts, suggestions for wrong names, tables for
+the documentation.
 
 The broker's tables (`odradek_broker.config`) and the client's (`odradek_client.config`) extend
 `Row`, and raise their own errors; so do the Spark connector's options.
@@ -33,7 +34,7 @@ class Check:
     accepts: Callable[[Any], bool]
     lowest: float = -math.inf
     highest: float = math.inf
-    #: The allowed values; a list may have several of them.
+    #: The allowed words; a value that is a list may contain several of them.
     choices: tuple[str, ...] = ()
 
 
@@ -41,12 +42,12 @@ ANYTHING = Check("", lambda _: True)
 
 
 def at_least(lowest: float) -> Check:
-    """A lower bound, included."""
+    """A check that a number is at least `lowest`."""
     return Check(f"at least {lowest}", lambda value: value >= lowest, lowest)
 
 
 def between(lowest: float, highest: float) -> Check:
-    """A lower and an upper bound, both included."""
+    """A check that a number is between two bounds, both included."""
     text = f"between {lowest} and {highest}"
     return Check(text, lambda value: lowest <= value <= highest, lowest, highest)
 
@@ -58,7 +59,7 @@ def one_of(*choices: str) -> Check:
 
 
 def any_of(*choices: str, may_be_empty: bool = False) -> Check:
-    """A check that a list has only words out of several."""
+    """A check that a list contains only the given words."""
     return Check(
         f"one or more of {', '.join(choices)}" + (", or nothing" if may_be_empty else ""),
         lambda values: (bool(values) or may_be_empty) and all(value in choices for value in values),
@@ -82,7 +83,7 @@ class Row(Generic[Kind, Value]):
 
     @classmethod
     def like(cls, other: Row[Kind, Value], name: str, doc: str = "", **more: Any) -> Self:
-        """A row with the kind and the check of another one."""
+        """A row with the kind and the check of another row."""
         return cls(name, other.kind, other.default, doc or other.doc, other.check, **more)
 
     def as_field(self) -> Any:
@@ -107,15 +108,15 @@ class Row(Generic[Kind, Value]):
 
 
 class BadValue(ValueError):
-    """A value that cannot be read. The text, which follows the value in a message, says what is
-    wrong."""
+    """A value that cannot be read. The text says what is wrong; messages put it after the value."""
 
 
 BOOLEANS = {"true": True, "false": False}
 
 
 def read_boolean(text: str, words: Mapping[str, bool] = BOOLEANS) -> bool:
-    """The boolean of a word in upper or lower case. BadValue has the allowed words."""
+    """The boolean of a word in upper or lower case. BadValue, which names the allowed words, for
+    any other text."""
     try:
         return words[text.strip().lower()]
     except KeyError:
@@ -131,12 +132,12 @@ def read_integer(text: str) -> int:
 
 
 def read_list(text: str, separator: str = ",") -> tuple[str, ...]:
-    """The parts of a list, without blanks around them and without empty ones."""
+    """The parts of a comma-separated list, without surrounding blanks; empty parts are dropped."""
     return tuple(part for each in text.split(separator) if (part := each.strip()))
 
 
 def read_set(text: str) -> tuple[str, ...]:
-    """The parts of a list, each once, in the order of the text."""
+    """The parts of a comma-separated list, without repetitions, in the order of the text."""
     return tuple(dict.fromkeys(read_list(text)))
 
 
@@ -182,7 +183,7 @@ def parse_iso_duration_ms(text: str) -> int | None:
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known name that the user probably meant; None if none is similar."""
+    """The known name that the user probably meant; None if no known name is similar."""
     # Imported only for a wrong name, so that programs usually start without it.
     from difflib import get_close_matches
 
@@ -192,7 +193,8 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
 def did_you_mean(
     name: str, known: Iterable[str], cutoff: float = 0.6, shown: Callable[[str], str] = str
 ) -> str:
-    """The end of an error message about an unknown name; empty if no known name is similar."""
+    """The text to append to an error message about an unknown name, with a suggestion; empty if no
+    known name is similar."""
     near = nearest(name, known, cutoff)
     return "" if near is None else f"; did you mean {shown(near)}?"
 

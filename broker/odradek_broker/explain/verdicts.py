@@ -41,7 +41,7 @@ WINDOW = 10
 SLOW_SAMPLES = 60
 #: The number of committed offsets that are sampled in one step.
 STEP_OFFSETS = 1_000
-#: The most windows: partitions in which a group is behind, counted for each group.
+#: The most windows. Each group has a window for each partition in which it is behind.
 WINDOWS_MAX = 50_000
 _NUMBERS = 3
 

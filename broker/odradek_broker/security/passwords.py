@@ -1,6 +1,6 @@
 """Hashes of passwords in a users file: scrypt, of the standard library.
 
-scrypt$14$8$1$SALT$KEY log2 of the cost, block size, parallelism; salt and key in base64
+scrypt$14$8$1$SALT$KEY      log2 of the cost, block size, parallelism; salt and key in base64
 """
 
 from __future__ import annotations

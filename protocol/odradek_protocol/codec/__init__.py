@@ -1,4 +1,5 @@
-"""Fast codecs: straight-line Python, generated from the declarations, one pair per version.
+"""Fast codecs: straight-line Python, generated from the declarations, with one decoder and one
+encoder per version.
 
 The construct of a declaration (`message.layout`) defines the meaning of the bytes. The generated
 code does the same without interpreting the construct, and a test checks that both agree for every
@@ -6,8 +7,8 @@ message and version. Codecs are made when a version is first used, by `decoders.
 `encoders.py`.
 
 Decoding checks every length against the available bytes before it allocates (rule N-06), and
-returns record sets as memoryviews. Encoding returns a list of buffers, so that record sets are not
-copied either.
+returns record sets as memoryviews. Encoding returns a list of buffers, so that encoding does not
+copy record sets either.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def decode_at(
 ) -> tuple[M, int]:
     """(message, position behind it). DecodeError for bytes that are not a valid message.
 
-    `elements_max`: the most array elements in all of its arrays together.
+    `elements_max`: the most elements in all arrays of the message together.
     """
     try:
         found: tuple[M, int] = decoder(cast(Any, cls), version)(
@@ -69,7 +70,7 @@ def decode(
     position: int = 0,
     elements_max: int = MAX_MESSAGE_ELEMENTS,
 ) -> M:
-    """The message at `position`; further bytes behind it are ignored (rule N-08)."""
+    """The message at `position`; bytes after the message are ignored (rule N-08)."""
     return decode_at(cls, version, buffer, position, elements_max)[0]
 
 
@@ -90,8 +91,8 @@ def encode_bytes(instance: Message, version: int) -> bytes:
 
 
 def gather(parts: Sequence[Buffer]) -> list[Buffer]:
-    """The same bytes in few buffers: small buffers are joined, large ones (record sets) are
-    kept."""
+    """The same bytes in fewer buffers: small buffers are joined, large buffers (record sets) are
+    not copied."""
     out: list[Buffer] = []
     start = 0
     for index, size in enumerate(map(len, parts)):
@@ -107,7 +108,7 @@ def gather(parts: Sequence[Buffer]) -> list[Buffer]:
 
 @lru_cache(maxsize=4096)
 def decoder(cls: Any, version: int) -> Decoder:
-    """The generated decoder: (buffer, position, end, [elements left]) -> (message, position)."""
+    """The generated decoder of a message in one version; see `Decoder`."""
     if version not in cls.versions:
         raise DecodeError(f"{cls.__name__} has no version {version}")
     return struct_decoder(cls, version, version in cls.flexible)
@@ -115,7 +116,7 @@ def decoder(cls: Any, version: int) -> Decoder:
 
 @lru_cache(maxsize=4096)
 def encoder(cls: Any, version: int) -> Encoder:
-    """The generated encoder: (message, take a buffer) -> None."""
+    """The generated encoder of a message in one version; see `Encoder`."""
     if version not in cls.versions:
         raise EncodeError(f"{cls.__name__} has no version {version}")
     return struct_encoder(cls, version, version in cls.flexible)

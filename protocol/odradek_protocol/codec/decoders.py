@@ -33,7 +33,8 @@ def _crowded(cls: str, name: str, length: int) -> DecodeError:
 
 
 def _min_bytes(type_: FieldType, version: int, flexible: bool) -> int:
-    """The fewest bytes of an element; at least 1, so that a count is always bounded."""
+    """The fewest bytes of an element; at least 1, so that the available bytes always bound the
+    number of elements."""
     if isinstance(type_, WireType):
         return type_.min_bytes(flexible)
     if isinstance(type_, ArrayOf):
@@ -95,7 +96,7 @@ def _decode_run(source: Source, run: list[FieldSpec]) -> None:
 
 
 def _decode_length(source: Source, prefix_bytes: int) -> None:
-    """Lines that set the variable `n` to the length, -1 for null."""
+    """Lines that read a length into the variable `n`, -1 for null."""
     if source.flexible:
         source.line("n = b[p] - 1")
         source.line("p += 1")

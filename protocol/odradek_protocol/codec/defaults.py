@@ -16,7 +16,7 @@ def struct_maker(cls: type[S], **shared: Any) -> Callable[[], S]:
     """A function that makes structs or messages with the defaults of their fields, in a third of
     the time of a call with keyword arguments.
 
-    `shared`: values of fields that all instances share, so they must not be changed.
+    `shared`: values that are the same object in all instances, and so must not be changed.
     """
     source = Source(cls, 0, False)
     source.scope.update(cls=cls, new=object.__new__)

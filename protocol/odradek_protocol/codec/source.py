@@ -8,9 +8,10 @@ from typing import Any
 from odradek_protocol.message import Struct
 
 Buffer = bytes | bytearray | memoryview
-#: (buffer, position, end, [elements left]) -> (message, position).
+#: A function (buffer, position, end, [number of array elements still allowed]) -> (message,
+#: position after it).
 Decoder = Callable[[Any, int, int, list[int]], tuple[Any, int]]
-#: (message, take a buffer) -> None.
+#: A function (message, function that takes the next buffer) -> None.
 Encoder = Callable[[Any, Callable[[Buffer], None]], None]
 
 
@@ -34,7 +35,7 @@ class Source:
         return name
 
     def function(self, signature: str) -> Any:
-        """The function that the lines define."""
+        """The function with this signature whose body is the lines."""
         source = f"def {signature}:\n" + "\n".join(self.lines) + "\n"
         where = f"<odradek {self.cls.__name__} v{self.version}>"
         exec(compile(source, where, "exec"), self.scope)  # noqa: S102  generated from declarations

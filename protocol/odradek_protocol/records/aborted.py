@@ -26,7 +26,7 @@ class AbortedBatches:
     def hides(self, data: Buffer, position: int, header: BatchHeader) -> bool:
         """True if the batch at `position` is data of an aborted transaction, or a marker (F-10).
 
-        May be called again for a batch of data. Raises CorruptBatch or ControlMarkerError.
+        May be called again for the same batch of data. Raises CorruptBatch or ControlMarkerError.
         """
         while self._waiting and self._waiting[-1].first_offset <= header.last_offset:
             self._producers.add(self._waiting.pop().producer_id)

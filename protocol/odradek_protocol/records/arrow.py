@@ -1,9 +1,9 @@
 """Conversion of record batches to Arrow: the rows of Spark's `kafka` format, without a Python
 object per record.
 
-Rows are collected batch by batch in the 15 buffers of Arrow, by the compiled twin (`Rows` in
-`_native.c`) or by `PureRows` with the same result; this module makes columns of them without a
-copy. pyarrow is imported when it is first needed.
+Rows are collected batch by batch in 15 Arrow buffers, by the compiled twin (`Rows` in `_native.c`)
+or by `PureRows` with the same result; this module makes columns of them without a copy. pyarrow is
+imported when it is first needed.
 """
 
 from __future__ import annotations
@@ -42,13 +42,12 @@ _MIN_MICROSECONDS = -(2**63)
 
 
 class TimestampBeyondMicroseconds(CorruptBatch):
-    """The error of a record whose time in microseconds exceeds int64, the type of Arrow and
-    Spark.
-    """
+    """The error for a record whose time in microseconds exceeds int64, the type of Arrow and
+    Spark."""
 
 
 class PyarrowMissing(ImportError):
-    """pyarrow is not installed."""
+    """The error if pyarrow is not installed."""
 
 
 def pyarrow() -> Any:
@@ -63,10 +62,10 @@ def pyarrow() -> Any:
 
 
 def chosen_columns(columns: Collection[str] | None, include_headers: bool) -> tuple[str, ...]:
-    """The names of `columns` in the order of a row; for None all, headers only if they are
-    included.
+    """The names in `columns`, in the order of a row's columns. None: all columns, with the headers
+    only if `include_headers`.
 
-    ValueError for an unknown name, and for an empty list.
+    ValueError for an unknown name, or for an empty list.
     """
     if columns is None:
         return COLUMNS if include_headers else COLUMNS[:-1]
@@ -105,13 +104,14 @@ class ArrowRows:
     __slots__ = ("_columns", "_native", "_rows", "_runs", "_schema", "max_bytes")
 
     def __init__(self, columns: tuple[str, ...], max_bytes: int = MAX_BYTES) -> None:
-        """Begin without rows. `columns`: from `chosen_columns`. Raises PyarrowMissing."""
+        """Begin without rows. `columns`: the result of `chosen_columns`. Raises PyarrowMissing."""
         self._schema = arrow_schema(columns)
         self._columns = columns
         wanted = sum(flag for name, flag in _FLAGS.items() if name in columns)
         self._native = native.CODEC is not None
         self._rows = native.CODEC.Rows(wanted) if self._native else PureRows(wanted)
-        # The partition and timestamp type of runs of rows, in the order of the rows.
+        # The runs of rows with the same partition and timestamp type, as (topic, partition,
+        # timestamp type, number of rows).
         self._runs: list[tuple[str, int, int, int]] = []
         self.max_bytes = max_bytes
 
@@ -139,8 +139,8 @@ class ArrowRows:
         """Add the records of a batch with first <= offset < end, up to `limit` of them.
 
         `body` is the result of `read_body`. Returns the offset of the first of these records that
-        was not added, -1 if all were. Raises CorruptBatch, without adding a record, for a batch
-        that is damaged anywhere.
+        was not added, -1 if all of them were added. Raises CorruptBatch, without adding a record,
+        for a batch that is damaged anywhere.
         """
         before = self.count
         append_time = header.max_timestamp if header.is_log_append_time else None
@@ -180,7 +180,7 @@ class ArrowRows:
 
 
 def _refuse(body: bytes, header: BatchHeader) -> None:
-    """Raise the error that the compiled twin found."""
+    """Raise the error for a batch that the compiled twin refused."""
     _microseconds(body_columns(body, header).timestamps)
 
 
@@ -347,7 +347,7 @@ class PureRows:
 
 
 class _BinaryColumn:
-    """A growing column and its three buffers, which are all empty without entries."""
+    """A growing column, with three buffers that are all empty while the column has no entries."""
 
     __slots__ = ("_ends", "_nulls", "_octets")
 

@@ -53,7 +53,7 @@ _MIN_LEGACY_LENGTH = 14
 
 
 class BatchError(ValueError):
-    """The bytes are not a valid batch.
+    """The error for bytes that are not a valid batch.
 
     ::
 
@@ -66,7 +66,8 @@ class BatchError(ValueError):
 
 
 class TruncatedBatch(BatchError):
-    """The buffer ends before the batch does. `needed_bytes`: the size of the whole batch."""
+    """The error for a buffer that ends before the batch does. `needed_bytes`: the size of the whole
+    batch."""
 
     def __init__(self, needed_bytes: int, present_bytes: int) -> None:
         super().__init__(f"batch needs {needed_bytes} bytes, only {present_bytes} are there")
@@ -75,15 +76,16 @@ class TruncatedBatch(BatchError):
 
 
 class CorruptBatch(BatchError):
-    """An impossible length, checksum, count or record."""
+    """The error for an impossible length, checksum, count or record."""
 
 
 class BodyNotDecompressed(CorruptBatch):
-    """The compressed records cannot be decompressed; the cause is a CompressionError."""
+    """The error for compressed records that cannot be decompressed; its cause is a
+    CompressionError."""
 
 
 class UnsupportedMagic(BatchError):
-    """A message format other than 2; 0 and 1 were retired with Kafka 4.0 (R-13)."""
+    """The error for a message format other than 2. Kafka 4.0 removed the formats 0 and 1 (R-13)."""
 
     def __init__(self, magic: int) -> None:
         super().__init__(
@@ -113,7 +115,7 @@ class BatchHeader:
 
     @property
     def codec(self) -> Codec:
-        """The codec. CorruptBatch for an unknown number."""
+        """The compression codec. CorruptBatch for an unknown number."""
         number = self.attributes & CODEC_MASK
         if number >= len(_CODECS):
             raise CorruptBatch(f"unknown compression codec {number}")
@@ -147,19 +149,20 @@ class BatchHeader:
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the batch: from the offset delta, never from the record count (R-02,
-        R-19)."""
+        """The offset after the batch, computed from the last offset delta and never from the record
+        count (R-02, R-19)."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last offset, wrapped (P-20); -1 without sequences."""
+        """The sequence number of the last record, with wrap-around (P-20); -1 if the batch has no
+        sequence."""
         if self.base_sequence < 0:
             return NO_SEQUENCE
         return next_sequence(self.base_sequence, self.last_offset_delta)
 
     def pack(self) -> bytes:
-        """The 61 bytes, with `crc` unchanged."""
+        """The 61 bytes of the header; `crc` is not recomputed."""
         return _pack_header(
             self.base_offset,
             self.size_bytes - LOG_OVERHEAD_BYTES,
@@ -178,10 +181,10 @@ class BatchHeader:
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header of the batch at `position`, all of which must be in the buffer.
+    """The header of the batch at `position`. The whole batch must be in the buffer.
 
-    Neither checksum nor records are checked. Raises TruncatedBatch, CorruptBatch (an impossible
-    length) or UnsupportedMagic.
+    Neither the checksum nor the records are checked. Raises TruncatedBatch, CorruptBatch (an
+    impossible length) or UnsupportedMagic.
     """
     header = read_header_alone(buffer, position)
     present_bytes = len(buffer) - position
@@ -191,7 +194,8 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def read_header_alone(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header of a batch of which only the first 61 bytes were read; else like `read_header`."""
+    """The header of a batch of which only the first 61 bytes were read; otherwise like
+    `read_header`."""
     present_bytes = len(buffer) - position
     if present_bytes < HEADER_BYTES:
         _refuse_short(buffer, position, present_bytes)
@@ -203,8 +207,8 @@ def read_header_alone(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def _refuse_short(buffer: Buffer, position: int, present_bytes: int) -> None:
-    """Raise the error for too few bytes: a message of an old format may be shorter than this
-    header."""
+    """Raise the error for too few bytes. The bytes may be a message of an old format, which can be
+    shorter than this header."""
     if present_bytes > MAGIC_AT:
         length, _, magic = PACKED_LENGTH_TO_MAGIC.unpack_from(buffer, position + LENGTH_AT)
         if magic != MAGIC or length < _MIN_BATCH_LENGTH:
@@ -225,8 +229,8 @@ def _refuse(length: int, magic: int) -> None:
 def peek(buffer: Buffer) -> tuple[int, int, int, int] | None:
     """(magic, attributes, producer id, producer epoch) of unchecked bytes.
 
-    None if there are fewer bytes than a header has. The other three values have a meaning only with
-    magic 2.
+    None if there are fewer bytes than a header has. The last three values have a meaning only if
+    magic is 2.
     """
     if len(buffer) < HEADER_BYTES:
         return None
@@ -234,7 +238,7 @@ def peek(buffer: Buffer) -> tuple[int, int, int, int] | None:
 
 
 def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
-    """CorruptBatch unless the stored checksum is that of the bytes (from the attributes on)."""
+    """Raise CorruptBatch unless the stored checksum fits the bytes (from the attributes on)."""
     computed = checksum(buffer, position, header.size_bytes)
     if computed != header.crc:
         raise CorruptBatch(
@@ -286,7 +290,7 @@ def set_log_append_time(buffer: WritableBuffer, position: int, now_ms: int) -> N
 
 
 def set_create_time(buffer: WritableBuffer, position: int, max_timestamp_ms: int) -> None:
-    """Correct a batch whose header has another maximum or timestamp type than its records, in place
+    """Correct a header in place if its maximum timestamp or timestamp type does not fit the records
     (R-04)."""
     _set_timestamp(buffer, position, max_timestamp_ms, log_append_time=False)
 
@@ -304,7 +308,7 @@ def _set_timestamp(
 
 
 def update_crc(buffer: WritableBuffer, position: int) -> None:
-    """Recompute and store the checksum of a batch whose header has its true length."""
+    """Recompute and store the checksum of a batch whose header has the right length."""
     (length,) = _INT32.unpack_from(buffer, position + LENGTH_AT)
     computed = checksum(buffer, position, length + LOG_OVERHEAD_BYTES)
     _UINT32.pack_into(buffer, position + CRC_AT, computed)
@@ -323,6 +327,6 @@ def next_sequence(sequence: int, count: int) -> int:
 
 
 def previous_sequence(sequence: int, count: int) -> int:
-    """The sequence `count` records before `sequence`, wrapped (P-02, P-20)."""
+    """The sequence `count` records before `sequence`, with wrap-around (P-02, P-20)."""
     preceding = sequence - count
     return preceding + _SEQUENCE_RANGE if preceding < 0 else preceding

@@ -50,7 +50,7 @@ from .writer import NARROW_PAYLOAD_BYTES, SLOW_PATH, WIDEST_OVERHEAD_BYTES, batc
 _pack_front = PACKED_FRONT.pack
 _pack_covered = PACKED_COVERED.pack
 
-# The bytes of a record besides key, value and headers, if those are short.
+# The most bytes of a record in addition to key, value and headers, if these are short.
 _ANYWHERE_OVERHEAD_BYTES = 22
 # One less than the largest int64, so that the distance from -1 is an int64.
 _MAX_TIMESTAMP_MS = 2**63 - 2
@@ -60,14 +60,14 @@ Bytes = bytes | bytearray | memoryview
 
 
 class BuilderSealed(RuntimeError):
-    """A record was appended after the batch had been built."""
+    """The error for a record that is appended after the batch was built."""
 
 
 class BatchBuilder:
     """Collects the records of one batch.
 
-    The first `build` encodes and compresses them and seals the builder; each call returns a new
-    copy of the bytes with another header, so that a retry with another producer id, epoch or
+    The first `build` encodes and compresses them and seals the builder; every call returns a new
+    copy of the bytes with the given header, so that a retry with another producer id, epoch or
     sequence costs only a copy and a checksum.
     """
 
@@ -76,8 +76,9 @@ class BatchBuilder:
     def __init__(self, codec: Codec = Codec.NONE) -> None:
         self.codec = codec
         self._writer = batch_writer()
-        #: `BatchWriter.append`, for callers with very many records. It is like `append` without
-        #: headers, but returns -2 for a record for which `append` has to be called.
+        #: `BatchWriter.append`, for callers with very many records. It takes the same arguments as
+        #: `append`, except that headers are already encoded, and returns -2 if `append` has to be
+        #: called for the record.
         self.put = self._writer.append
         self._body: bytes | None = None
 
@@ -102,12 +103,12 @@ class BatchBuilder:
         headers: HeaderItems = (),
         limit_bytes: int = _NO_LIMIT,
     ) -> int:
-        """Add a record and return its index in the batch; -1, without adding it, if
-        `estimated_bytes` would exceed `limit_bytes`.
+        """Add a record and return its index in the batch; -1 if `estimated_bytes` would exceed
+        `limit_bytes`, and then the record is not added.
 
         Raises TypeError for a wrong type, ValueError for a timestamp below -1, a header key that is
-        no valid UTF-8 or a record that is too large for any batch, BuilderSealed after `build`; the
-        batch is unchanged then.
+        no valid UTF-8 or a record that is too large for any batch, BuilderSealed after `build`.
+        After an error the batch is unchanged.
         """
         block = encode_headers(headers) if headers else None
         index = self.put(timestamp_ms, key, value, block, limit_bytes)  # type: ignore[arg-type]
@@ -123,8 +124,8 @@ class BatchBuilder:
         block: bytes | None,
         limit_bytes: int,
     ) -> int:
-        """Append with copies of mutable buffers, which might change before the batch is built, or
-        raise the error."""
+        """Append a record that `put` leaves to `append`, with copies of mutable buffers, which
+        might change before the batch is built. Raises the errors of `append`."""
         if value is not None:
             value = _octets("value", value)
         if key is not None:
@@ -147,7 +148,7 @@ class BatchBuilder:
         return array("q", self._writer.timestamps())
 
     def records(self) -> list[Row]:
-        """The appended records, as (timestamp_ms, key, value, headers): for splitting a batch
+        """The appended records, as (timestamp_ms, key, value, headers), to split the batch
         (C-25)."""
         if self._body is None:
             body = self._writer.body()
@@ -171,7 +172,7 @@ class BatchBuilder:
     ) -> bytearray:
         """The batch. `log_append_time_ms` sets the timestamp type and the maximum (R-03).
 
-        ValueError without records.
+        ValueError if there are no records.
         """
         writer = self._writer
         count = writer.count
@@ -208,11 +209,11 @@ class BatchBuilder:
 
 
 class EncodedRecords:
-    """Records that are encoded already, from Arrow's columns or from another batch: the counterpart
-    of a built `BatchBuilder`.
+    """Records that are already encoded, from Arrow's columns or from another batch. The interface
+    is that of a built `BatchBuilder`.
 
-    `body`: the records without compression, which is done here. `base_timestamp`: the timestamp of
-    the first record.
+    `body`: the encoded records before compression; the constructor compresses them.
+    `base_timestamp`: the timestamp of the first record.
     """
 
     __slots__ = (
@@ -246,7 +247,7 @@ class EncodedRecords:
 
     @classmethod
     def of_batch(cls, header: BatchHeader, body: Buffer) -> EncodedRecords:
-        """The records of a batch that was read; the body, compressed or not, is not changed.
+        """The records of a batch that was read. The body is used unchanged, compressed or not.
 
         The batch must be one that a producer may send: no gaps between offsets, timestamps of the
         producer, no delete horizon. `estimated_bytes` is the size of the batch with compression.
@@ -279,7 +280,8 @@ class EncodedRecords:
         raise BuilderSealed("these records came as a whole; none can be added")
 
     def put(self, *_: object) -> int:
-        """Return SLOW_PATH, like a built `BatchBuilder`; `append` then raises."""
+        """Return SLOW_PATH, like a built `BatchBuilder`, so that the caller calls `append`, which
+        raises."""
         return SLOW_PATH
 
     def records(self) -> list[Row]:
@@ -291,7 +293,8 @@ class EncodedRecords:
         return list(zip(*columns, strict=True))
 
     def timestamps(self) -> list[int]:
-        """Always None: the caller has the columns, and objects would have to be created."""
+        """An empty list. The caller has the columns, and a list of numbers would have to be made of
+        them."""
         return []
 
     def build(
@@ -302,7 +305,7 @@ class EncodedRecords:
         base_sequence: int = NO_SEQUENCE,
         transactional: bool = False,
     ) -> bytearray:
-        """The batch, a new copy with every call."""
+        """The batch; every call returns a new copy."""
         return _assemble(
             self.codec,
             self.record_count,
@@ -355,7 +358,7 @@ def _assemble(
 
 
 def record_upper_bound(key: Bytes | None, value: Bytes | None, headers: HeaderItems = ()) -> int:
-    """The most bytes of a record with this content, at any position in a batch."""
+    """The most bytes that a record with this content takes, at any position in a batch."""
     size = 1
     if key is not None:
         size += len(key)
@@ -449,8 +452,8 @@ def snapshot_control_batch(
     *,
     last_contained_ms: int = NO_TIMESTAMP,
 ) -> bytearray:
-    """The batch that begins or ends a snapshot of the metadata log (KIP-630). `last_contained_ms`,
-    for its header: the time of the last log record that it covers.
+    """The batch that begins or ends a snapshot of the metadata log (KIP-630). `last_contained_ms`:
+    for the header of the snapshot, the time of the last log record that the snapshot covers.
 
     ValueError for a type other than SNAPSHOT_HEADER and SNAPSHOT_FOOTER.
     """
@@ -472,7 +475,7 @@ def rewrite_batch(
     codec: Codec | None = None,
     delete_horizon_ms: int | None = None,
 ) -> bytearray:
-    """The batch with only these of its records; see `rewrite_columns`."""
+    """The batch of `header` with only these of its records; see `rewrite_columns`."""
     columns = RecordColumns(
         [record.offset for record in records],
         [record.timestamp for record in records],
@@ -492,11 +495,11 @@ def rewrite_columns(
 ) -> bytearray:
     """The batch of `header` with only these of its records, the result of compaction (R-19).
 
-    Base offset, last offset delta, producer id, epoch, sequence and flags stay; offsets have gaps
-    for removed records. Timestamps are relative to the first remaining record or, if there is one,
-    to the delete horizon: a given `delete_horizon_ms` is set, otherwise an existing one stays.
-    Without records, the header alone keeps the producer's sequence. `codec` defaults to that of the
-    batch.
+    Base offset, last offset delta, producer id, epoch, sequence and flags stay; the offsets have
+    gaps where records were removed. A given `delete_horizon_ms` is set; otherwise an existing
+    delete horizon stays. Timestamps are relative to the delete horizon, or to the first remaining
+    record if there is no delete horizon. If no records remain, the header alone preserves the
+    producer's sequence. `codec` defaults to that of the batch.
     """
     if not columns.keys:
         return _bare(header)
@@ -529,8 +532,8 @@ def rewrite_columns(
 
 
 def _bare(header: BatchHeader) -> bytearray:
-    """The header of a batch without records: no first timestamp, no compression, no delete
-    horizon."""
+    """The batch of `header` without records: a header with no first timestamp, no compression and
+    no delete horizon."""
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT)
     bare = replace(header, attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0)
     return seal(bare, b"")
@@ -539,8 +542,8 @@ def _bare(header: BatchHeader) -> bytearray:
 def recompress(
     header: BatchHeader, body: Buffer, codec: Codec, log_append_time_ms: int | None = None
 ) -> bytearray:
-    """The batch of these records (`body`, decompressed) with another codec, equal to Kafka's
-    (R-08).
+    """The records in `body` (decompressed) as a batch with another codec. Kafka makes the same
+    batch (R-08).
 
     All fields are new: offset deltas are 0, 1, 2, ..., timestamps are relative to the first record,
     whatever the header had, and undefined attributes are removed. The bit of the timestamp type is

@@ -25,7 +25,7 @@ _CACHE_ENTRIES = 16 * 1024
 
 
 class _Varints(dict[int, bytes]):
-    """number -> its zigzag varint, made when it is first needed."""
+    """The zigzag varint of each number, made when it is first needed."""
 
     __slots__ = ()
 
@@ -37,7 +37,8 @@ class _Varints(dict[int, bytes]):
 
 
 class _NullKeys(dict[int, bytes]):
-    """value length -> a null key and that length: the bytes between offset delta and value."""
+    """The bytes between offset delta and value (a null key and the value length), by value
+    length."""
 
     __slots__ = ()
 
@@ -49,9 +50,10 @@ class _NullKeys(dict[int, bytes]):
 
 
 class _Heads(dict[tuple[int, int, int], bytes]):
-    """(timestamp delta, key length, value length) -> record length, attributes, timestamp delta.
+    """The first bytes of a record (record length, attributes, timestamp delta) by (timestamp delta,
+    key length, value length).
 
-    For records without headers, whose offset delta takes `offset_width` bytes.
+    Only for records that have no headers, and whose offset delta takes `offset_width` bytes.
     """
 
     __slots__ = ("_offset_width",)
@@ -75,14 +77,14 @@ class _Heads(dict[tuple[int, int, int], bytes]):
 _VARINTS = _Varints()
 _NULL_KEYS = _NullKeys()
 
-# Offset deltas of 0..63 take one byte, up to 8191 two, up to 1048575 three; then four and five.
+# The numbers below which an offset delta takes one, two, three, four and five bytes.
 _WIDTH_ENDS = (64, 8192, 1 << 20, 1 << 27, 1 << 31)
 _HEADS = tuple(_Heads(width) for width in range(1, 6))
 _KEPT_OFFSETS = 8192
 
 
 def encode_headers(headers: HeaderItems) -> bytes:
-    """Count and items of one record's headers.
+    """The count and the headers of one record, encoded.
 
     TypeError or ValueError with the header's name if a key is not text or a value not bytes.
     """
@@ -103,7 +105,7 @@ def encode_headers(headers: HeaderItems) -> bytes:
 
 
 def _header_name(name: str) -> bytes:
-    """The length and UTF-8 of a header's name, cached if it is short."""
+    """The length and the UTF-8 bytes of a header's name, cached if the name is short."""
     if not isinstance(name, str):
         raise TypeError(f"header key {name!r} is {type(name).__name__}, not str")
     try:
@@ -126,8 +128,8 @@ def encode_rows(
 ) -> bytes:
     """The body of a batch with offset deltas 0, 1, 2, ...
 
-    `header_blocks`: index -> `encode_headers` of the rows with headers; those of `rows` are not
-    read.
+    `header_blocks`: the result of `encode_headers` for each row with headers, by index; the headers
+    in `rows` are not read.
     """
     count = len(rows)
     timestamps, keys, values, _ = zip(*rows, strict=True)
@@ -182,7 +184,7 @@ def _encode_pairs(
 
 
 def _heads(shapes: Iterable[tuple[int, int, int]], count: int) -> list[bytes]:
-    """The head of each record, from the table for the width of its offset delta."""
+    """The first bytes of each record, from the table for the width of its offset delta."""
     if count <= _WIDTH_ENDS[0]:
         return list(map(_HEADS[0].__getitem__, shapes))
     everything = list(shapes)
@@ -204,7 +206,7 @@ def _offsets(count: int) -> Sequence[bytes]:
 
 @cache
 def _kept_offsets() -> tuple[bytes, ...]:
-    """The varints of the offset deltas of nearly all batches."""
+    """The varints of the offset deltas that occur in nearly all batches."""
     return tuple(zigzag_encode(delta) for delta in range(_KEPT_OFFSETS))
 
 
@@ -215,7 +217,7 @@ def encode_columns(
     values: Iterable[bytes | None],
     header_blocks: Iterable[bytes],
 ) -> bytes:
-    """The body of a batch of any records: nulls, headers, gaps between offsets."""
+    """The body of a batch with any records: with nulls, headers, and gaps between offsets."""
     parts: list[bytes] = []
     varints = _VARINTS
     rows = zip(offset_deltas, timestamp_deltas, keys, values, header_blocks, strict=True)

@@ -65,7 +65,8 @@ _WRONG = {
 
 
 class UnwritableRow(ValueError):
-    """A row that cannot be a record. `row` counts from 0; `column`: its name."""
+    """The error for a row that cannot be a record. `row`: the row's number, from 0; `column`: the
+    column's name."""
 
     def __init__(self, row: int, column: str, why: str) -> None:
         super().__init__(f"row {row}, column {column}: {why}")
@@ -74,11 +75,11 @@ class UnwritableRow(ValueError):
 
 
 class UnwritablePartition(UnwritableRow):
-    """The partition does not exist."""
+    """The error for a row whose partition does not exist."""
 
 
 class RowTooLarge(ValueError):
-    """A row whose batch takes `size_bytes`, more than is allowed."""
+    """The error for a row whose batch takes `size_bytes`, more than is allowed."""
 
     def __init__(self, row: int, size_bytes: int, max_bytes: int) -> None:
         super().__init__(f"row {row} takes {size_bytes} bytes as a record, {max_bytes} are allowed")
@@ -87,11 +88,12 @@ class RowTooLarge(ValueError):
 
 
 class UnwritableColumn(TypeError):
-    """A column is missing, unknown, or of an unsupported type."""
+    """The error for a column that is missing, unknown, or of an unsupported type."""
 
 
 class Group(NamedTuple):
-    """Rows of one partition, None for any partition: positions `start` to `end` of the order."""
+    """The rows of one partition: positions `start` to `end` (exclusive) of the order. `partition`
+    None: the rows may be written to any partition."""
 
     partition: int | None
     start: int
@@ -139,7 +141,8 @@ class ArrowRecords:
         raise kind(row, column, why.format(number=number, last_partition=partitions - 1))
 
     def place(self, partitions: int) -> list[Group]:
-        """The rows by partition: from the column `partition`, or else by murmur2 of the key (C-18).
+        """Group the rows by partition: by the column `partition` or, where it is null, by murmur2
+        of the key (C-18).
 
         Within a group rows keep their order. The rows must have been checked.
         """
@@ -157,7 +160,8 @@ class ArrowRecords:
         return groups
 
     def rows(self, start: int, end: int) -> Sequence[int]:
-        """The numbers of the rows at positions `start` to `end` of the order."""
+        """The numbers of the rows at positions `start` to `end` (exclusive) of the order that
+        `place` made."""
         if self._order is None:
             return range(start, end)
         return memoryview(self._order).cast("i")[start:end]
@@ -165,8 +169,9 @@ class ArrowRecords:
     def encode(
         self, start: int, end: int, limit_bytes: int, now_ms: int, codec: Codec
     ) -> EncodedRecords:
-        """Encode a batch of the rows from position `start` on, before `end`: as many as fit into
-        `limit_bytes` before compression, at least one. Rows without a timestamp get `now_ms`."""
+        """Encode the rows at positions `start` to `end` (exclusive) of the order, but only as many
+        as fit into `limit_bytes` before compression, and at least one. Rows without a timestamp get
+        `now_ms`."""
         encoded = self._columns.encode(self._order, start, end, limit_bytes, now_ms)
         if encoded is None:
             _changed()
@@ -198,7 +203,7 @@ def _by_name(batch: Any) -> dict[str, Any]:
 
 
 def _plain(pa: Any, column: Any) -> Any:
-    """The column without dictionary or runs, and without an extension type."""
+    """The column with plain values, without a dictionary, run-end encoding or extension type."""
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if pa.types.is_dictionary(column.type):
@@ -216,7 +221,7 @@ def _plain(pa: Any, column: Any) -> Any:
 
 
 def _binary(pa: Any, name: str, column: Any) -> Cells | None:
-    """A column of bytes; None for a column of nulls."""
+    """A column of bytes; None for a column of the type null."""
     if column is None:
         return None
     column = _plain(pa, column)
@@ -282,7 +287,7 @@ def _timestamps(pa: Any, column: Any) -> Cells | None:
     if types.is_null(kind):
         column = pa.nulls(len(column), pa.int64())
     elif types.is_timestamp(kind):
-        # Whole milliseconds: smaller parts are dropped.
+        # Fractions of milliseconds are dropped.
         column = _cast(pa, "timestamp", column, pa.timestamp("ms", tz=kind.tz), truncates=True)
     elif not types.is_int64(kind):
         raise UnwritableColumn(
@@ -307,8 +312,8 @@ def _partitions(pa: Any, column: Any) -> Cells | None:
 
 
 def _cast(pa: Any, name: str, column: Any, kind: Any, *, truncates: bool = False) -> Any:
-    """The column with another type. `truncates`: times may lose smaller parts. UnwritableColumn for
-    a number out of range."""
+    """The column with another type. `truncates`: true if fractions of the new unit may be dropped.
+    UnwritableColumn for a number out of range."""
     if column.type == kind:
         return column
     from pyarrow.compute import CastOptions
@@ -368,7 +373,7 @@ class _Entries:
         return bytes(self._data[start:end])
 
     def column(self, count: int) -> list[bytes | None]:
-        """The first `count` entries at once. Raises _Damaged if one is damaged."""
+        """The bytes of the first `count` entries. Raises _Damaged if one is damaged."""
         first = self._offset
         ends = self._ends[first : first + count + 1].tolist()
         data = bytes(self._data)
@@ -446,7 +451,7 @@ class PureColumns:
             self._lists, self._items, self._names, self._contents = map(_Entries, headers[1:])
         self._timestamps = None if timestamps is None else _Entries(timestamps, numbers=True)
         self._partitions = None if partitions is None else _Entries(partitions, numbers=True)
-        #: Keys and values, read once, if all of them are valid.
+        #: All keys and values, read in advance; None if one of them is damaged.
         self._sound: tuple[list[bytes | None], list[bytes | None]] | None = None
         nothing: list[bytes | None] = [None] * count
         with suppress(_Damaged):

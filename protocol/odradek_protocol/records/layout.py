@@ -80,8 +80,8 @@ CRC_START = ATTRIBUTES_AT
 """The checksum covers everything from the attributes on; offset and leader epoch stay free
 (R-01)."""
 
-# The same header for the hot paths; tests compare it with the declaration. Code that calls a
-# packer's method for each batch binds the method to a name first: a call of an imported object's
+# The same header for frequently called code; tests compare it with the declaration. Code that calls
+# a packer's method for each batch binds the method to a name first: a call of an imported object's
 # method takes 25 ns more.
 PACKED_HEADER = PackedStruct(">qiibIhiqqqhii")
 PACKED_FRONT = PackedStruct(">qiibI")

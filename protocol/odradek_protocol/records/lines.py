@@ -29,9 +29,9 @@ _FULL_BYTES = 1024 * 1024
 
 
 def split_lines(data: bytes, delimiter: bytes) -> tuple[bytes, bytes, int]:
-    """Split at each delimiter. Returns the joined lines; as int32s the position of each and the end
-    of the last; and the number of consumed bytes, with delimiters. ValueError for more than
-    MAX_DATA_BYTES."""
+    """Split `data` at each delimiter. Returns the joined lines; the position of each line in them
+    and the end of the last line, as int32s; and the number of consumed bytes, including delimiters.
+    ValueError for more than MAX_DATA_BYTES."""
     if len(data) > MAX_DATA_BYTES:
         raise ValueError(f"{len(data)} bytes are too many to be split at once")
     if native.CODEC is not None:
@@ -44,8 +44,8 @@ def split_lines(data: bytes, delimiter: bytes) -> tuple[bytes, bytes, int]:
 
 
 def join_lines(values: bytes | bytearray, ends: bytes | bytearray, delimiter: bytes) -> bytes:
-    """Each value followed by the delimiter; `ends` in the form of `split_lines`. ValueError for
-    invalid ends."""
+    """The values, each followed by the delimiter. `ends`: positions in the form that `split_lines`
+    returns. ValueError for invalid ends."""
     if native.CODEC is not None:
         lines: bytes | None = native.CODEC.join_lines(values, ends, delimiter)
         if lines is None:
@@ -59,13 +59,13 @@ def join_lines(values: bytes | bytearray, ends: bytes | bytearray, delimiter: by
 
 
 class LineRecords:
-    """Lines that are to become records with these values."""
+    """Lines that are to become the values of records."""
 
     __slots__ = ("_columns", "_ends", "_values", "count", "used_bytes")
 
     def __init__(self, data: bytes, delimiter: bytes) -> None:
-        """Split the lines. `data`: lines, each followed by a delimiter; bytes behind the last
-        delimiter are not used: `used_bytes` ends before them. ValueError as in `split_lines`."""
+        """Split the lines. `data`: lines, each followed by a delimiter. Bytes after the last
+        delimiter are not used and not counted in `used_bytes`. ValueError as in `split_lines`."""
         self._values, self._ends, self.used_bytes = split_lines(data, delimiter)
         self.count = len(self._ends) // 4 - 1
         kind = PureColumns if native.CODEC is None else native.CODEC.Columns
@@ -85,7 +85,7 @@ class LineRecords:
             raise RowTooLarge(row, size_bytes, max_bytes)
 
     def rows(self, start: int, end: int) -> range:
-        """The numbers of these lines."""
+        """The numbers of the lines from `start` to `end` (exclusive)."""
         return range(start, end)
 
     def encode(
@@ -100,11 +100,11 @@ class LineRecords:
 
 
 class ValueLines:
-    """Collects the values of records as lines. Null is an empty line.
+    """Collects the values of records as lines. A null value becomes an empty line.
 
-    `ends`: (topic, partition) -> the offset before which to stop, for partitions with such an end.
-    `firsts`: the first offset of each partition that was collected since the last `take`;
-    `positions`: the offset behind the last one.
+    `ends`: the offset at which to stop, by (topic, partition), for partitions that have such an
+    end. `firsts`: the offset from which on lines of each partition were collected since the last
+    `take`; `positions`: the offset after the last line.
     """
 
     __slots__ = ("_delimiter", "_ends", "_rows", "firsts", "positions")
@@ -139,8 +139,8 @@ class ValueLines:
         """Add the records of a batch from the offset `first` on, up to `limit` of them. `body` is
         the result of `read_body`.
 
-        Returns the offset of the first record that was not added, -1 if all were. CorruptBatch,
-        without adding a record, for a batch that is damaged anywhere.
+        Returns the offset of the first record that was not added, -1 if all were added.
+        CorruptBatch, without adding a record, for a batch that is damaged anywhere.
         """
         where = (topic, partition)
         end = self._ends.get(where, _MAX_OFFSET)

@@ -5,8 +5,7 @@ installation, and is not used if it may differ from this source:
 
 - it does not load: the folder has the library of another machine;
 - its `ABI` is not ours: the folder has the library of another version;
-- a checkout's `_native.c` is not the text that it was built from: `pip install -e .` builds it
-  anew;
+- a checkout's `_native.c` is not the text that it was built from: `pip install -e .` rebuilds it;
 - the environment variable ODRADEK_PURE is set (and not 0): the library itself checks the variable
   when it is loaded.
 """
@@ -47,8 +46,8 @@ def _load() -> tuple[ModuleType | None, str]:
 
 
 def unfit(found: ModuleType, source: str) -> str | None:
-    """The reason why a compiled module must not be used, else None. `source`: the path of its C
-    file, which only a checkout has."""
+    """The reason why a compiled module must not be used; None if it may be used. `source`: the path
+    of its C file, which only a checkout has."""
     abi = getattr(found, "ABI", None)
     if abi != EXPECTED_ABI:
         return f"it has ABI {abi}, and this version needs {EXPECTED_ABI}"
@@ -75,5 +74,5 @@ IN_USE = CODEC is not None
 
 
 def describe() -> str:
-    """The twin in use, for people: "compiled", or "pure Python (reason)"."""
+    """The codec in use, as text for people: "compiled", or "pure Python (reason)"."""
     return "compiled" if IN_USE else f"pure Python ({REASON})"

@@ -1,5 +1,5 @@
-"""Pairs of an object and a number in two words of memory, because a program may keep millions of
-pairs."""
+"""Pairs of an object and a number that take only two words of memory, because a program may keep
+millions of pairs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from . import native
 
 
 class PurePlace:
-    """The number of an item, and the `owner` of the item. The garbage collector does not track an
-    instance of the compiled twin until `track` is called."""
+    """The number (`index`) of an item, and the object (`owner`) to which the item belongs. The
+    garbage collector does not track an instance of the compiled twin until `track` is called."""
 
     __slots__ = ("index", "owner")
 
@@ -24,8 +24,9 @@ class PurePlace:
         return cls(owner, index)
 
     def track(self) -> None:
-        """Let the garbage collector track this object. Called before `owner` refers to an object
-        that may refer to this one: otherwise the cycle would never be freed."""
+        """Let the garbage collector track this object. To be called before `owner` gets a reference
+        to an object that may refer to this object, because otherwise the cycle would never be
+        freed."""
 
 
 if TYPE_CHECKING:

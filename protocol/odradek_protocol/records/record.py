@@ -50,7 +50,8 @@ class TimestampType(IntEnum):
 
 
 class Record(NamedTuple):
-    """A record with its absolute offset and its timestamp in ms (-1: none) by R-03.
+    """A record with its absolute offset and its timestamp in ms (-1 if it has none), which R-03
+    defines.
 
     Header keys that are no valid UTF-8 are kept with surrogate escapes, so that encoding gives the
     same bytes.
@@ -100,13 +101,13 @@ def read_columns(
     header: BatchHeader,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> RecordColumns:
-    """Read the records of a batch in columns, else like `read_records`. `offsets` may be a
-    range."""
+    """Read the records of a batch as columns; otherwise like `read_records`. The column of offsets
+    may be a range."""
     return body_columns(read_body(buffer, position, header, max_decompressed_bytes), header)
 
 
 def body_columns(data: bytes, header: BatchHeader) -> RecordColumns:
-    """Read the records of a body that `read_body` returned, in columns."""
+    """Read the records of a body that `read_body` returned, as columns."""
     return placed_columns(
         data,
         header.record_count,
@@ -125,8 +126,8 @@ def placed_columns(
     base_timestamp: int,
     append_time: int | None,
 ) -> RecordColumns:
-    """Read the records of a body in columns, with the offsets and timestamps of a header.
-    `append_time`: the timestamp of all records, None for their own."""
+    """Read the records of a body as columns, with offsets and timestamps computed from the fields
+    of a header. `append_time`: the timestamp of all records; None if each record has its own."""
     parsed = parse_records(data, record_count)
     deltas = parsed.offset_deltas
     count = len(deltas)
@@ -175,7 +176,7 @@ def decompress_body(
 
 
 class ParsedRecords:
-    """Records as columns, with offsets and timestamps relative to the header's."""
+    """Records as columns. Offsets and timestamps are relative to those in the header."""
 
     __slots__ = (
         "_known_in_order",
@@ -192,7 +193,7 @@ class ParsedRecords:
         self.offset_deltas: list[int] = []
         self.keys: list[bytes | None] = []
         self.values: list[bytes | None] = []
-        self.headers: dict[int, Headers] = {}  # only of records that have headers
+        self.headers: dict[int, Headers] = {}  # by index, only for records that have headers
 
     @classmethod
     def of_native(
@@ -224,7 +225,7 @@ class ParsedRecords:
 
 
 def parse_records(data: bytes, count: int) -> ParsedRecords:
-    """Read exactly `count` records that fill `data` to its end; CorruptBatch for anything else."""
+    """Read exactly `count` records, which must fill `data` to its end; otherwise CorruptBatch."""
     if not 0 <= count * MIN_RECORD_BYTES <= len(data):
         raise CorruptBatch(f"{count} records cannot be in {len(data)} bytes")
     codec = native.CODEC
@@ -242,8 +243,8 @@ def parse_records(data: bytes, count: int) -> ParsedRecords:
     return parsed
 
 
-#: The compiled twin does not report which record is damaged. If there are more records than this,
-#: the pure twin does not search for it.
+#: The compiled twin does not report which record is damaged. If a batch has more records than this,
+#: the pure twin does not search for the damaged record.
 MAX_RECORDS_READ_AGAIN = 100_000
 
 
@@ -261,9 +262,9 @@ class RecordsScanned(NamedTuple):
 
 
 def scan_records(data: Buffer, count: int) -> RecordsScanned:
-    """Scan exactly `count` records, at least one, that fill `data`; CorruptBatch for anything else.
+    """Scan exactly `count` records (at least one), which must fill `data`; otherwise CorruptBatch.
 
-    The compiled twin makes no object of a record. If it refuses the records, the pure twin reads
+    The compiled twin makes no objects of records. If it refuses the records, the pure twin reads
     them again to find the invalid one, unless that would take long.
     """
     if not MIN_RECORD_BYTES <= count * MIN_RECORD_BYTES <= len(data):
@@ -287,12 +288,12 @@ def scan_records(data: Buffer, count: int) -> RecordsScanned:
 
 
 def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
-    """The hot loop: reads records whose lengths have one or two bytes, and calls `_read_one` for
-    others.
+    """Read records whose numbers have one or two bytes, in a fast loop, and call `_read_one` for
+    all others.
 
-    Six bytes are read together: timestamp and offset delta, key length, value length, of one or two
-    bytes each. `end` becomes -1 if a number is longer. The fields are valid only if they end at the
-    record's end; otherwise the record is read again by `_read_one`.
+    Six bytes are read together, which contain the timestamp delta, offset delta, key length and
+    value length if each has one or two bytes. `end` becomes -1 if a number is longer. The fields
+    are valid only if they end at the record's end; otherwise `_read_one` reads the record again.
     """
     add_timestamp = parsed.timestamp_deltas.append
     add_offset = parsed.offset_deltas.append
@@ -304,7 +305,7 @@ def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
     position = 0
     index = 0
     previous_length = -1
-    next_run = 0  # no run is tried before this record
+    next_run = 0  # the first record from which on a run is looked for
     patience = MIN_RUN_RECORDS
     last_run = count - MIN_RUN_RECORDS
     key: bytes | None = None
@@ -313,11 +314,12 @@ def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
         start = position
         end = -1
         if start <= last_start:
-            # Of two bytes the first has bit 7 set, so the number is low + (high - 1) * 128.
+            # In a varint of two bytes, bit 7 of the first byte is set, so the number is low + (high
+            # - 1) * 128.
             length = data[start]
             if length < 0x80:
                 end = start + 1 + (length >> 1)
-                at = start + 2  # of the timestamp delta, after length and attributes
+                at = start + 2  # the position of the timestamp delta, after length and attributes
             else:
                 high = data[start + 1]
                 length += (high - 1) << 7
@@ -335,7 +337,7 @@ def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
                     at -= 1
                 _, offset, key_length, value_length, following, last = look(data, at)
             if offset < 0x80:
-                at += 3  # of the value length, if the key is null
+                at += 3  # the position of the value length, if the key is null
             else:
                 if key_length > 0x7F:
                     end = -1
@@ -364,7 +366,7 @@ def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
             if value_end + 1 == end and not data[value_end] and not (offset | length) & 1:
                 position = end
                 if value_length & 1:
-                    if value_length != 1:  # null as well, so the record ends elsewhere
+                    if value_length != 1:  # the value is null too, so the record ends elsewhere
                         position = _read_one(data, start, index, parsed)
                         index += 1
                         continue
@@ -402,14 +404,17 @@ def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
 
 
 _SIX_BYTES = Struct("6B")
-# A length of two bytes, attributes, a timestamp of ten bytes, and six bytes from the last of those.
+# The bytes that may be read ahead: a length of two bytes, attributes, and a timestamp of ten bytes,
+# of which the last is the first of the six bytes.
 _LOOKAHEAD_BYTES = 2 + 1 + 9 + 6
 
 
 def _read_one(data: bytes, position: int, index: int, parsed: ParsedRecords) -> int:
-    """Read a record of any kind into `parsed`, with every check. Returns the position behind it.
+    """Read a record of any kind into `parsed`, with every check. Returns the position after the
+    record.
 
-    A field with a wrong length does not end at the record's end, or causes an IndexError.
+    A wrong length of a field is noticed because the fields do not end at the record's end, or by an
+    IndexError.
     """
     raw, position = read_raw(data, position, MAX_VARINT_BYTES)
     end = position + zigzag(raw)
@@ -436,7 +441,8 @@ def _read_one(data: bytes, position: int, index: int, parsed: ParsedRecords) -> 
 
 
 def _read_octets(data: bytes, position: int) -> tuple[bytes | None, int]:
-    """The bytes behind their length; null for any negative length, as in Kafka."""
+    """Bytes that are preceded by their length; null for any negative length, as in Kafka. Returns
+    them and the position after them."""
     raw, position = read_raw(data, position, MAX_VARINT_BYTES)
     if raw & 1:
         return None, position
@@ -445,8 +451,8 @@ def _read_octets(data: bytes, position: int) -> tuple[bytes | None, int]:
 
 
 def _read_headers(data: bytes, start: int, index: int) -> tuple[Headers, int]:
-    """The headers of one record, if all their numbers have one byte; else they are read like any
-    other number."""
+    """The headers of one record. The fast loop is for numbers of one byte; if a number is longer,
+    `_read_long_headers` reads the headers."""
     raw = data[start]
     if raw & 0x81:
         return _read_long_headers(data, start, index)
@@ -499,8 +505,8 @@ def _read_long_headers(data: bytes, position: int, index: int) -> tuple[Headers,
 
 
 def _absolute(deltas: list[int], base: int) -> list[int]:
-    """The timestamps from deltas. Each delta is added only once, because the records of a batch
-    share few milliseconds."""
+    """The timestamps from deltas. Each different delta is added only once, because the records of a
+    batch have few different timestamps."""
     different = set(deltas)
     if len(different) == 1:
         timestamps = [base + deltas[0]] * len(deltas)

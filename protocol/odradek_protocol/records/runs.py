@@ -37,7 +37,7 @@ _SIGNED = tuple(~(raw >> 1) if raw & 1 else raw >> 1 for raw in range(0x80))
 
 @cache
 def _offsets_of_two_bytes() -> tuple[bytes, bytes]:
-    """The low and the high bytes of the zigzag varints of all offset deltas that take two."""
+    """The low and the high bytes of the zigzag varints of all offset deltas that take two bytes."""
     deltas = range(_TWO_BYTE_OFFSETS)
     return bytes(2 * delta & 0x7F | 0x80 for delta in deltas), bytes(
         2 * delta >> 7 for delta in deltas
@@ -68,10 +68,11 @@ class Columns(Protocol):
 
 
 def read_run(data: bytes, first: int, end: int, index: int, count: int, columns: Columns) -> int:
-    """Read records of the same shape as the one at first..end, from `end` on. Returns their number.
+    """Read records from `end` on that have the same shape as the record at first..end. Returns the
+    number of records that were read.
 
-    `index` is the number of the first record behind it, `count` that of all in the batch. The
-    record at `first` has been read by the general loop and has no headers.
+    `index`: the index of the record at `end`; `count`: the number of records in the batch. The
+    general loop has already read the record at `first`, which has no headers.
     """
     shape = _shape(data, first, end)
     taken = 0
@@ -101,7 +102,7 @@ def _take(data: bytes, shape: Shape, start: int, index: int, room: int, columns:
         return 0
     room = min(room, limit - index)
     stop = start + room * stride
-    shift = start - first  # from a byte of the first record to the beginning of its column
+    shift = start - first  # from a byte of the first record to the first byte of its column
 
     fitting = room
     key_start = value_at - max(key_length, 0)
@@ -149,8 +150,8 @@ def _take(data: bytes, shape: Shape, start: int, index: int, room: int, columns:
 def _timestamp_deltas(
     data: bytes, at: int, behind: int, stride: int, count: int
 ) -> list[int] | None:
-    """The column of timestamp deltas, up to the first of another width; None for a width above two
-    bytes."""
+    """The column of timestamp deltas, up to the first delta with another width; None if the width
+    is more than two bytes."""
     lows = data[at : at + count * stride : stride][:count]
     if behind - at == 1:
         if lows.count(lows[:1]) == count:
@@ -175,7 +176,7 @@ def _cut(
     columns: Columns,
     count: int,
 ) -> None:
-    """The keys and values of a run of equally long records, unpacked with one struct."""
+    """The keys and values of a run of equally long records, unpacked with one struct format."""
     if key_length < 0:
         columns.keys += repeat(None, count)
         if value_length < 0:
@@ -195,7 +196,7 @@ def _cut(
 
 
 def _shape(data: bytes, start: int, end: int) -> Shape:
-    """The positions of the fields of a record without headers, which was read before, so it is
+    """The positions of the fields of a record without headers. The record was read before, so it is
     valid."""
     _, position = read_varint(data, start)
     timestamp_at = position + 1
@@ -221,7 +222,7 @@ def _agreement(column: bytes, expected: bytes) -> int:
     """The length of the common prefix of two equally long columns."""
     if column == expected:
         return len(column)
-    low, high = 0, len(column)  # equal up to low, not up to high
+    low, high = 0, len(column)  # the columns are equal up to low, but not up to high
     while high - low > 1:
         middle = (low + high) // 2
         if column[:middle] == expected[:middle]:

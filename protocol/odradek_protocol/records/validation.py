@@ -46,8 +46,8 @@ class RecordRules(NamedTuple):
 
 @dataclass(slots=True)
 class RecordsChecked:
-    """The result of a check. `accepted` is false if a record violates a rule, so that the whole
-    batch is refused (R-06)."""
+    """The result of a check. `accepted` is false if a record violates a rule; the whole batch is
+    then refused (R-06)."""
 
     body: Buffer
     """The records, decompressed."""
@@ -77,12 +77,12 @@ def validate_records(
     now_ms: int,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> RecordsChecked:
-    """Check the records of a batch that a client sent by the topic's rules.
+    """Check the records of a produced batch against the rules of the topic.
 
-    Checked: the body decompresses within the limit (otherwise BodyNotDecompressed is raised), in a
-    form that all clients read, and contains exactly the stated number of records, at least one
-    (otherwise CorruptBatch); timestamps (R-05); keys (R-07). If bit 3 is set, all records have the
-    header's maximum timestamp, as in Kafka.
+    The body must decompress within the limit, and have a form that all clients can read (otherwise
+    BodyNotDecompressed is raised). It must contain exactly the number of records in the header, at
+    least one (otherwise CorruptBatch). Timestamps (R-05) and keys (R-07) are checked. If bit 3 is
+    set, all records have the header's maximum timestamp, as in Kafka.
     """
     body: Buffer = memoryview(buffer)[position + HEADER_BYTES : position + header.size_bytes]
     if (codec := header.codec) is not Codec.NONE:
@@ -119,7 +119,8 @@ def validate_records(
 def _name_troubles(
     body: Buffer, header: BatchHeader, rules: RecordRules, now_ms: int, checked: RecordsChecked
 ) -> None:
-    """The problems by record. The timestamp of a record without a key is not checked."""
+    """Add the problem of each invalid record to `checked`. If a record is refused because it has no
+    key, its timestamp is not checked."""
     parsed = parse_records(bytes(body), header.record_count)
     for index, (key, delta) in enumerate(zip(parsed.keys, parsed.timestamp_deltas, strict=True)):
         if rules.compacted and key is None:
@@ -137,9 +138,9 @@ def _name_troubles(
 def _all_in_window(
     header: BatchHeader, rules: RecordRules, lowest_ms: int, highest_ms: int, now_ms: int
 ) -> bool:
-    """True if all timestamps are known to be within the window, from the lowest and the highest. If
-    some record has none (-1, which is valid), the lowest timestamp of the others is unknown, and 0
-    is assumed."""
+    """True if the lowest and the highest timestamp prove that all timestamps are within the window.
+    If some record has no timestamp (-1, which is valid), the lowest timestamp of the other records
+    is unknown, and 0 is assumed."""
     if rules.log_append_time:
         return not header.is_log_append_time
     if lowest_ms == NO_TIMESTAMP and not header.is_log_append_time:

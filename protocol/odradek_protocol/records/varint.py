@@ -36,10 +36,10 @@ def zigzag(raw: int) -> int:
 
 
 def read_raw(data: bytes, position: int, max_bytes: int) -> tuple[int, int]:
-    """(raw unsigned number, position behind it).
+    """(raw unsigned number, position after it).
 
-    CorruptBatch if it is longer than `max_bytes` or exceeds the integer type of that length,
-    IndexError at the end of the data.
+    CorruptBatch if the varint is longer than `max_bytes` or exceeds the integer type of that
+    length, IndexError at the end of the data.
     """
     raw = 0
     for shift in range(0, 7 * max_bytes, 7):
@@ -56,12 +56,12 @@ def read_raw(data: bytes, position: int, max_bytes: int) -> tuple[int, int]:
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """(int32, position behind it); errors as in `read_raw`."""
+    """(int32, position after it); errors as in `read_raw`."""
     raw, position = read_raw(data, position, MAX_VARINT_BYTES)
     return zigzag(raw), position
 
 
 def read_varlong(data: bytes, position: int) -> tuple[int, int]:
-    """(int64, position behind it); errors as in `read_raw`."""
+    """(int64, position after it); errors as in `read_raw`."""
     raw, position = read_raw(data, position, MAX_VARLONG_BYTES)
     return zigzag(raw), position

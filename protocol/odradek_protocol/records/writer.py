@@ -14,9 +14,9 @@ from . import native
 from .encoding import encode_rows
 from .layout import HEADER_BYTES
 
-# The bytes of a record besides key, value and headers. The most: length 5, attributes 1, timestamp
-# 10, offset 5, key length 5, value length 5. Below 8 KiB, 8192 records and 8 s every number takes
-# two bytes at most.
+# The most bytes of a record in addition to key, value and headers: length 5, attributes 1,
+# timestamp 10, offset 5, key length 5, value length 5. If the content is below 8 KiB, the batch
+# below 8192 records and the timestamp delta below 8 s, every number takes two bytes at most.
 WIDEST_OVERHEAD_BYTES = 31
 NARROW_PAYLOAD_BYTES = 8000
 _NARROW_OVERHEAD_BYTES = 11
@@ -30,13 +30,13 @@ types, with an impossible timestamp, or after `seal`."""
 
 
 class BatchWriter(Protocol):
-    """Records with offset deltas 0, 1, 2, ..."""
+    """A writer of records with the offset deltas 0, 1, 2, ..."""
 
     @property
     def count(self) -> int: ...
     @property
     def estimated_bytes(self) -> int:
-        """The most bytes of the batch before compression, with its header."""
+        """An upper bound of the batch's size before compression, including its header."""
 
     @property
     def base_timestamp(self) -> int:
@@ -55,7 +55,7 @@ class BatchWriter(Protocol):
         limit_bytes: int,
         /,
     ) -> int:
-        """Append a record; returns its index, -1 if `estimated_bytes` would exceed `limit_bytes`,
+        """Append a record. Returns its index; -1 if `estimated_bytes` would exceed `limit_bytes`;
         or SLOW_PATH."""
 
     def body(self) -> bytes:
@@ -65,7 +65,7 @@ class BatchWriter(Protocol):
         """The encoded records; no more can be appended."""
 
     def timestamps(self) -> bytes:
-        """The timestamps of the records, each as an int64 of this machine."""
+        """The timestamps of the records, as int64s in the machine's byte order."""
 
 
 def batch_writer() -> BatchWriter:
@@ -76,7 +76,7 @@ def batch_writer() -> BatchWriter:
 
 
 class PureBatchWriter:
-    """`BatchWriter` in Python. Rows are collected, and encoded together."""
+    """`BatchWriter` in Python, which collects the rows and encodes them together."""
 
     __slots__ = (
         "_blocks",
@@ -94,7 +94,7 @@ class PureBatchWriter:
         self.estimated_bytes = HEADER_BYTES
         self.base_timestamp = 0
         # Timestamps in this range take two bytes and need no check; the range is empty before the
-        # first record and after sealing.
+        # first record and after `seal`.
         self._narrow_from_ms = self._narrow_until_ms = 0
         self._sealed = False
 

@@ -35,8 +35,8 @@ class JaasError(ValueError):
 
 @dataclass(frozen=True)
 class LoginModule:
-    """A login module of a JAAS configuration. `name`: the full name of its class; options may be
-    secret."""
+    """A login module of a JAAS configuration. `name`: the full name of its class; the values of
+    options may be secret."""
 
     name: str
     options: Mapping[str, str] = field(repr=False)

@@ -12,7 +12,7 @@ from odradek_protocol.sasl.errors import SaslMessageError
 MECHANISM = "OAUTHBEARER"
 #: The client's message after an error, with which the server ends the exchange.
 ABORT = b"\x01"
-#: The key of the token, which no extension may have.
+#: The key under which the token is sent; no extension may have this key.
 _AUTH = "auth"
 
 _NAME = r"(?:[^\0\x01=,]|=2C|=3D)+"
@@ -29,7 +29,7 @@ _BEARER = re.compile(rf"[Bb][Ee][Aa][Rr][Ee][Rr] +(?P<token>{_TOKEN})")
 
 @dataclass(frozen=True)
 class OAuthBearerMessage:
-    """The client's first message. `extensions`: further attributes (KIP-342)."""
+    """The client's first message. `extensions`: additional attributes (KIP-342)."""
 
     token: str = field(repr=False)
     authorization_id: str = ""

@@ -13,8 +13,8 @@ _PARTS = 3
 
 @dataclass(frozen=True)
 class PlainMessage:
-    """The client's only message. `authorization_id`: the requested user; empty for the user
-    itself."""
+    """The client's only message. `authorization_id`: the user that the client wants to act as;
+    empty for the authenticated user."""
 
     username: str
     password: str = field(repr=False)
@@ -29,7 +29,7 @@ class PlainMessage:
 
 
 def parse_plain(token: bytes) -> PlainMessage:
-    """The message in a client's token. SaslMessageError, with Kafka's message."""
+    """The message in a client's token. SaslMessageError, with the same text as in Kafka."""
     try:
         parts = token.decode().split("\0")
     except UnicodeDecodeError:

@@ -112,7 +112,8 @@ def client_proof(mechanism: ScramMechanism, salted: bytes, auth_message: bytes) 
 def proof_is_right(
     mechanism: ScramMechanism, credential: ScramCredential, auth_message: bytes, proof: bytes
 ) -> bool:
-    """True if a client's proof matches this credential; takes the same time for every proof."""
+    """True if a client's proof matches this credential; the comparison takes the same time for
+    every proof."""
     if len(proof) != mechanism.key_bytes or len(credential.stored_key) != mechanism.key_bytes:
         return False
     signature = _hmac(mechanism, credential.stored_key, auth_message)
@@ -177,7 +178,8 @@ class ClientFirst:
     nonce: str
     authorization_id: str = ""
     extensions: Mapping[str, str] = field(default_factory=dict)
-    #: The received message without its header; built if empty.
+    #: The received message without its header; empty if the message was not received, but is to be
+    #: sent.
     received_bare: str = ""
 
     @property
@@ -188,7 +190,7 @@ class ClientFirst:
 
     @property
     def bare(self) -> str:
-        """The part that is signed."""
+        """The part of the message that is signed."""
         extensions = "".join(f",{name}={value}" for name, value in self.extensions.items())
         return self.received_bare or f"n={escape_name(self.username)},r={self.nonce}{extensions}"
 
@@ -204,7 +206,7 @@ class ServerFirst:
     nonce: str
     salt: bytes
     iterations: int
-    #: The received message; built if empty.
+    #: The received message; empty if the message was not received, but is to be sent.
     received: str = ""
 
     @property
@@ -220,17 +222,18 @@ class ServerFirst:
 @dataclass(frozen=True)
 class ClientFinal:
     """The client's final message: the proof that it knows the password. `header`: the GS2 header of
-    its first message."""
+    the client's first message."""
 
     nonce: str
     proof: bytes = field(default=b"", repr=False)
     header: str = _PLAIN_HEADER
-    #: The received message without its proof; built if empty.
+    #: The received message without its proof; empty if the message was not received, but is to be
+    #: sent.
     received_without_proof: str = ""
 
     @property
     def without_proof(self) -> str:
-        """The part that is signed."""
+        """The part of the message that is signed."""
         made = f"c={_base64(self.header.encode())},r={self.nonce}"
         return self.received_without_proof or made
 
@@ -321,7 +324,7 @@ def _base64(data: bytes) -> str:
 
 
 class ScramState(Enum):
-    """The states of an exchange at either side, which change with the messages of the peer."""
+    """The states of an exchange, at either side. Each message of the peer changes the state."""
 
     FIRST = "waits for the first message"
     FINAL = "waits for the final message"
@@ -332,8 +335,8 @@ _NEXT = {ScramState.FIRST: ScramState.FINAL, ScramState.FINAL: ScramState.ENDED}
 
 
 class _Side:
-    """An exchange at one side. Each message of the peer, accepted or not, leads to the next
-    state."""
+    """The common part of both sides of an exchange. Each message of the peer, accepted or not,
+    leads to the next state."""
 
     def __init__(self, mechanism: ScramMechanism) -> None:
         self.mechanism = mechanism
@@ -419,8 +422,8 @@ class ScramClient(_Side):
         return ClientFinal(server.nonce, proof, header).encode()
 
     def receive_final(self, token: bytes) -> tuple[bool, str]:
-        """Take the server's final message. Returns (True if it proves that the server has the
-        credential, the server's error or an empty text). Raises SaslMessageError."""
+        """Take the server's final message. Returns (true if the message proves that the server has
+        the credential, the server's error or an empty text). Raises SaslMessageError."""
         self._receive(ScramState.FINAL)
         final = parse_server_final(token)
         return hmac.compare_digest(final.signature, self._signature), final.error

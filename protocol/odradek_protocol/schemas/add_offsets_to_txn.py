@@ -9,7 +9,7 @@ from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, field
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING
 
-#: Before this version INVALID_PRODUCER_EPOCH is answered in place of PRODUCER_FENCED.
+#: Before this version the answer is INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED.
 PRODUCER_FENCED_SINCE = 2
 
 

@@ -10,10 +10,10 @@ from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING
 
-#: Before this version INVALID_PRODUCER_EPOCH is answered in place of PRODUCER_FENCED.
+#: Before this version the answer is INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED.
 PRODUCER_FENCED_SINCE = 2
-#: From this version on requests are between brokers, for several transactions at once; clients use
-#: lower ones (T-22).
+#: From this version on requests are sent between brokers, each for several transactions; clients
+#: use lower versions (T-22).
 BETWEEN_BROKERS_SINCE = 4
 
 

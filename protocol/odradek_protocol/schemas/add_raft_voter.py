@@ -1,6 +1,6 @@
 """AddRaftVoter (key 80): adds a voter to the metadata quorum (KIP-853).
 
-Versions: 1 says whether to wait until the change is committed.
+Versions: in 1 the request says whether to wait until the change is committed.
 
 Left out: any change. This node is the only voter, as in a Kafka whose settings fix the voters.
 """
@@ -20,7 +20,7 @@ class Listener(Struct):
 
 @api_message(ApiKey.ADD_RAFT_VOTER)
 class AddRaftVoterRequest(Message):
-    """The request. `cluster_id` null: of any cluster."""
+    """The request. `cluster_id` null: the sender accepts any cluster."""
 
     cluster_id: str | None = field(STRING, nullable="0+")
     timeout_ms: int = field(INT32)

@@ -1,6 +1,6 @@
 """AlterUserScramCredentials (key 51): gives users SCRAM credentials, or takes them away (KIP-554).
 
-Versions: the first one is flexible already.
+Versions: 0 is flexible.
 
 Of note: the client salts and hashes the password; the broker never sees it.
 """

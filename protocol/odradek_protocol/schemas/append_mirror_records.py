@@ -3,10 +3,10 @@ mirror topics.
 
 Versions: only 0.
 
-Of note: this API is Odradek's own, for `odradek mirror`. Batches are stored as they
-are sent, with base offset, leader epoch, producer and timestamps. A request with null records
-appends nothing; the answer has the log end offset. If the batches decompress to more than one
-request may have, only the first of them are appended, and the client sends the others again.
+Of note: this API is Odradek's own, for `odradek mirror`. Batches are stored as they are sent, with
+base offset, leader epoch, producer and timestamps. A request with null records appends nothing; the
+answer has the log end offset. If the decompressed batches exceed the limit of one request, only the
+first batches are appended, and the client has to send the others again.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, INT64, RECORDS, STRING, UUID, ZERO_UUID
 
 Records = bytes | bytearray | memoryview
-#: The `expected_end_offset` of a request that only asks where the log ends.
+#: The `expected_end_offset` of a request that only asks for the log end offset.
 ANY_END = -1
 
 
 class MirroredPartition(Struct):
-    """Batches of one partition, one after the other, and the state of the partition at its source.
+    """Consecutive batches of one partition, and the state of the partition at its source.
 
-    `expected_end_offset`: the log end offset that the sender was told last; nothing is written to a
-    log with another end. -1 with null records asks for the end. `fetch_offset`: the offset at which
-    the batches were fetched, or the end of the batches before them in the same answer.
+    `expected_end_offset`: the log end offset in the last answer to the sender; nothing is written
+    to a log with another end. -1 with null records asks for the log end offset. `fetch_offset`: the
+    offset at which the batches were fetched, or the end of the batches before them in the same
+    answer.
     """
 
     partition_index: int = field(INT32)
@@ -38,7 +39,8 @@ class MirroredPartition(Struct):
 
 
 class MirroredTopic(Struct):
-    """The partitions of one mirror topic. `topic_id`: the id of the mirror topic, zeros for any."""
+    """The partitions of one mirror topic. `topic_id`: the id of the mirror topic, zeros if the
+    sender does not know it."""
 
     name: str = field(STRING)
     topic_id: bytes = field(UUID, default=ZERO_UUID)
@@ -54,10 +56,10 @@ class AppendMirrorRecordsRequest(Message):
 
 
 class MirroredPartitionResult(Struct):
-    """The result for one partition; offsets are -1 where they are not known.
+    """The result for one partition. Unknown offsets are -1.
 
-    `log_end_offset`: the durable end of the log, also after an error. `last_leader_epoch`: the
-    newest leader epoch of the log, -1 if it has none.
+    `log_end_offset`: the durable end of the log; it is given even after an error.
+    `last_leader_epoch`: the newest leader epoch of the log, -1 if it has none.
     """
 
     partition_index: int = field(INT32)

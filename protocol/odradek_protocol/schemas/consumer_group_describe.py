@@ -1,6 +1,6 @@
 """ConsumerGroupDescribe (key 69): consumer groups with their members (KIP-848).
 
-Versions: 1 says of each member which protocol it speaks (KIP-1099).
+Versions: 1 has the protocol that each member uses (KIP-1099).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class DescribedAssignment(Struct):
 
 
 class DescribedConsumerMember(Struct):
-    """`member_type`: -1 unknown, 0 speaks the classic protocol, 1 the consumer protocol."""
+    """A member. `member_type`: the protocol that it uses; -1 unknown, 0 classic, 1 consumer."""
 
     member_id: str = field(STRING)
     instance_id: str | None = field(STRING, nullable="0+", default=None)

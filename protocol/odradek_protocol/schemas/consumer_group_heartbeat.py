@@ -1,7 +1,7 @@
 """ConsumerGroupHeartbeat (key 68): a member of a consumer group joins, stays alive, reports its
 partitions and leaves (KIP-848).
 
-Versions: 1 subscribes by a regular expression, and members make their own ids (KIP-1082).
+Versions: in 1 members may subscribe to a regular expression, and make their own ids (KIP-1082).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class OwnedTopicPartitions(Struct):
 
 @api_message(ApiKey.CONSUMER_GROUP_HEARTBEAT)
 class ConsumerGroupHeartbeatRequest(Message):
-    """The request. Null, or -1 for the timeout: unchanged since the last heartbeat.
+    """The request. Null fields, and the timeout -1, mean unchanged since the last heartbeat.
 
-    `member_epoch` 0 joins, -1 leaves, -2 is a static member that will be back.
+    `member_epoch`: 0 to join, -1 to leave, -2 for a static member that leaves and will return.
     """
 
     group_id: str = field(STRING)

@@ -1,6 +1,6 @@
-"""CreateDelegationToken (key 38): a token that stands for a user (KIP-48, KIP-373).
+"""CreateDelegationToken (key 38): creates a token that authenticates a user (KIP-48, KIP-373).
 
-Versions: 2 is flexible; 3 makes tokens for others.
+Versions: 2 is flexible; 3 can create tokens for other users.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT16, INT32, STRING
 
-#: From this version on topics may be answered with THROTTLING_QUOTA_EXCEEDED (KIP-599).
+#: From this version on the error of a topic may be THROTTLING_QUOTA_EXCEEDED (KIP-599).
 QUOTA_ERROR_SINCE = 3
 
 

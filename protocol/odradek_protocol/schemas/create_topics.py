@@ -1,7 +1,7 @@
 """CreateTopics (key 19): creates topics.
 
-Versions: 4 takes -1 for the broker's defaults; 5 is flexible and answers the configuration; 7 the
-topic id.
+Versions: 4 accepts -1 for the broker's defaults; 5 is flexible, and its answer has the
+configuration; the answer of 7 has the topic id.
 
 Left out: replicas. A replication factor above 1 is refused (INVALID_REPLICATION_FACTOR); with
 `replication.factor.policy=accept` it is accepted, and one copy is kept.
@@ -13,7 +13,7 @@ from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING, UUID
 
-#: From this version on topics may be answered with THROTTLING_QUOTA_EXCEEDED (KIP-599).
+#: From this version on the error of a topic may be THROTTLING_QUOTA_EXCEEDED (KIP-599).
 QUOTA_ERROR_SINCE = 6
 
 

@@ -1,4 +1,4 @@
-"""DeleteAcls (key 31): removes the ACLs that filters fit (KIP-140).
+"""DeleteAcls (key 31): removes the ACLs that match filters (KIP-140).
 
 Versions: 1 brings the pattern type (KIP-290), 2 is flexible, 3 brings resources of the type user.
 """
@@ -23,7 +23,7 @@ class DeleteAclsFilter(Struct):
 
 @api_message(ApiKey.DELETE_ACLS)
 class DeleteAclsRequest(Message):
-    """The filters of the ACLs to delete. Null fits every name, principal or host."""
+    """The filters of the ACLs to delete. Null matches every name, principal or host."""
 
     filters: list[DeleteAclsFilter] = field(array(DeleteAclsFilter))
 

@@ -1,4 +1,4 @@
-"""DeleteRecords (key 21): moves the start of partitions.
+"""DeleteRecords (key 21): moves the log start of partitions.
 
 Versions: 2 is flexible.
 """

@@ -1,6 +1,6 @@
 """DeleteTopics (key 20): deletes topics.
 
-Versions: 5 an error message; 6 topics by name or id.
+Versions: 5 answers an error message; in 6 topics are given by name or id.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from odradek_protocol.primitives import INT16, INT32, STRING, UUID
 
 #: Before this version a broker with topic deletion disabled answers INVALID_REQUEST.
 TOPIC_DELETION_DISABLED_SINCE = 3
-#: From this version on topics may be answered with THROTTLING_QUOTA_EXCEEDED (KIP-599).
+#: From this version on the error of a topic may be THROTTLING_QUOTA_EXCEEDED (KIP-599).
 QUOTA_ERROR_SINCE = 5
-#: From this version on topics are given by name or id, in another field.
+#: From this version on the field `topics` has the topics, each with a name or an id.
 TOPIC_STATES_SINCE = 6
 
 

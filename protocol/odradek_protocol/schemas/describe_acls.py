@@ -1,4 +1,4 @@
-"""DescribeAcls (key 29): the ACLs that a filter fits (KIP-140).
+"""DescribeAcls (key 29): the ACLs that match a filter (KIP-140).
 
 Versions: 1 brings the pattern type (KIP-290), 2 is flexible, 3 brings resources of the type user.
 """
@@ -13,7 +13,7 @@ from odradek_protocol.primitives import INT8, INT16, INT32, STRING
 
 @api_message(ApiKey.DESCRIBE_ACLS)
 class DescribeAclsRequest(Message):
-    """The filter of the ACLs to list. Null fits every name, principal or host."""
+    """The filter of the ACLs to list. Null matches every name, principal or host."""
 
     resource_type_filter: int = field(INT8)
     resource_name_filter: str | None = field(STRING, nullable="0+")
@@ -40,7 +40,7 @@ class DescribeAclsResource(Struct):
 
 @api_message(ApiKey.DESCRIBE_ACLS)
 class DescribeAclsResponse(Message):
-    """The ACLs that fit, by resource."""
+    """The matching ACLs, by resource."""
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)

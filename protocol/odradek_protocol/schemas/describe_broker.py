@@ -27,9 +27,10 @@ SAMPLES = 6
 class DescribeBrokerRequest(Message):
     """The request.
 
-    `limit`: the most connections, and the most events. Connections: those whose client id, host or
-    user contains `filter`, from number `offset` on. Events: those with numbers above `after`, or
-    the newest ones if there are more than the limit; -1 for the newest ones.
+    `limit`: the most connections, and the most events, in the answer. The answer has the
+    connections whose client id, host or user contains `filter`, without the first `offset` of them.
+    It has the events with numbers above `after` (-1 for all), but only the newest if there are more
+    than the limit.
     """
 
     sections: list[int] = field(array(INT8))
@@ -40,7 +41,7 @@ class DescribeBrokerRequest(Message):
 
 
 class Counter(Struct):
-    """A number; names that end in _total only grow."""
+    """A number with a name. Numbers whose names end in _total only grow."""
 
     name: str = field(STRING)
     value: float = field(FLOAT64)
@@ -54,8 +55,8 @@ class Sample(Struct):
 
 
 class RequestCounts(Struct):
-    """The requests of an API: `counts` has their number by duration, for each bound of
-    `bounds_us` and above the last."""
+    """The requests of an API. `counts`: the number of requests in each bucket of durations; the
+    buckets are bounded by `bounds_us`, and the last bucket has no bound."""
 
     name: str = field(STRING)
     requests: int = field(INT64)
@@ -65,7 +66,8 @@ class RequestCounts(Struct):
 
 
 class Connection(Struct):
-    """An open connection. `requests`: their number; `api_name`: the API of the last one."""
+    """An open connection. `requests`: the number of its requests; `api_name`: the API of the last
+    request."""
 
     connection_id: int = field(INT64)
     listener: str = field(STRING)
@@ -80,8 +82,8 @@ class Connection(Struct):
 
 
 class Problem(Struct):
-    """Something that is wrong at the moment, as a sentence. The subject is as in DescribeHistory,
-    with subject type 0 if there is none."""
+    """Something that is wrong at the moment, as a sentence. The subject is as in DescribeHistory;
+    the subject type is 0 if there is no subject."""
 
     name: str = field(STRING)
     text: str = field(STRING)
@@ -113,9 +115,9 @@ class DescribeBrokerResponse(Message):
     """The response.
 
     `now_ms`: the broker's clock; `started_ms`: its start. `console_url`: the address of the console
-    that the broker serves, if it serves one. `connections_total`: the number of those that match
-    the filter. `next_after`: the `after` of a request for the events that follow. Events are oldest
-    first, and so are samples.
+    that the broker serves, if it serves one. `connections_total`: the number of connections that
+    match the filter. `next_after`: the `after` for a request for later events. Events and samples
+    are in order, oldest first.
     """
 
     throttle_time_ms: int = field(INT32)

@@ -20,8 +20,8 @@ class ComponentData(Struct):
 
 @api_message(ApiKey.DESCRIBE_CLIENT_QUOTAS)
 class DescribeClientQuotasRequest(Message):
-    """The filter of the quotas to list. With `strict`, entities with types that no component names
-    are left out."""
+    """The filter of the quotas to list. With `strict`, entities that have a type that no component
+    names are left out."""
 
     components: list[ComponentData] = field(array(ComponentData))
     strict: bool = field(BOOL)
@@ -44,7 +44,7 @@ class EntryData(Struct):
 
 @api_message(ApiKey.DESCRIBE_CLIENT_QUOTAS)
 class DescribeClientQuotasResponse(Message):
-    """The quotas that fit, by entity. With an error `entries` is null."""
+    """The matching quotas, by entity. If there is an error, `entries` is null."""
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)

@@ -26,9 +26,9 @@ from odradek_protocol.primitives import (
 class DescribeClientTelemetryRequest(Message):
     """The request.
 
-    `client_instance_id`: the client whose metrics are wanted, from number `first` on; zero for a
-    list of clients without metrics, which begins behind the id `after`. `limit`: the most clients
-    or metrics.
+    `client_instance_id`: the client whose metrics are wanted, from the metric with the number
+    `first` on. An id of zeros asks for a list of clients without their metrics, which begins after
+    the client id `after`. `limit`: the most clients or metrics.
     """
 
     client_instance_id: bytes = field(UUID, default=ZERO_UUID)
@@ -43,7 +43,7 @@ class Label(Struct):
 
 
 class Metric(Struct):
-    """A series. `source`: the name that the client gave; `kind`: gauge or counter."""
+    """A series. `source`: the name in the client's push; `kind`: gauge or counter."""
 
     name: str = field(STRING)
     source: str = field(STRING)
@@ -53,10 +53,11 @@ class Metric(Struct):
 
 
 class Client(Struct):
-    """A client, which has pushed or has asked what to push.
+    """A client that has pushed metrics or has requested its subscription.
 
-    `subscribed`: prefixes of the wanted metrics. `last_push_age_ms`: -1 before the first push.
-    `left_out`: the data points of the last push that were not kept. `gone`: the client has ended.
+    `subscribed`: the prefixes of the metrics that the client should push. `last_push_age_ms`: -1
+    before the first push. `left_out`: the data points of the last push that were not kept. `gone`:
+    true if the client no longer exists, and only its metrics are kept.
     """
 
     client_instance_id: bytes = field(UUID, default=ZERO_UUID)
@@ -78,7 +79,8 @@ class Client(Struct):
 
 @api_message(ApiKey.DESCRIBE_CLIENT_TELEMETRY)
 class DescribeClientTelemetryResponse(Message):
-    """The response. `more`: there are further clients or metrics; `metrics`: by name and labels."""
+    """The response. `more`: true if there are more clients or metrics; `metrics`: the metrics, in
+    the order of name and labels."""
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)

@@ -1,6 +1,6 @@
 """DescribeCluster (key 60): the brokers and the controller.
 
-Versions: 1 asks for brokers or controllers; 2 fenced brokers.
+Versions: 1 asks for brokers or controllers; 2 can include fenced brokers.
 
 Left out: controllers, as on any broker's listener (MISMATCHED_ENDPOINT_TYPE), and fenced brokers,
 which do not exist here.

@@ -1,6 +1,6 @@
 """DescribeConfigs (key 32): the configuration of topics and brokers.
 
-Versions: 1 sources and synonyms; 3 types and documentation; 4 is flexible.
+Versions: 1 has sources and synonyms; 3 has types and documentation; 4 is flexible.
 
 Of note: the levels of loggers (resource type 8) are kept until the broker stops, as in Kafka.
 

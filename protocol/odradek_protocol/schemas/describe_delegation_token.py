@@ -1,6 +1,6 @@
 """DescribeDelegationToken (key 41): the existing tokens (KIP-48, KIP-373).
 
-Versions: 2 is flexible; 3 has the user that has requested a token.
+Versions: 2 is flexible; 3 has the user that requested a token.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BYTES, INT16, INT32, INT64, STRING
 
-#: From this version on a token has the user that has requested it.
+#: From this version on the answer has the user that requested a token.
 REQUESTER_SINCE = 3
 
 
@@ -20,7 +20,7 @@ class DescribeDelegationTokenOwner(Struct):
 
 @api_message(ApiKey.DESCRIBE_DELEGATION_TOKEN)
 class DescribeDelegationTokenRequest(Message):
-    """The request; null for the tokens of everybody."""
+    """The request. `owners` null: the tokens of all users."""
 
     owners: list[DescribeDelegationTokenOwner] | None = field(
         array(DescribeDelegationTokenOwner), nullable="0+"

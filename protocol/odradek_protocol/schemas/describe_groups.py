@@ -1,7 +1,7 @@
 """DescribeGroups (key 15): classic groups with their members.
 
-Versions: 3 authorized operations; 4 static members; 5 is flexible; 6 an error message, and
-GROUP_ID_NOT_FOUND for a group that does not exist, in place of the state Dead (KIP-1043).
+Versions: 3 has authorized operations; 4 has static members; 5 is flexible; 6 has an error message,
+and GROUP_ID_NOT_FOUND for a group that does not exist, in place of the state Dead (KIP-1043).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, BYTES, INT16, INT32, STRING
 
-#: From this version on a group that does not exist is an error with a message; before, its state is
-#: Dead (KIP-1043).
+#: From this version on a group that does not exist is answered with an error and a message; in
+#: earlier versions, it is answered with the state Dead (KIP-1043).
 GROUP_ID_NOT_FOUND_SINCE = 6
 
 

@@ -16,8 +16,8 @@ from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING
 
-#: Kinds of subjects. A producer id is written in decimal, a partition as TOPIC-NUMBER, a record of
-#: a share group as TOPIC-NUMBER:OFFSET:GROUP.
+#: The kinds of subjects. A producer id is written in decimal, a partition as TOPIC-NUMBER, a record
+#: of a share group as TOPIC-NUMBER:OFFSET:GROUP.
 TRANSACTIONAL_ID = 1
 PRODUCER_ID = 2
 GROUP = 3
@@ -25,13 +25,14 @@ PARTITION = 4
 SHARE_RECORD = 5
 #: The connections of a client id.
 CLIENT = 6
-#: A mirror topic; the empty name for a state of each of them.
+#: A mirror topic; the empty name asks for a state of each mirror topic.
 MIRROR = 7
 
 
 @api_message(ApiKey.DESCRIBE_HISTORY)
 class DescribeHistoryRequest(Message):
-    """The request. `limit`: the number of newest events; -1 for all that are kept."""
+    """The request. `limit`: the most events; the newest are returned. -1: all events that are
+    kept."""
 
     subject_type: int = field(INT8)
     subject: str = field(STRING)
@@ -44,8 +45,8 @@ class Detail(Struct):
 
 
 class Event(Struct):
-    """An event, or several equal ones: `text` is the sentence, `times` their number, `last_time_ms`
-    the time of the last."""
+    """An event, or several equal events. `text`: the sentence; `times`: the number of equal events;
+    `last_time_ms`: the time of the last of them."""
 
     time_ms: int = field(INT64)
     last_time_ms: int = field(INT64)
@@ -65,7 +66,7 @@ class State(Struct):
 
 @api_message(ApiKey.DESCRIBE_HISTORY)
 class DescribeHistoryResponse(Message):
-    """The response, events oldest first.
+    """The response, with the oldest event first.
 
     The events are complete from `complete_since_ms` on; `started_ms`: the time at which the broker
     began to keep events; `now_ms`: the broker's clock; `dropped`: the known number of dropped

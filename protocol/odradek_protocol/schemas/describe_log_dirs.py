@@ -1,8 +1,8 @@
 """DescribeLogDirs (key 35): the data directories of a broker, and the bytes of each partition
 there.
 
-Versions: 2 is flexible; 3 an error code for all; 4 the size of the volume; 5 whether a directory is
-cordoned.
+Versions: 2 is flexible; 3 has an error code for the whole answer; 4 has the size of the volume; 5
+shows whether a directory is cordoned.
 
 Left out: replicas that move between directories, and cordoned directories; neither exists here.
 """
@@ -21,7 +21,7 @@ class DescribableLogDirTopic(Struct):
 
 @api_message(ApiKey.DESCRIBE_LOG_DIRS)
 class DescribeLogDirsRequest(Message):
-    """The request. `topics` None: all of them."""
+    """The request. `topics` None: all topics."""
 
     topics: list[DescribableLogDirTopic] | None = field(
         array(DescribableLogDirTopic), nullable="0+"

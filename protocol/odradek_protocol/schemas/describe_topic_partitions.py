@@ -24,7 +24,7 @@ class Cursor(Struct):
 
 @api_message(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
 class DescribeTopicPartitionsRequest(Message):
-    """The request. `topics` empty: all of them; `cursor`: the first topic and partition of the
+    """The request. `topics` empty: all topics; `cursor`: the first topic and partition of the
     page."""
 
     topics: list[TopicRequest] = field(array(TopicRequest))
@@ -57,7 +57,8 @@ class DescribeTopicPartitionsResponseTopic(Struct):
 
 @api_message(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
 class DescribeTopicPartitionsResponse(Message):
-    """The response. `next_cursor`: where the next page begins; null on the last one."""
+    """The response. `next_cursor`: the first topic and partition of the next page; null on the last
+    page."""
 
     throttle_time_ms: int = field(INT32, ignorable=True)
     topics: list[DescribeTopicPartitionsResponseTopic] = field(

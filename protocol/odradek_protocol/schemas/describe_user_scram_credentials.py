@@ -1,7 +1,7 @@
 """DescribeUserScramCredentials (key 50): the users with SCRAM credentials, and their mechanisms
 (KIP-554).
 
-Versions: the first one is flexible already.
+Versions: 0 is flexible.
 
 Of note: the answer has mechanisms and iterations, never salts or keys.
 """
@@ -19,7 +19,7 @@ class UserName(Struct):
 
 @api_message(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
 class DescribeUserScramCredentialsRequest(Message):
-    """The users to describe; null or none for all users."""
+    """The users to describe; null or an empty list for all users."""
 
     users: list[UserName] | None = field(array(UserName), nullable="0+")
 

@@ -3,8 +3,8 @@
 Versions: 1 chooses the type of the election, and brings an error of the whole request; 2 is
 flexible.
 
-Of note: null instead of a list of topics stands for all partitions. Those that need no election are
-then left out of the answer.
+Of note: null instead of a list of topics stands for all partitions. Partitions that need no
+election are then left out of the answer.
 """
 
 from __future__ import annotations

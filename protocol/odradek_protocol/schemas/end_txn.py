@@ -1,7 +1,7 @@
 """EndTxn (key 26): commits or aborts a transaction.
 
-Versions: 2 answers PRODUCER_FENCED; 3 is flexible; 4 may answer TRANSACTION_ABORTABLE; 5 answers
-the identity to use next (transactions v2, KIP-890).
+Versions: 2 answers PRODUCER_FENCED; 3 is flexible; 4 may answer TRANSACTION_ABORTABLE; the answer
+of 5 has the producer id and epoch of the next transaction (transactions v2, KIP-890).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, field
 from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING
 
-#: Before this version INVALID_PRODUCER_EPOCH is answered in place of PRODUCER_FENCED.
+#: Before this version the answer is INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED.
 PRODUCER_FENCED_SINCE = 2
-#: From this version on each transaction has its own epoch; the answer has the next one (T-60,
+#: From this version on each transaction has its own epoch; the answer has the next epoch (T-60,
 #: T-63).
 TRANSACTIONS_V2_SINCE = 5
 

@@ -1,4 +1,4 @@
-"""ExpireDelegationToken (key 40): ends a token, at once or later (KIP-48).
+"""ExpireDelegationToken (key 40): lets a token expire, immediately or later (KIP-48).
 
 Versions: 2 is flexible.
 """

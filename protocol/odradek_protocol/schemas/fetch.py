@@ -14,7 +14,7 @@ from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT8, INT16, INT32, INT64, RECORDS, STRING, UUID
 
-#: From this version on the answer has an error code of its own.
+#: From this version on the answer has an error code for the whole request.
 TOP_LEVEL_ERROR_SINCE = 7
 #: From this version on there are sessions (KIP-227).
 SESSIONS_SINCE = 7

@@ -1,7 +1,8 @@
 """FindCoordinator (key 10): the broker that coordinates a group, a transactional id or the state of
 a share partition.
 
-Versions: 1 the key's type; 3 is flexible; 4 many keys, errors for each; 6 share partitions.
+Versions: 1 has the key's type; 3 is flexible; 4 has several keys, and an error for each; 6 has
+share partitions.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class GetTelemetrySubscriptionsResponse(Message):
     """The response.
 
     `requested_metrics`: prefixes of the names of metrics; `*` alone for all metrics, empty for
-    none. `delta_temporality`: counters are pushed as the change since the last push.
+    none. `delta_temporality`: true if counters are pushed as the change since the last push.
     """
 
     throttle_time_ms: int = field(INT32)

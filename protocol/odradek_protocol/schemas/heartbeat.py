@@ -1,6 +1,6 @@
-"""Heartbeat (key 12): a member of a classic group is alive.
+"""Heartbeat (key 12): reports that a member of a classic group is alive.
 
-Versions: 3 static members; 4 is flexible.
+Versions: 3 has static members; 4 is flexible.
 """
 
 from __future__ import annotations

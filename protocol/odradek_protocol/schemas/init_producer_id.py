@@ -1,7 +1,7 @@
-"""InitProducerId (key 22): a producer id and epoch.
+"""InitProducerId (key 22): assigns a producer id and epoch.
 
-Versions: 2 is flexible; 3 brings the current id and epoch (KIP-360); 4 answers PRODUCER_FENCED; 5
-TRANSACTION_ABORTABLE; 6 two-phase commit (KIP-939).
+Versions: 2 is flexible; 3 has the current id and epoch in the request (KIP-360); 4 may answer
+PRODUCER_FENCED; 5 may answer TRANSACTION_ABORTABLE; 6 has two-phase commit (KIP-939).
 
 Of note: version 6 (two-phase commit) is advertised unless
 `transaction.two.phase.commit.enable=false`; Kafka calls this version unstable.
@@ -15,7 +15,7 @@ from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING
 
 #: From this version on a producer with an id may request its next epoch (KIP-360).
 EPOCH_BUMP_SINCE = 3
-#: Before this version INVALID_PRODUCER_EPOCH is answered in place of PRODUCER_FENCED.
+#: Before this version the answer is INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED.
 PRODUCER_FENCED_SINCE = 4
 #: Two-phase commit (KIP-939). Kafka calls this version unstable.
 TWO_PHASE_COMMIT_SINCE = 6

@@ -1,4 +1,5 @@
-"""InitializeShareGroupState (key 83): begins states of share partitions anew (KIP-932)."""
+"""InitializeShareGroupState (key 83): creates or resets the states of share partitions
+(KIP-932)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """JoinGroup (key 11): a member enters the join phase of a classic group.
 
-Versions: 1 a rebalance timeout; 4 the MEMBER_ID_REQUIRED handshake (KIP-394); 5 static members
-(KIP-345); 7 the protocol type in the answer; 8 a reason; 9 skip_assignment.
+Versions: 1 has a rebalance timeout; 4 may answer MEMBER_ID_REQUIRED (KIP-394); 5 has static members
+(KIP-345); the answer of 7 has the protocol type; 8 has a reason; the answer of 9 has
+skip_assignment.
 
 Of note: version 0 is served again, as Kafka does since 4.1 (KAFKA-19444).
 """
@@ -16,7 +17,7 @@ from odradek_protocol.primitives import BOOL, BYTES, INT16, INT32, STRING
 MEMBER_ID_REQUIRED_SINCE = 4
 #: From this version on the name of the protocol may be null.
 NULL_PROTOCOL_SINCE = 7
-#: From this version on a leader can be told not to assign (G-28).
+#: From this version on the answer can tell a leader not to compute an assignment (G-28).
 SKIP_ASSIGNMENT_SINCE = 9
 
 

@@ -1,6 +1,6 @@
 """LeaveGroup (key 13): members leave a classic group.
 
-Versions: 3 a list of members, errors for each; 4 is flexible; 5 a reason.
+Versions: 3 has a list of members, and an error for each; 4 is flexible; 5 has a reason.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, STRING
 
-#: From this version on members and errors come in lists (G-80).
+#: From this version on members and errors are lists (G-80).
 MEMBERS_SINCE = 3
 #: From this version on members send a reason (KIP-800).
 REASON_SINCE = 5

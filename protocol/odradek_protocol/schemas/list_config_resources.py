@@ -1,6 +1,6 @@
 """ListConfigResources (key 74): the names of resources that have settings (KIP-1142).
 
-Versions: 0 lists subscriptions to client metrics alone; 1 says which types are asked for.
+Versions: 0 lists only subscriptions to client metrics; in 1 the request has the wanted types.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT8, INT16, INT32, STRING
 
-#: From this version on the request names the types; before, only subscriptions are listed.
+#: From this version on the request names the types; earlier versions list only subscriptions to
+#: client metrics.
 RESOURCE_TYPES_SINCE = 1
 
 

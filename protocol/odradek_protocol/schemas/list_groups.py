@@ -1,7 +1,7 @@
 """ListGroups (key 16): all groups of a broker.
 
-Versions: 3 is flexible; 4 states, and a filter by them (KIP-518); 5 types, and a filter by them
-(KIP-848).
+Versions: 3 is flexible; 4 has states, and can select groups by state (KIP-518); 5 has types, and
+can select groups by type (KIP-848).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """ListOffsets (key 2): offsets by time, and the two ends of a partition.
 
-Versions: 1 answers a single offset; 2 isolation levels; 4 leader epochs; 7 the record of the
-largest timestamp (-3); 8, 9 and 11 the ends of local and tiered storage (-4, -5, -6); 10 a
-timeout.
+Versions: the answer of 1 has a single offset; 2 has isolation levels; 4 has leader epochs; 7 can
+ask for the record with the largest timestamp (-3); 8, 9 and 11 can ask for the ends of local and
+tiered storage (-4, -5, -6); 10 has a timeout.
 
 Left out: tiered storage. The earliest local offset is the log start offset, and no segment is
 tiered or waits for its upload.

@@ -1,8 +1,8 @@
 """Metadata (key 3): brokers, topics, partitions and their leaders.
 
-Versions: 1 a null list means all topics (0: an empty one); 4 auto creation; 7 leader epochs; 8
-authorized operations; 10 topic ids; 11 drops the cluster's operations; 12 a null name with an id;
-13 a top-level error.
+Versions: since 1 a null list means all topics (in 0, an empty list); 4 can forbid auto creation; 7
+has leader epochs; 8 has authorized operations; 10 has topic ids; 11 no longer has the cluster's
+operations; 12 allows an id with a null name; 13 has a top-level error.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT16, INT32, STRING, UUID
 
-#: Before this version an empty list of topics asks for all of them; since then null does.
+#: Before this version an empty list of topics asks for all topics; from this version on, null does.
 NULL_MEANS_ALL_SINCE = 1
-#: Before this version a request for a topic always creates it, if the broker allows that.
+#: Before this version, a request for a topic always creates the topic if the broker allows auto
+#: creation.
 AUTO_CREATION_SWITCH_SINCE = 4
-#: From this version on topics may be requested by id; 10 and 11 have the field, and refuse it.
+#: From this version on topics may be requested by id. Versions 10 and 11 have the field, but refuse
+#: requests that use it.
 TOPIC_IDS_SINCE = 12
 
 

@@ -1,7 +1,7 @@
 """OffsetCommit (key 8): stores a group's positions.
 
-Versions: 2 to 4 carry a retention; 6 leader epochs; 7 static members; 9 the member epoch and
-GROUP_ID_NOT_FOUND; 10 topic ids.
+Versions: 2 to 4 have a retention; 6 has leader epochs; 7 has static members; 9 has the member epoch
+and GROUP_ID_NOT_FOUND; 10 has topic ids.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING, UUID
 
-#: From this version on a member's epoch may stand for the generation, and a group that does not
-#: exist has an error of its own (KIP-848, O-04).
+#: From this version on the generation may be a member epoch, and there is a separate error for a
+#: group that does not exist (KIP-848, O-04).
 CONSUMER_GROUPS_SINCE = 9
 #: From this version on topics are given by id, not by name.
 TOPIC_IDS_SINCE = 10

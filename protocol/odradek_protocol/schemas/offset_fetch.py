@@ -1,7 +1,7 @@
 """OffsetFetch (key 9): reads a group's positions.
 
-Versions: 2 a null list means all topics; 3 throttling; 5 leader epochs; 7 require_stable; 8 many
-groups in one request; 9 the member epoch; 10 topic ids.
+Versions: since 2 a null list means all topics; 3 has a throttle time; 5 has leader epochs; 7 has
+require_stable; 8 has several groups in one request; 9 has the member epoch; 10 has topic ids.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING, UUID
 
-#: From this version on the answer has an error code of its own.
+#: From this version on the answer has an error code for the whole request.
 TOP_LEVEL_ERROR_SINCE = 2
-#: From this version on null asks for all positions of a group.
+#: From this version on a null list of topics asks for all committed offsets of a group.
 ALL_TOPICS_SINCE = 2
-#: From this version on a client may wait for offsets of open transactions (KIP-447).
+#: From this version on a client can request an error while offsets are part of an open transaction
+#: (KIP-447).
 REQUIRE_STABLE_SINCE = 7
 #: From this version on a request is for several groups.
 GROUPS_SINCE = 8

@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch (key 23): the end offset of a leader epoch.
 
-Versions: 2 the current leader epoch, which fences; 3 the replica id; 4 is flexible. 0 and 1 are not
-served, as in Kafka 4.
+Versions: 2 has the current leader epoch, which the broker checks; 3 has the replica id; 4 is
+flexible. 0 and 1 are not served, as in Kafka 4.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING
 
-#: Before this version only brokers may ask (KIP-320).
+#: Before this version only brokers may send the request (KIP-320).
 CLIENTS_SINCE = 3
 
 

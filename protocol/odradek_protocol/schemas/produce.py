@@ -23,7 +23,7 @@ from odradek_protocol.primitives import INT16, INT32, INT64, RECORDS, STRING, UU
 ZSTD_SINCE = 7
 #: From this version on the client knows TRANSACTION_ABORTABLE (T-62).
 TRANSACTION_ABORTABLE_SINCE = 11
-#: From this version on the broker adds partitions to transactions by itself (T-60, T-61).
+#: From this version on the broker itself adds partitions to transactions (T-60, T-61).
 TRANSACTIONS_V2_SINCE = 12
 #: From this version on topics are given by id, not by name.
 TOPIC_IDS_SINCE = 13

@@ -13,7 +13,8 @@ from odradek_protocol.primitives import BOOL, BYTES, INT8, INT16, INT32, UUID, Z
 @api_message(ApiKey.PUSH_TELEMETRY)
 class PushTelemetryRequest(Message):
     """The request. `metrics`: a MetricsData of OpenTelemetry's protocol, compressed with
-    `compression_type`. `terminating`: the client ends, and this is its last push."""
+    `compression_type`. `terminating`: true if the client is closing, so that this is its last
+    push."""
 
     client_instance_id: bytes = field(UUID, default=ZERO_UUID)
     subscription_id: int = field(INT32)

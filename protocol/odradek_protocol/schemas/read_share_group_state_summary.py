@@ -1,4 +1,5 @@
-"""ReadShareGroupStateSummary (key 87): reads epochs and start offsets (KIP-932).
+"""ReadShareGroupStateSummary (key 87): reads epochs and start offsets of share partitions
+(KIP-932).
 
 Versions: 1 answers the number of completely delivered records (KIP-1226).
 """

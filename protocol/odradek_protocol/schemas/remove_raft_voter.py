@@ -14,7 +14,7 @@ from odradek_protocol.primitives import INT16, INT32, STRING, UUID
 
 @api_message(ApiKey.REMOVE_RAFT_VOTER)
 class RemoveRaftVoterRequest(Message):
-    """The request. `cluster_id` null: of any cluster."""
+    """The request. `cluster_id` null: the sender accepts any cluster."""
 
     cluster_id: str | None = field(STRING, nullable="0+")
     voter_id: int = field(INT32)

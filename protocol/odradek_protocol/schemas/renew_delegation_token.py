@@ -1,4 +1,4 @@
-"""RenewDelegationToken (key 39): makes a token last longer (KIP-48).
+"""RenewDelegationToken (key 39): sets a later expiry of a token (KIP-48).
 
 Versions: 2 is flexible.
 """

@@ -1,7 +1,7 @@
 """SaslAuthenticate (key 36): one token of a SASL exchange (KIP-152).
 
-Versions: 1 tells how long the session lasts, and that the client can authenticate again (KIP-368);
-2 is flexible.
+Versions: the answer of 1 has the lifetime of the session, and a client that uses 1 can authenticate
+again (KIP-368); 2 is flexible.
 
 Of note: after authentication, and at listeners without SASL, the answer is ILLEGAL_SASL_STATE.
 """
@@ -22,8 +22,8 @@ class SaslAuthenticateRequest(Message):
 
 @api_message(ApiKey.SASL_AUTHENTICATE)
 class SaslAuthenticateResponse(Message):
-    """The response. `session_lifetime_ms`: time until the client has to authenticate again; 0 for
-    ever."""
+    """The response. `session_lifetime_ms`: time until the client has to authenticate again; 0 means
+    that it never has to."""
 
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+")

@@ -1,6 +1,7 @@
 """SaslHandshake (key 17): the mechanism by which a client wants to authenticate (KIP-43).
 
-Versions: with 0 the tokens that follow are bare frames; 1 has them in SaslAuthenticate (KIP-152).
+Versions: after 0 tokens are sent as bare frames; after 1 they are sent in SaslAuthenticate requests
+(KIP-152).
 
 Of note: after authentication, and at listeners without SASL, the answer is ILLEGAL_SASL_STATE.
 """
@@ -11,7 +12,7 @@ from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, array, field
 from odradek_protocol.primitives import INT16, STRING
 
-#: From here on tokens come in SaslAuthenticate; before, they are bare frames.
+#: From this version on tokens are sent in SaslAuthenticate requests, and before as bare frames.
 TOKENS_IN_REQUESTS_SINCE = 1
 
 
@@ -24,7 +25,7 @@ class SaslHandshakeRequest(Message):
 
 @api_message(ApiKey.SASL_HANDSHAKE)
 class SaslHandshakeResponse(Message):
-    """The response. `mechanisms`: those that the listener takes."""
+    """The response. `mechanisms`: the mechanisms that the listener accepts."""
 
     error_code: int = field(INT16)
     mechanisms: list[str] = field(array(STRING))

@@ -1,6 +1,6 @@
 """ShareAcknowledge (key 79): acknowledges records that were acquired by ShareFetch (KIP-932).
 
-Versions: 2 renews locks (KIP-1222).
+Versions: 2 can renew locks (KIP-1222).
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, INT64, STRING, UUID
 
-#: The version from which locks can be renewed, of ShareFetch too.
+#: The version of ShareAcknowledge, and also of ShareFetch, from which on locks can be renewed.
 RENEW_SINCE = 2
 
 
 class AcknowledgementBatch(Struct):
-    """Acknowledgements of a range of offsets: one type for all offsets, or one for each.
+    """Acknowledgements of a range of offsets: one type for all offsets, or one type for each
+    offset.
 
     Types: 0 gap, 1 accept, 2 release, 3 reject, 4 renew.
     """

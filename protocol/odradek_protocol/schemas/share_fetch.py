@@ -1,6 +1,6 @@
-"""ShareFetch (key 78): acquires records of a share group and brings them (KIP-932).
+"""ShareFetch (key 78): acquires and fetches records for a member of a share group (KIP-932).
 
-Versions: 2 has acquire modes (KIP-1206) and renews locks (KIP-1222).
+Versions: 2 has acquire modes (KIP-1206) and can renew locks (KIP-1222).
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ Records = bytes | bytearray | memoryview
 
 
 class AcknowledgementBatch(Struct):
-    """Acknowledgements of a range of offsets: one type for all offsets, or one for each.
+    """Acknowledgements of a range of offsets: one type for all offsets, or one type for each
+    offset.
 
     Types: 0 gap, 1 accept, 2 release, 3 reject, 4 renew.
     """

@@ -13,7 +13,7 @@ from odradek_protocol.primitives import INT16, INT32, STRING, UUID
 class ShareGroupHeartbeatRequest(Message):
     """The request. `member_epoch` 0 joins, -1 leaves.
 
-    Topics null: as in the heartbeat before.
+    Topics null: unchanged since the last heartbeat.
     """
 
     group_id: str = field(STRING)
@@ -34,7 +34,7 @@ class ShareAssignment(Struct):
 
 @api_message(ApiKey.SHARE_GROUP_HEARTBEAT)
 class ShareGroupHeartbeatResponse(Message):
-    """The response. `assignment` null: as in the answer before."""
+    """The response. `assignment` null: unchanged since the last answer."""
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)

@@ -27,7 +27,7 @@ class DescribedProperty(Struct):
 
 
 class DescribedInternalTopic(Struct):
-    """An internal topic of a subtopology; 0 partitions or replicas: the broker decides."""
+    """An internal topic of a subtopology; 0 partitions or replicas mean that the broker decides."""
 
     name: str = field(STRING)
     partitions: int = field(INT32)
@@ -62,7 +62,7 @@ class DescribedEndpoint(Struct):
 
 
 class DescribedTaskOffset(Struct):
-    """An offset of a task, added up over its changelogs."""
+    """The sum of a task's offsets in its changelogs."""
 
     subtopology_id: str = field(STRING)
     partition: int = field(INT32)
@@ -85,7 +85,7 @@ class DescribedTasks(Struct):
 
 
 class DescribedStreamsMember(Struct):
-    """A member of the group, with the tasks that it has and those that it is to have."""
+    """A member of the group, with its present tasks and the tasks of its target assignment."""
 
     member_id: str = field(STRING)
     member_epoch: int = field(INT32)

@@ -21,7 +21,7 @@ class StreamsProperty(Struct):
 
 
 class InternalTopicInfo(Struct):
-    """An internal topic of a subtopology; 0 partitions or replicas: the broker decides."""
+    """An internal topic of a subtopology; 0 partitions or replicas mean that the broker decides."""
 
     name: str = field(STRING)
     partitions: int = field(INT32)
@@ -30,7 +30,8 @@ class InternalTopicInfo(Struct):
 
 
 class CopartitionGroup(Struct):
-    """Topics with equally many partitions, as indexes into the lists of the subtopology."""
+    """Topics that must have the same number of partitions, as indexes into the lists of the
+    subtopology."""
 
     source_topics: list[int] = field(array(INT16))
     source_topic_regex: list[int] = field(array(INT16))
@@ -71,7 +72,7 @@ class UserEndpoint(Struct):
 
 
 class TaskOffset(Struct):
-    """An offset of a task, added up over its changelogs."""
+    """The sum of a task's offsets in its changelogs."""
 
     subtopology_id: str = field(STRING)
     partition: int = field(INT32)
@@ -82,7 +83,8 @@ class TaskOffset(Struct):
 class StreamsGroupHeartbeatRequest(Message):
     """The request. `member_epoch` 0 joins, -1 leaves.
 
-    Null means unchanged: tasks since the last heartbeat, other fields since they were last sent.
+    Null means unchanged: for tasks since the last heartbeat, for other fields since they were last
+    sent.
     """
 
     group_id: str = field(STRING)
@@ -115,7 +117,7 @@ class StreamsGroupHeartbeatRequest(Message):
 
 
 class StreamsStatus(Struct):
-    """A state of the group that the member should know; see `StreamsStatusCode`."""
+    """A status that the member should know; see `StreamsStatusCode`."""
 
     status_code: int = field(INT8)
     status_detail: str = field(STRING)
@@ -138,8 +140,8 @@ class EndpointToPartitions(Struct):
 
 @api_message(ApiKey.STREAMS_GROUP_HEARTBEAT)
 class StreamsGroupHeartbeatResponse(Message):
-    """The response. Tasks null: as in the answer before; `partitions_by_user_endpoint` null: as the
-    member knows them."""
+    """The response. Tasks null: unchanged since the last answer. `partitions_by_user_endpoint`
+    null: unchanged since the member last received them."""
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)

@@ -1,6 +1,6 @@
 """SyncGroup (key 14): the leader sends the assignment, and every member receives its own.
 
-Versions: 3 static members; 5 protocol type and name both ways.
+Versions: 3 has static members; from 5 on request and answer have the protocol type and name.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from odradek_protocol.primitives import INT16, INT32, INT64, STRING
 MEMBER_SINCE = 3
 #: From this version on the client knows TRANSACTION_ABORTABLE (T-62).
 TRANSACTION_ABORTABLE_SINCE = 4
-#: From this version on the broker adds the group to the transaction by itself (T-24, T-60).
+#: From this version on the broker itself adds the group to the transaction (T-24, T-60).
 TRANSACTIONS_V2_SINCE = 5
 
 

@@ -2,12 +2,12 @@
 finalized (KIP-584).
 
 Versions: 1 distinguishes safe and unsafe downgrades, and has `validate_only`; 2 has one error for
-the whole request in place of one for each feature.
+the whole request instead of one for each feature.
 
 Of note: level 0 switches a feature off. The release of 4.3 (`kafka-features.sh upgrade
---release-version 4.3`) includes eligible.leader.replicas.version and kraft.version as well: in a
-request with metadata.version their level 1 is ignored, and alone it is refused, because their APIs
-are not served.
+--release-version 4.3`) also includes eligible.leader.replicas.version and kraft.version. Their APIs
+are not served, so their level 1 is ignored in a request with metadata.version, and refused in any
+other request.
 """
 
 from __future__ import annotations

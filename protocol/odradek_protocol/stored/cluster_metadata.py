@@ -1,8 +1,8 @@
 """The records of `__cluster_metadata`, in the format of Kafka's KRaft metadata log.
 
-Each is the value of a log record: a frame version, the type, the version of the type (all unsigned
-varints), and the flexible body. Field numbers and types are Kafka's; fields that one node does not
-need are left out.
+Each record is the value of a log record: a frame version, the type, the version of the type (all
+unsigned varints), and the flexible body. Field numbers and types are Kafka's; fields that one node
+does not need are left out.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class PartitionRecord(Message):
 
 @message(key=4, versions="0", flexible="0+")
 class ConfigRecord(Message):
-    """A setting of a topic (resource type 2) or of brokers (4). A null value removes it."""
+    """A setting of a topic (resource type 2) or of brokers (4). A null value removes the
+    setting."""
 
     resource_type: int = field(INT8)
     resource_name: str = field(STRING)
@@ -89,8 +90,8 @@ class DelegationTokenRecord(Message):
 class UserScramCredentialRecord(Message):
     """A user has a SCRAM credential of a mechanism (1 for SCRAM-SHA-256, 2 for SCRAM-SHA-512).
 
-    The password cannot be computed from it, but with `server_key` one can impersonate the broker to
-    this user.
+    The password cannot be computed from the credential, but whoever has `server_key` can
+    impersonate the broker to this user.
     """
 
     name: str = field(STRING)
@@ -118,7 +119,8 @@ class FeatureLevelRecord(Message):
 
 @message(key=14, versions="0", flexible="0+")
 class ClientQuotaRecord(Message):
-    """A quota of an entity. With `remove` it is removed, and `value` has no meaning."""
+    """A quota of an entity. If `remove` is true, the quota is removed, and `value` has no
+    meaning."""
 
     entity: list[QuotaEntityData] = field(array(QuotaEntityData))
     key: str = field(STRING)
@@ -128,7 +130,7 @@ class ClientQuotaRecord(Message):
 
 @message(key=15, versions="0", flexible="0+")
 class ProducerIdsRecord(Message):
-    """Every producer id below `next_producer_id` is given out or skipped (rule P-29)."""
+    """Every producer id below `next_producer_id` is in a reserved block or skipped (rule P-29)."""
 
     broker_id: int = field(INT32)
     broker_epoch: int = field(INT64, default=-1)
@@ -209,7 +211,8 @@ def encode_record(record: Message) -> bytes:
 def decode_record(value: bytes | memoryview) -> Message:
     """The record in the value of a log record.
 
-    DecodeError if it is invalid or of an unknown type or version, which must not be ignored.
+    DecodeError if the record is invalid, or if its type or version is unknown: such a record must
+    not be ignored.
     """
     try:
         frame_version, position = decode_uvarint(value, 0)

@@ -76,7 +76,7 @@ class SubscribedTopic(Struct):
 
 @message(key=RecordType.TOPICS, versions="0", flexible="0+")
 class ConsumerGroupPartitionMetadataValue(Message):
-    """The existing topics to which members are subscribed. Racks are not written."""
+    """The existing topics to which members are subscribed. Racks of partitions are not written."""
 
     topics: list[SubscribedTopic] = field(array(SubscribedTopic))
 

@@ -1,6 +1,6 @@
 """Control records, whose key and value end a transaction in a partition's log (R-30..R-32).
 
-If a later version appends fields, both are longer, and the known prefix is read.
+If a later version appends fields to the key or the value, only the known prefix is read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ VERSION = 0
 
 
 class ControlType(IntEnum):
-    """The type of a control record. Readers ignore unknown types (R-31)."""
+    """The type of a control record. Readers ignore records of unknown types (R-31)."""
 
     ABORT = 0
     COMMIT = 1
@@ -73,7 +73,7 @@ def encode_marker(coordinator_epoch: int) -> bytes:
 
 
 def encode_snapshot_header(last_contained_ms: int) -> bytes:
-    """The value of the first record of a snapshot; milliseconds."""
+    """The value of the first record of a snapshot, with a timestamp in milliseconds."""
     fields = {"last_contained_log_timestamp": last_contained_ms, "tagged_fields": 0}
     encoded: bytes = SNAPSHOT_HEADER.build({"version": VERSION, **fields})
     return encoded
@@ -86,13 +86,14 @@ def encode_snapshot_footer() -> bytes:
 
 
 def decode_snapshot_header(value: bytes | None) -> int:
-    """The timestamp in the value of a snapshot's first record, milliseconds. ControlMarkerError."""
+    """The timestamp, in milliseconds, in the value of a snapshot's first record.
+    ControlMarkerError."""
     timestamp: int = _parse(SNAPSHOT_HEADER, value, "snapshot header").last_contained_log_timestamp
     return timestamp
 
 
 def decode_type(key: bytes | None) -> ControlType | None:
-    """The type in the key of a control record; None for an unknown one, which is ignored.
+    """The type in the key of a control record; None for an unknown type, which readers ignore.
 
     ControlMarkerError for a key that is null, too short or of a negative version.
     """

@@ -1,8 +1,8 @@
 """The record of a classic group in `__consumer_offsets` (rule O-02; Kafka's GroupMetadataKey and
 -Value).
 
-The key is an int16 record type, 2, and the group; the value an int16 version and its fields, or
-null when the group is removed. Version 3 is written, which every reader since Kafka 2.3 supports.
+The key is the int16 record type 2 and the group id. The value is an int16 version and its fields,
+or null if the group is removed. Version 3 is written, which every reader since Kafka 2.3 supports.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class GroupMetadataKey(Message):
 
 
 class StoredMember(Struct):
-    """A member of a stored classic group. `subscription`: the member's metadata for the group's
-    protocol. `subscription` and `assignment` are opaque."""
+    """A member of a stored classic group. `subscription`: the member's metadata for the protocol of
+    the group. The broker does not interpret `subscription` and `assignment`."""
 
     member_id: str = field(STRING)
     group_instance_id: str | None = field(STRING, "3+", nullable="3+", default=None, ignorable=True)
@@ -66,7 +66,7 @@ def encode_value(value: GroupMetadataValue) -> bytes:
 
 
 def decode_key(key: Buffer) -> GroupMetadataKey:
-    """The key in bytes that begin with the type. DecodeError for invalid bytes."""
+    """The key in bytes that begin with the record type. DecodeError for invalid bytes."""
     return codec.decode(GroupMetadataKey, 0, key, _INT16.size)
 
 

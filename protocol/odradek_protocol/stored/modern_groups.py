@@ -1,5 +1,5 @@
-"""The records of all modern groups, those of consumers, of shares and of streams, in
-`__consumer_offsets`: their keys and values by the type of the record."""
+"""The keys and values of the records of consumer groups, share groups and streams groups in
+`__consumer_offsets`, by the type of the record."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VALUES: Mapping[int, type[Message]] = {
 
 
 def encode_record(value: Message, **key: str) -> tuple[bytes, bytes]:
-    """The record of a value, whose key has these fields."""
+    """The record with this value, and with a key that has these fields."""
     return encode_key(value.api_key, **key), typed_records.encode_value(value)
 
 
@@ -35,8 +35,8 @@ def encode_key(kind: int, **key: str) -> bytes:
 
 
 def decode_key(kind: int, key: Buffer) -> Message:
-    """The key in bytes that begin with the type; an instance of `KEYS[kind]`. DecodeError for
-    invalid bytes."""
+    """The key in bytes that begin with the record type; an instance of `KEYS[kind]`. DecodeError
+    for invalid bytes."""
     return typed_records.decode_key(KEYS[kind], key)
 
 

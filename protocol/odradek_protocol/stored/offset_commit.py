@@ -1,8 +1,8 @@
 """The record of a committed offset in `__consumer_offsets` (rule O-02; Kafka's OffsetCommitKey and
 -Value).
 
-The key is an int16 record type, 1 (or the older 0, with the same fields), group, topic and
-partition; the value an int16 version and its fields, or null when the offset is removed. Version 3
+The key is the int16 record type 1 (or the older 0, with the same fields), the group id, topic and
+partition. The value is an int16 version and its fields, or null if the offset is removed. Version 3
 is written, or 1 if there is an explicit expiry (rule O-13).
 """
 
@@ -37,8 +37,8 @@ class OffsetCommitKey(Message):
 
 @message(key=KEY_TYPE, versions="0-4", flexible="4+")
 class OffsetCommitValue(Message):
-    """A committed offset. Timestamps in milliseconds since the epoch, -1 for none; epoch -1
-    unknown."""
+    """A committed offset. Timestamps are in milliseconds since the epoch, -1 for none; leader epoch
+    -1 is unknown."""
 
     offset: int = field(INT64)
     leader_epoch: int = field(INT32, "3+", default=-1, ignorable=True)
@@ -54,13 +54,14 @@ def encode_key(group: str, topic: str, partition: int) -> bytes:
 
 
 def encode_value(value: OffsetCommitValue) -> bytes:
-    """The record value; in version 1, which has no leader epoch, if there is an expiry."""
+    """The record value. If there is an expiry, it is written in version 1, which has no leader
+    epoch."""
     version = _VERSION if value.expire_timestamp == NO_EXPIRY else _VERSION_WITH_EXPIRY
     return _INT16.pack(version) + codec.encode_bytes(value, version)
 
 
 def decode_key(key: Buffer) -> OffsetCommitKey:
-    """The key in bytes that begin with the type. DecodeError for invalid bytes."""
+    """The key in bytes that begin with the record type. DecodeError for invalid bytes."""
     return codec.decode(OffsetCommitKey, 0, key, _INT16.size)
 
 

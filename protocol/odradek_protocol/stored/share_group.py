@@ -92,7 +92,8 @@ class ShareGroupMetadataKey(Message):
 
 @message(key=ShareRecordType.GROUP, versions="0", flexible="0+")
 class ShareGroupMetadataValue(Message):
-    """The group epoch, and the hash of the subscribed topics that it belongs to; 0 for no topic."""
+    """The group epoch, and the hash of the subscribed topics for which it was computed; 0 for no
+    topics."""
 
     epoch: int = field(INT32)
     metadata_hash: int = field(INT64)

@@ -1,9 +1,9 @@
 """The records of a share partition in `__share_group_state` (KIP-932; Kafka's ShareSnapshot* and
 ShareUpdate*).
 
-A snapshot has the whole state, and null deletes it; an update has the changes of a write, with the
-epoch of the snapshot before it. An update has no state epoch. Its start offset is -1 if it has not
-changed; its `delivery_complete_count` is -1 if it is unknown.
+A snapshot has the whole state, and a null value deletes the state. An update has the changes of one
+write, and the epoch of the snapshot that it follows. An update has no state epoch. Its start offset
+is -1 if it has not changed; its `delivery_complete_count` is -1 if it is unknown.
 
 `dead_letters_from` is a tagged field of Odradek's own, which Kafka skips: a topic id, a partition
 and an offset, or nothing.
@@ -21,7 +21,7 @@ from odradek_protocol.stored import typed_records
 
 _INT16 = Packer(">h")
 _POSITION = Packer(">16siq")
-#: The tag is far from those that Kafka will give to its next fields.
+#: The tag is far from the tags that Kafka will give to new fields.
 _DEAD_LETTERS_TAG = 10_191
 
 
@@ -33,7 +33,7 @@ class RecordType(IntEnum):
 
 
 class StoredBatch(Struct):
-    """The state of consecutive records, the last offset included."""
+    """The state of consecutive records; `last_offset` is included."""
 
     first_offset: int = field(INT64)
     last_offset: int = field(INT64)
@@ -52,8 +52,8 @@ class ShareSnapshotKey(Message):
 
 @message(key=RecordType.SNAPSHOT, versions="0", flexible="0+")
 class ShareSnapshotValue(Message):
-    """The whole state of a share partition. `create_timestamp`: of the last snapshot that a change
-    caused; `write_timestamp`: of this one."""
+    """The whole state of a share partition. `create_timestamp`: the time of the last snapshot that
+    a change caused; `write_timestamp`: the time of this snapshot."""
 
     snapshot_epoch: int = field(INT32)
     state_epoch: int = field(INT32)
@@ -106,8 +106,8 @@ def encode_position(topic_id: bytes, partition: int, offset: int) -> bytes:
 
 
 def decode_position(data: bytes) -> tuple[bytes, int, int] | None:
-    """The topic id, partition and offset of a position; None for no bytes. DecodeError for bytes
-    of another length."""
+    """The topic id, partition and offset of a position; None if there are no bytes. DecodeError for
+    bytes of another length."""
     if not data:
         return None
     if len(data) != _POSITION.size:

@@ -1,5 +1,5 @@
-"""The user data in the subscription of JoinGroup, by which a group's leader can keep partitions at
-their members (K-52, K-53).
+"""The user data in the subscription of JoinGroup, with which the leader of a group can leave
+partitions with their present members (K-52, K-53).
 
 Unlike the subscription, the user data does not begin with a version, so a reader tries the newest
 version first.
@@ -42,11 +42,11 @@ def encode_sticky(data: StickyUserData, version: int = 1) -> bytes:
 
 
 def decode_sticky(data: Buffer | None) -> StickyUserData:
-    """The user data of any version; empty if there is none, or if the bytes are of another
-    assignor.
+    """The user data of any version; empty if there is no user data, or if the bytes are those of
+    another assignor.
 
-    kafka-python 3 does write a version at the start, which is above 65535 if it is read as the
-    length of an array, so the data cannot be confused with that of other clients.
+    kafka-python 3 writes a version at the start. Read as the length of an array, this version would
+    be above 65535, so the data cannot be confused with that of other clients.
     """
     for version, position in ((1, 0), (0, 0), (1, 2)) if data is not None and len(data) else ():
         try:
@@ -62,7 +62,8 @@ def encode_cooperative(generation: int) -> bytes:
 
 
 def decode_cooperative(data: Buffer | None) -> int:
-    """The generation; -1 if there is none, or if the bytes are of another assignor."""
+    """The generation; -1 if there is no user data, or if the bytes are those of another
+    assignor."""
     if data is None or not len(data):
         return NO_GENERATION
     try:

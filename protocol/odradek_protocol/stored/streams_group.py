@@ -23,7 +23,7 @@ from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING, UINT1
 
 
 class StreamsRecordType(IntEnum):
-    """The type of a record: the int16 in front of its key. Kafka no longer uses 18."""
+    """The type of a record: the int16 in front of its key. Kafka no longer uses the type 18."""
 
     GROUP = 17
     MEMBER = 19
@@ -79,7 +79,7 @@ class StoredTopicConfig(Struct):
 
 
 class StoredInternalTopic(Struct):
-    """An internal topic of a subtopology; 0 partitions or replicas: the broker decides."""
+    """An internal topic of a subtopology; 0 partitions or replicas mean that the broker decides."""
 
     name: str = field(STRING)
     partitions: int = field(INT32)
@@ -88,7 +88,8 @@ class StoredInternalTopic(Struct):
 
 
 class StoredCopartitionGroup(Struct):
-    """Topics with equally many partitions, as indexes into the lists of the subtopology."""
+    """Topics that must have the same number of partitions, as indexes into the lists of the
+    subtopology."""
 
     source_topics: list[int] = field(array(INT16))
     source_topic_regex: list[int] = field(array(INT16))
@@ -164,8 +165,8 @@ class StreamsGroupCurrentMemberAssignmentKey(Message):
 
 
 class StoredTasks(Struct):
-    """Tasks of one subtopology. `assignment_epochs`, of active tasks only: the group epoch in which
-    the member got each of them."""
+    """Tasks of one subtopology. `assignment_epochs`: the group epoch in which the member got each
+    task; only for active tasks."""
 
     subtopology_id: str = field(STRING)
     partitions: list[int] = field(array(INT32))

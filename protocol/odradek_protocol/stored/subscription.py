@@ -1,8 +1,9 @@
 """The subscription with which a consumer joins a group (rule G-52; Kafka's
 ConsumerProtocolSubscription): the opaque metadata of JoinGroup.
 
-The bytes begin with an int16 version. Versions only append fields, so an unknown newer one is read
-as the newest known one. Versions: 1 owned partitions (KIP-429); 2 their generation; 3 a rack.
+The bytes begin with an int16 version. Versions only append fields, so an unknown newer version is
+read as the newest known version. Versions: 1 owned partitions (KIP-429); 2 their generation; 3 a
+rack.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class OwnedPartitions(Struct):
 
 @message(versions="0-3")
 class ConsumerSubscription(Message):
-    """The topics that a member subscribes to, and the partitions that it owned before."""
+    """The topics that a member subscribes to, and the partitions that it owned before the
+    rebalance."""
 
     topics: list[str] = field(array(STRING))
     user_data: bytes | None = field(BYTES, nullable="0+", default=None)
@@ -44,13 +46,13 @@ def encode_subscription(subscription: ConsumerSubscription, version: int = NEWES
 
 
 def decode_subscription(data: Buffer) -> ConsumerSubscription:
-    """The subscription. DecodeError for invalid bytes; a group may have metadata of other protocols
-    (O-12)."""
+    """The subscription. DecodeError for invalid bytes; a group of another protocol type may have
+    other metadata (O-12)."""
     return codec.decode(ConsumerSubscription, read_version(data), data, _VERSION.size)
 
 
 def read_version(data: Buffer) -> int:
-    """The version in which `data` is read. DecodeError if it is negative or missing."""
+    """The version in which `data` is read. DecodeError if the version is negative or missing."""
     if len(data) < _VERSION.size:
         raise DecodeError(f"{len(data)} bytes are too few for a version")
     version: int = _VERSION.unpack_from(data)[0]

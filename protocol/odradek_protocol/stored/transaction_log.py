@@ -1,8 +1,8 @@
 """The record of a transactional id in `__transaction_state` (rule T-02; Kafka's TransactionLogKey
 and -Value).
 
-The key is an int16 0 and the transactional id; the value an int16 version and its fields, or null
-when the id has expired. Version 1, the flexible one, is written; 0 is read as well.
+The key is an int16 0 and the transactional id. The value is an int16 version and its fields, or
+null if the id has expired. Version 1, the flexible one, is written; 0 is read as well.
 
 Two tagged fields are not declared here. `LAST_EPOCH_TAG` is Odradek's own, and other readers skip
 it: the epoch before the last raise, so that the client can repeat a request with a lost answer
@@ -44,8 +44,8 @@ class StoredPartitions(Struct):
 
 @message(key=KEY_VERSION, versions="0-1", flexible="1+")
 class TransactionLogValue(Message):
-    """The state of a transactional id. Timestamps in milliseconds since the epoch; -1 means none,
-    in all fields.
+    """The state of a transactional id. Timestamps are in milliseconds since the epoch. In all
+    fields, -1 means none.
 
     `transaction_partitions` is null in state Empty.
     """
@@ -95,7 +95,7 @@ def decode_value(value: Buffer) -> TransactionLogValue:
 
 
 def tagged_epoch(value: TransactionLogValue, tag: int) -> int:
-    """The epoch in a tagged field; -1 without the tag. DecodeError for invalid bytes."""
+    """The epoch in a tagged field; -1 if the tag is missing. DecodeError for invalid bytes."""
     data = (value.unknown_tags or {}).get(tag)
     if data is None:
         return -1

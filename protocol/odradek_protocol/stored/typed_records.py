@@ -1,5 +1,5 @@
 """Records of coordinators in Kafka's form: a key is an int16 record type and the fields of its
-class, a value an int16 version, 0, and its fields. The value is null if the described object was
+class; a value is the int16 version 0 and its fields. The value is null if the described object was
 removed."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def encode_value(value: Message) -> bytes:
 
 
 def decode_key(cls: type[M], key: Buffer) -> M:
-    """The key in bytes that begin with the type of `cls`. DecodeError for invalid bytes."""
+    """The key in bytes that begin with the record type of `cls`. DecodeError for invalid bytes."""
     return codec.decode(cls, 0, key, _INT16.size)
 
 

@@ -125,7 +125,7 @@ def _limit_ciphers(context: ssl.SSLContext, suites: tuple[str, ...]) -> None:
 
 
 def _trust(context: ssl.SSLContext, settings: TlsSettings, purpose: ssl.Purpose) -> None:
-    """Trust the truststore's certificates; without a truststore, those of the system."""
+    """Trust the truststore's certificates; without a truststore, the certificates of the system."""
     if not settings.truststore.is_given:
         context.load_default_certs(purpose)
         return
@@ -162,7 +162,8 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
 @contextlib.contextmanager
 def _as_file(text: str) -> Iterator[str]:
     """The path of a file with this text, because OpenSSL reads keys only from files. The file is in
-    memory if the system supports that, else readable only by this user, and deleted at once."""
+    memory if the system supports that. Otherwise only this user can read it, and it is deleted
+    immediately after use."""
     create = getattr(os, "memfd_create", None)
     if create is not None and os.path.isdir("/proc/self/fd"):
         descriptor = create("odradek-key")

@@ -16,7 +16,8 @@ _REFERENCE = re.compile(r"\$\{(env|file|dir):(.*)\}", re.DOTALL)
 
 
 def resolve(text: str) -> str:
-    """A secret, or the secret that it refers to. TlsError if that does not exist.
+    """The secret that a reference names, or the text itself if it is not a reference. TlsError if
+    there is no such secret.
 
     ${env:NAME} is a variable of the environment, ${dir:FOLDER:FILE} the content of a file, and
     ${file:PATH:KEY} the value of a key in a file of KEY=VALUE lines, as in Kafka's own providers
@@ -44,7 +45,7 @@ def resolve(text: str) -> str:
 
 
 def read(path: str) -> bytes:
-    """The content of a small file. TlsError with its name if it is not readable."""
+    """The content of a small file. TlsError, with the file's name, if the file is not readable."""
     try:
         with open(path, "rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)

@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 
 P = TypeVar("P")
 
-#: The turns of the loop in which a transport sends written data.
+#: The turns of the event loop after which a transport has sent written data.
 _TURNS = 3
 
 
 class _Attempt:
-    """A handshake, with its failure after the alert was sent."""
+    """A handshake. `failed` gets the error if the handshake fails."""
 
     def __init__(self) -> None:
         self.failed: asyncio.Future[ssl.SSLError] = asyncio.get_running_loop().create_future()
@@ -30,12 +30,11 @@ _ATTEMPT: ContextVar[_Attempt | None] = ContextVar("odradek_tls_attempt", defaul
 
 
 class TellingSSLObject(ssl.SSLObject):
-    """An `ssl.SSLObject` that, within `telling`, lets the alert be sent when its handshake
-    fails."""
+    """An `ssl.SSLObject` whose alert is sent when its handshake fails within `telling`."""
 
     def do_handshake(self) -> None:
-        """Continue the handshake. After a failure, raise the exception for missing bytes, after
-        which the transport sends the alert."""
+        """Continue the handshake. If it fails, raise the exception that means "more bytes are
+        needed": the transport then sends the alert, and does not close the connection."""
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLSyscallError):
@@ -50,7 +49,7 @@ class TellingSSLObject(ssl.SSLObject):
 
 
 async def telling(connect: Coroutine[Any, Any, tuple[Any, P]]) -> P:
-    """The protocol of the connection that `connect` opens, such as `loop.create_connection(...)`.
+    """The protocol of the connection that `connect`, such as `loop.create_connection(...)`, opens.
 
     Raises the exceptions of `connect`, or the ssl.SSLError that ended the handshake, after the
     alert was sent.
@@ -58,7 +57,8 @@ async def telling(connect: Coroutine[Any, Any, tuple[Any, P]]) -> P:
     attempt = _Attempt()
     token = _ATTEMPT.set(attempt)
     try:
-        # The task and the calls of its transport get a copy of this context, with the attempt.
+        # The task and the calls of its transport get a copy of this context, which contains the
+        # attempt.
         task = asyncio.ensure_future(connect)
     finally:
         _ATTEMPT.reset(token)

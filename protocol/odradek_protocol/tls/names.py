@@ -23,10 +23,10 @@ _TURNS_MAX = 10
 
 def certificate_names(settings: TlsSettings) -> tuple[str, ...] | None:
     """The names ("DNS:broker", "IP Address:127.0.0.1") in the keystore's certificate. None if
-    OpenSSL cannot read them.
+    OpenSSL cannot read the certificate.
 
-    The names in `subjectAltName`, or else the common names ("CN=broker"). TlsError for an invalid
-    keystore.
+    These are the names in `subjectAltName` or, without any, the common names ("CN=broker").
+    TlsError for an invalid keystore.
     """
     certificate = _shown(settings, None)
     if certificate is None:
@@ -46,8 +46,8 @@ def expiry_s(settings: TlsSettings) -> float | None:
 
 
 def is_for(settings: TlsSettings, host: str) -> bool:
-    """True if clients that connect to `host` accept the keystore's certificate. Its dates and
-    authority are not checked.
+    """True if clients that connect to `host` accept the keystore's certificate. The dates and the
+    issuer of the certificate are not checked.
 
     TlsError for an invalid keystore.
     """

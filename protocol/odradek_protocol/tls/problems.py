@@ -53,14 +53,16 @@ def at_broker(error: BaseException) -> str:
 
 
 def at_client(error: BaseException, host: str) -> str:
-    """The reason why a handshake with a broker failed; `host`: the client's name for it."""
+    """The reason why a handshake with a broker failed; `host`: the host name that the client used
+    for the broker."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _certificate(error, host)
     return _known(_AT_CLIENT, error) or _closed(error) or str(error)
 
 
 def is_certain(error: BaseException) -> bool:
-    """True if a retry will fail in the same way, because TLS failed and not the connection."""
+    """True if a retry will fail in the same way, because the TLS handshake failed, and not the
+    connection."""
     return isinstance(error, ssl.SSLError) and not isinstance(
         error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError
     )

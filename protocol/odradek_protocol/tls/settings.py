@@ -18,19 +18,19 @@ class TlsError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class StoreSettings:
-    """A keystore or a truststore: in a file, or as PEM text.
+    """The settings of a keystore or a truststore, which is in a file or is given as PEM text.
 
     The texts may be references to secrets (`files.py`) and are not shown.
     """
 
-    #: "ssl.keystore" or "ssl.truststore", for errors.
+    #: "ssl.keystore" or "ssl.truststore", for error messages.
     name: str
     type: str = "JKS"
     location: str = ""
     password: str = field(default="", repr=False)
-    #: PEM: certificates, own first in a keystore.
+    #: PEM text: the certificates; in a keystore, the own certificate is the first.
     certificates: str = field(default="", repr=False)
-    #: PEM: the private key of a keystore.
+    #: PEM text: the private key of a keystore.
     key: str = field(default="", repr=False)
 
     @property
@@ -55,12 +55,12 @@ class TlsSettings:
 
     @property
     def locations(self) -> tuple[str, ...]:
-        """The files that are read."""
+        """The paths of the files that these settings name."""
         return tuple(store.location for store in (self.keystore, self.truststore) if store.location)
 
 
 def tls_settings(values: Mapping[str, object]) -> TlsSettings:
-    """The settings from values by Kafka's names with underscores; missing ones have their
+    """The settings from values by Kafka's names with underscores; missing settings have their
     defaults."""
 
     def text(name: str) -> str:

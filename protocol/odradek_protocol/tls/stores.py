@@ -1,6 +1,6 @@
 """Keystores and truststores: from the bytes of PEM and PKCS12 to PEM texts (KIP-651).
 
-JKS, which only Java reads, is an error with the way to convert it.
+A store in the format JKS, which only Java reads, is an error; the error says how to convert it.
 """
 
 from __future__ import annotations
