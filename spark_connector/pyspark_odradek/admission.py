@@ -1,9 +1,10 @@
 """The limits of a micro-batch: the part of the available offsets that it reads.
 
-Spark's own limits (`maxOffsetsPerTrigger`, `minOffsetsPerTrigger` with `maxTriggerDelay`), and one
-in bytes. A limit is divided among the partitions in proportion to their available offsets. Every
-partition with available offsets gets at least one, so that no partition starves; a limit below the
-number of partitions is exceeded.
+There are Spark's own limits (`maxOffsetsPerTrigger`, `minOffsetsPerTrigger` with
+`maxTriggerDelay`), and a limit in bytes (`maxBytesPerTrigger`). A limit is divided among the
+partitions in proportion to their available offsets. Every partition with available offsets gets at
+least one, so that no partition starves; so a limit that is below the number of these partitions is
+exceeded.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one micro-batch. `max_bytes` counts batches as they are in the log, compressed
-    or not."""
+    """The limits of one micro-batch. `max_bytes` limits the size of record batches as they are in
+    the log, compressed or not."""
 
     max_offsets: int | None = None
     max_bytes: int | None = None
@@ -39,8 +40,8 @@ class MinimumGate:
     last_batch_ms: float = field(default=float("-inf"))
 
     def holds(self, waiting_offsets: int, now_ms: float) -> bool:
-        """True if the batch must wait. If not, and offsets are available, the time of the batch is
-        noted."""
+        """True if the batch must wait. If the batch need not wait and offsets are available, note
+        its time."""
         enough = self.limits.min_offsets is None or waiting_offsets >= self.limits.min_offsets
         overdue = now_ms - self.last_batch_ms >= self.limits.max_delay_ms
         if not enough and not overdue:
@@ -55,10 +56,10 @@ def grant(
     limits: Limits,
     bytes_per_offset: Mapping[Partition, float] | None = None,
 ) -> dict[Partition, int]:
-    """The number of offsets to read of each partition; `backlog` has the available numbers, none
-    below 0.
+    """The number of offsets to read from each partition. `backlog`: the numbers of available
+    offsets, 0 or more.
 
-    `bytes_per_offset` is an estimate; offsets of a partition without an estimate count as 0 bytes.
+    `bytes_per_offset`: estimates; the offsets of a partition without an estimate count as 0 bytes.
     """
     granted = dict(backlog)
     if limits.max_bytes is not None:
@@ -69,8 +70,8 @@ def grant(
 
 
 def split(backlog: Mapping[Partition, int], limit: int) -> dict[Partition, int]:
-    """Divide `limit` offsets in proportion to the backlog: rounded down, the rest to the largest
-    fractions."""
+    """Divide `limit` offsets in proportion to the backlog. Shares are rounded down, and the
+    partitions with the largest fractions get the rest."""
     total = sum(backlog.values())
     if total <= limit:
         return dict(backlog)

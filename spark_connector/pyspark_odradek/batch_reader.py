@@ -1,4 +1,4 @@
-"""A batch read: the driver plans the offsets once, and each range is read by a task."""
+"""A batch read: the driver plans the offset ranges once, and a task reads each range."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BACKOFF_S = 0.1
 
 @dataclass
 class RangePartition(InputPartition):
-    """The offsets that a task reads; pickled for an executor."""
+    """The offsets that a task reads; Spark sends it to an executor as a pickle."""
 
     wanted: OffsetRange
     topic_id: bytes
@@ -47,7 +47,8 @@ class RangePartition(InputPartition):
 
 
 class Fetched(NamedTuple):
-    """An answer, and the offsets to take from it, which begin at the position of the fetch."""
+    """The answer to a fetch, and the range of offsets to take from it, which begins at the fetched
+    position."""
 
     answer: PartitionData
     wanted: OffsetRange
@@ -81,7 +82,7 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one range, in offset order."""
         if not isinstance(partition, RangePartition):
-            # Spark adds a partition, which is not ours, to a plan without partitions.
+            # Spark adds a partition of its own to a plan without partitions.
             return iter(())
         return read_range(blocking.network(self.options.client), partition, self.options)
 
@@ -91,7 +92,8 @@ class FilteringBatchReader(BatchReader):
     Spark refuses a reader with this method."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Remember the filters that save reading; Spark also applies all filters itself."""
+        """Remember the filters that reduce what is read. Spark applies all filters to the rows
+        anyway."""
         self.restriction = pushdown.restriction_of(filters)
         return filters
 
@@ -99,8 +101,8 @@ class FilteringBatchReader(BatchReader):
 def read_range(
     network: NetworkClient, partition: RangePartition, options: SourceOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Read a range, one fetch ahead: the next answer arrives while this one is decoded and passed
-    to Spark."""
+    """Read a range. The next fetch is always in progress while an answer is decoded and passed to
+    Spark."""
     config = network.config
     assert isinstance(config, ConsumerConfig)
     settings = DecodeSettings(
@@ -136,8 +138,8 @@ def read_range(
 async def _next(
     network: NetworkClient, partition: RangePartition, state: RangeReader, options: SourceOptions
 ) -> Fetched | None:
-    """The next answer with batches, behind which `state` has advanced; None at the end of the
-    range."""
+    """The next answer with batches; None at the end of the range. The position of `state` is moved
+    to the offset after these batches."""
     while not state.done:
         position = state.position
         try:

@@ -1,8 +1,8 @@
 """The bridge from Spark's synchronous calls to the asyncio client.
 
-Each Python process has one thread with one event loop, and clients that are kept for the next task:
-Spark reuses its Python workers, and connecting costs more than a small read. A forked process
-begins anew.
+Each Python process has one thread with one event loop, and keeps its clients for later tasks,
+because Spark reuses its Python workers, and connecting takes longer than a small read. A forked
+process does not use its parent's thread and clients.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pyspark_odradek.options import ClientSettings
 
 T = TypeVar("T")
 
-#: The most clients of a process; the least recently used one is closed first.
+#: The most clients of a process; beyond it, the least recently used client is closed.
 POOL_CLIENTS_MAX = 8
 #: The most runs whose transaction names a process keeps; a dropped name is not used again.
 _RUNS_MAX = 64
@@ -59,8 +59,8 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Run a coroutine and return its result. After `timeout_s`, TimeoutError, and the coroutine
-        is cancelled."""
+        """Run a coroutine and return its result. After `timeout_s`, cancel the coroutine and raise
+        TimeoutError."""
         future = self.submit(coroutine)
         try:
             return future.result(timeout_s)
@@ -87,7 +87,7 @@ class Pool(Generic[T]):
         return len(self._clients)
 
     def take(self, thread: LoopThread, settings: ClientSettings) -> T:
-        """The client for these settings, which is started if needed."""
+        """The client for these settings, started if there is none."""
         client = self._clients.get(settings)
         if client is None:
             client = thread.run(_awaited(self._start(dict(settings))))
@@ -107,8 +107,8 @@ class Pool(Generic[T]):
 
 
 class Shared:
-    """The loop thread and the pools of a process. By `pid` a copy in a forked process is
-    recognized."""
+    """The loop thread and the pools of a process. `pid`: the process that made the object; in a
+    forked process, it shows that the object is a copy."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -133,9 +133,9 @@ class Shared:
 class Imports:
     """Excludes imported modules from the garbage collections of Spark's workers.
 
-    A worker collects all garbage after every task (`pyspark.daemon`), which visits all imported
-    modules, of Spark, pandas, this package and the user, and takes tens of milliseconds, while a
-    small task takes one. Other processes are not changed.
+    A worker collects all garbage after every task (`pyspark.daemon`). The collection visits all
+    imported modules (of Spark, pandas, this package and the user) and takes tens of milliseconds; a
+    small task takes one. In processes that are not workers, this class changes nothing.
     """
 
     def __init__(self, is_worker: bool) -> None:
@@ -143,12 +143,12 @@ class Imports:
         self._modules = 0
 
     def spare(self) -> None:
-        """Exclude the modules that were imported since the last call. Called in each task."""
+        """Exclude the modules that were imported since the last call. Each task calls this."""
         if self._left == 0 or len(sys.modules) == self._modules:
             return
         self._left -= 1
         self._modules = len(sys.modules)
-        # Garbage must be collected before, because excluded objects are never visited again.
+        # Garbage must be collected first, because excluded objects are never visited again.
         gc.collect()
         gc.freeze()
 
@@ -165,7 +165,7 @@ _shared: Shared | None = None
 
 
 def shared() -> Shared:
-    """The parts of this process, made in the first call."""
+    """The `Shared` of this process, made at the first call."""
     global _shared
     imports.spare()
     with _lock:
@@ -193,8 +193,8 @@ def producer(settings: ClientSettings) -> Producer:
 
 
 def brokers(settings: ClientSettings) -> Brokers:
-    """The connections for exactly-once writes, whose support by the cluster is checked. SinkError
-    if no broker is reached."""
+    """The connections for exactly-once writes, after a check that the cluster supports such writes.
+    SinkError if no broker is reached."""
     here = shared()
     try:
         return here.brokers.take(here.thread, settings)
@@ -203,8 +203,8 @@ def brokers(settings: ClientSettings) -> Brokers:
 
 
 def names(writer: Writer, *, lasting: bool = False) -> Names:
-    """The names of transactions that belong to this process; `lasting`: the run has many
-    batches."""
+    """The names of transactions that belong to this process; `lasting`: true for a stream, whose
+    run has many batches."""
     here = shared()
     if writer not in here.names:
         place = default_place() if lasting else None
@@ -249,8 +249,8 @@ async def _awaited(awaitable: Awaitable[T]) -> T:
 
 
 def _quieten_client() -> None:
-    """Silence the client's log: a worker waits for its next task while brokers may come and go, and
-    its output is in the user's console. Errors that matter to a task are raised."""
+    """Silence the client's log. While a worker waits for its next task, lost and new connections to
+    brokers would be logged to the user's console. Errors that matter to a task are raised."""
     client_log = logging.getLogger("odradek.client")
     if client_log.level == logging.NOTSET:
         client_log.setLevel(logging.ERROR)

@@ -55,7 +55,7 @@ _UNKNOWN_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKN
 _RETRY_MS_MIN = 100
 _RETRY_MS_MAX = 1_000
 _DOUBLINGS_MAX = 10
-#: The size of the fetch that shows the bytes per offset, for `maxBytesPerTrigger`.
+#: The size of the fetch from which the bytes per offset are estimated, for `maxBytesPerTrigger`.
 _PROBE_BYTES = 65_536
 _PROBE_TIMEOUT_MS = 1_000.0
 _PROBES_AT_ONCE = 16
@@ -127,8 +127,9 @@ async def find_partitions(
 ) -> list[Partition]:
     """The partitions of the subscription, in order.
 
-    SourceError with the missing topics and partitions, after 1 + `fetchOffset.numRetries` answers;
-    with `missing_ok` they are left out. Transient errors are retried.
+    SourceError, which names missing topics and partitions, if they are still missing after 1 +
+    `fetchOffset.numRetries` answers. With `missing_ok` missing ones are left out instead. Transient
+    errors are retried.
     """
     subscription = options.subscription
     patience = Patience(network, options)
@@ -150,7 +151,7 @@ class Patience:
     """The limits of the driver's retries.
 
     Transient errors (an election, a lost broker) are retried for `kafka.default.api.timeout.ms`;
-    definite answers of the cluster `fetchOffset.numRetries` times.
+    definite answers of the cluster are retried `fetchOffset.numRetries` times.
     """
 
     def __init__(self, network: NetworkClient, options: SourceOptions) -> None:
@@ -162,18 +163,18 @@ class Patience:
 
     @property
     def left_ms(self) -> float:
-        """The time left, at least 1."""
+        """The remaining time in ms, at least 1."""
         return max(self._until_ms - self._network.now_ms(), 1)
 
     async def another_try(self) -> bool:
-        """Count another attempt; False if none is left."""
+        """Count another attempt, and wait before it. False if no attempt or no time is left."""
         if self._tries_left <= 0:
             return False
         self._tries_left -= 1
         return await self.pause()
 
     async def pause(self) -> bool:
-        """Wait, longer each time. False if no time is left."""
+        """Wait, longer at each call. False, without waiting, if the remaining time is too short."""
         pause_ms = min(self._first_pause_ms * 2**self._pauses, _RETRY_MS_MAX)
         pause_ms = max(pause_ms, self._first_pause_ms)
         if pause_ms >= self.left_ms:
@@ -208,8 +209,8 @@ def _topics(subscription: Subscription) -> set[str]:
 
 
 def _missing(network: NetworkClient, subscription: Subscription) -> tuple[list[str], list[str]]:
-    """(missing topics and partitions, those that are unknown at present), as sentences. Raises
-    errors that a retry does not resolve."""
+    """(sentences about missing topics and partitions, sentences about topics with a transient
+    error). Raises errors that a retry does not resolve."""
     cluster = network.cluster
     missing, passing = [], []
     for topic in sorted(_topics(subscription)):
@@ -255,7 +256,7 @@ def _partitions(network: NetworkClient, subscription: Subscription) -> list[Part
 
 
 def is_read_committed(network: NetworkClient) -> bool:
-    """True if the network's settings say `isolation.level=read_committed`."""
+    """True if the settings of the client have `isolation.level=read_committed`."""
     config = network.config
     assert isinstance(config, ConsumerConfig)
     return config.isolation_level == "read_committed"
@@ -268,11 +269,12 @@ async def list_offsets(
     *,
     read_committed: bool | None = None,
 ) -> dict[Partition, int | None]:
-    """The offset at each time (also EARLIEST and LATEST), None without a record at or after it.
+    """The first offset at or after each time, None if there is no record at or after it. EARLIEST
+    and LATEST may be given as times.
 
-    LATEST is the last stable offset with `read_committed` (None: by the settings), else the high
-    watermark. SourceError with a partition that has no answer in time, or does not exist
-    (`Patience`).
+    LATEST is the last stable offset with `read_committed`, and otherwise the high watermark;
+    `read_committed` None: by the settings. SourceError, which names the partition, if a partition
+    does not exist, or if there is no answer for it in time (`Patience`).
     """
     wanted = {TopicPartition(*partition): time for partition, time in times.items()}
     found: dict[Partition, int | None] = {}
@@ -293,7 +295,8 @@ async def list_offsets(
         try:
             await refresh(network, options.subscription, patience.left_ms)
         except SourceError:
-            # The time limit has passed during a request, so the text has the earlier error too.
+            # The time limit passed during this request, so the text also has the error of the
+            # request before.
             failure = f"{failure}, and then no broker returned its leader"
             break
     first = (gone or list(wanted))[0]
@@ -351,8 +354,9 @@ async def survey(
     known: Mapping[Partition, int],
     topic_ids: dict[str, bytes],
 ) -> Survey:
-    """The present partitions. `known`: the next offset of the partitions that are being read;
-    `topic_ids`: the last known topic ids, which are updated.
+    """The present state of the subscribed partitions. `known`: the next offset to read of each
+    partition that is already being read; `topic_ids`: the last known topic ids, which this function
+    updates.
 
     SourceError if the leader of a partition does not answer after the usual attempts.
     """
@@ -381,11 +385,10 @@ async def _read_past_stable(
     behind: Iterable[Partition],
     known: Mapping[Partition, int],
 ) -> dict[Partition, int]:
-    """The partitions whose end is before the read offset although no records are lost, with the
-    read offset.
+    """The read offsets of those partitions in `behind` from which no records are lost.
 
     A stream that has read uncommitted records, and is restarted as read_committed, is ahead of the
-    last stable offset while transactions are open, and waits for their end.
+    last stable offset while transactions are open. It waits for their end.
     """
     if not is_read_committed(network):
         return {}
@@ -398,13 +401,13 @@ async def _read_past_stable(
 async def first_offsets(
     network: NetworkClient, options: SourceOptions, partitions: Iterable[Partition]
 ) -> dict[Partition, int]:
-    """The first offsets of the logs."""
+    """The log start offsets of partitions."""
     found = await list_offsets(network, dict.fromkeys(partitions, offsets.EARLIEST), options)
     return {each: start or 0 for each, start in found.items()}
 
 
 async def ensure_topic_ids(network: NetworkClient, topics: Collection[str]) -> dict[str, bytes]:
-    """The ids of topics, from the metadata if possible. SourceError if no broker answers in
+    """The ids of topics, from the known metadata if possible. SourceError if no broker answers in
     time."""
     if any(topic not in network.cluster.topics for topic in topics):
         await refresh(network, Subscription(topics=tuple(topics)))
@@ -414,10 +417,10 @@ async def ensure_topic_ids(network: NetworkClient, topics: Collection[str]) -> d
 async def bytes_per_offset(
     network: NetworkClient, positions: Mapping[Partition, int]
 ) -> dict[Partition, float]:
-    """The bytes per offset in the log from these positions on, measured in the batches of a small
-    fetch of each.
+    """The bytes per offset in each log from these positions on, measured in the batches of a small
+    fetch.
 
-    Partitions without an answer at once are left out.
+    Partitions for which the broker has no records immediately are left out.
     """
     turns = asyncio.Semaphore(_PROBES_AT_ONCE)
 
@@ -447,7 +450,7 @@ async def bytes_per_offset(
 async def commit_progress(
     network: NetworkClient, group: str, progress: Mapping[Partition, int]
 ) -> None:
-    """Commit offsets of a group without being a member. Raises OdradekError."""
+    """Commit offsets for a group, without being a member of it. Raises OdradekError."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for partition, offset in progress.items():
         topics.setdefault(partition.topic, []).append(
@@ -467,7 +470,8 @@ async def commit_progress(
         try:
             await _commit(network, request)
         except Retriable as error:
-            # The coordinator may be starting, or its topic being created.
+            # The coordinator may be starting, or the topic of committed offsets may be being
+            # created.
             network.forget_coordinator(group)
             failure = error
         else:
@@ -500,7 +504,7 @@ async def fetch(
     """Fetch once from the partition's leader. Raises Retriable and other OdradekErrors.
 
     With a topic id, the fetch fails if the planned topic was deleted and created again. Without
-    `wait` the broker answers at once, even if there is no record from `offset` on.
+    `wait` the broker answers immediately, even if there is no record from `offset` on.
     """
     info = await _leader(network, partition, timeout_ms)
     assert info.leader is not None
@@ -545,7 +549,7 @@ async def fetch(
 
 
 def error_of(answer: PartitionData, partition: Partition) -> OdradekError:
-    """The exception for an error code."""
+    """The exception for an error code about a partition."""
     return error_for(answer.error_code, about=f"fetch of {partition}")
 
 

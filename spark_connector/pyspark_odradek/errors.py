@@ -1,4 +1,5 @@
-"""The connector's exceptions. Spark shows the text and the traceback; the text must be enough.
+"""The connector's exceptions. Spark shows the text and the traceback of an exception; the text
+alone must explain the problem.
 
 ::
 
@@ -35,28 +36,31 @@ class OptionsError(ValueError):
 
 
 class SchemaError(ValueError):
-    """The rows cannot be written, or read, with this schema."""
+    """The error for rows that cannot be written or read with this schema."""
 
 
 class SourceError(RuntimeError):
-    """The cluster does not have the requested data, or does not answer in time."""
+    """The error if the cluster does not have the requested data, or does not answer in time."""
 
 
 class DataLoss(SourceError):
-    """Records between the planned offsets do not exist any more (or never did)."""
+    """The error if records between the planned offsets no longer exist (or never did)."""
 
 
 class SinkError(RuntimeError):
-    """A row cannot be written, or the brokers did not accept it."""
+    """The error for a row that cannot be written, or that the brokers did not accept."""
 
 
 class Superseded(SinkError):
-    """A newer run of the query has taken over: this run must do nothing more."""
+    """The error if a newer run of the query has taken over, so that this run must do nothing
+    more."""
 
 
 class StaleBatch(SinkError):
-    """The batch differs from the one that was written with its number, or is older."""
+    """The error for a batch that differs from the batch that was written with the same number, or
+    is older than the last decided batch."""
 
 
 class TransactionsLost(SinkError):
-    """Transactions with rows of a batch were aborted, by a timeout or from outside."""
+    """The error if transactions with rows of a batch were aborted, by a timeout or by somebody
+    else."""

@@ -48,8 +48,8 @@ class Then(Enum):
 
 @dataclass(slots=True)
 class RangeReader:
-    """The state of reading `wanted`; `position` is the next offset to fetch. `now_ms`: a monotonic
-    clock."""
+    """The state of reading the range `wanted`. `position`: the next offset to fetch. The methods'
+    `now_ms`: the time of a monotonic clock."""
 
     wanted: OffsetRange
     fail_on_data_loss: bool
@@ -68,7 +68,8 @@ class RangeReader:
         return self.position >= self.wanted.end
 
     def remaining_ms(self, now_ms: float) -> float:
-        """The time in ms that is left for the next progress. SourceError if none is left."""
+        """The time in ms within which there must be new progress. SourceError if that time has
+        passed."""
         left = self.progress_ms + self.poll_timeout_ms - now_ms
         if left > 0:
             return left
@@ -101,8 +102,8 @@ class RangeReader:
         return Then.WAIT
 
     def on_failure(self, code: ErrorCode | None, what: str, *, retriable: bool) -> Then:
-        """The next step after a failed fetch, with or without a broker's code. Raises DataLoss,
-        SourceError."""
+        """The next step after a failed fetch, `code`: the broker's error code; None if no broker
+        answered. Raises DataLoss, SourceError."""
         if code in _GONE:
             return self._on_gone(what)
         if not retriable:
@@ -113,8 +114,8 @@ class RangeReader:
         return Then.WAIT
 
     def log_starts_at(self, log_start: int, now_ms: float) -> str:
-        """Take the log's start, after FIND_START. Returns the warning if reading continues; raises
-        DataLoss otherwise."""
+        """Continue at the log start offset, which FIND_START requested. Returns the warning if
+        reading continues; raises DataLoss otherwise."""
         first_kept = min(max(log_start, self.position), self.wanted.end)
         if log_start <= self.position:
             # The start of the log has not moved, so the log was truncated at its end, or belongs to
@@ -163,8 +164,8 @@ class DecodeSettings:
 
 
 def next_offset(data: Buffer, offset: int) -> int:
-    """The offset of the next fetch: behind the last complete batch, by its header (R-19); `offset`
-    if there is none.
+    """The offset of the next fetch: the offset after the last complete batch, from its header
+    (R-19); `offset` if there is no complete batch.
 
     Raises BatchError.
     """
@@ -180,8 +181,8 @@ def decode(
     aborted: Sequence[AbortedTransaction] | None,
     settings: DecodeSettings,
 ) -> Iterator[Any]:
-    """The records of `data` within `wanted`, without control records, and without aborted ones if
-    so set.
+    """The records of `data` within `wanted`, without control records and, if `read_committed` is
+    set, without records of aborted transactions.
 
     Yields pyarrow.RecordBatch. Raises BatchError, ControlMarkerError.
     """

@@ -1,7 +1,7 @@
 """Options that begin with `kafka.`: from Java's property names to settings of this client.
 
-Most names are the same, with underscores. Some settings of Java have no counterpart; those that
-cannot affect a result are ignored, others are refused.
+Most names are the same, with underscores. Some settings of Java have no counterpart here. If such a
+setting cannot affect a result, it is ignored; otherwise it is refused.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ _SINK_DEFAULTS = {
 
 @dataclass(frozen=True)
 class KafkaSettings:
-    """The settings of this client with its names, values as text; `problems` as sentences."""
+    """Settings by this client's names, with values as text, and the problems that were found, as
+    sentences."""
 
     settings: dict[str, str]
     problems: list[str] = field(default_factory=list)
@@ -157,8 +158,8 @@ def _translate(
         elif ours in rows and rows[ours].kind not in ("function", "object"):
             settings[ours] = value
         elif ours not in other_rows:
-            # Settings of the other direction are ignored, because one set of options often serves
-            # both.
+            # Settings that are only for reading or only for writing are ignored in the other case,
+            # because the same options are often used for both.
             problems.append(_unknown(option, rows))
     problems += _wrong_values(settings, config)
     if "kafka.bootstrap.servers" not in options:
@@ -167,8 +168,8 @@ def _translate(
 
 
 def _is_default(name: str, value: str) -> bool:
-    """True for a setting with the only value that the sink supports, which is not passed on because
-    the producer would require a transactional id."""
+    """True for a setting with the only value that the sink supports. Such a setting is not passed
+    on to the producer, which would require a transactional id with it."""
     return name == "transaction.two.phase.commit.enable" and value.strip().lower() == "true"
 
 
@@ -179,7 +180,7 @@ def _wrong_values(settings: Mapping[str, str], config: type[Settings]) -> list[s
         together = str(error)
     else:
         return []
-    # Settings of TLS and SASL have no effect without these.
+    # Settings of TLS and SASL have no effect without the settings in `_PROTECTION`.
     protection = {name: settings[name] for name in _PROTECTION if name in settings}
     try:
         config.from_settings(protection)
@@ -196,7 +197,8 @@ def _wrong_values(settings: Mapping[str, str], config: type[Settings]) -> list[s
 
 
 def _refusal(name: str, value: str) -> str:
-    """The reason why a known setting of Java is not supported; "" if it is, or is not known."""
+    """The reason why a known setting of Java is not supported; "" if the setting is supported or
+    unknown."""
     if name in _ONLY_DEFAULT:
         harmless, why = _ONLY_DEFAULT[name]
         return "" if value.strip().lower() == harmless.lower() else why

@@ -1,8 +1,8 @@
 """The lag of a stream behind the ends of its logs, computed from Spark's progress reports.
 
-Spark (4.3) has no metrics or description for sources in Python: `sources[].metrics` is empty, and
-the description is that of a Java object. This module computes the metrics of Spark's own `kafka`
-format from the offsets, with the same names.
+Spark (4.3) reports no metrics and no useful description for sources in Python: `sources[].metrics`
+is empty, and the description is that of a Java object. This module computes the metrics of Spark's
+own `kafka` format from the offsets, with the same names.
 
     from pyspark_odradek.lag import LagListener, lag_of
 
@@ -37,8 +37,8 @@ _TOPICS_SHOWN = 5
 
 @dataclass(frozen=True)
 class SourceLag:
-    """A source of a query. `behind`: for each partition the number of offsets behind the last
-    batch."""
+    """A source of a query. `behind`: the number of offsets in each partition after the end of the
+    last batch."""
 
     behind: Mapping[Partition, int]
 
@@ -65,8 +65,8 @@ def lag_of(progress: Mapping[str, Any] | None) -> list[SourceLag]:
     """The lag of each source that reads Kafka's topics, in the order of `progress`.
 
     `progress`: a StreamingQueryProgress, or its JSON as a dict; [] for None, the progress before
-    the first batch. The ends of the logs are those at the planning of the batch. Gaps from
-    transactions and compaction are counted.
+    the first batch. The ends of the logs are those at the time when the batch was planned. Offsets
+    without records (after compaction, or of transaction markers) are included.
     """
     if progress is None:
         return []
@@ -95,11 +95,11 @@ def log_lag(progress: StreamingQueryProgress, lags: Sequence[SourceLag]) -> None
 
 
 class LagListener(StreamingQueryListener):
-    """A listener that calls `report` with the progress of each batch and its lag, for queries that
+    """A listener that calls `report` with the progress and the lag of each batch, for queries that
     read Kafka's topics.
 
-    The listener runs in the program, in a thread of Spark: an exception in `report` is only logged
-    by Spark.
+    The listener runs in the program, in a thread of Spark. Spark only logs an exception in
+    `report`.
     """
 
     def __init__(self, report: Report = log_lag) -> None:
@@ -118,7 +118,7 @@ class LagListener(StreamingQueryListener):
 
 
 def _offsets(value: object) -> Offsets:
-    """The offsets; {} for another format, or for no offsets."""
+    """The offsets in the text; {} if there are none, or if the source has another format."""
     try:
         return from_json(json.loads(value) if isinstance(value, str) else value)
     except (ValueError, SourceError):

@@ -1,8 +1,8 @@
 """The beginning and the end of a read: Spark's options for them, and the resulting offsets.
 
-Offsets are given as "earliest", "latest" or JSON, times in milliseconds since 1970 for all
-partitions or as JSON. JSON always has the form {"topic": {"partition": number}}, with every
-partition.
+Offsets are given as "earliest", "latest" or JSON. Times are in milliseconds since 1970, either one
+time for all partitions or JSON. JSON always has the form {"topic": {"partition": number}}, with
+every partition.
 
 There are three steps, of which only the second needs a cluster: parse (to a `Bound`), request
 offsets (`times_to_ask`), `resolve` the answers.
@@ -36,14 +36,15 @@ class AtEdge:
 
 @dataclass(frozen=True)
 class AtOffsets:
-    """An offset per partition; EARLIEST and LATEST are allowed."""
+    """An offset for each partition; EARLIEST and LATEST are allowed as offsets."""
 
     offsets: Mapping[Partition, int]
 
 
 @dataclass(frozen=True)
 class AtTime:
-    """The first record at or after a time, in ms: one time for all, or one per partition."""
+    """The first record at or after a time in ms. There is one time for all partitions, or one for
+    each."""
 
     time_ms: int | None = None
     times_ms: Mapping[Partition, int] | None = None
@@ -59,7 +60,7 @@ Bound = AtEdge | AtOffsets | AtTime
 
 
 def parse_offsets(text: str, option: str) -> Bound:
-    """ "earliest", "latest" or JSON. ValueError with the problem."""
+    """Parse "earliest", "latest" or JSON of offsets. ValueError with the problem."""
     word = text.strip().lower()
     if word in ("earliest", "latest"):
         return AtEdge(EARLIEST if word == "earliest" else LATEST)
@@ -75,7 +76,7 @@ def parse_offsets(text: str, option: str) -> Bound:
 
 
 def parse_times(text: str, option: str) -> AtTime:
-    """JSON of times in ms per partition. ValueError with the problem."""
+    """Parse JSON of a time in ms for each partition. ValueError with the problem."""
     times = _parse_numbers(text, option, 'JSON such as {"topic": {"0": 1700000000000}}')
     for partition, time_ms in times.items():
         if time_ms < 0:
@@ -84,7 +85,7 @@ def parse_times(text: str, option: str) -> AtTime:
 
 
 def parse_time(text: str, option: str) -> AtTime:
-    """A time in ms for all partitions. ValueError with the problem."""
+    """Parse one time in ms for all partitions. ValueError with the problem."""
     try:
         time_ms = int(text.strip())
     except ValueError:
@@ -97,7 +98,7 @@ def parse_time(text: str, option: str) -> AtTime:
 
 
 def parse_assignment(text: str, option: str) -> tuple[Partition, ...]:
-    """{"topic": [0, 1]} of the option `assign`. ValueError with the problem."""
+    """Parse the option `assign`, such as {"topic": [0, 1]}. ValueError with the problem."""
     example = 'JSON such as {"topic": [0, 1]}'
     found: dict[Partition, None] = {}
     for topic, numbers in _parse_object(text, option, example).items():
@@ -167,7 +168,7 @@ class LogBounds(NamedTuple):
 def check_named(
     bound: Bound, partitions: Collection[Partition], option: str, problems: list[str]
 ) -> None:
-    """Check that JSON names exactly the partitions that are read, as in Spark."""
+    """Check that a bound in JSON names exactly the partitions that are read, as Spark requires."""
     named = bound.offsets if isinstance(bound, AtOffsets) else None
     if isinstance(bound, AtTime):
         named = bound.times_ms
@@ -184,7 +185,7 @@ def check_named(
 
 
 def times_to_ask(bound: Bound, partitions: Iterable[Partition]) -> dict[Partition, int]:
-    """The times to request from the brokers; none unless the bound is a time."""
+    """The times to request from the brokers; an empty dict unless the bound is a time."""
     if not isinstance(bound, AtTime):
         return {}
     return {each: time for each in partitions if (time := bound.of(each)) is not None}
@@ -192,8 +193,8 @@ def times_to_ask(bound: Bound, partitions: Iterable[Partition]) -> dict[Partitio
 
 @dataclass(frozen=True)
 class Resolution:
-    """The input of `resolve`. `start_found`, `end_found`: the answers to `times_to_ask`, None
-    without a record at or after the time."""
+    """The input of `resolve`. `start_found`, `end_found`: the offsets for the times of
+    `times_to_ask`, None if there is no record at or after the time."""
 
     start: Bound
     end: Bound
@@ -205,12 +206,12 @@ class Resolution:
 
 
 def resolve(case: Resolution) -> tuple[list[OffsetRange], list[str]]:
-    """Returns (one range per partition in order, warnings). Ranges may be empty.
+    """Returns (one range for each partition, in order; warnings). Ranges may be empty.
 
-    Raises DataLoss if a requested offset is outside of the log, by the log's start and end and
-    never by gaps (which transactions and compaction leave); with `fail_on_data_loss` off the range
-    is cut to the log. Raises OptionsError for a time after the last record, and for a start behind
-    the end.
+    Raises DataLoss if a requested offset is below the start or above the end of the log; gaps
+    inside the log, which transactions and compaction leave, are no loss. With `fail_on_data_loss`
+    off, the range is cut to the log instead. Raises OptionsError for a start time after the last
+    record, and for a start after the end.
     """
     ranges: list[OffsetRange] = []
     lost: list[str] = []

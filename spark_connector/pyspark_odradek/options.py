@@ -1,4 +1,4 @@
-"""The options of `format("odradek")`, which are parsed once into a frozen object; an error has all
+"""The options of `format("odradek")`, which are parsed into a frozen object. An error lists all
 problems.
 
 Names, meanings and defaults are those of Spark's own `kafka` format. Spark passes the names of
@@ -38,7 +38,7 @@ POLL_TIMEOUT_MS = 120_000
 NUM_RETRIES = 3
 RETRY_INTERVAL_MS = 10
 
-#: The options with their usual spelling, for errors.
+#: The options in their usual spelling, for error messages.
 SOURCE_OPTIONS = (
     "assign",
     "subscribe",
@@ -101,8 +101,8 @@ _UNITS_MS = {
 
 
 class Query(Enum):
-    """The kind of query for which the options are. EITHER when Spark requests the schema, before
-    the kind is known."""
+    """The kind of query that the options are for. EITHER is used when Spark requests the schema,
+    because the kind is not known then."""
 
     BATCH = "batch"
     STREAM = "stream"
@@ -111,7 +111,7 @@ class Query(Enum):
 
 @dataclass(frozen=True)
 class Subscription:
-    """The topics to read; exactly one of the three is set."""
+    """The topics to read. Exactly one of the three fields is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
@@ -120,9 +120,9 @@ class Subscription:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """The options of a read. `start_option`, `end_option`: the options of the bounds; `columns`:
-    the columns of the rows, in order; `group`: the consumer group for which a stream's progress is
-    committed."""
+    """The options of a read. `start_option`, `end_option`: the names of the options that gave
+    `start` and `end`; `columns`: the columns of the rows, in order; `group`: the consumer group for
+    which a stream's progress is committed."""
 
     subscription: Subscription
     start: Bound
@@ -144,11 +144,12 @@ class SourceOptions:
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """The options of a write. `topic`: None if a column has it.
+    """The options of a write. `topic`: the topic of all rows; None if the rows have a column with
+    the topic.
 
-    `query_id`: the name of a stream in the decision log, instead of Spark's id. `commit_id`, with
-    `commit_version`: the identity with which a repeated batch job writes only once. `lenient`:
-    `failOnDataLoss=false`.
+    `query_id`: the name that identifies a stream in the decision log, instead of Spark's id.
+    `commit_id`, with `commit_version`: the identity with which a repeated batch job writes only
+    once. `lenient`: `failOnDataLoss=false`.
     """
 
     topic: str | None
@@ -220,7 +221,8 @@ def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
 def parse_source(options: Mapping[str, str], query: Query = Query.BATCH) -> SourceOptions:
     """The options of a read. OptionsError with all problems.
 
-    EITHER ignores problems of only one kind of query; its defaults are those of a batch.
+    For EITHER, problems of only one kind of query are ignored, and the defaults are those of a
+    batch.
     """
     reader = _Reader(options)
     reader.refuse_unknown()
@@ -319,8 +321,8 @@ def _subscription(reader: _Reader) -> Subscription:
 
 
 def _bound(reader: _Reader, which: str, default: Bound) -> tuple[str, Bound]:
-    """(the option that is used, its value). The first given one of the three is used, as in
-    Spark."""
+    """(the name of the option that gives a bound, its value). If several of the three options are
+    given, the first in this order is used, as in Spark."""
     time, times, offsets = f"{which}Timestamp", f"{which}OffsetsByTimestamp", f"{which}Offsets"
     if reader.has(time):
         return time, reader.parsed(time, parse_time, default)

@@ -1,7 +1,8 @@
 """The division of offset ranges into Spark's input partitions.
 
-The splits are those of Spark's own `kafka` format: first no range above `maxRecordsPerPartition`,
-then, if there are fewer than `minPartitions`, large ranges are divided in proportion to their size.
+The splits are those of Spark's own `kafka` format: first, ranges above `maxRecordsPerPartition` are
+divided; then, if there are fewer ranges than `minPartitions`, large ranges are divided in
+proportion to their size.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ class Partition(NamedTuple):
 
 
 class OffsetRange(NamedTuple):
-    """The offsets from `start` up to, not including, `end`. Some may have no record."""
+    """The offsets from `start` up to, not including, `end`. Some of these offsets may have no
+    record."""
 
     partition: Partition
     start: int
@@ -42,7 +44,7 @@ def split(
 ) -> list[OffsetRange]:
     """The ranges to read, one for each task, without empty ones.
 
-    `min_partitions` is a hint: rounding may give a few more or less.
+    `min_partitions` is only a target: because of rounding there may be a few more or fewer ranges.
     """
     parts = [each for each in ranges if each.size > 0]
     if max_records is not None:
@@ -53,7 +55,7 @@ def split(
 
 
 def divide(whole: OffsetRange, count: int) -> list[OffsetRange]:
-    """`count` ranges of nearly the same size, the larger ones last."""
+    """Divide a range into `count` ranges of nearly the same size, the larger ones last."""
     pieces = []
     start = whole.start
     for index in range(count):
@@ -64,8 +66,8 @@ def divide(whole: OffsetRange, count: int) -> list[OffsetRange]:
 
 
 def _spread(parts: list[OffsetRange], min_partitions: int) -> list[OffsetRange]:
-    """Divide the large ranges. Small ones stay whole and do not count for the proportions, so that
-    large ones get enough tasks."""
+    """Divide the large ranges. Small ranges stay whole, and the proportions are computed without
+    them, so that large ranges get enough tasks."""
     total = sum(each.size for each in parts)
     is_small = [_share(each.size, total, min_partitions) == 1 for each in parts]
     large_total = sum(each.size for each, small in zip(parts, is_small, strict=True) if not small)
@@ -83,5 +85,6 @@ def _spread(parts: list[OffsetRange], min_partitions: int) -> list[OffsetRange]:
 
 
 def _share(size: int, total: int, partitions: int) -> int:
-    """The number of tasks for a range: rounded half up, at least one."""
+    """The number of tasks for a range, in proportion to its size: rounded (a half is rounded up),
+    and at least one."""
     return max((2 * size * partitions + total) // (2 * total), 1)

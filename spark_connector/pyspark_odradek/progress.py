@@ -31,9 +31,8 @@ def to_json(offsets: Mapping[Partition, int]) -> OffsetJson:
 
 
 def from_json(text: object) -> Offsets:
-    """The offsets. SourceError for other JSON, which means that the checkpoint is that of another
-    format.
-    """
+    """The offsets. SourceError for any other JSON, because then the checkpoint was written by
+    another format."""
     found: Offsets = {}
     try:
         assert isinstance(text, dict)
@@ -54,8 +53,8 @@ def from_json(text: object) -> Offsets:
 @dataclass(frozen=True)
 class Survey:
     """The present state of the cluster. `ends`: the end of every subscribed partition; `first`: the
-    log's start of new partitions; `recreated`: the partitions whose topic was deleted and created
-    again."""
+    log start offsets of new partitions; `recreated`: the partitions whose topic was deleted and
+    created again."""
 
     ends: Mapping[Partition, int]
     first: Mapping[Partition, int] = field(default_factory=dict)
@@ -64,7 +63,7 @@ class Survey:
 
 @dataclass(frozen=True)
 class Step:
-    """The end of the next batch, and suspected losses as sentences."""
+    """The end of the next batch, and sentences about suspected losses of records."""
 
     end: Offsets
     lost: tuple[str, ...] = ()
@@ -129,9 +128,10 @@ def must_wait(
 
 
 def ranges(start: Mapping[Partition, int], end: Mapping[Partition, int]) -> list[OffsetRange]:
-    """The ranges that a batch reads, in order; always the same for the same two offsets.
+    """The ranges that a batch reads, in order; The same start and end always give the same ranges.
 
-    A partition whose end lies before its start has no range; the next batch reads it from there.
+    A partition whose end is below its start has no range; the next batch reads the partition from
+    that end.
     """
     return [
         OffsetRange(partition, start[partition], last)

@@ -1,9 +1,9 @@
 """Filters that Spark pushes down, and the offsets that they exclude from a read.
 
-`topic` and `partition` exclude partitions, `offset` cuts ranges at both ends, `timestamp` cuts
-their beginning: all records before the first one at or after a time are older, but records behind
-it may be older too, so an upper limit cuts nothing. Spark still applies every filter to the rows;
-pushdown only saves reading.
+Filters on `topic` and `partition` exclude partitions, filters on `offset` cut ranges at both ends,
+and a lower limit of `timestamp` cuts their beginning: all records before the first record at or
+after a time are older than that time. An upper limit cuts nothing, because records are not sorted
+by time. Spark still applies every filter to the rows; pushdown only saves reading.
 """
 
 from __future__ import annotations
@@ -46,9 +46,8 @@ def is_offered() -> bool:
 
 @dataclass(frozen=True)
 class Restriction:
-    """The bounds of offsets; None without a bound. `time_ms`: only records at or after this
-    time.
-    """
+    """The partitions and offsets that the filters leave; None where there is no restriction.
+    `time_ms`: only records at or after this time are needed."""
 
     topics: frozenset[str] | None = None
     numbers: frozenset[int] | None = None
@@ -64,8 +63,8 @@ class Restriction:
     def cut(
         self, ranges: Iterable[OffsetRange], found: Mapping[Partition, int | None]
     ) -> list[OffsetRange]:
-        """The remaining part of each range. `found`: the offset at `time_ms`, None without a record
-        at or after it."""
+        """The remaining part of each range. `found`: the first offset at or after `time_ms` in each
+        partition, None if there is none."""
         rest = []
         for partition, first, end in ranges:
             if not self.admits(partition):
@@ -81,7 +80,8 @@ class Restriction:
 
 
 def restriction_of(filters: Iterable[Filter]) -> Restriction:
-    """The restriction by all filters together. Unusable or unknown filters are ignored."""
+    """The restriction that follows from all filters together. Filters that are unknown or cannot be
+    used are ignored."""
     topics: frozenset[str] | None = None
     numbers: frozenset[int] | None = None
     first, end, time_ms = 0, INT64_MAX, None
@@ -99,21 +99,22 @@ def restriction_of(filters: Iterable[Filter]) -> Restriction:
             first, end = max(first, low), min(end, high)
         elif column == ("timestamp",):
             at_ms = _not_before_ms(each, values)
-            # Brokers look up times from 0 on, and a record without a timestamp has -1.
+            # Brokers look up only times from 0 on, and a record without a timestamp has -1.
             if at_ms is not None and at_ms >= 0:
                 time_ms = at_ms if time_ms is None else max(time_ms, at_ms)
     return Restriction(topics, numbers, first, end, time_ms)
 
 
 def _choices(each: Filter) -> tuple[object, ...] | None:
-    """The values of a column that the filter lists; None if it lists none."""
+    """The values of a column that the filter lists; None if the filter is of another kind."""
     if isinstance(each, (EqualTo, EqualNullSafe)):
         return (each.value,)
     return tuple(each.value) if isinstance(each, In) else None
 
 
 def _interval(each: Filter, values: tuple[object, ...] | None) -> tuple[int, int]:
-    """The whole numbers from the first up to, not including, the second."""
+    """(first, end) of the interval of whole numbers that the filter allows; `end` is not
+    included."""
     if values is not None:
         numbers = [value for value in values if _is_number(value)]
         return (min(numbers), max(numbers) + 1) if numbers else (0, 0)

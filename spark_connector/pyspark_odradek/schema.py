@@ -44,7 +44,8 @@ def schema_of(columns: Sequence[str]) -> StructType:
 
 
 def check_read_schema(schema: StructType, columns: Sequence[str]) -> None:
-    """Check the schema of `.schema(...)`: SchemaError unless it is that of the rows."""
+    """Check the schema that the user gave by `.schema(...)`. SchemaError unless it is the schema of
+    the rows."""
     expected = schema_of(columns)
     if [(f.name, f.dataType) for f in schema] != [(f.name, f.dataType) for f in expected]:
         raise SchemaError(
@@ -65,7 +66,7 @@ _SINK_COLUMNS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
 
 
 def check_write_schema(schema: StructType, topic: str | None) -> dict[str, int]:
-    """The columns to write, by name, with their positions; others are ignored.
+    """The positions of the columns to write, by name; other columns are ignored.
 
     SchemaError with all problems: no `value`, no topic, unsupported types.
     """

@@ -1,8 +1,9 @@
 """The format "odradek": its name, its rows, its readers and writers.
 
 PySpark looks up `DefaultSource` in every importable top-level module `pyspark_*`, so that
-`format("odradek")` needs no `register`. Each step of a query makes a new instance, in some steps on
-executors; so options are parsed where they are needed, and an instance has no state.
+`format("odradek")` needs no `register`. Spark makes a new instance for each step of a query, for
+some steps on executors. So the options are parsed where they are needed, and an instance has no
+state.
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ class DefaultSource(DataSource):
         from pyspark_odradek.transactional_writer import TransactionalStreamWriter
         from pyspark_odradek.writer import StreamWriter
 
-        # `overwrite` is outputMode("complete"): the whole result is written each time, as in
-        # Spark's own sink.
+        # `overwrite` means outputMode("complete"). As in Spark's own sink, the whole result is
+        # written each time.
         options = parse_sink(self.options, streaming=True)
         kind = TransactionalStreamWriter if options.exactly_once else StreamWriter
         return kind(options, schema)

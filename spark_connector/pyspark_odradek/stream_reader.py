@@ -2,12 +2,12 @@
 read.
 
 `initialOffset`, `latestOffset` and `partitions` run on the driver, in one Python process per run of
-the query; `read` on executors, with a pickled copy without the state of the driver.
+the query. `read` runs on executors, with a pickled copy that does not have the driver's state.
 
 Progress is committed for a consumer group, if one is configured, when Spark requests the next
 batch: the records before that batch have been processed, and are in Spark's commit log already.
-With `availableNow` Spark requests another batch before the run ends, so the last batch is committed
-too; with `once` it does not.
+With `availableNow` Spark requests another batch before the run ends, so the progress of the last
+batch is committed too; with `once` it is not.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.options = options
         self._gate = MinimumGate(options.limits)
         self._initial: Offsets | None = None
-        #: The end of a run with `availableNow`.
+        #: The offsets at which a run with `availableNow` ends; None for other runs.
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
         self._topic_ids: dict[str, bytes] = {}
@@ -65,10 +65,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- What to read -----------------------------------------------------------------------------
 
     def initialOffset(self) -> OffsetJson:
-        """The beginning of a query without a checkpoint; Spark calls it twice, with the same
-        result."""
+        """The beginning of a query without a checkpoint; Spark calls this method twice, and gets
+        the same result."""
         if self._initial is None:
-            # The end is not used, so it must not be refused as in a batch.
+            # The option for the end is not used here, so it must not be refused as in a batch.
             options = replace(self.options, end=AtEdge(LATEST))
             plan = self._run(cluster.plan(self._network(), options))
             for warning in plan.warnings:
@@ -79,13 +79,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._topic_ids.update(plan.topic_ids)
             if self._target is not None:
                 # Spark requests the end of the run before its start, and records may have arrived
-                # in between.
+                # between these requests.
                 for each, start in self._initial.items():
                     self._target[each] = max(self._target.get(each, start), start)
         return progress.to_json(self._initial)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the present end as the end of this run."""
+        """Make the present ends of the logs the end of this run."""
         before = dict(self._topic_ids)
         self._target = dict(self._survey({}).ends)
         # `latestOffset` finds and reports a recreated topic.
@@ -112,7 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest = dict(survey.ends)
         if self._target is not None:
             survey = self._up_to_target(begin, survey)
-        # Spark overrides the options by requesting everything (trigger once).
+        # With trigger once Spark requests everything, which overrides the limits in the options.
         limits = Limits() if isinstance(limit, ReadAllAvailable) else self.options.limits
         waits_for_more = (
             limits.min_offsets is not None
@@ -133,17 +133,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return progress.to_json(step.end)
 
     def reportLatestOffset(self) -> OffsetJson | None:
-        """The ends of the logs in the last call of `latestOffset`, for the query's progress."""
+        """The ends of the logs in the last call of `latestOffset`, which Spark shows in the query's
+        progress."""
         return None if self._latest is None else progress.to_json(self._latest)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The tasks of a batch: the same for the same offsets."""
+        """The tasks of a batch. The same offsets always give the same tasks."""
         begin, until = progress.from_json(start), progress.from_json(end)
         network = self._network()
         new = [each for each in until if each not in begin]
         if new:
-            # A partition's range is empty in the batch that finds it; Spark's `kafka` format reads
-            # it from the first offset.
+            # A new partition has an empty range in the batch that finds it, but a checkpoint of
+            # Spark's `kafka` format may have a longer range, which begins at the first offset.
             begin |= self._run(cluster.first_offsets(network, self.options, new))
         ranges = planning.split(
             progress.ranges(begin, until),
@@ -172,7 +173,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._run(cluster.survey(self._network(), self.options, known, self._topic_ids))
 
     def _up_to_target(self, begin: Offsets, survey: Survey) -> Survey:
-        """The survey without the records that arrived since the run began."""
+        """The survey, but with no end above the end of this run."""
         assert self._target is not None
         # The target is below `begin` if the query has read beyond the beginning of an open
         # transaction.
@@ -205,8 +206,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 cluster.commit_progress(self._network(), group, done), _COMMIT_TIMEOUT_S
             )
         except (OdradekError, TimeoutError) as error:
-            # A failed commit is only logged: it is only for monitoring, and the checkpoint decides
-            # what is read.
+            # A failed commit is only logged, because committed offsets are only for monitoring, and
+            # the checkpoint decides what is read.
             log.warning("odradek: progress was not committed for group %r: %s", group, error)
         else:
             self._committed = done

@@ -49,8 +49,8 @@ RUN_PROPERTY = "spark.jobGroup.id"
 
 @dataclass
 class Prepared(WriterCommitMessage):
-    """The report of one task to the driver. `timeout_ms`: the timeout of its transaction, if it
-    follows from the broker's limit; else None."""
+    """The report of one task to the driver. `timeout_ms`: the timeout of its transaction if it was
+    derived from the broker's limit; otherwise None."""
 
     writer: Writer
     outcome: Outcome
@@ -58,13 +58,13 @@ class Prepared(WriterCommitMessage):
 
 
 class _Sink:
-    """The common part of both writers."""
+    """The common part of the stream writer and the batch writer."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
         self.places = check_write_schema(schema, options.topic)
-        #: The nonce is created on the driver, so it is the same for all tasks of a job, and
-        #: different for every job.
+        #: The nonce is created on the driver, so all tasks of a job have the same nonce, and
+        #: different jobs have different ones.
         self.nonce = uuid.uuid4().hex
 
     def _drive(self, steps: Generator[Any, Any, T], terms: Terms) -> T:
@@ -114,8 +114,8 @@ class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
                 "or write with semantics=at_least_once"
             )
         if batch is None or run is None:
-            # Only the driver can find out whether the batch is decided, so the task writes its rows
-            # in any case, in a run for this batch alone.
+            # The task cannot find out whether the batch is decided, so it always writes its rows,
+            # in a run that is only for this batch.
             terms = self._terms(Writer(query, self.nonce), 0)
             return self._write(iterator, terms, Begun(write=True), two_phase=True)
         terms = self._terms(Writer(query, run), int(batch))
@@ -123,12 +123,12 @@ class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
         return self._write(iterator, terms, begun, two_phase=True)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Decide the batch and carry out the decision, or finish an earlier one. Raises
+        """Decide the batch and carry out the decision, or finish an earlier decision. Raises
         SinkError."""
         outcomes = _outcomes(messages)
         writer = _writer(messages)
         if writer is None:
-            return  # Spark runs at least one task, and all have succeeded
+            return  # not reached: Spark runs at least one task, and all have succeeded
         terms = self._terms(writer, batchId)
         _warn_of_timeout(messages)
         written = self._drive(protocol.commit(terms, outcomes), terms)
@@ -152,8 +152,8 @@ class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
 
 
 class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
-    """The writer of `df.write.format("odradek")`: all rows of the job become visible together, or
-    none."""
+    """The writer of `df.write.format("odradek")`: either all rows of the job become visible
+    together, or none."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Prepared:
         """Write the rows of a task in a transaction and prepare it. Raises SinkError."""
@@ -167,9 +167,8 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
         return self._write(iterator, terms, begun, two_phase=self.options.commit_id is not None)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Decide the job. Raises SinkError, after which either none of the rows is visible, or all
-        will be.
-        """
+        """Decide the job. Raises SinkError; after it, either no row is visible, or all rows will
+        become visible."""
         terms, outcomes = self._job_of(messages), _outcomes(messages)
         _warn_of_timeout(messages)
         if self.options.commit_id is None:
@@ -201,8 +200,8 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
         commit_id, topic = self.options.commit_id, self.options.topic
         version = self.options.commit_version
         if topic is not None:
-            # Decisions of connectors that did not distinguish topics are valid: nothing is written
-            # twice.
+            # A decision of an older connector, which did not distinguish topics, is also valid, so
+            # that nothing is written twice.
             without_topic = self._terms(Writer(commit_query(commit_id, None), self.nonce), version)
             steps = protocol.is_decided_for_every_topic(without_topic)
             if self._drive(steps, without_topic):
@@ -237,7 +236,7 @@ def write_transaction(
 ) -> Outcome:
     """Write all rows in a transaction, and prepare it.
 
-    Raises SinkError; then the transaction is aborted, if possible.
+    Raises SinkError, after aborting the transaction if possible.
     """
     thread = blocking.shared().thread
     try:
@@ -248,7 +247,7 @@ def write_transaction(
         fault_points.reach(FaultPoint.TASK_PREPARED)
     except BaseException as error:
         _abandon(transaction)
-        # The connections may be broken, so the next attempt gets new ones.
+        # The connections may be broken, so the next attempt makes new connections.
         blocking.shared().brokers.discard(thread, options.client)
         if isinstance(error, OdradekError):
             raise SinkError(f"odradek: rows could not be written: {error}") from error

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.spark")
 
 _RECORD_COLUMNS = ("key", "value", "headers", "partition")
-#: The most Arrow batches with unacknowledged records while the next one is sent.
+#: The most Arrow batches that may have unacknowledged records.
 CHUNKS_MAX = 16
 
 #: A topic and its rows, with the columns of `Producer.produce_arrow`.
@@ -49,7 +49,7 @@ TopicRows = tuple[str, pa.RecordBatch]
 @dataclass
 class Written(WriterCommitMessage):
     """The output of one task: the number of acknowledged rows, the bytes of their keys and values,
-    and the number of `exactly_once.targets` for these rows."""
+    and the number that `exactly_once.targets` computes from these rows."""
 
     rows: int = 0
     value_bytes: int = 0
@@ -65,11 +65,12 @@ class BatchWriter(DataSourceArrowWriter):
         self.places = check_write_schema(schema, options.topic)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write all rows until they are acknowledged. SinkError with the first row that was not."""
+        """Write all rows until they are acknowledged. SinkError, which names the first row that was
+        not acknowledged."""
         return write_untransacted(iterator, self.options, self.places)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Do nothing, because the rows are in the topic."""
+        """Do nothing, because the rows are already in the topic."""
         done = [message for message in messages if isinstance(message, Written)]
         log.info(
             "odradek: %d tasks wrote %d records", len(done), sum(message.rows for message in done)
@@ -92,11 +93,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self.places = check_write_schema(schema, options.topic)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write all rows until they are acknowledged. SinkError with the first row that was not."""
+        """Write all rows until they are acknowledged. SinkError, which names the first row that was
+        not acknowledged."""
         return write_untransacted(iterator, self.options, self.places)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Do nothing, because the rows are in the topic."""
+        """Do nothing, because the rows are already in the topic."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Do nothing, because rows cannot be removed from the topic; a restart writes the batch
@@ -117,7 +119,7 @@ def write_untransacted(
         written = send_all(iterator, producer, options.topic, places)
         fault_points.reach(FaultPoint.TASK_PREPARED)
     except BaseException as error:
-        # The producer may be broken, so the next attempt gets another one.
+        # The producer may be broken, so the next attempt makes a new producer.
         here.producers.discard(here.thread, options.client)
         if isinstance(error, OdradekError):
             raise SinkError(f"odradek: rows could not be written: {error}") from error
@@ -132,7 +134,7 @@ def send_all(
     places: Mapping[str, int],
 ) -> Written:
     """Send all rows until they are acknowledged. Raises SinkError, or the OdradekError of the first
-    row that was not."""
+    row that was not acknowledged."""
     thread = blocking.shared().thread
     sending = Sending(producer)
     written = Written()
@@ -158,9 +160,10 @@ def send_all(
 
 
 def rows_of(batch: pa.RecordBatch, topic: str | None, places: Mapping[str, int]) -> list[TopicRows]:
-    """The rows of each topic, in their order, with the columns of a record and no others.
+    """The rows of each topic, in their original order, with only the columns of a record.
 
-    `topic`: the topic of all rows, None if a column has it. Raises SinkError for a row without one.
+    `topic`: the topic of all rows, None if a column has the topic. Raises SinkError for a row
+    without a topic.
     """
     names = [name for name in _RECORD_COLUMNS if name in places]
     rows = pa.RecordBatch.from_arrays([batch.column(places[name]) for name in names], names=names)
@@ -207,7 +210,7 @@ def _content_bytes(batch: Any, places: Mapping[str, int]) -> int:
 
 
 class Sending:
-    """The unacknowledged rows of a task. All coroutines run on the producer's loop, one at a
+    """The unacknowledged rows of a task. All coroutines run on the producer's event loop, one at a
     time."""
 
     def __init__(self, producer: Producer) -> None:
@@ -216,7 +219,7 @@ class Sending:
         self._found: set[str] = set()
 
     async def send(self, parts: Sequence[TopicRows]) -> None:
-        """Buffer rows, waiting for memory if needed."""
+        """Give rows to the producer. Waits if the producer has no memory for them."""
         deliveries: list[ArrowDelivery] = []
         self._chunks.append(deliveries)
         await self._find(topic for topic, _ in parts)
@@ -240,7 +243,7 @@ class Sending:
         self._found.update(new)
 
     async def finish(self) -> None:
-        """Wait for the result of every row; raises the error of the first one that was not
+        """Wait for the result of every row; raises the error of the first row that was not
         written."""
         await self._producer.flush()
         while self._chunks:

@@ -291,9 +291,9 @@ def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
     """Read records whose numbers have one or two bytes, in a fast loop, and call `_read_one` for
     all others.
 
-    Six bytes are read together, which contain the timestamp delta, offset delta, key length and
-    value length if each has one or two bytes. `end` becomes -1 if a number is longer. The fields
-    are valid only if they end at the record's end; otherwise `_read_one` reads the record again.
+    Six bytes are read together for the timestamp delta, offset delta, key length and value length.
+    `end` becomes -1 if a number is too long. The fields are valid only if they end at the record's
+    end; otherwise `_read_one` reads the record again.
     """
     add_timestamp = parsed.timestamp_deltas.append
     add_offset = parsed.offset_deltas.append

@@ -43,21 +43,21 @@ log = logging.getLogger("odradek.spark")
 
 #: The number of transactions that are ended at the same time.
 ENDS_AT_ONCE_MAX = 64
-#: The timeouts to try, in this order, if `transaction.max.timeout.ms` cannot be read. Kafka's
-#: default is the first.
+#: The timeouts to try, in this order, if `transaction.max.timeout.ms` cannot be read. The first is
+#: Kafka's default.
 _TIMEOUTS_MS = (900_000, 60_000, 10_000, 1_000)
 #: Spark ends the Python worker of a task 2 s after it has killed the task
 #: (`spark.python.task.killTimeout`).
 WORKERS_END_S = 3.0
-#: The error codes of the abort of a transaction that is not open; None: the client itself refused
-#: the call.
+#: The error codes of the abort of a transaction that is not open; None means that the client itself
+#: refused the call.
 _NOT_OPEN = (None, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
-#: The last epoch but one, after which a new producer id is needed (T-13).
+#: The epoch from which on a new producer id may be needed (T-13).
 _LAST_EPOCH = 32766
 _COMMITTING = ("PrepareCommit", "CompleteCommit")
 _ABORTING = ("PrepareAbort", "CompleteAbort", "PrepareEpochFence")
-#: The increments of the epoch that the end of a transaction, or the broker's timeout, may have
-#: caused.
+#: The numbers by which the epoch may have grown because the transaction was ended, or aborted by
+#: the broker's timeout.
 _EPOCHS_OF_A_COMMIT = (0, 1)
 _EPOCHS_OF_AN_ABORT = (0, 1, 2)
 _NOT_OURS = frozenset(
@@ -66,7 +66,7 @@ _NOT_OURS = frozenset(
 
 
 def settings_for(settings: Mapping[str, str], config: type[Settings]) -> dict[str, Any]:
-    """The settings of a sink that also exist for another kind of client."""
+    """The settings of a sink that another kind of client (`config`) has too."""
     rows = config.rows()
     return {name: value for name, value in settings.items() if name in rows}
 
@@ -78,7 +78,8 @@ class Brokers:
         self._settings = {k: v for k, v in settings.items() if k not in _NOT_OURS}
         self._wanted_timeout_ms = settings.get("transaction_timeout_ms")
         two_phase = settings.get("transaction_two_phase_commit_enable", "true")
-        #: False if transactions cannot be prepared without a timeout, as far as is known (KIP-939).
+        #: False if it is known that transactions without a timeout (two-phase commit, KIP-939)
+        #: cannot be used.
         self.two_phase = two_phase.strip().lower() != "false"
         self._two_phase_refused_by_settings = not self.two_phase
         self._timeout_ms: int | None = None
@@ -96,8 +97,8 @@ class Brokers:
         )
         writing = settings_for(self._settings, AdminConfig)
         self._producer = Producer(**{**writing, **absent, "linger_ms": "0"})
-        #: The connections of all producers of rows: each task has a new producer, one after the
-        #: other.
+        #: The connections of all producers of rows: each task has a new producer, and the tasks run
+        #: one after the other.
         self._rows_network = NetworkClient(ProducerConfig.from_settings(self._settings))
         self._logs: dict[str, DecisionLog] = {}
 
@@ -118,7 +119,7 @@ class Brokers:
     # --- procedures -------------------------------------------------------------------------------
 
     async def run(self, steps: Generator[Any, Any, T], terms: Terms, topic: str) -> T:
-        """Run a procedure of `protocol` to its end. `topic`: that of the decision log."""
+        """Run a procedure of `protocol` to its end. `topic`: the topic of the decision log."""
         decisions = self._logs.get(topic)
         if decisions is None:
             decisions = DecisionLog(topic, self._network, self._admin, self._producer)
@@ -265,7 +266,8 @@ class Brokers:
     # --- producers --------------------------------------------------------------------------------
 
     async def producer(self, name: str, two_phase: bool) -> Producer:
-        """A started producer with an open transaction under this id. Raises OdradekError."""
+        """A started producer with an open transaction under this transactional id. Raises
+        OdradekError."""
         while True:
             lasting = two_phase and self.two_phase
             settings: dict[str, Any] = {**self._settings, "transactional_id": name}
@@ -299,9 +301,9 @@ class Brokers:
 
     @property
     def fallback_timeout_ms(self) -> int | None:
-        """The timeout of this process's transactions, if it follows from the broker's limit.
+        """The timeout of this process's transactions if it was derived from the broker's limit.
 
-        None if they have no timeout, or one from the settings.
+        None if the transactions have no timeout, or a timeout from the settings.
         """
         asked_for = self._two_phase_refused_by_settings or self._wanted_timeout_ms is not None
         return None if self.two_phase or asked_for else self._timeout_ms
@@ -330,9 +332,9 @@ class Brokers:
 def fate_of(part: Participant, found: TransactionDescription | None) -> Fate:
     """The outcome of a prepared transaction, from its coordinator's description.
 
-    No other transaction begins under the id before the batch is finished (S-09), so the last one is
-    the prepared one, except after an intervention of an administrator. In that case the outcome is
-    UNKNOWN, which never counts as success.
+    No other transaction begins under the transactional id before the batch is finished (S-09). So
+    the last transaction under the id is the prepared one, unless an administrator has intervened.
+    After an intervention the outcome is UNKNOWN, which is never treated as success.
     """
     if found is None:
         return Fate.UNKNOWN

@@ -1,7 +1,8 @@
 """The decision log on a cluster: one partition of a compacted topic, read and appended to.
 
-`ledger` decides which record counts. A process keeps the records of each query that it has read,
-and later reads only newer ones; the first read goes backwards from the end (S-05).
+`ledger` decides which record counts. A process keeps the records that it has read of each query,
+and later reads only newer records. The first read begins at the end of the log and extends
+backwards (S-05).
 """
 
 from __future__ import annotations
@@ -34,22 +35,23 @@ FIRST_WINDOW = 512
 WINDOW_FACTOR = 16
 #: The most queries whose records are kept.
 VIEWS_MAX = 64
-#: The most records of one query that are kept although newer ones count.
+#: The most records of one query that are kept before outdated records are dropped.
 ENTRIES_MAX = 1000
 _BACKOFF_S = 0.1
 
 
 @dataclass
 class _View:
-    """The decisions of one query: all relevant records from some offset up to `position`."""
+    """The decisions of one query: all records that are needed to find the one that counts, up to
+    the offset `position`."""
 
     position: int
     entries: list[Entry] = field(default_factory=list)
 
 
 class DecisionLog:
-    """The decision log in its topic. All coroutines run on one loop; a view is used by one
-    coroutine at a time."""
+    """The decision log in its topic. All coroutines run on one event loop, and only one coroutine
+    at a time uses a view."""
 
     def __init__(
         self, topic: str, network: NetworkClient, admin: Admin, producer: Producer
@@ -65,7 +67,8 @@ class DecisionLog:
     # --- reading ----------------------------------------------------------------------------------
 
     async def read(self, query: str) -> Found:
-        """The newest record that counts, of all that were acknowledged before this call."""
+        """The newest record that counts, among all records that were acknowledged before this
+        call."""
         async with self._lock:
             view = self._views.get(query)
             if view is None:
@@ -114,8 +117,8 @@ class DecisionLog:
         return (0 if start is None else start.offset), (0 if end is None else end.offset)
 
     async def _entries(self, position: int, end: int | None, query: str) -> tuple[list[Entry], int]:
-        """(the records of the query from `position` to `end`, or to the high watermark; the
-        position reached)."""
+        """(the records of the query from `position` to `end`, the offset that was reached). `end`
+        None: the high watermark."""
         entries: list[Entry] = []
         deadline = self._network.now_ms() + self._network.config.default_api_timeout_ms
         while end is None or position < end:
@@ -182,8 +185,8 @@ class DecisionLog:
     # --- writing ----------------------------------------------------------------------------------
 
     async def append(self, query: str, record: Record) -> None:
-        """Append a record and wait until it is acknowledged. SinkError if it is unknown whether the
-        record will ever be in the log."""
+        """Append a record and wait until it is acknowledged. SinkError if it remains unknown
+        whether the record will be in the log."""
         key = ledger.key_of(query, uuid.uuid4().hex[:16])
         try:
             await self._producer.send_and_wait(
@@ -196,7 +199,8 @@ class DecisionLog:
             ) from error
 
     async def forget(self, keys: tuple[str, ...]) -> None:
-        """Write tombstones, for compaction. It does not matter if they are lost."""
+        """Write tombstones, so that compaction removes these records. Lost tombstones do no
+        harm."""
         for view in self._views.values():
             view.entries = [entry for entry in view.entries if entry.key not in keys]
         for key in keys:
@@ -205,8 +209,8 @@ class DecisionLog:
     # --- the topic --------------------------------------------------------------------------------
 
     async def _ensure_topic(self) -> None:
-        """Make sure that the topic exists with one partition, and that none of its records is
-        deleted because of its age."""
+        """Make sure that the topic exists with one partition, and that retention deletes none of
+        its records."""
         try:
             described = await self._admin.describe_topics(self.topic)
         except UnknownTopicOrPartition:
@@ -235,7 +239,7 @@ class DecisionLog:
             ) from error
 
     async def _wait_for_leader(self) -> None:
-        """Wait until all nodes know the new topic. SinkError if that takes too long."""
+        """Wait until the new topic has a leader. SinkError if that takes too long."""
         deadline = self._network.now_ms() + self._network.config.default_api_timeout_ms
         while True:
             try:

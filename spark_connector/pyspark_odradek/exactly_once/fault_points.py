@@ -1,9 +1,9 @@
 """The fault points of the sink, at which a test can stop a process to kill it (the crash matrix).
 
-Only the environment can arm one: `ODRADEK_SPARK_FAULT_POINT=<name>` together with
+Only environment variables can arm a fault point: `ODRADEK_SPARK_FAULT_POINT=<name>` together with
 `ODRADEK_SPARK_FAULT_DIR`, a directory. If the directory has a file `armed`, the first process that
 reaches the point writes a file `reached` with its pid, and waits for a file `go`, or until it is
-killed. If `go` contains "raise", it raises an exception.
+killed. If `go` contains "raise", the process raises an exception.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _STEP_S = 0.02
 
 
 class FaultPoint(Enum):
-    """All points, named after the last step before them."""
+    """All fault points. Each is named after the step that was just done."""
 
-    #: A task's rows are acknowledged, its transaction is not prepared.
+    #: A task's rows are acknowledged; its transaction is not prepared.
     TASK_WRITTEN = "task-written"
-    #: A task's transaction is prepared; the driver does not know it.
+    #: A task's transaction is prepared; the driver does not know that.
     TASK_PREPARED = "task-prepared"
     #: The decision is durable; no transaction is ended.
     DECISION_DURABLE = "decision-durable"
-    #: One transaction is ended; there are others.
+    #: One transaction is ended, others are not.
     ONE_ENDED = "one-ended"
     #: All transactions are ended; that is not recorded.
     ALL_ENDED = "all-ended"
-    #: The batch is finished; Spark does not know it.
+    #: The batch is finished; Spark does not know that.
     BATCH_DONE = "batch-done"
 
 

@@ -1,7 +1,7 @@
 """The names of queries, runs and transactions, which identify writers (S-01, S-02).
 
 A transactional id is ``odradek-spark.<query>.<run>.<name>``; the name is unique within its run. So
-the id shows the owner of each transaction in a cluster's list.
+a list of a cluster's transactions shows the query and run of each.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def query_prefix(query: str) -> str:
 def commit_query(commit_id: str, topic: str | None) -> str:
     """The query of a batch job with a `commitId` that writes to `topic` (S-16).
 
-    The result is never the id of a stream, whatever name the user chooses. Names of topics contain
-    no colon, so the queries of two jobs are never equal. If the rows name their topics, the id
-    alone is the identity.
+    The result never equals the id of a stream, whatever name the user chooses. Topic names contain
+    no colon, so the queries of two different jobs are never equal. If the rows name their topics,
+    the query consists of the `commitId` only.
     """
     return f"commit:{commit_id}" if topic is None else f"commit-to:{topic}:{commit_id}"
 
@@ -59,19 +59,19 @@ class Inherited(Protocol):
     """Names of processes that have ended; see `inheritance`."""
 
     def take(self) -> tuple[str, int] | None:
-        """A name that belongs to this process from now on, and the batch for which it was last
-        used."""
+        """(a name that belongs to this process from now on, the batch for which the name was last
+        used); None if there is no name."""
 
     def used(self, name: str, batch: int) -> bool:
-        """Note the use of a name before the use. False if the name must not be used."""
+        """Note that a name will be used for a batch. False if the name must not be used."""
 
 
 class Names:
     """The names of transactions that belong to one process, for one run (S-02, S-13).
 
-    No other process uses these names, and the process runs one task at a time: so a task that is
-    late, or runs twice, cannot affect the prepared transaction of another task. Names are reused,
-    because brokers keep every transactional id for days.
+    No other process uses these names, and a process runs one task at a time. So a task that is
+    late, or that runs twice, cannot affect the prepared transaction of another task. Names are
+    reused, because brokers keep every transactional id for days.
     """
 
     def __init__(
@@ -82,11 +82,12 @@ class Names:
     ) -> None:
         self._owner = owner
         self._inherited = inherited
-        #: The last batch of each name.
+        #: The last batch for which each name was used.
         self.last = dict(last or {})
 
     def take(self, batch: int, over: int) -> str:
-        """A name for a transaction of `batch`; `over`: the newest batch that is finished."""
+        """A name for a transaction of `batch`. `over`: the newest finished batch, up to which names
+        may be reused."""
         for name in self._candidates():
             last = self.last[name]
             if not (last <= over and last < batch):

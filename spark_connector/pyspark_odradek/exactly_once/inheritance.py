@@ -1,10 +1,11 @@
 """The inheritance of transaction names from processes that have ended (S-02).
 
-Spark ends Python workers that were idle for a minute. If the names of these workers were lost, a
-query with rare batches would leave an id at the brokers for every task of every batch. So a name is
-a file on the machine, and the process with the lock on that file owns the name: the kernel releases
-the lock when the process ends, in any way, and not before. The file contains the batch for which
-the name was last used, so the rule for its reuse also binds the next owner (S-13).
+Spark ends Python workers that were idle for a minute. If the names of these workers were not
+reused, a query with rare batches would leave a transactional id at the brokers for every task of
+every batch. So a name is a file on the machine, and the process with the lock on that file owns the
+name: the kernel releases the lock when the process ends, however it ends, and not before. The file
+contains the batch for which the name was last used, so the rule for its reuse also binds the next
+owner (S-13).
 
 Without such locks, or if a restart of the machine cannot be recognized, no names are inherited.
 """
@@ -33,17 +34,16 @@ except ImportError:  # no POSIX
 LOCKS_MAX = 10_000
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _CONTENT_BYTES_MAX = 64
-#: The time for which brokers keep an unused id.
+#: The time for which brokers keep an unused transactional id, by default.
 _QUERY_AGE_MAX_S = 7 * 24 * 3600
 _NEVER = -1
 
 
 class Place(NamedTuple):
     """The directory of names. Everything below `root` belongs to this module; `boot` identifies the
-    start of the machine.
+    present boot of the machine.
 
-    After a crash of the machine a file may have old content, so each start of the machine has
-    separate names.
+    After a crash of the machine a file may have old content, so names are separate for each boot.
     """
 
     root: Path
@@ -51,7 +51,7 @@ class Place(NamedTuple):
 
 
 def default_place() -> Place | None:
-    """The directory of this user on this machine; None if the machine's start is unknown, or
+    """The directory of this user on this machine; None if the present boot cannot be identified, or
     nothing can be written."""
     try:
         boot = _BOOT_ID.read_text().strip()
@@ -76,8 +76,8 @@ class Inheritance:
         self._is_ready = False
 
     def take(self) -> tuple[str, int] | None:
-        """(a name that belongs to this process from here on, the newest batch for which it was used
-        or -1); None if there is none."""
+        """(a name that belongs to this process from now on, the newest batch for which the name was
+        used, or -1); None if no name can be taken."""
         try:
             if not self._is_ready:
                 self._prepare()
@@ -96,11 +96,11 @@ class Inheritance:
                 self._locks[name] = descriptor
                 return name, last
         except OSError:
-            pass  # a full or read-only disk: as without inheritance
+            pass  # With a full or read-only disk, no names are inherited.
         return None
 
     def used(self, name: str, batch: int) -> bool:
-        """Note the use of a name for `batch`, before the use. False if that failed, so that the
+        """Note that a name will be used for `batch`. False if this could not be stored, so that the
         name must not be used."""
         descriptor = self._locks.get(name)
         if descriptor is None:
@@ -112,7 +112,8 @@ class Inheritance:
         return True
 
     def close(self) -> None:
-        """Release all names for other processes; none may be used any more."""
+        """Release all names, so that other processes can take them. This object must not use them
+        any more."""
         for descriptor in self._locks.values():
             with contextlib.suppress(OSError):
                 os.close(descriptor)
@@ -126,7 +127,7 @@ class Inheritance:
             # A symbolic link, even one to another folder of this user, is refused as well.
             raise PermissionError(f"{root} is somebody else's")
         self._folder.mkdir(parents=True, exist_ok=True)
-        os.utime(self._runs)  # for `_tidy`: a run may last longer than a week
+        os.utime(self._runs)  # keeps `_tidy` from deleting a run that lasts longer than a week
         self._tidy()
         # On some file systems locks are separate for each mount, and each container may have its
         # own mount.
@@ -135,8 +136,8 @@ class Inheritance:
         self._is_ready = True
 
     def _tidy(self) -> None:
-        """Delete earlier runs of the query, queries without a new worker for a week, and earlier
-        starts of the machine.
+        """Delete the names of earlier runs of the query, of queries that had no new worker for a
+        week, and of earlier boots.
 
         A name is stored only in its file: a name whose file is deleted is never used again.
         """
@@ -151,7 +152,7 @@ class Inheritance:
 
 
 def _device(folder: Path) -> int:
-    """The device number of the folder's mount."""
+    """The device number of the file system that the folder is on."""
     return folder.stat().st_dev
 
 
@@ -160,7 +161,8 @@ def _hashed(text: str) -> str:
 
 
 def _read(descriptor: int) -> tuple[str, int]:
-    """The name and its batch; a new name if the file has none, or an invalid one."""
+    """(the name in the file, its last batch). The name is new if the file contains no valid
+    name."""
     words = os.pread(descriptor, _CONTENT_BYTES_MAX, 0).decode(errors="replace").split()
     if len(words) == 2 and words[0].isalnum() and words[1].lstrip("-").isdecimal():
         return words[0], int(words[1])

@@ -1,10 +1,10 @@
 """The decision log of one query, as values: its records, the choice of the record that counts, and
 the changes of state.
 
-Every record has the whole state from then on, and in `after` the offset of the record that its
-writer knew as the newest. A record counts only if that record was still the newest when it was
-appended (S-04): of the records with the same `after`, only the first counts. So the records that
-count do not contradict each other, and a reader needs only the newest of them (S-05).
+Every record has the whole state after a decision, and in `after` the offset of the newest record
+that its writer knew. A record counts only if no other record that counts was appended in between
+(S-04): of the records with the same `after`, only the first counts. So the records that count do
+not contradict each other, and a reader needs only the newest of them (S-05).
 
 Only the functions at the end change states; illegal changes raise.
 """
@@ -21,9 +21,10 @@ from odradek_protocol.lazy_tuple import NamedTuple
 from pyspark_odradek.errors import SinkError, StaleBatch, Superseded
 
 FORMAT = 1
-#: `after` of the first record of a query.
+#: The value of `after` in the first record of a query.
 BEGINNING = -1
-#: The most superseded runs that are kept, to recognize zombies and to clean up their transactions.
+#: The most superseded runs that are kept, so that zombies are recognized and their transactions
+#: cleaned up.
 PAST_MAX = 32
 
 
@@ -53,11 +54,11 @@ class Participant(NamedTuple):
 class State:
     """The decisions of a query.
 
-    `holder`: the run with the newest claim, "" for none; `past`: runs that must do nothing more.
-    `batch`: the newest decided batch, decided by `run`, with the number of its `rows`; `done`: true
-    if all of its `participants` are known to be ended. `targets`: a number for the rows of each
-    topic (see the module `targets`); None after the decision of an older connector that did not
-    distinguish topics.
+    `holder`: the run with the newest claim, "" if there is none; `past`: runs that must do nothing
+    more. `batch`: the newest decided batch, decided by `run`, with the number of its `rows`;
+    `done`: true if all of its `participants` are known to be ended. `targets`: a number for the
+    rows of each topic (see the module `targets`); None if an older connector, which did not
+    distinguish topics, made the decision.
     """
 
     holder: str = ""
@@ -84,7 +85,7 @@ class Record(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A record with its offset."""
+    """A record with its offset and key in the log."""
 
     offset: int
     key: str
@@ -92,7 +93,8 @@ class Entry(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The newest record that counts; without one the first State, at BEGINNING.
+    """The newest record that counts; if there is none, the initial state, with the offset
+    BEGINNING.
 
     `needless`: the keys of the other records that were read.
     """
@@ -107,11 +109,13 @@ class Found(NamedTuple):
 
 
 def newest(entries: Iterable[Entry]) -> Found:
-    """The newest record that counts, of the records of one query in order of their offsets (S-05).
+    """The newest record that counts, found in the records of one query in the order of their
+    offsets (S-05).
 
-    The largest `after` is the offset of the last but one record that counts, because a writer uses
-    only offsets of records that count. Of the records with this `after`, the first counts. Records
-    before that offset are not needed, so compaction may remove them in any order.
+    A writer uses only offsets of records that count as `after`. So the largest `after` is the
+    offset of the last but one record that counts, and of the records with this `after`, the first
+    one counts. Records before that offset are not needed, so compaction may remove them in any
+    order.
     """
     best: Entry | None = None
     keys = []
@@ -126,10 +130,10 @@ def newest(entries: Iterable[Entry]) -> Found:
 
 
 def must_read_from(entries: Iterable[Entry]) -> int | None:
-    """The offset from which all records must be read for `newest` to be valid; None without
+    """The offset from which all records must be read for `newest` to be valid; None if there are no
     records.
 
-    A reader that begins later may miss the first of the records with the same `after`.
+    A reader that begins later may miss the first of several records with the same `after`.
     """
     return max((entry.record.after + 1 for entry in entries), default=None)
 
@@ -207,7 +211,7 @@ def _decoded(found: Any) -> Record:
 
 
 def refuse_superseded(state: State, run: str, query: str) -> None:
-    """Refuse a run that was superseded, or has given up (S-06)."""
+    """Refuse a run that was superseded or that has given up (S-06)."""
     if run in state.past:
         by = f"by run {state.holder}" if state.holder else "or has given up"
         raise Superseded(
@@ -218,7 +222,8 @@ def refuse_superseded(state: State, run: str, query: str) -> None:
 
 
 def refuse_stale(state: State, batch: int, query: str) -> None:
-    """Refuse a batch that is older than the decided one, from an old checkpoint (S-07)."""
+    """Refuse a batch that is older than the decided batch, as after a restart from an old
+    checkpoint (S-07)."""
     if batch < state.batch:
         raise StaleBatch(
             f"odradek: query {query} is at batch {batch}, but batch {state.batch} was written "
@@ -232,9 +237,8 @@ def refuse_stale(state: State, batch: int, query: str) -> None:
 
 
 def claim(state: State, run: str) -> Record | None:
-    """The state after the claim of the query by `run`; None if `run` has claimed it already
-    (S-06).
-    """
+    """The state after `run` has claimed the query; None if the newest claim is already that of
+    `run` (S-06)."""
     if state.holder == run:
         return None
     if run in state.past:
@@ -251,8 +255,8 @@ def commit(
     targets: str,
     participants: tuple[Participant, ...],
 ) -> Record:
-    """The state after the decision of a batch (S-08). Without participants the batch is
-    finished."""
+    """The state after the decision of a batch (S-08). A batch without participants is finished
+    immediately."""
     if state.holder != run or not state.done or batch <= state.batch:
         raise ValueError(f"run {run} may not decide batch {batch} on {state}")
     return _record(
@@ -276,9 +280,8 @@ def finish(state: State, run: str) -> Record:
 
 
 def revoke(state: State, run: str) -> Record:
-    """The state after all participants proved to be aborted, which is that before the decision
-    (S-12).
-    """
+    """The state after all participants were found to be aborted, which is the state before the
+    decision (S-12)."""
     _check_carrying_out(state, run)
     # `targets` is kept, because it shows whether topics were distinguished.
     return _record(
@@ -288,7 +291,7 @@ def revoke(state: State, run: str) -> Record:
 
 
 def resign(state: State, run: str) -> Record:
-    """The state after `run` has given up: it decides nothing more (S-14)."""
+    """The state after `run` has given up: this run decides nothing more (S-14)."""
     if run in state.past:
         raise ValueError(f"run {run} has no say already")
     holder = "" if state.holder == run else state.holder
@@ -305,5 +308,5 @@ def _past(state: State, run: str) -> tuple[str, ...]:
 
 
 def _record(kind: Kind, state: State) -> Record:
-    """The record. The writer of the log sets `after`."""
+    """The record. The code that appends the record sets `after`."""
     return Record(kind, BEGINNING, state)

@@ -1,8 +1,9 @@
 """The protocol of exactly-once writes: the steps of tasks and driver (docs/rules/spark.md).
 
-Each procedure is a generator: it yields an `Action`, is sent the outcome, and returns a result.
-`brokers` carries out the actions on a cluster, the model in the tests on a simulated one, with
-every interleaving and crash in between. The procedures never wait, and use no clock.
+Each procedure is a generator that yields an `Action`, receives its outcome, and in the end returns
+a result. `brokers` carries out the actions on a cluster. A model in the tests carries them out on a
+simulated cluster, with every interleaving, and with crashes between any two actions. The procedures
+never wait, and use no clock.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pyspark_odradek.exactly_once import ledger, targets
 from pyspark_odradek.exactly_once.identity import Writer
 from pyspark_odradek.exactly_once.ledger import Found, Participant, Record, State
 
-#: The number of times that other writers of the log may append first before the procedure gives up.
+#: The number of times that other writers of the log may be faster before a procedure gives up.
 ATTEMPTS_MAX = 50
 _NAMED_MAX = 5
 
@@ -26,13 +27,13 @@ _NAMED_MAX = 5
 
 
 class Read(NamedTuple):
-    """Read the log -> Found: the newest record of the query, of all that were acknowledged
-    before."""
+    """Read the log -> Found: the newest record of the query that counts, among all records that
+    were acknowledged before."""
 
 
 class Append(NamedTuple):
-    """Append to the log -> None. The record may be missing, or appear later, so read the log
-    afterwards (S-04)."""
+    """Append to the log -> None. The record may be missing or appear later, so the log has to be
+    read afterwards (S-04)."""
 
     record: Record
 
@@ -45,8 +46,8 @@ class Describe(NamedTuple):
 
 
 class End(NamedTuple):
-    """End transactions -> a tuple of bool: False for a transaction whose end was refused. Repeated
-    until there is an answer; may raise."""
+    """Commit or abort transactions -> a tuple of bool, False for each transaction whose end was
+    refused. Requests are repeated until there is an answer. May raise."""
 
     run: str
     participants: tuple[Participant, ...]
@@ -54,9 +55,10 @@ class End(NamedTuple):
 
 
 class ListOpen(NamedTuple):
-    """List open transactions -> a tuple of (run, name): those of these runs of the query.
+    """List the open transactions of these runs of the query -> a tuple of (run, name).
 
-    `unused`: include ids without a row, whose transaction begins with the first row.
+    `unused`: true to include transactional ids that have written no row, because their transaction
+    only begins with the first row.
     """
 
     runs: tuple[str, ...]
@@ -98,15 +100,16 @@ class Fate(Enum):
 
 
 class Begun(NamedTuple):
-    """The order for a task: write, or only count its rows. `over`: see State.over."""
+    """The result of `begin_task`: whether the task writes its rows or only counts them. `over`: see
+    State.over."""
 
     write: bool
     over: int = -1
 
 
 class Outcome(NamedTuple):
-    """An accepted task; without rows it has no participant (S-03). `targets`: a number of
-    `targets`."""
+    """The outcome of a task whose rows are all acknowledged. A task without rows has no participant
+    (S-03). `targets`: see the module `targets`."""
 
     rows: int
     participant: Participant | None = None
@@ -115,8 +118,8 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Terms:
-    """The conditions of a write. `lenient`: continue with a warning if rows are lost, or if a
-    replay has other rows than were written."""
+    """The conditions of a write. `lenient`: true to continue with a warning if rows are lost, or if
+    a replay has different rows."""
 
     writer: Writer
     batch: int
@@ -128,7 +131,7 @@ class Terms:
 
 
 def begin_task(terms: Terms) -> Generator[Action, Any, Begun]:
-    """Prepare a task, before its first row (S-03). Raises Superseded, StaleBatch."""
+    """Begin a task, before its first row (S-03). Raises Superseded, StaleBatch."""
     run = terms.writer.run
     for _ in range(ATTEMPTS_MAX):
         found = yield Read()
@@ -147,11 +150,11 @@ def begin_task(terms: Terms) -> Generator[Action, Any, Begun]:
 
 
 def commit(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action, Any, bool]:
-    """Commit a batch whose tasks have all succeeded. True if this call decided it; False if it was
-    decided before.
+    """Commit a batch whose tasks have all succeeded. True if this run decided the batch; False if
+    an earlier run did.
 
-    Raises Superseded, StaleBatch, TransactionsLost; then no more rows of the batch become visible,
-    unless the batch is decided, in which case a restart continues it.
+    Raises Superseded, StaleBatch, TransactionsLost. After an error no more rows of the batch become
+    visible, unless the batch is decided; then a restart completes it.
     """
     run = terms.writer.run
     participants = _participants(outcomes)
@@ -183,7 +186,7 @@ def commit(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action, Any
 
 
 def is_decided_for_every_topic(terms: Terms) -> Generator[Action, Any, bool]:
-    """True if a connector that did not distinguish topics has decided the batch, or a newer one
+    """True if this batch or a newer one is decided, by a connector that did not distinguish topics
     (S-16)."""
     found = yield Read()
     return bool(found.state.batch >= terms.batch and found.state.targets is None)
@@ -194,7 +197,8 @@ def _participants(outcomes: tuple[Outcome, ...]) -> tuple[Participant, ...]:
 
 
 def _check_open(terms: Terms, participants: tuple[Participant, ...]) -> Steps:
-    """Check that all transactions are open, before the decision that cannot be undone (S-08)."""
+    """Check that all transactions are open. To be done before the decision, which cannot be undone
+    (S-08)."""
     if not participants:
         return
     fates = yield Describe(terms.writer.run, participants)
@@ -209,7 +213,8 @@ def _check_open(terms: Terms, participants: tuple[Participant, ...]) -> Steps:
 
 
 def _carry_out(terms: Terms, found: Found) -> Steps:
-    """End the transactions of the decision, then record that they are ended (S-09, S-10)."""
+    """Commit the transactions of a decided batch, and then record that they are ended (S-09,
+    S-10)."""
     state: State = found.state
     ended = yield End(state.run, state.participants, True)
     if all(ended):
@@ -217,16 +222,16 @@ def _carry_out(terms: Terms, found: Found) -> Steps:
         return
     now = yield Read()
     if now.offset != found.offset:
-        return  # another process was faster; the caller reads again
+        return  # Another process was faster; the caller reads again.
     yield from _settle_loss(terms, found)
 
 
 def _settle_loss(terms: Terms, found: Found) -> Steps:
-    """React to participants that were aborted after the decision (S-11, S-12)."""
+    """Handle participants that were aborted after the decision (S-11, S-12)."""
     state, run = found.state, terms.writer.run
     fates = yield Describe(state.run, state.participants)
     if Fate.COMMITTED not in fates and Fate.UNKNOWN not in fates:
-        # No rows are visible, so all of them are written again rather than a part.
+        # No rows are visible, so the whole batch can be written again.
         still_open = _with(state.participants, fates, Fate.OPEN)
         if still_open:
             yield End(state.run, still_open, False)
@@ -258,7 +263,8 @@ def _settle_loss(terms: Terms, found: Found) -> Steps:
 
 
 def _clean_up(terms: Terms, found: Found) -> Steps:
-    """Abort the open transactions of failed and superseded executions, which block readers (S-15).
+    """Abort the open transactions of failed tasks and superseded runs, because open transactions
+    block readers (S-15).
 
     Runs that are not known to be superseded are skipped, because they may be newer.
     """
@@ -273,9 +279,8 @@ def _clean_up(terms: Terms, found: Found) -> Steps:
 
 
 def abort(terms: Terms) -> Generator[Action, Any, bool]:
-    """Give up a failed batch (S-14). False if the batch is decided already, so that a replay
-    continues it.
-    """
+    """Give up a failed batch (S-14). False if the batch is already decided, so that a replay
+    completes it."""
     run = terms.writer.run
     for _ in range(ATTEMPTS_MAX):
         found = yield Read()
@@ -283,7 +288,8 @@ def abort(terms: Terms) -> Generator[Action, Any, bool]:
         if state.run == run and not state.done:
             return False
         if run in state.past:
-            # The next run finishes a batch that an earlier run has decided and not finished.
+            # If an earlier run has decided a batch and not finished it, the next run needs its
+            # transactions.
             yield from _fence_all(state.past if state.done else (run,))
             return True
         yield _append(found, ledger.resign(state, run))
@@ -291,8 +297,8 @@ def abort(terms: Terms) -> Generator[Action, Any, bool]:
 
 
 def _fence_all(runs: tuple[str, ...]) -> Steps:
-    """Fence the transactions of these runs, and afterwards those that their workers have begun in
-    between."""
+    """Fence the transactions of these runs. Then wait until their workers have ended, and fence the
+    transactions that the workers have begun meanwhile."""
     for look in range(2):
         if look:
             yield WaitForWorkers()
@@ -305,7 +311,8 @@ def _fence_all(runs: tuple[str, ...]) -> Steps:
 
 
 def commit_job(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action, Any, bool]:
-    """Commit a batch job without a name (S-16): the first commit of a transaction decides it."""
+    """Commit a batch job without a `commitId` (S-16). The commit of its first transaction is the
+    decision."""
     participants = _participants(outcomes)
     yield from _check_open(terms, participants)
     yield from _finish_job(terms, participants)
@@ -314,8 +321,8 @@ def commit_job(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action,
 
 
 def abort_job(terms: Terms, participants: tuple[Participant, ...]) -> Generator[Action, Any, bool]:
-    """Give up a failed job (S-16). False if a part of it was committed before: then all of it is
-    committed."""
+    """Give up a failed job (S-16). False if a transaction of the job is already committed; then all
+    of them are committed."""
     decided = False
     if participants:
         fates = yield Describe(terms.writer.run, participants)
@@ -361,7 +368,8 @@ def _append(found: Found, record: Record) -> Append:
 
 
 def _compare(terms: Terms, state: State, rows: int, topics: str) -> None:
-    """Check that a replay has as many rows for each topic as were written (S-07)."""
+    """Check that a replay has the same number of rows for each topic as the written batch
+    (S-07)."""
     if rows != state.rows:
         difference = f"rows, and now has {rows}"
     elif state.targets not in (None, topics):

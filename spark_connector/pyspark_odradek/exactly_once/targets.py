@@ -1,5 +1,5 @@
-"""A number for the rows of a write by topic, which distinguishes a replay from another write
-(S-07).
+"""A number that depends on how many rows of a write are for each topic, and so distinguishes a
+replay from a different write (S-07).
 
 The number is the sum over all rows of a hash of the row's topic. It does not depend on the
 distribution of rows over tasks, and has the same size for any number of topics. The content of the
@@ -16,12 +16,12 @@ _MODULUS = 1 << (8 * _BYTES)
 
 
 def number_of(rows: Mapping[str, int]) -> int:
-    """The number for the rows of each topic."""
+    """The number for a write with these rows per topic."""
     return total(count * _hashed(topic) for topic, count in rows.items())
 
 
 def total(numbers: Iterable[int]) -> int:
-    """The number of all rows, from the numbers of their parts."""
+    """The number of a whole write, from the numbers of its parts."""
     return sum(numbers) % _MODULUS
 
 

@@ -1,4 +1,5 @@
-"""A task's transaction, which the task begins for its rows and the driver ends (S-03).
+"""A task's transaction. The task begins the transaction for its rows, and the driver ends it
+(S-03).
 
 Coroutines run on the loop of the connections, one at a time. `transactional_writer` calls them from
 Spark's tasks.
@@ -11,14 +12,16 @@ from pyspark_odradek.exactly_once.brokers import Brokers
 from pyspark_odradek.exactly_once.identity import Writer
 from pyspark_odradek.exactly_once.ledger import Participant
 
-#: The time for which a failed task tries to abort its transaction; otherwise it is aborted later.
+#: The time for which a failed task tries to abort its transaction; if that takes longer, the
+#: transaction is aborted later.
 ABORT_TIMEOUT_MS = 5_000
 
 
 class TaskTransaction:
     """A task's transaction, with a `name` that belongs to this process (S-02).
 
-    `two_phase`: the transaction has no timeout, if the brokers support that (KIP-939).
+    `two_phase`: true if the transaction is to have no timeout, provided that the brokers support
+    that (KIP-939).
     """
 
     def __init__(self, brokers: Brokers, writer: Writer, name: str, *, two_phase: bool) -> None:
@@ -29,13 +32,14 @@ class TaskTransaction:
         self._producer: Producer | None = None
 
     async def begin(self) -> Producer:
-        """The producer of the rows, with the transaction open. Raises OdradekError."""
+        """Open the transaction. Returns the producer for the rows. Raises OdradekError."""
         name = self._writer.transactional_id(self._name)
         self._producer = await self._brokers.producer(name, self._two_phase)
         return self._producer
 
     async def prepare(self, slot: int, rows: int) -> Participant:
-        """Prepare the transaction, with `rows` acknowledged rows of task `slot`, for the driver.
+        """Prepare the transaction, with `rows` acknowledged rows of task `slot`, so that the driver
+        can commit it.
 
         Raises OdradekError.
         """
