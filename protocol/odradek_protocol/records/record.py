@@ -288,8 +288,7 @@ def scan_records(data: Buffer, count: int) -> RecordsScanned:
 
 
 def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
-    """Read records whose numbers have one or two bytes, in a fast loop, and call `_read_one` for
-    all others.
+    """Read records whose numbers have one or two bytes in a fast loop, all others by `_read_one`.
 
     Six bytes are read together for the timestamp delta, offset delta, key length and value length.
     `end` becomes -1 if a number is too long. The fields are valid only if they end at the record's

@@ -1,5 +1,4 @@
-"""A task's transaction. The task begins the transaction for its rows, and the driver ends it
-(S-03).
+"""A task's transaction, which the task begins before its rows, and which the driver ends (S-03).
 
 Coroutines run on the loop of the connections, one at a time. `transactional_writer` calls them from
 Spark's tasks.
@@ -12,16 +11,14 @@ from pyspark_odradek.exactly_once.brokers import Brokers
 from pyspark_odradek.exactly_once.identity import Writer
 from pyspark_odradek.exactly_once.ledger import Participant
 
-#: The time for which a failed task tries to abort its transaction; if that takes longer, the
-#: transaction is aborted later.
+#: The time within which a failed task tries to abort its transaction; later, the driver does.
 ABORT_TIMEOUT_MS = 5_000
 
 
 class TaskTransaction:
     """A task's transaction, with a `name` that belongs to this process (S-02).
 
-    `two_phase`: true if the transaction is to have no timeout, provided that the brokers support
-    that (KIP-939).
+    `two_phase`: true for no timeout, if the brokers support that (KIP-939).
     """
 
     def __init__(self, brokers: Brokers, writer: Writer, name: str, *, two_phase: bool) -> None:
@@ -38,8 +35,7 @@ class TaskTransaction:
         return self._producer
 
     async def prepare(self, slot: int, rows: int) -> Participant:
-        """Prepare the transaction, with `rows` acknowledged rows of task `slot`, so that the driver
-        can commit it.
+        """Prepare the transaction, with `rows` acknowledged rows of task `slot`, for the driver.
 
         Raises OdradekError.
         """
