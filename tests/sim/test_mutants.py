@@ -1,4 +1,4 @@
-"""Each mutant changes something that exists."""
+"""Each mutant patches attributes that exist."""
 
 from __future__ import annotations
 

@@ -222,7 +222,7 @@ def produce(topic: str, batch: memoryview) -> ProduceRequest:
 
 
 class Client:
-    """The owner of a client's transport, which counts its calls."""
+    """The owner of a client's transport; it records the calls that it gets."""
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []

@@ -86,7 +86,7 @@ def test_c1_a_batch_waits_for_its_minimum(
     query = stream(subscribe=topic, minOffsetsPerTrigger="10", maxTriggerDelay="1h")
     running = query.start(processingTime="0 seconds")
     try:
-        until(lambda: query.sizes == [5], running)  # The first batch starts at once.
+        until(lambda: query.sizes == [5], running)  # The first batch is not delayed.
         produce(topic, numbered(0, 4, start=5))
         seen = len(running.recentProgress)
         time.sleep(1)

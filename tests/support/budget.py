@@ -15,7 +15,7 @@ import pytest
 
 SHORT, FULL, REST = "short", "full", "rest"
 
-#: The short run tries one in so many of a property's examples.
+#: The short run divides a property's number of examples by this.
 _EXAMPLES_DIVISOR = 5
 _EXAMPLES_MIN = 3
 

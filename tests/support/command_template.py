@@ -148,7 +148,8 @@ def _import_everything() -> None:
     for name in odradek.__all__:
         getattr(odradek, name)
     for module in pkgutil.iter_modules(odradek.cli.__path__):
-        if not module.name.startswith("demo"):  # the connector's packages are an extra of their own
+        # The demo modules import the Spark connector, whose packages may be missing.
+        if not module.name.startswith("demo"):
             importlib.import_module(f"odradek.cli.{module.name}")
 
 

@@ -9,8 +9,8 @@ may come next:
   of a transaction. Any process may also never make a step again;
 - an append is answered; or it is not answered, and is appended even so, now, later, or never;
 - an end of a transaction is carried out but not answered, so that it is requested again;
-- Spark thinks a task lost and runs it again, or runs it twice at the same time, while the first
-  attempt continues;
+- Spark assumes that a task is lost and runs it again, or runs it twice at the same time, while the
+  first attempt continues;
 - the driver gets no response from its commit process and aborts, while the commit process
   continues;
 - the driver is killed, or is wrongly thought dead: another run starts from the checkpoint, with

@@ -119,8 +119,8 @@ class InterleavedHistory(CompactedHistory):
     def run(self, steps: int, crash_within: int) -> None:
         """Run random events until the machine, or only the process, crashes and restarts.
 
-        `steps`: the highest number of events. `crash_within`: the crash happens at one of so many
-        next disk operations.
+        `steps`: the highest number of events. The crash happens at one of the next `crash_within`
+        disk operations.
         """
         self.files.crash_at = self.files.operations + self.random.randrange(crash_within)
         try:

@@ -90,7 +90,7 @@ def messages(cls: type[Message], version: int) -> st.SearchStrategy[Any]:
 
 
 class _Full:
-    """Values that fill a message: no null, no default, two elements in each array."""
+    """Makes values that fill a message: no null, no default, two elements in each array."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -126,7 +126,7 @@ def full(cls: type[Message], version: int) -> Any:
 
 
 def null(cls: type[Message], version: int) -> Any:
-    """A message of defaults, with null wherever this version allows it."""
+    """A message with null wherever this version allows it, and defaults elsewhere."""
     made = cls()
     for spec in cls.fields:
         if version in spec.versions and version in spec.nullable:

@@ -43,28 +43,28 @@ SETTINGS = {
     "log.retention.ms": -1,
     "group.initial.rebalance.delay.ms": 0,
 }
-#: A topic with all codecs, nulls and headers, in two partitions.
+#: The topic with all codecs, nulls and headers, in two partitions.
 FRUIT = "fruit"
-#: A topic with transactions, over several segments.
+#: The topic with transactions, over several segments.
 MONEY = "money"
-#: A topic whose first records were deleted, by DeleteRecords and by retention.
+#: The topic whose first records were deleted, by DeleteRecords and by retention.
 TRIMMED = "trimmed"
-#: A topic whose broker sets the timestamps.
+#: The topic whose timestamps the broker sets (LogAppendTime).
 STAMPED = "stamped"
 GROUPS = ("classic", "modern")
 SHARE_GROUP = "sharing"
 
 
 class WrittenData(NamedTuple):
-    """`killed` is the directory after a SIGKILL, `stopped` the same after a start and a clean
-    stop."""
+    """Two copies of a data directory: `killed` after a SIGKILL; `stopped` after another start and a
+    clean stop."""
 
     killed: Path
     stopped: Path
 
 
 def write_data(folder: Path) -> WrittenData:
-    """Write both directories, below a folder."""
+    """Write both directories of `WrittenData` below a folder."""
     written = WrittenData(folder / "killed", folder / "stopped")
     with data_directory_broker(written.stopped) as broker:
         write_everything(broker)
@@ -75,12 +75,12 @@ def write_data(folder: Path) -> WrittenData:
 
 
 def data_directory_broker(folder: Path, **settings: object) -> SubprocessBroker:
-    """The broker, not started yet."""
+    """A broker with a data directory; it is not started yet."""
     return SubprocessBroker(data_dir=folder, settings={**SETTINGS, **settings})
 
 
 def write_everything(broker: SubprocessBroker, records: int = 40) -> None:
-    """Write every kind of file, with about so many records in each topic and a restart in
+    """Write every kind of file. Each topic gets about `records` records; the broker restarts in
     between."""
     _make_topics(broker)
     _produce(broker, records)
@@ -162,7 +162,7 @@ def _end(producers: Iterable[sync.Producer], *, commit: bool) -> None:
 
 
 def _consume(broker: SubprocessBroker) -> None:
-    """Read and commit in a group of each protocol."""
+    """Read and commit in a group of each protocol, classic and consumer."""
     for group, protocol in zip(GROUPS, ("classic", "consumer"), strict=True):
         with sync.Consumer(
             FRUIT,
@@ -177,8 +177,8 @@ def _consume(broker: SubprocessBroker) -> None:
 
 
 async def _store_share_states(broker: SubprocessBroker) -> None:
-    """Store, change and delete the states of share partitions, as a coordinator of share groups
-    and a leader do."""
+    """Store, change and delete states of share partitions, with the requests of share group
+    coordinators and partition leaders."""
     host, _, port = broker.bootstrap.rpartition(":")
     client = RawClient(*await asyncio.open_connection(host, int(port)))
     names = [MetadataRequestTopic(name=name) for name in (FRUIT, "__share_group_state")]
@@ -221,8 +221,7 @@ def _delete(broker: SubprocessBroker, records: int) -> None:
 
 
 def prepare_a_transaction(broker: SubprocessBroker) -> None:
-    """Leave a transaction open, which no timeout ends. Needs
-    `transaction.two.phase.commit.enable`."""
+    """Leave a transaction open without a timeout. Needs `transaction.two.phase.commit.enable`."""
     with sync.Producer(
         bootstrap_servers=broker.bootstrap,
         transactional_id="prepared",

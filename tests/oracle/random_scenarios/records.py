@@ -133,7 +133,8 @@ def fetch_sessions(random: Random) -> list[Step]:
     steps: list[Step] = [*topic(partitions=2), *topic("@u", partitions=2)]
     epoch = 0
     open_session = False
-    # Before version 13 a topic has a name, afterwards an id; a session cannot change.
+    # Before version 13 requests name topics, from then on they have topic ids; a fetch session
+    # cannot change between the two.
     versions = random.choice([(7, 12), (13, 17)])
     for _ in range(random.randint(5, 16)):
         kind = random.choice(["write", "write", "fetch", "fetch", "fetch", "trim", "close"])

@@ -32,7 +32,7 @@ def check_clients(
 
 
 def check_network(network: NetworkClient) -> Iterator[str]:
-    """Check a client's network; valid at any time."""
+    """Check a client's network; may be called at any time."""
     name, connections = network.config.client_id, network._connections
     known = len(network.cluster.brokers) + len(connections._bootstrap)
     # The connection to a broker that has left the metadata is closed only after a long idle time.
@@ -54,7 +54,7 @@ def check_network(network: NetworkClient) -> Iterator[str]:
 
 
 def check_consumer(consumer: Consumer) -> Iterator[str]:
-    """Check the requests and commits of a consumer; valid at any time."""
+    """Check the requests and commits of a consumer; may be called at any time."""
     name, fetcher = consumer.config.client_id, consumer._fetcher
     fetches = len(consumer._loop._fetches)
     if fetches < len(fetcher._in_flight):
@@ -77,7 +77,7 @@ def check_producers(loop: asyncio.AbstractEventLoop) -> Iterator[str]:
 
 
 def check_producer(producer: Producer) -> Iterator[str]:
-    """Check a producer; valid at any time."""
+    """Check a producer; may be called at any time."""
     config, name = producer.config, producer.config.client_id
     accumulator, sender = producer._accumulator, producer._sender
     if accumulator is None or sender is None:

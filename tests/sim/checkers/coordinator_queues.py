@@ -23,7 +23,7 @@ _SCANS = (GroupDeadline.EXPIRY, TransactionDeadline.EXPIRY, TransactionDeadline.
 
 
 def check_coordinators(node: Node) -> Iterator[str]:
-    """Yield overdue deadlines, and state that is kept without a reason; valid at any time."""
+    """Yield overdue deadlines, and state kept without a reason; may be called at any time."""
     now_ms = node.clock.monotonic_ms()
     for name, shards in _coordinators(node):
         for runtime in shards:

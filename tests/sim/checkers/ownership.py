@@ -13,7 +13,7 @@ class OwnershipChecker:
     """Checks every assignment and revocation of one group's members."""
 
     def __init__(self) -> None:
-        #: Partition -> the members that believe to own it, in the order of assignment, each with
+        #: Partition -> the members that believe they own it, in the order of assignment, each with
         #: True if it has stayed in the group since then.
         self._claims: dict[str, dict[str, bool]] = {}
         #: (generation or epoch, partition) -> the member that it was assigned to.
@@ -62,5 +62,5 @@ class OwnershipChecker:
                 claims[member] = False
 
     def held_by(self, member: str) -> list[str]:
-        """The partitions that a member believes to own."""
+        """The partitions that a member believes it owns."""
         return [partition for partition, claims in self._claims.items() if member in claims]

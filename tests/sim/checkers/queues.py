@@ -16,7 +16,7 @@ from odradek_broker.server.server import Server
 
 
 def check_limits(server: Server) -> Iterator[str]:
-    """Yield exceeded limits; valid at any time."""
+    """Yield exceeded limits; may be called at any time."""
     limits = server._limits
     sessions = list(server._sessions)
     for session in sessions:

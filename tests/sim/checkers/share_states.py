@@ -21,7 +21,7 @@ _FINISHED = frozenset(map(int, FINISHED))
 
 
 def check_share_partitions(node: Node) -> Iterator[str]:
-    """Check the share partitions that a node leads; valid at any time."""
+    """Check the share partitions that a node leads; may be called at any time."""
     now_ms = node.clock.monotonic_ms()
     sessions = node.share_sessions
     if len(sessions) > node.config.group_share_max_share_sessions:
@@ -126,8 +126,8 @@ def stored_states(node: Node, group_id: str) -> dict[ShareKey, ShareState]:
 
 
 def check_noted(node: Node, group_id: str) -> Iterator[str]:
-    """Check that the group of each stored state exists and has a note of the state; valid at any
-    time.
+    """Check that the group of each stored state exists and has a note of the state; may be called
+    at any time.
 
     States in shards that are still being loaded are not checked. States of deleted topics are not
     checked either: they are deleted without their groups.

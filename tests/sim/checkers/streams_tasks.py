@@ -1,5 +1,5 @@
 """Tasks of streams groups: an active task has one member, its standby tasks are in other processes,
-and the coordinator's assignments obey the same."""
+and the coordinator's assignments obey the same rules."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _name(task: Task) -> str:
 
 
 def check_streams_groups(node: Node) -> Iterator[str]:
-    """Check the groups of a running node; valid at any time."""
+    """Check the groups of a running node; may be called at any time."""
     for shard in shards_of(node):
         for group in shard.streams.values():
             for problem in _check(group):

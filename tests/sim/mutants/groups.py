@@ -76,7 +76,7 @@ def _member_of_any_instance(
 
 
 class _FirstGeneration:
-    """A classic group that always believes to be in its first generation."""
+    """A classic group that always believes it is in its first generation."""
 
     generation = 1
 

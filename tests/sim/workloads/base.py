@@ -63,9 +63,9 @@ class ChosenWorkload:
         return await self.chosen.check()
 
 
-#: The only faults for several directories.
+#: The faults that need several data directories.
 OF_SEVERAL_DIRECTORIES = ("failed-directory",)
-#: The only fault that changes the durability between starts.
+#: The faults for a broker whose durability changes between starts.
 OF_BOTH_DURABILITIES = ("switch-durability", "cut-power-at-start")
 #: The faults of requests that only members of share groups and streams groups send.
 OF_NEW_GROUPS = ("lost-group-answers", "refused-group-requests")
