@@ -1,10 +1,9 @@
-"""Costs of one append to and one read from the partition log, with files in memory that keep
-nothing and with real files.
+"""Costs of one append to the partition log, and of one read from it.
 
     python -m benchmarks.append [--count 20000] [--profile] [--json]
 
-A 16 KB batch of 1 KB records is appended to a log whose files keep nothing: the time is the log's
-own work. Real files show the whole. Reads return headers and bytes as they are stored.
+With files that store nothing, the time of an append (a 16 KB batch of 1 KB records) is the log's
+own work; with real files it is the whole time. Reads return headers and bytes as they are stored.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class _Sink(MemoryFile):
-    """A file that counts the bytes and keeps none."""
+    """A file that counts the appended bytes and stores none."""
 
     def append(self, buffers: Sequence[Buffer]) -> int:
         return sum(map(len, buffers))
@@ -71,7 +70,7 @@ def make_log(files: Files, directory: str) -> PartitionLog:
 
 
 def appends(log: PartitionLog, batch: bytearray, count: int) -> float:
-    """Microseconds per append."""
+    """The time of an append in microseconds."""
     view = memoryview(batch)
     started = time.perf_counter()
     for _ in range(count):
@@ -81,7 +80,7 @@ def appends(log: PartitionLog, batch: bytearray, count: int) -> float:
 
 
 def reads(log: PartitionLog, max_bytes: int, batch: bytes) -> tuple[float, float]:
-    """(microseconds per read, MB/s) of one pass over the log."""
+    """(microseconds per read, MB/s) of reading the whole log once."""
     records = int.from_bytes(batch[57:61], "big")
     offset = count = total = 0
     end = log.log_end_offset

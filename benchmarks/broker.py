@@ -1,16 +1,18 @@
-"""Our broker and librdkafka's mock broker in the same run, with confluent-kafka as client.
+"""Comparison of our broker with librdkafka's mock broker, with confluent-kafka as client.
 
     python -m benchmarks.broker [--rounds 5] [--scale 1.0] [--only produce,consume,latency] [--json]
 
-Produce: one producer, one partition, acks=all, delivery failures counted, the log's end checked
-afterwards. Rounds alternate (ours, mock, ours, mock ...); each pair gives one ratio; the table has
-the median of the ratios and their range. More columns show the limiting factor: the broker's
-processor time for a request, the size of requests, and the load of broker and client.
+Produce: one producer, one partition, acks=all; failed deliveries are counted, and the log's end is
+checked afterwards. The brokers take turns (ours, mock, ours, mock ...), and each pair of rounds
+gives a ratio. The table has the median and the range of the ratios. More columns show the limiting
+factor: the broker's processor time for a request, the size of requests, and the load of broker and
+client.
 
-Consume: confluent-kafka, and a loop over a bare socket that sends a Fetch and reads the answer
-without parsing it, from the same topic. (The mock keeps too few records to be read from.)
+Consume: the same topic is read by confluent-kafka, and by a loop over a bare socket that sends a
+Fetch and reads the answer without decoding records. (Only from our broker, because the mock keeps
+too few records.)
 
-Latency: one record, produced and flushed, before the next; acks=all, no linger.
+Latency: single records, each acknowledged before the next is produced; acks=all, no linger.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ _FETCH_BYTES = 1024 * 1024
 
 @dataclass(frozen=True)
 class Load:
-    """One row: the size of records and of batches."""
+    """The load of one row: the sizes and the numbers of records, batches and partitions."""
 
     record_bytes: int
     batch_bytes: int
@@ -77,8 +79,8 @@ class Load:
 
 
 #: librdkafka's idempotent producer has one request in flight to a partition (librdkafka pull
-#: request 4989): with one partition those rows show latency; with as many partitions as the mock
-#: broker makes they show throughput.
+#: request 4989): with one partition, the rows of this producer show latency. With this number of
+#: partitions, which the mock broker creates too, they show throughput.
 _PARTITIONS = 4
 
 
@@ -103,7 +105,7 @@ class Measured:
     client_cpu_s: float
     broker_cpu_s: float | None
     requests: int | None
-    #: Share of all cores' time that was idle.
+    #: The idle fraction of the time of all cores.
     idle: float | None
 
     def busy(self, cpu: float | None) -> float | None:
@@ -126,7 +128,7 @@ class Failures:
 def create_topic(bootstrap: str, partitions: int = 1) -> str:
     """A new topic."""
     name = f"bench-{uuid.uuid4().hex[:12]}"
-    # The client resolves the futures, but they do not keep the client alive.
+    # The futures are resolved by the client, but do not keep the client alive.
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
     return name
@@ -141,7 +143,7 @@ def delete_topic(bootstrap: str, name: str) -> None:
 
 
 def produce(target: Target, topic: str, load: Load) -> Measured:
-    """Produce one row's records. SystemExit if a record was not delivered."""
+    """Produce the records of one row. SystemExit if a record was not delivered."""
     failures = Failures()
     producer = Producer(
         {
@@ -192,7 +194,7 @@ def produce(target: Target, topic: str, load: Load) -> Measured:
 
 
 def check_end(target: Target, topic: str, load: Load, runs: int = 1) -> None:
-    """SystemExit unless the topic holds exactly the records of so many runs and their warm-ups."""
+    """SystemExit unless the topic has exactly the records of `runs` runs and their warm-ups."""
     consumer = Consumer(
         {"bootstrap.servers": target.bootstrap, "group.id": "benchmark", "log_level": 0}
     )
@@ -209,7 +211,7 @@ def check_end(target: Target, topic: str, load: Load, runs: int = 1) -> None:
 
 
 def limit_of(load: Load, ours: list[Measured]) -> str:
-    """The limiting factor of our runs, from the load of the two processes."""
+    """The limiting factor of our runs as text, found from the load of broker and client."""
     if load.idempotent and load.partitions == 1 and load.batch_bytes < _LARGE_BATCH:
         # librdkafka spins while it waits, so its processor time means nothing here.
         return "one request at a time"
@@ -225,7 +227,7 @@ def limit_of(load: Load, ours: list[Measured]) -> str:
 
 
 def measure_produce(report: Report, durability: str, rounds: int, scale: float) -> None:
-    """Print the table of one durability."""
+    """Print the table of producing with one durability."""
     report.table(
         f"Produce, {durability} (target: at least {TARGET_RATIO[durability]} of the mock)",
         (
@@ -327,15 +329,16 @@ class Mark:
 
 
 def consume_confluent(target: Target, topic: str, records: int) -> tuple[Mark, Mark]:
-    """Consume all records, values included; the time counts from the first record to the last."""
+    """Consume all records, including their values. The time is measured from the first record to
+    the last."""
     consumer = Consumer(
         {
             "bootstrap.servers": target.bootstrap,
             "group.id": "benchmark",
             "enable.auto.commit": False,
             "check.crcs": False,
-            # librdkafka pauses for a second if so many records wait for the application; here none
-            # do.
+            # librdkafka pauses for a second when this number of records waits for the application;
+            # this number is never reached here.
             "queued.min.messages": 1_000_000,
             "queued.max.messages.kbytes": 1_048_576,
             "fetch.queue.backoff.ms": 10,
@@ -362,8 +365,8 @@ def consume_confluent(target: Target, topic: str, records: int) -> tuple[Mark, M
 
 
 def consume_raw(target: Target, topic: str, records: int) -> tuple[Mark, Mark]:
-    """Send a Fetch for up to 1 MB after the answer to the one before; parse only the headers of
-    batches."""
+    """Send Fetch requests for up to 1 MB, each after the answer to the one before, and parse only
+    the headers of batches."""
     api = APIS[ApiKey.FETCH]
     host, _, port = target.bootstrap.rpartition(":")
     buffer = bytearray(_FETCH_BYTES + 65_536)
@@ -482,7 +485,8 @@ def measure_consume(report: Report, rounds: int, scale: float) -> None:
 
 
 def latencies_ms(producer: Producer, topic: str, count: int) -> list[float]:
-    """Milliseconds of single records, each acknowledged before the next is sent."""
+    """The latencies of single records in milliseconds; each record is acknowledged before the next
+    is sent."""
     value = os.urandom(100)
     out = []
     for _ in range(count):
@@ -494,8 +498,8 @@ def latencies_ms(producer: Producer, topic: str, count: int) -> list[float]:
 
 
 def disk_sync_ms(count: int = 200) -> list[float]:
-    """Milliseconds that the disk of the data directory takes to write 200 bytes and fdatasync
-    them."""
+    """The time in milliseconds in which the disk of the data directory writes 200 bytes and syncs
+    them (fdatasync)."""
     out = []
     sync = getattr(os, "fdatasync", os.fsync)
     with tempfile.NamedTemporaryFile() as file:
@@ -508,7 +512,7 @@ def disk_sync_ms(count: int = 200) -> list[float]:
 
 
 def measure_latency(report: Report, rounds: int, scale: float) -> None:
-    """Print the table of single records."""
+    """Print the table of the latency of single records."""
     say("latency")
     report.table(
         f"One acknowledged record of 100 B (target: under {TARGET_SYNC_MS} ms with page-cache)",

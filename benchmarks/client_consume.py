@@ -19,7 +19,7 @@ Reader = Callable[[str, str, int, int], float]
 
 
 def odradek_getmany(bootstrap: str, topic: str, records: int, partitions: int) -> float:
-    """Our client, `getmany`."""
+    """Consume with our client, by `getmany`."""
     from odradek_client.consumer.consumer import Consumer
 
     async def main() -> float:
@@ -44,7 +44,7 @@ def odradek_getmany(bootstrap: str, topic: str, records: int, partitions: int) -
 
 
 def odradek_arrow(bootstrap: str, topic: str, records: int, partitions: int) -> float:
-    """Our client, `poll_arrow`: all columns but headers, as Arrow batches."""
+    """Consume with our client, by `poll_arrow`: all columns except headers, as Arrow batches."""
     from odradek_client.consumer.consumer import Consumer
 
     async def main() -> float:
@@ -68,7 +68,7 @@ def odradek_arrow(bootstrap: str, topic: str, records: int, partitions: int) -> 
 
 
 def odradek_iterate(bootstrap: str, topic: str, records: int, partitions: int) -> float:
-    """Our client, `async for`."""
+    """Consume with our client, by `async for`."""
     from odradek_client.consumer.consumer import Consumer
 
     async def main() -> float:
@@ -86,7 +86,7 @@ def odradek_iterate(bootstrap: str, topic: str, records: int, partitions: int) -
 
 
 def aiokafka_getmany(bootstrap: str, topic: str, records: int, partitions: int) -> float:
-    """aiokafka, `getmany`."""
+    """Consume with aiokafka, by `getmany`."""
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
     async def main() -> float:
@@ -115,7 +115,7 @@ def aiokafka_getmany(bootstrap: str, topic: str, records: int, partitions: int) 
 
 
 def aiokafka_iterate(bootstrap: str, topic: str, records: int, partitions: int) -> float:
-    """aiokafka, `async for`."""
+    """Consume with aiokafka, by `async for`."""
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
     async def main() -> float:
@@ -137,7 +137,7 @@ def aiokafka_iterate(bootstrap: str, topic: str, records: int, partitions: int) 
 
 
 def kafka_python_poll(bootstrap: str, topic: str, records: int, partitions: int) -> float:
-    """kafka-python, `poll`."""
+    """Consume with kafka-python, by `poll`."""
     from kafka import KafkaConsumer, TopicPartition
 
     consumer = KafkaConsumer(
@@ -163,15 +163,15 @@ def kafka_python_poll(bootstrap: str, topic: str, records: int, partitions: int)
 
 
 def confluent_consume(bootstrap: str, topic: str, records: int, partitions: int) -> float:
-    """confluent-kafka (librdkafka), `consume`."""
+    """Consume with confluent-kafka (librdkafka), by `consume`."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "benchmark",
-            # librdkafka pauses for a second if so many records wait for the application; here none
-            # do.
+            # librdkafka pauses for a second when this number of records waits for the application;
+            # this number is never reached here.
             "queued.min.messages": 1_000_000,
             "queued.max.messages.kbytes": 1_048_576,
             "fetch.queue.backoff.ms": 10,
@@ -188,7 +188,8 @@ def confluent_consume(bootstrap: str, topic: str, records: int, partitions: int)
             found = consumer.consume(min(left, POLL_RECORDS), 10.0)
             if not found:
                 raise SystemExit(f"confluent-kafka: {left} records did not come")
-            # librdkafka copies values out only when asked; the other clients have done so by now.
+            # confluent-kafka copies a value out of librdkafka only when it is requested; the other
+            # clients have already made their values.
             for message in found:
                 message.value()
             left -= len(found)

@@ -2,7 +2,7 @@
 record.
 
 A function gets (bootstrap servers, topic, values) and returns the seconds from the first `send`
-until every delivery has succeeded. Connecting is not counted.
+until every delivery has succeeded. The time to connect is not included.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ async def _odradek_nowait(bootstrap: str, topic: str, values: list[bytes]) -> fl
 
 
 async def _odradek_arrow(bootstrap: str, topic: str, values: list[bytes]) -> float:
-    """Produce rows that are in Arrow before the clock starts, as the result of `poll_arrow` is."""
+    """Produce rows that are already in Arrow when the measurement begins, like a result of
+    `poll_arrow`."""
     import pyarrow as pa
 
     from odradek import Producer
@@ -110,7 +111,7 @@ def _kafka_python(bootstrap: str, topic: str, values: list[bytes]) -> float:
         acks="all",
         linger_ms=LINGER_MS,
         batch_size=BATCH_BYTES,
-        # The client cannot use librdkafka's mock broker: fail soon.
+        # This client cannot use librdkafka's mock broker, and should fail soon.
         bootstrap_timeout_ms=5_000,
         max_block_ms=5_000,
     )

@@ -1,13 +1,13 @@
-"""Clients side by side: ours, aiokafka, kafka-python, confluent-kafka, in one run.
+"""Comparison of clients in one run: ours, aiokafka, kafka-python and confluent-kafka.
 
     python -m benchmarks.clients [--rounds 5] [--records 200000] [--sizes 100,1000]
         [--only produce,consume] [--clients odradek,aiokafka] [--bootstrap HOST:PORT | --mock]
         [--json]
 
 The broker is ours with page-cache durability, unless another is named; `--mock` is librdkafka's
-mock broker, for producing only. Clients take turns; each round gives one ratio to aiokafka, the
-table has the median and the range. The result of every record is checked. "CPU" is the processor
-time of the client's process.
+mock broker, for producing only. Clients take turns. Each round gives a ratio to aiokafka, and the
+table has the median and the range of the ratios. The result of every record is checked. "CPU" is
+the processor time of the client's process.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from benchmarks.support import (
 )
 
 PARTITIONS = 4
-#: (row, row it is compared with, target)
+#: (row, the row that it is compared with, the target for the ratio)
 PRODUCE_TARGET = ("odradek", "aiokafka", 2.0)
 CONSUME_TARGET = ("odradek getmany", "aiokafka getmany", 1.0)
-#: Targets of the Arrow API, at ARROW_BYTES a value, beside the fastest API with an object per
-#: record.
+#: Targets for the Arrow API, with values of ARROW_BYTES, compared with the fastest API that makes
+#: an object for each record.
 ARROW_TARGET = ("odradek poll_arrow", "confluent-kafka consume", 1.0)
 PRODUCE_ARROW_TARGET = ("odradek produce_arrow", "confluent-kafka", 1.0)
 ARROW_BYTES = 100
@@ -43,7 +43,7 @@ _ITERATORS = ("odradek async for", "aiokafka async for")
 
 
 class Turns:
-    """Results of some clients that take turns; one that fails is left out from then on."""
+    """The results of clients that take turns. A client that fails takes no more turns."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, list[float]] = {}
@@ -109,7 +109,7 @@ def fill(bootstrap: str, topic: str, values: list[bytes]) -> None:
 
 
 def values_of(size: int, records: int) -> list[bytes]:
-    """Values that differ in their first bytes."""
+    """Values of which each has different first bytes."""
     rest = bytes(index % 251 for index in range(size - 12))
     return [b"%012d" % index + rest for index in range(records)]
 
@@ -151,7 +151,7 @@ COLUMNS = ("client", "records/s", "MB/s", "us/record", "CPU us/record", "x aioka
 
 
 def chosen(names: list[str], wanted: str) -> list[str]:
-    """The names that contain one of the words; all names without words."""
+    """The names that contain one of the words; all names if there are no words."""
     words = [word.strip() for word in wanted.split(",") if word.strip()]
     return [name for name in names if not words or any(word in name for word in words)]
 
@@ -235,7 +235,8 @@ def consume(report: Report, bootstrap: str, values: list[bytes], wanted: str, ro
 
 
 def tell_arrow(report: Report, turns: Turns, size: int, target: tuple[str, str, float]) -> None:
-    """Print Arrow beside the fastest API with an object per record."""
+    """Print the table that compares Arrow with the fastest API that makes an object for each
+    record."""
     ours, foreign = (turns.seconds.get(name) for name in target[:2])
     if ours and foreign:
         ratio = Spread.of([b / a for a, b in zip(ours, foreign, strict=True)])

@@ -1,14 +1,15 @@
-"""A cluster for each test: its cost alone, and in a suite of small tests.
+"""Costs of a cluster for each test: alone, and in a suite of small tests.
 
     python -m benchmarks.clusters [--tests 200] [--workers 2] [--rounds 3] [--json]
     python -m benchmarks.clusters --shuffled 20
 
-First 1,000 clusters, one after the other: milliseconds to create and to delete one, memory and open
-files of the process that makes them. Then a suite of small tests with our client, confluent-kafka
-and aiokafka, each of which writes three records and reads them, every second one as a group: with
-`odradek_cluster`, where all tests use the same topic and group; with one broker and names for each
-test; and, for confluent-kafka, with librdkafka's mock broker, one for each test. `--shuffled N`
-runs the suite N times in random orders instead; a test that sees a record of another one fails.
+First, 1,000 clusters are created and deleted, one after the other: the table has the milliseconds
+for each, and the memory and open files of the process that makes them. Then a suite of small tests
+runs with our client, confluent-kafka and aiokafka. Each test writes three records and reads them,
+every second test as a group: with `odradek_cluster`, where all tests use the same topic and group;
+with one broker, where each test has its own names; and, for confluent-kafka, with a mock broker of
+librdkafka for each test. `--shuffled N` instead runs the suite N times in random orders; a test
+that sees a record of another test fails.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ _PASSED = re.compile(r"(\d+) passed in ([0-9.]+)s")
 
 
 def chain(report: Report) -> None:
-    """Make and delete clusters, one after the other."""
+    """Create and delete clusters, one after the other."""
     say(f"{_CHAIN} clusters")
     creating: list[float] = []
     deleting: list[float] = []
@@ -144,7 +145,7 @@ def chain(report: Report) -> None:
             started = time.perf_counter()
             cluster = clusters.create()
             made = time.perf_counter()
-            # A test takes some time, in which the next broker is started.
+            # The pause stands for a test, during which the next broker is started.
             time.sleep(0.03)
             closing = time.perf_counter()
             cluster.close()
@@ -170,7 +171,7 @@ def chain(report: Report) -> None:
 def run_suite(
     folder: Path, way: str, clients: str, tests: int, *options: str, seed: str = ""
 ) -> float:
-    """Seconds for each test of a run, as pytest reports them."""
+    """Run the suite. Returns the seconds of each test, as pytest reports them."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, str(folder)],
         capture_output=True,

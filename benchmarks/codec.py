@@ -1,10 +1,11 @@
-"""The generated codecs of the hot messages beside codecs written by hand with struct.
+"""Comparison of generated codecs with hand-written codecs, for frequent messages.
 
     python -m benchmarks.codec [--json]
 
-Each hand-written twin reads or writes the same bytes of the same version, with the same classes,
-but only for a fixed shape: one topic, one partition, no tags. That is the lower limit for Python;
-the target is 4 times that. The twins are checked against the codecs before the measurement.
+Each hand-written twin reads or writes the same bytes in the same version, with the same classes,
+but only for a fixed shape: one topic, one partition, no tags. The time of the twin is the lower
+limit for Python code; the target is 4 times this limit. The twins are checked against the codecs
+before the measurement.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def write_produce_response(response: ProduceResponse) -> bytes:
                 found.log_append_time_ms,
                 found.log_start_offset,
             ),
-            # No errors of records, no message; the tags of partition and topic.
+            # No record errors, no message, and the tags of partition and topic.
             b"\x01\x00\x00\x00",
             _INT32.pack(response.throttle_time_ms),
             b"\x00",
@@ -166,7 +167,7 @@ def write_fetch_response(response: FetchResponse) -> list[Any]:
 
 @dataclass(frozen=True)
 class Pair:
-    """One direction of one message."""
+    """The generated codec and its twin, for one direction (reading or writing) of one message."""
 
     name: str
     ours: Callable[[], Any]

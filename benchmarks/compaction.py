@@ -1,16 +1,16 @@
-"""Compaction: the speed of cleaning, and the waits of other clients meanwhile; beside Apache Kafka.
+"""Costs of compaction, at our broker and at Kafka: speed of cleaning, waits of other clients.
 
     python -m benchmarks.compaction [--gigabytes 5] [--rounds 1] [--no-kafka] [--json]
 
 A topic of one partition is filled with records of 1 KB, two for each key on average, in segments of
-64 MB, with compaction kept from starting. Then it may start, and the time counts until
-`cleaner-offset-checkpoint` shows all closed segments clean; the file is read once a second. Before
-that, and meanwhile, one client sends Metadata requests, and another one single records to another
-topic with acks=all, each 200 times a second.
+64 MB, while settings keep compaction from starting. Then compaction is allowed, and the time is
+measured until `cleaner-offset-checkpoint`, which is read once a second, shows that all closed
+segments are clean. Before and during compaction, one client sends Metadata requests, and another
+client sends single records to another topic with acks=all, each 200 times a second.
 
 The brokers take turns: ours in both durabilities, and Kafka from its jars, if Java and jars (or
-Maven) are installed. The last table is of a run of ours on asyncio's own loop, and names the
-callbacks that blocked it longest.
+Maven) are installed. The last table is for our broker on asyncio's own loop, and names the
+callbacks that blocked the loop longest.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _PRODUCE_VERSION = 12
 
 @dataclass(frozen=True)
 class Side:
-    """A running broker, and its data directory."""
+    """A running broker with its data directory."""
 
     name: str
     bootstrap: str
@@ -81,7 +81,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Waits:
-    """Milliseconds from requests to their answers."""
+    """The times from requests to their answers, in milliseconds."""
 
     produce_ms: list[float]
     metadata_ms: list[float]
@@ -103,7 +103,7 @@ class Measured:
 
 @contextlib.contextmanager
 def ours(durability: str) -> Iterator[Side]:
-    """Our broker with the settings of users."""
+    """Our broker with this durability, in a separate process."""
     settings = {**_SETTINGS, "log.durability": durability}
     with SubprocessBroker(settings=settings) as broker:
         yield Side(f"odradek, {durability}", broker.bootstrap, broker.data_dir)
@@ -185,7 +185,8 @@ def fill(bootstrap: str, size_bytes: int) -> None:
 
 
 async def _ask(bootstrap: str, make: Callable[[], Message], version: int, out: list[float]) -> None:
-    """Send requests one by one, each at its time, or as soon as the one before is answered."""
+    """Send requests one by one, each when it is due, or later as soon as the request before is
+    answered."""
     host, _, port = bootstrap.rpartition(":")
     client = RawClient(*await asyncio.open_connection(host, int(port)))
     due_s = time.perf_counter()
@@ -226,7 +227,8 @@ async def _others(bootstrap: str) -> AsyncIterator[Waits]:
 
 
 async def measure(side: Side, size_bytes: int, began: Callable[[], None]) -> Measured:
-    """Fill and clean. `began` is called when compaction may start."""
+    """Fill the topic and measure its cleaning. `began` is called when compaction is allowed to
+    start."""
     await _create(side.bootstrap)
     await asyncio.to_thread(fill, side.bootstrap, size_bytes)
     *closed, (active, _) = side.segments()
@@ -279,7 +281,7 @@ def report_side(report: Report, side: Side, found: Measured) -> None:
 
 
 def report_loop(report: Report, held: dict[str, Held], at_most: int = 12) -> None:
-    """Print the callbacks that took longest."""
+    """Print the callbacks that blocked the loop longest."""
     report.table(
         f"What holds up the loop meanwhile (ms; the limit is {LIMIT_MS:g})",
         ["callback", "calls", "longest, processor", "longest, clock", "beyond the limit"],

@@ -1,12 +1,12 @@
-"""Costs of open consoles: what pages of `odradek console` take from a broker and its producers.
+"""Costs of open consoles: the effect of pages of `odradek console` on broker and producers.
 
     python -m benchmarks.console [--pages 10] [--rounds 5] [--megabytes 100] [--json]
 
 In each round librdkafka produces with and without open pages, in turns: records of 1 KB in batches
-of 16 KB, then single records, one after the other. A page is what a browser asks for: an event
-stream of its feeds and the views that it asks for again and again. Browsers would be on other
-machines, so they are left out; the console's process is not. With Chromium there is also the time
-to the first paint, and with any machine the size of the scripts.
+of 16 KB, then single records, one after the other. A page is simulated by the requests of a
+browser: an event stream of the page's feeds, and the views that it requests again and again.
+Browsers are left out, because they would run on other machines; the console's process is included.
+The size of the scripts is measured too and, if Chromium is installed, the time to the first paint.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ from console_process import browser_program, running_console
 _PATIENCE_S = 120.0
 _SINGLE_RECORDS = 1_000
 _VALUE = bytes(range(256)) * 4
-#: (feeds, views asked for again, time between two questions) of pages, as their scripts ask.
+#: (feeds, views that are requested repeatedly, seconds between two requests) of each page, like
+#: those of the page's script.
 _PAGES: list[tuple[list[str], list[str], float]] = [
     (["overview", "throughput"], [], 5.0),
     ([], ["/api/topics?limit=100"], 5.0),
@@ -98,7 +99,7 @@ def _open_pages(pipe: Connection, address: str, pages: int) -> None:
 
 @contextlib.contextmanager
 def _pages(address: str, pages: int) -> Iterator[None]:
-    """Pages that are open in a process of their own."""
+    """A number of simulated open pages, in a separate process."""
     if not pages:
         yield
         return
@@ -119,7 +120,7 @@ def _pages(address: str, pages: int) -> Iterator[None]:
 
 @dataclass
 class _Found:
-    """The figures of all rounds with a number of pages."""
+    """The figures of all rounds with the same number of pages."""
 
     produced_mb_s: list[float] = field(default_factory=list)
     p50_ms: list[float] = field(default_factory=list)
@@ -192,7 +193,7 @@ async def _delete(bootstrap: str, topic: str) -> None:
 
 
 async def _fill(bootstrap: str, topics: int) -> None:
-    """Topics for the list, and a group with a history."""
+    """Create topics for the pages, and a group with a history."""
     async with Admin(bootstrap_servers=bootstrap) as admin:
         await admin.create_topics(
             [NewTopic(f"topic-{number}", partitions=10) for number in range(topics)]

@@ -1,12 +1,12 @@
-"""Costs of TLS and SASL: librdkafka produces and consumes, in plaintext and encrypted, at our
-broker and at Apache Kafka.
+"""Costs of TLS and SASL, at our broker and at Kafka, with librdkafka as client.
 
     python -m benchmarks.encryption [--megabytes 200] [--rounds 3] [--no-kafka] [--json]
 
-Records of 1 KB in batches of 1 MB and of 16 KB, acks=all, no compression, one partition; the topic
-is then read from its beginning. Brokers and listeners take turns; ours keeps its log in the page
-cache, as Kafka does. The ratio is to the same broker's plaintext in the same round. "CPU" is
-processor time of the broker for a megabyte, produced and consumed.
+The client produces in plaintext and encrypted: records of 1 KB in batches of 1 MB and of 16 KB,
+acks=all, no compression, one partition. Then it reads the topic from its beginning. Brokers and
+listeners take turns; ours runs with page-cache durability, like Kafka. The ratio is to the
+plaintext of the same broker in the same round. "CPU" is the broker's processor time for a megabyte
+that is produced and consumed.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ _admin: Any = confluent_kafka.admin
 
 @dataclass
 class Side:
-    """A broker with all its listeners: addresses by protocol."""
+    """A broker, with the address of its listener for each protocol."""
 
     name: str
     pid: int
     addresses: Mapping[str, str]
-    #: (batch, protocol) to (produced MB/s, consumed MB/s, CPU ms per MB) of each round.
+    #: The (produced MB/s, consumed MB/s, CPU ms per MB) of each round, by (batch, protocol).
     found: dict[tuple[str, str], list[tuple[float, float, float | None]]] = field(
         default_factory=dict
     )
 
 
 def _settings(folder: Path) -> dict[str, str]:
-    """The settings of the listeners, for both brokers."""
+    """The settings of the listeners, the same for both brokers."""
     keystore = folder / "broker.p12"
     keystore.write_bytes(CA.issue().pkcs12(_PASSWORD))
     return {
@@ -111,7 +111,7 @@ def _client(folder: Path, side: Side, protocol: str) -> dict[str, Any]:
 
 
 def _produce(settings: dict[str, Any], topic: str, batch_bytes: int, count: int) -> float:
-    """Produce a topic's records. Returns MB/s."""
+    """Produce all records of a topic. Returns MB/s."""
     producer = confluent_kafka.Producer(
         {
             **settings,
@@ -133,7 +133,7 @@ def _produce(settings: dict[str, Any], topic: str, batch_bytes: int, count: int)
 
 
 def _consume(settings: dict[str, Any], topic: str, count: int) -> float:
-    """Consume the topic. Returns MB/s, counted from the first record."""
+    """Consume the topic. Returns MB/s, measured from the first record on."""
     consumer = confluent_kafka.Consumer(
         {**settings, "group.id": uuid.uuid4().hex, "enable.auto.commit": False}
     )
@@ -233,7 +233,7 @@ def main() -> None:
                 sides.append(held.enter_context(_kafka(folder)))
             except KafkaUnavailable as problem:
                 say(f"without Apache Kafka: {problem}")
-        # The first round warms up, and does not count.
+        # The first round is a warm-up, whose results are not used.
         for number in range(arguments.rounds + 1):
             for batch in _BATCHES:
                 for side in sides:

@@ -1,11 +1,10 @@
-"""Costs of a Fetch for the broker: reads, waits at the end of a log, sessions with many partitions,
-idle consumers.
+"""Costs of a Fetch for the broker: reads, waits at a log's end, large sessions, idle consumers.
 
     python -m benchmarks.fetch [--rounds 5] [--scale 1.0] [--only read,tail,sessions,idle] [--json]
 
-All clients are bare sockets of one thread, whose work does not depend on the broker. Processor time
-is the broker process's, user and system. If each fetch needs an append, the append's time is shown
-beside it.
+All clients are bare sockets in one thread, whose work does not depend on the broker. Processor time
+is that of the broker's process, user and system. If each fetch needs an append, the time of the
+append is shown next to it.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _PRODUCE_VERSION = 9
 _BATCH = bytes(simple_batch([(None, bytes(1000))] * 16, 1_700_000_000_000))
 _MB = 1024 * 1024
 _IDLE_S = 2.0
-#: The number of sessions: each consumer keeps its own, also those of earlier rows.
+#: The number of sessions: each consumer has a session, and the sessions of earlier rows remain.
 _SETTINGS = {"max.incremental.fetch.session.cache.slots": 100_000}
 
 
@@ -49,7 +48,7 @@ class Client:
         self.socket.sendall(b"".join(frames.encode_request(request, version, 1, "raw")))
 
     def receive(self) -> memoryview:
-        """The next answer, without its length."""
+        """The next answer, without its length prefix."""
         self._fill(4, 0)
         size = int.from_bytes(self._view[:4], "big")
         self._fill(size, 0)
@@ -122,7 +121,8 @@ def _cost_us(target: Target, count: int, run: Callable[[], None]) -> float:
 
 
 def read_us(target: Target, at_most_bytes: int, count: int) -> float:
-    """Broker CPU of a fetch that is answered at once from the page cache."""
+    """The broker's processor time for a fetch that is answered immediately from the page cache, in
+    microseconds."""
     topic = create_topic(target.bootstrap)
     with _client(target) as client:
         batches = max(64, at_most_bytes // len(_BATCH) * 4)
@@ -144,9 +144,9 @@ def read_us(target: Target, at_most_bytes: int, count: int) -> float:
 def tail(
     target: Target, partitions: int, count: int, *, session: bool
 ) -> tuple[float, list[float]]:
-    """Measure a consumer that waits at the end of so many partitions while batches arrive one by
-    one. Returns the broker CPU of an append with the fetch that it answers, and the milliseconds
-    from the append to the answer."""
+    """Measure a consumer that waits at the end of `partitions` partitions while batches arrive one
+    by one. Returns the broker's processor time for an append together with the fetch that it
+    completes, and the milliseconds from the append to the answer of the fetch."""
     topic = create_topic(target.bootstrap, partitions)
     took: list[float] = []
     with _client(target) as producer, _client(target) as consumer:
@@ -155,7 +155,7 @@ def tail(
         session_id = consumer.fetched().session_id
         epoch = 0
         changed = {}
-        # One append opens each log, as the logs that a consumer reads are.
+        # One append opens each log, because logs that a consumer reads are open.
         for partition in range(partitions):
             _append(producer, topic, partition)
             ends[partition] = 16
@@ -171,7 +171,7 @@ def tail(
                     asked = _fetch(topic, ends, max_wait_ms=30_000)
                 consumer.send(asked, _FETCH_VERSION)
                 partition = number * 7 % partitions
-                # The fetch is parked by then.
+                # After this pause, the fetch is waiting in the broker.
                 time.sleep(0.001 + partitions * 2e-6)
                 started = time.perf_counter()
                 producer.send(_produce(topic, partition), _PRODUCE_VERSION)
@@ -188,7 +188,7 @@ def tail(
 
 
 def append_us(target: Target, count: int) -> float:
-    """Broker CPU of an append for which no fetch waits."""
+    """The broker's processor time for an append for which no fetch waits, in microseconds."""
     topic = create_topic(target.bootstrap)
     with _client(target) as producer:
 
@@ -202,7 +202,8 @@ def append_us(target: Target, count: int) -> float:
 
 
 def idle_us(target: Target, consumers: int, partitions: int, *, session: bool) -> float:
-    """Broker CPU of a fetch that waits 500 ms without records, for one of so many consumers."""
+    """The broker's processor time for a fetch that waits 500 ms and gets no records, with this
+    number of consumers, in microseconds."""
     topic = create_topic(target.bootstrap, partitions)
     selector = selectors.DefaultSelector()
     epochs = dict.fromkeys(range(consumers), 0)

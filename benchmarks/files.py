@@ -1,11 +1,11 @@
-"""Files to a topic and back: `odradek produce` and `odradek consume` beside kcat.
+"""Comparison of `odradek produce` and `odradek consume` with kcat: a file to a topic and back.
 
     python -m benchmarks.files [--rounds 3] [--records 1000000] [--size 100] [--json]
 
-A file of lines, against one broker of ours with page-cache durability. The programs take turns,
-each in a process of its own; the result is the processor time of the process (user and system),
-start included. The output is compared with the file. kcat is in Debian's packages (`apt-get install
-kcat`); without kcat there is no ratio.
+The file has one record per line; the broker is ours, with page-cache durability. The programs take
+turns, each in a separate process. The result is the processor time of the process (user and
+system), including its start. The output is compared with the file. kcat is in Debian's packages
+(`apt-get install kcat`); without kcat there is no ratio.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def spent_s(command: list[str], stdout: Path) -> tuple[float, float]:
 
 
 def write_lines(path: Path, records: int, size: int) -> None:
-    """Write lines that differ in their first bytes."""
+    """Write a file of lines, each with different first bytes."""
     rest = b"".join(b"%c" % (97 + index % 26) for index in range(size - 12)) + b"\n"
     with path.open("wb") as file:
         for index in range(records):

@@ -3,9 +3,9 @@
     python -m benchmarks.group_flush [--partitions 1,10,100,1000] [--seconds 2] [--json]
 
 A round appends a 16 KB batch of 1 KB records to each of N partitions, requests a flush as a Produce
-request does, and waits until all batches are durable. `append`: the same round without a flush.
-`bare`: the same bytes appended and fdatasynced by four threads that do nothing else: the disk's own
-time.
+request does, and waits until all batches are durable. `append` is the same round without a flush.
+`bare` shows the disk's own time: four threads append the same bytes and call fdatasync, and do
+nothing else.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ THREADS = 4
 
 
 class Waiting:
-    """Waits until so many logs are durable."""
+    """A wait until a number of logs are durable."""
 
     def __init__(self, logs: list[PartitionLog]) -> None:
         self._left = 0
@@ -54,7 +54,7 @@ class Waiting:
 
 
 def make_logs(directory: str, count: int, journal_bytes: int) -> list[PartitionLog]:
-    """Partitions in a directory, opened and empty."""
+    """Open, empty partition logs in a directory."""
     files = RealFiles()
     handles = HandleCache(files, limit=count + 16)
     journal = None
@@ -75,7 +75,8 @@ def make_logs(directory: str, count: int, journal_bytes: int) -> list[PartitionL
 async def measure(
     directory: str, count: int, seconds: float, journal_bytes: int
 ) -> dict[str, list[float]]:
-    """Microseconds a partition of each round, by name of the round."""
+    """The microseconds per partition in each round, by the kind of round (`append`, `bare` and so
+    on)."""
     batch = memoryview(make_batch(1000, 16_384, -1))
     logs = make_logs(directory, count, journal_bytes)
     commit = GroupCommit(asyncio.get_running_loop(), THREADS)

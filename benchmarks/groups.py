@@ -1,16 +1,17 @@
-"""Groups: the time of a large rebalance, and the cost of many idle groups.
+"""Costs of groups: the time of a large rebalance, and memory and start time for idle groups.
 
     python -m benchmarks.groups [--members 100] [--partitions 1000] [--groups 10000] [--rounds 5]
 
-A rebalance begins when one more member joins a stable group, with its first JoinGroup, and ends
-when the last member has its new assignment. The members learn of it by a heartbeat, sent every
-HEARTBEAT_MS: up to that much of the time is waiting. They are bare connections in one process that
-speak the classic protocol; the leader assigns with our `range` assignor. "CPU" is the broker's.
-Then the same is measured with as many of our own consumers.
+A rebalance begins when one more member sends its first JoinGroup to a stable group, and ends when
+the last member has its new assignment. Members learn of the rebalance from a heartbeat, which they
+send every HEARTBEAT_MS, so up to HEARTBEAT_MS of the time is waiting. The members are bare
+connections in one process that use the classic protocol; the leader assigns with our `range`
+assignor. "CPU" is the broker's processor time. Then the same is measured with the same number of
+our own consumers.
 
-Idle groups have had a member, have committed offsets, and are empty. Memory is the broker's
-resident memory with the groups, less that before, and after a restart; restart is the time from the
-start of the process to its ready line, beside the same broker without groups.
+Idle groups are empty groups that have committed offsets and have had a member. Memory is the growth
+of the broker's resident memory by these groups, before and after a restart. "Restart" is the time
+from the start of the process to its ready line, with the groups and without any groups.
 """
 
 from __future__ import annotations
@@ -70,9 +71,9 @@ SESSION_MS = 30_000
 REBALANCE_BUDGET_S = 2.0
 IDLE_BUDGET_MB = 200
 RESTART_BUDGET_S = 5.0
-#: Partitions that an idle group has committed offsets for.
+#: The number of partitions for which an idle group has committed offsets.
 COMMITTED_EACH = 3
-#: Idle groups that are made at the same time.
+#: The number of idle groups that are created at the same time.
 _ABREAST = 50
 _PATIENCE_S = 120
 _SETTLE_S = 1.0
@@ -126,7 +127,8 @@ def _join_request(group: str, member_id: str, topic: str) -> JoinGroupRequest:
 
 
 async def prepare(bootstrap: str, partitions: int) -> None:
-    """Create the topic to read, and the topic of committed offsets by a first group."""
+    """Create the topic to read, and the topic of committed offsets, which the first group
+    creates."""
     async with Admin(bootstrap_servers=bootstrap) as admin:
         await admin.create_topics([NewTopic(TOPIC, partitions, 1)])
     async with Consumer(bootstrap_servers=bootstrap, group_id="first") as consumer:
@@ -141,7 +143,7 @@ async def prepare(bootstrap: str, partitions: int) -> None:
 class Settled:
     """The assignments of all members, with their generation; `when_s`: the time of the last change.
 
-    `over`: members may end without leaving the group.
+    `over`: true when members may end without leaving the group.
     """
 
     generation: dict[int, int] = field(default_factory=dict)
@@ -184,7 +186,7 @@ class Settled:
 
 
 class Member:
-    """A member that speaks the classic protocol and reads nothing."""
+    """A member that uses the classic protocol and fetches nothing."""
 
     def __init__(self, number: int, connection: Connection, partitions: int, all_: Settled) -> None:
         self._number = number
@@ -209,7 +211,8 @@ class Member:
                     break
 
     async def leave(self, connection: Connection) -> None:
-        """Leave the group on another connection: the member's own may wait for an answer."""
+        """Leave the group by another connection, because the member's connection may be waiting for
+        an answer."""
         identity = MemberIdentity(member_id=self._member_id)
         await connection.call(LeaveGroupRequest(group_id=GROUP, members=[identity]), _LEAVE_VERSION)
         connection.close()
@@ -267,7 +270,7 @@ class Member:
 
 
 class _Watch(RebalanceListener):
-    """Records the assignments of one of our consumers."""
+    """A rebalance listener that records the assignments of one of our consumers."""
 
     def __init__(self, number: int, settled: Settled) -> None:
         self._number = number
@@ -313,7 +316,7 @@ async def _ours(number: int, bootstrap: str, partitions: int, settled: Settled) 
 async def rebalances(
     kind: Callable[..., Any], broker: SubprocessBroker, members: int, partitions: int, rounds: int
 ) -> tuple[list[float], list[float]]:
-    """(seconds, the broker's CPU seconds) of each rebalance."""
+    """(seconds, seconds of the broker's processor time) of each rebalance."""
     await prepare(broker.bootstrap, partitions)
     settled = Settled()
     tasks = [
@@ -326,8 +329,8 @@ async def rebalances(
     try:
         await settled.until(members - 1, partitions)
         for each in range(rounds):
-            # All members send heartbeats together; the new member joins at a different time in
-            # between.
+            # All members send heartbeats together. In each round, the new member joins at a
+            # different time between two heartbeats.
             await asyncio.sleep(_SETTLE_S + HEARTBEAT_MS / 1000 * each / rounds)
             before = cpu_s(broker.pid or 0) or 0.0
             started = time.perf_counter()
@@ -436,7 +439,7 @@ async def make_idle_groups(bootstrap: str, groups: int) -> None:
 
 
 def _restart(data_dir: Path, settings: dict[str, object]) -> tuple[float, int]:
-    """Restart the broker. Returns (seconds to ready, bytes in RAM)."""
+    """Restart the broker. Returns (seconds until it is ready, bytes of resident memory)."""
     broker = SubprocessBroker(data_dir=data_dir, settings=settings, timeout_s=60)
     started = time.perf_counter()
     with broker:

@@ -2,13 +2,14 @@
 
     python -m benchmarks.hung [--rounds 3] [--json]
 
-Three nodes of Apache Kafka (Java needed) run; one is stopped with SIGSTOP and continued after half
-a minute. Before and meanwhile our producer and confluent-kafka's (librdkafka), both with their
-defaults, send a record every 50 ms to each of three partitions with different leaders. The result
-is the longest time from a record to its acknowledgement: for the partition of the hanging node, and
-for the worse of the others. On those, too, nothing is acknowledged before Kafka has found out (its
-broker.session.timeout.ms is 9 s) and elected leaders. The second number is Kafka's own; the
-difference is the client's.
+One of three nodes of Apache Kafka (which needs Java) is stopped with SIGSTOP, and continued after
+half a minute. Before and during the stop, our producer and that of confluent-kafka (librdkafka),
+both with their default settings, send a record every 50 ms to each of three partitions with
+different leaders. The result is the longest time from a record to its acknowledgement: first for
+the partition of the hanging node, and second for the worse of the other partitions. Nothing is
+acknowledged on these other partitions either until Kafka has noticed the stop
+(broker.session.timeout.ms is 9 s) and elected leaders. So the second number is caused by Kafka, and
+the difference of the two numbers by the client.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from kafka_cluster import KafkaCluster
 PARTITIONS = 3
 _PERIOD_S = 0.05
 _BEFORE_S, _HUNG_S, _AFTER_S = 5.0, 30.0, 5.0
-#: Per partition, the longest wait in seconds.
+#: The longest wait for each partition, in seconds.
 Waits = dict[int, float]
 
 
@@ -77,7 +78,7 @@ def librdkafka(bootstrap: str, topic: str, until: float, waits: Waits) -> None:
 
 
 async def round_of(cluster: KafkaCluster, number: int) -> tuple[int, Waits, Waits]:
-    """(the partition of the hanging node, our waits, librdkafka's)."""
+    """(the partition of the hanging node, the waits of our producer, the waits of librdkafka's)."""
     topic = f"hung-{number}"
     async with Admin(bootstrap_servers=cluster.bootstrap) as admin:
         await admin.create_topics([NewTopic(topic, PARTITIONS)])

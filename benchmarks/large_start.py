@@ -1,14 +1,15 @@
-"""Start of a broker on much data: after a clean stop, and after a kill.
+"""Costs of the start of a broker that has much data: after a clean stop, and after a kill.
 
     python -m benchmarks.large_start [--gigabytes 1] [--partitions 10000] [--rounds 3] [--settle
         130] [--json]
 
-The bytes are in one topic of a few partitions, in segments of 256 MB. Before the kill all but the
-last records are flushed and the recovery points written, as they are every minute: `--settle` is
-the number of seconds for that. "Killed at once" comes before any recovery point is written. "Read"
-is the bytes that the process has read from files until it was ready (rchar of /proc), code
-included; the row of an empty directory is the lower limit. The many partitions are made by one
-request and hold a record each; "worst wait" is that of another client's small request meanwhile.
+The data is in one topic with a few partitions, in segments of 256 MB. Before the kill, the broker
+has `--settle` seconds to flush all but the last records and to write the recovery points, as it
+does every minute. In the row "Killed at once" the broker is killed before any recovery point is
+written. "Read" is the number of bytes that the process has read from files until it was ready
+(rchar in /proc), including code; the row with an empty directory is the lower limit. The many
+partitions are created by one request, and each has one record; "worst wait" is the longest wait of
+another client's small request meanwhile.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _COLUMNS = ("data directory", "ready ms", "CPU ms", "read MB", "idle MB")
 
 
 def read_bytes(pid: int) -> int | None:
-    """The bytes that a process has read so far, from the page cache too; None without /proc."""
+    """The number of bytes that a process has read so far, including those from the page cache; None
+    if there is no /proc."""
     try:
         text = Path(f"/proc/{pid}/io").read_text("ascii")
     except OSError:
@@ -79,7 +81,7 @@ async def _write_one_each(bootstrap: str, name: str, partitions: int) -> None:
 
 
 def fill(data_dir: Path, size_bytes: int) -> None:
-    """Produce so many bytes, then stop the broker cleanly."""
+    """Produce `size_bytes` bytes, and then stop the broker cleanly."""
     with _broker(data_dir) as broker:
         asyncio.run(_create(broker.bootstrap, _TOPIC, _SPREAD))
         asyncio.run(_write(broker.bootstrap, _TOPIC, size_bytes))
@@ -88,9 +90,9 @@ def fill(data_dir: Path, size_bytes: int) -> None:
 def start_once(
     data_dir: Path, topic: str, *, settle_s: float | None = None
 ) -> tuple[float, float | None, float | None, float]:
-    """(ms until ready, ms of processor time, MB read, MB of memory). The broker is stopped again;
-    or with `settle_s` a few records are written, the broker gets so many seconds to write its
-    recovery points, a few more records are written, and it is killed."""
+    """(ms until ready, ms of processor time, MB read, MB of memory). Start the broker, and then
+    stop it cleanly. With `settle_s`, instead write a few records, wait so many seconds until
+    recovery points are written, write a few more records, and kill the broker."""
     broker = _broker(data_dir)
     started = time.perf_counter()
     with broker:
@@ -138,16 +140,16 @@ def _row(report: Report, title: str, found: list[_Start]) -> None:
 
 
 def measure_stopped(report: Report, title: str, data_dir: Path, rounds: int) -> None:
-    """Measure starts after a clean stop. The first start, which compiles or recovers, does not
-    count."""
+    """Measure starts after a clean stop. The first start is not used, because it compiles modules
+    or recovers logs."""
     say(title)
     start_once(data_dir, _TOPIC)
     _row(report, title, [start_once(data_dir, _TOPIC) for _ in range(rounds)])
 
 
 def measure_killed(report: Report, title: str, data_dir: Path, topic: str, settle_s: float) -> None:
-    """Measure one start after a kill; the broker is killed again at once, so the next start can be
-    measured."""
+    """Measure one start after a kill. Afterwards the broker is killed again immediately, so that
+    the next start can be measured."""
     say(title)
     start_once(data_dir, topic, settle_s=settle_s)
     _row(report, title, [start_once(data_dir, topic, settle_s=0)])
@@ -164,8 +166,8 @@ def measure_unchecked(report: Report, title: str, data_dir: Path, size_bytes: in
 
 
 def measure_changes(report: Report, data_dir: Path, partitions: int) -> None:
-    """Measure making many partitions with one request, adding a tenth, deleting and making them
-    again."""
+    """Measure how long it takes to create many partitions with one request, to add a tenth, and to
+    delete and recreate them."""
     more = partitions + max(partitions // 10, 1)
     with _broker(data_dir) as broker:
         assert broker.pid is not None

@@ -1,7 +1,7 @@
 """A broker of ours that measures how long each callback blocks its event loop.
 
-The broker runs on asyncio's own loop, whose callbacks can be watched, instead of uvloop; the
-callbacks are the same.
+The broker runs on asyncio's own loop instead of uvloop, because the callbacks of asyncio's loop can
+be watched. The callbacks are the same on both loops.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _NAMES_MAX = 1_000
 
 @dataclass
 class Held:
-    """The callbacks of one name. `longest_cpu_ms`: without the time of other processes."""
+    """The measured callbacks with the same name. `longest_cpu_ms`: the longest processor time,
+    which does not include the time of other processes."""
 
     calls: int = 0
     beyond_limit: int = 0
@@ -36,8 +37,8 @@ class Held:
 
 
 class LoopWatch:
-    """Times every callback of asyncio's loops in this process, by the callback's name. Garbage
-    collection has a name of its own and does not count for the callback."""
+    """Times every callback of asyncio's loops in this process, by the callback's name. The time of
+    a garbage collection is recorded under a separate name, and not as time of the callback."""
 
     def __init__(self) -> None:
         self.held: dict[str, Held] = {}
@@ -50,7 +51,7 @@ class LoopWatch:
         plain = self._plain = events.Handle._run
 
         def watched(handle: Any) -> None:
-            # A handle may drop its callback when it has run.
+            # A handle may drop its callback after the callback has run.
             callback = handle._callback
             self._collected_s = self._collected_cpu_s = 0.0
             began_s, cpu_s = time.perf_counter(), time.thread_time()
@@ -107,7 +108,7 @@ def _serve(pipe: Connection, settings: Mapping[str, str]) -> None:
         assert task is not None
 
         def told() -> None:
-            """Start at the first message, stop at the second."""
+            """Start measuring at the first message, and stop the broker at the second."""
             if pipe.recv() == "begin":
                 watch.begin()
                 return
@@ -138,7 +139,7 @@ class WatchedBroker:
         self._pipe.send("begin")
 
     def end(self) -> dict[str, Held]:
-        """Stop the broker. Returns the callbacks by name."""
+        """Stop the broker. Returns the measured callbacks by name."""
         self._pipe.send("end")
         held: dict[str, Held] = self._pipe.recv()
         return held

@@ -1,13 +1,13 @@
-"""A broker with many idle connections, and with a slow reader beside a fast producer.
+"""Costs of many idle connections, and of a slow reader at the same time as a fast producer.
 
     python -m benchmarks.many_connections [--connections 5000] [--seconds 10] [--reader-mb 1]
         [--json]
 
-Idle connections have sent one request and are silent since. "Wait" is that of another client's
-small request every two milliseconds. The slow reader asks for 50 MB and reads so many megabytes a
-second of the answer; the producer sends 16 KB records in batches of 1 MB as fast as it can, each on
-disk before it is acknowledged. Both ends of each connection are on this machine: the benchmark
-needs twice as many open files as connections.
+An idle connection has sent one request and nothing since. "Wait" is the wait of another client,
+which sends a small request every two milliseconds. The slow reader requests 50 MB, and reads
+`--reader-mb` megabytes of the answers per second. The producer sends 16 KB records in batches of 1
+MB as fast as it can; each batch is on disk before it is acknowledged. Both ends of each connection
+are on this machine, so the benchmark needs twice as many open files as connections.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SPARE_FILES = 200
 
 
 def raise_open_files(wanted: int) -> None:
-    """Raise the limit of open files. SystemExit if this process may not."""
+    """Raise the limit of open files. SystemExit if this process is not allowed to."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < wanted:
         raise SystemExit(f"{wanted} open files are needed, {hard} are allowed (ulimit -n)")
@@ -57,8 +57,8 @@ def raise_open_files(wanted: int) -> None:
 
 @contextlib.contextmanager
 def idle_connections(bootstrap: str, count: int) -> Iterator[float]:
-    """Open so many connections with one request each. Returns them, and the seconds that it
-    took."""
+    """Open `count` connections and send one request on each. Yields the seconds that this took; the
+    connections are closed at the end of the block."""
     address = address_of(bootstrap)
     with contextlib.ExitStack() as held:
         started = time.perf_counter()
@@ -76,7 +76,7 @@ def _waits_row(waits: Waits) -> tuple[str, str, str]:
 
 
 def _idle_for(seconds: float, target: Target) -> tuple[Waits, float | None]:
-    """The waits, and the broker's share of a core in percent."""
+    """(the waits of another client, the broker's use of a core in percent)."""
     before = target.cpu_s()
     with others_wait(target.bootstrap) as waits:
         time.sleep(seconds)
@@ -85,7 +85,7 @@ def _idle_for(seconds: float, target: Target) -> tuple[Waits, float | None]:
 
 
 def measure_idle(report: Report, count: int, seconds: float) -> None:
-    """Measure rows without and with idle connections."""
+    """Measure the rows without and with idle connections."""
     columns = ("connections", "s to connect", "KB each", "CPU %", "wait ms p50", "p99", "worst")
     report.table("Idle connections", columns)
     raise_open_files(count + _SPARE_FILES)
@@ -160,7 +160,7 @@ class SlowReader:
 
 
 async def _produce(bootstrap: str, seconds: float) -> float:
-    """Produce as fast as possible. Returns bytes a second."""
+    """Produce as fast as possible. Returns bytes per second."""
     async with Producer(bootstrap_servers=bootstrap, batch_size=1_000_000, linger_ms=5) as producer:
         started, count = time.perf_counter(), 0
         while time.perf_counter() < started + seconds:
@@ -176,7 +176,7 @@ async def _create(bootstrap: str) -> None:
 
 
 def measure_slow_reader(report: Report, seconds: float, reader_mb: float) -> None:
-    """Measure rows of the producer alone, and beside the slow reader."""
+    """Measure the rows of the producer alone, and together with the slow reader."""
     columns = ("reader", "produced MB/s", "read MB/s", "broker MB", "wait ms p50", "p99", "worst")
     report.table("A slow reader beside a fast producer", columns)
     for reader in (None, reader_mb):

@@ -1,27 +1,28 @@
-"""A move to another cluster: `odradek mirror` beside MirrorMaker 2.
+"""Costs of a move to another cluster: `odradek mirror` compared with MirrorMaker 2.
 
     python -m benchmarks.mirror [--records 10000000] [--topics 20] [--groups 50] [--queries]
         [--kills 0] [--target-kills 0] [--ways out,mm2-out,mm2-out-once,in,mm2-in]
         [--codec none] [--folder DIR] [--json]
 
-Ways "out" go from a broker of ours to a node of Apache Kafka (`out`: exactly once; `mm2-out`: at
-least once; `mm2-out-once`: exactly once), ways "in" from a node of Kafka to a broker of ours (`in`:
-with the same offsets; `mm2-in`: at least once). Each topic of the source has four partitions,
-filled with numbered records of 100 bytes; each group has committed a position in every partition of
-two topics. Each way gets a new target.
+The ways "out" lead from a broker of ours to a node of Apache Kafka (`out`: exactly once; `mm2-out`:
+at least once; `mm2-out-once`: exactly once), and the ways "in" from a node of Kafka to a broker of
+ours (`in`: with the same offsets; `mm2-in`: at least once). Each topic of the source has four
+partitions, filled with numbered records of 100 bytes; each group has committed a position in every
+partition of two topics. Each way gets a new target.
 
-Times run from the start of the mirroring process until it ends. MirrorMaker does not end: its time
-ends when the target has got its last record, and its groups get another minute. With `--kills N`
-the process is killed (signal 9) and started again N times on the way, with `--target-kills N` the
-target. Afterwards each partition of the target is read: every record has to be there once and in
-order, or the table says how many are lost, doubled or late. "Groups exact": committed positions
-whose next record is the one that the group would have read next at the source; the others would
-read records again, or skip some.
+Times run from the start of the mirroring process until it ends. MirrorMaker does not end, so its
+time is measured until the target has the last record, and it gets another minute for the groups.
+With `--kills N` the mirroring process is killed (signal 9) and started again N times on the way;
+with `--target-kills N` so is the target. Afterwards each partition of the target is read. Every
+record has to be there once and in order; otherwise the table says how many are lost, doubled or
+late. "Groups exact" is the number of committed positions whose next record is the record that the
+group would have read next at the source. With any other position the group would read records
+again, or skip some.
 
 With `--queries` two Spark queries (`benchmarks.moved_queries`) read the first half of their topics
-at the source, and go on at the target of `out` and `in`: with their checkpoints translated by
-`odradek mirror checkpoint`, or as they are. "Queries exact": the queries that have written each
-record once in the end.
+at the source, and continue at the target: for `out` with checkpoints that `odradek mirror
+checkpoint` has translated, for `in` with unchanged checkpoints. "Queries exact" is the number of
+queries that in the end have written each record once.
 """
 
 from __future__ import annotations
@@ -73,10 +74,11 @@ _TOPICS_OF_A_GROUP = 2
 _DEADLINE_S = 3_600.0
 _GROUPS_S = 60.0
 _LOOK_S = 0.5
-#: MirrorMaker has moved everything if the target has got no record for so long.
+#: The time in seconds without a new record at the target after which MirrorMaker has moved
+#: everything.
 _STILL_S = 10.0
 _READ_AT_ONCE = 10_000
-#: Each read of a partition waits for so long when it has come to the end.
+#: The time in seconds that each read of a partition waits at the end of the partition.
 _READ_S = 0.2
 _QUERIES_S = 900
 _NOBODY = -1
@@ -86,8 +88,8 @@ Where = tuple[str, int]
 
 @dataclass(frozen=True)
 class Load:
-    """The records and positions of the source. `counts`: records of each partition; `positions`:
-    of each group, the number of the next record in partitions."""
+    """The records and positions of the source. `counts`: the number of records in each partition;
+    `positions`: for each group, the number of the next record in each of its partitions."""
 
     counts: dict[Where, int]
     positions: dict[str, dict[Where, int]]
@@ -108,8 +110,8 @@ class Cost:
 
 @dataclass
 class Arrived:
-    """The result of reading a target. `at`: for each wanted offset the number of the next record;
-    the number behind the last one for the end."""
+    """The result of reading a target. `at`: for each partition and wanted offset, the number of the
+    next record; at the end of the partition, the number after the last record."""
 
     lost: int = 0
     doubled: int = 0
@@ -121,7 +123,8 @@ class Arrived:
 
 
 def fill(bootstrap: str, options: Namespace, at_half: Callable[[], None]) -> Load:
-    """Create topics, records and groups. `at_half` is called when half of the records are there."""
+    """Create topics, records and groups. `at_half` is called when half of the records are
+    produced."""
     names = [f"moved-{number:02}" for number in range(options.topics)]
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     topics = [NewTopic(name, PARTITIONS, 1) for name in (*names, COPY)]
@@ -222,8 +225,8 @@ def _mirror_maker(source: str, target: str, folder: Path, *, once: bool) -> list
 
 @dataclass(frozen=True)
 class Way:
-    """A way to move. `ends`: the process ends when all is done. `out`: from our broker to Kafka;
-    else from Kafka to our broker."""
+    """A way to move. `ends`: true if the process ends when everything is moved. `out`: true from
+    our broker to Kafka, false from Kafka to our broker."""
 
     command: Callable[[str, str, Path], list[str]]
     out: bool
@@ -369,7 +372,8 @@ def _peak_mb(pid: int) -> float:
 
 
 def _records_at(bootstrap: str, load: Load) -> int:
-    """The sum of the target's ends; markers count as records. 0 while topics are being created."""
+    """The sum of the end offsets at the target, which includes transaction markers. 0 while topics
+    are being created."""
     consumer = _consumer(bootstrap)
     try:
         known = consumer.list_topics(timeout=30).topics
@@ -443,7 +447,7 @@ def positions_at(bootstrap: str, groups: Sequence[str]) -> dict[str, dict[Where,
 
 
 async def _positions_at(bootstrap: str, groups: Sequence[str]) -> dict[str, dict[Where, int]]:
-    # Not with confluent-kafka 2.16, which crashes on positions with a leader epoch.
+    # Our client is used, because confluent-kafka 2.16 crashes on positions with a leader epoch.
     async with Admin(bootstrap_servers=bootstrap) as admin:
         return {
             group: {
@@ -456,7 +460,7 @@ async def _positions_at(bootstrap: str, groups: Sequence[str]) -> dict[str, dict
 
 
 def exact(load: Load, positions: dict[str, dict[Where, int]], arrived: Arrived) -> tuple[int, int]:
-    """The number of positions that are exact at the target, and of all."""
+    """(the number of positions that are exact at the target, the number of all positions)."""
     pairs = [
         (arrived.at[where].get(positions[group].get(where, _NOBODY)), number)
         for group, wanted in load.positions.items()
@@ -469,23 +473,23 @@ def exact(load: Load, positions: dict[str, dict[Where, int]], arrived: Arrived) 
 
 
 class Queries:
-    """The two Spark queries, with what they have written at the source.
+    """The two Spark queries, with the output that they have written at the source.
 
-    Spark's list of written files has absolute paths: the queries go on in the same `folder`, which
-    each way finds as it was at the source.
+    Spark's list of written files has absolute paths. So the queries continue in the same `folder`,
+    which is restored for each way to its state at the source.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._begun = folder, folder.with_name("queries-begun")
 
     def begin(self, source: str) -> None:
-        """Let the queries read what is at the source."""
+        """Let the queries read all records at the source."""
         _spark("run", source, self._folder)
         shutil.copytree(self._folder, self._begun)
 
     def go_on(self, target: str, load: Load, *, translate: bool) -> int:
-        """Let the queries go on at a target. Returns the number of queries that have written each
-        record once."""
+        """Let the queries continue at a target. Returns the number of queries that have written
+        each record once."""
         shutil.rmtree(self._folder)
         shutil.copytree(self._begun, self._folder)
         if translate:
@@ -527,7 +531,7 @@ def _output(command: Sequence[str], environment: dict[str, str] | None) -> str:
 
 @dataclass
 class Source:
-    """A filled cluster."""
+    """A filled source cluster."""
 
     bootstrap: str
     load: Load
@@ -549,7 +553,7 @@ def filled(held: contextlib.ExitStack, way: Way, folder: Path, options: Namespac
 
 
 def run(report: Report, name: str, source: Source, folder: Path, options: Namespace) -> None:
-    """Move everything in one way, look at the target, and print the row."""
+    """Move everything in one way, check the target, and print the row."""
     way, load = WAYS[name], source.load
     folder.mkdir()
     queries_exact = None

@@ -1,11 +1,12 @@
-"""Two Spark queries that begin at one cluster and go on at another, for `benchmarks.mirror`.
+"""Two Spark queries that begin at one cluster and continue at another, for `benchmarks.mirror`.
 
     python -m benchmarks.moved_queries run HOST:PORT FOLDER
     python -m benchmarks.moved_queries count HOST:PORT FOLDER
 
-`run` lets each query read what its topic has: `files` writes text below FOLDER, `topic` writes the
-topic `moved-copy` exactly once. FOLDER also has their checkpoints. `count` prints a JSON object:
-for each query its rows, and how many of them differ.
+`run` lets each query read all records that its topic has. The query `files` writes text files below
+FOLDER, and the query `topic` writes the topic `moved-copy` exactly once. FOLDER also has the
+checkpoints of both. `count` prints a JSON object with the number of rows that each query has
+written, and the number of different rows among them.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def _run(spark: Any, bootstrap: str, folder: Path) -> None:
             .option("kafka.isolation.level", "read_committed")
             .option("maxOffsetsPerTrigger", _OFFSETS_OF_A_BATCH)
             .load()
-            # The partition, and the record's number.
+            # A row is the partition and the record's number.
             .selectExpr("concat(partition, ' ', substring(CAST(value AS STRING), 1, 10)) AS value")
         )
         writer = frame.writeStream.option("checkpointLocation", str(checkpoint(folder, query)))

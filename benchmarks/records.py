@@ -2,14 +2,15 @@
 
     python -m benchmarks.records [--compare] [--json]
 
-Each is measured with both twins of the record codec, if the compiled one is in use; "Arrow" is a
-batch decoded into the columns of one Arrow batch. With --compare beside aiokafka's Cython codec and
-kafka-python's.
+Each operation is measured with both twins of the record codec, if the compiled twin is in use.
+"Arrow" is the decoding of batches into the columns of one Arrow batch. With --compare, aiokafka's
+Cython codec and kafka-python's codec are measured too.
 
-"uniform" batches have values of one length, "mixed" ones of 0.5 to 1.5 times that length, "keyed"
-ones a key of 10 to 20 bytes and increasing timestamps as well; "headers" adds one header to those,
-"events" gives them timestamps from anywhere in a day. Each number is the best of several rounds,
-for one batch of 16 KiB (or ten records, if that is more).
+"uniform" batches have values of one length, "mixed" batches have values of 0.5 to 1.5 times this
+length, and "keyed" batches also have keys of 10 to 20 bytes and increasing timestamps. "headers"
+are keyed batches with one header per record, and "events" are keyed batches with timestamps from
+anywhere in a day. Each number is the best of several rounds, for one batch of 16 KiB (or ten
+records, if that is more).
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def append_all_foreign(builder_class: Any, rows: list[Row]) -> bytearray:
 
 
 def ours(rows: list[Row], codec: Any) -> list[float | None]:
-    """Microseconds per record of: append, append and build, read, gather for Arrow.
+    """The microseconds per record of each operation: append, append and build, read, gather for
+    Arrow.
 
     `codec`: the compiled twin, or None for the pure one.
     """
@@ -85,7 +87,8 @@ def ours(rows: list[Row], codec: Any) -> list[float | None]:
     ]
 
 
-#: Arrow batches hold several record batches: a cost per Arrow batch hardly counts.
+#: The number of record batches in an Arrow batch; with several, the cost of the Arrow batch itself
+#: hardly matters.
 _GATHERED = 32
 
 
@@ -99,7 +102,8 @@ def gather(batch: bytes) -> None:
 
 
 def foreign(builder_class: Any, reader_class: Any, rows: list[Row]) -> list[float | None]:
-    """The same operations of another library, as far as it has them."""
+    """The microseconds per record of the same operations of another library, as far as the library
+    has them."""
     count = len(rows)
     batch = bytes(append_all_foreign(builder_class, rows))
     build = best_us(lambda: append_all_foreign(builder_class, rows)) / count

@@ -1,11 +1,11 @@
-"""Time that a scrape of /metrics takes, and how long it keeps the broker's loop.
+"""Costs of a scrape of /metrics: its time, and the time for which it blocks the broker's loop.
 
     python -m benchmarks.scrape [--partitions 10000] [--groups 1000] [--rounds 3] [--json]
 
-Each partition holds records, each group has committed offsets in ten of them and is behind. The
-first scrape opens all logs, and looks up all timestamps for the lag in seconds. "CPU" is the
-broker's processor time, with that of other clients' requests. The waits are those of another
-client's small request meanwhile.
+Each partition has records; each group has committed offsets in ten partitions, and is behind in
+them. The first scrape opens all logs, and looks up all timestamps for the lag in seconds. "CPU" is
+the broker's processor time, including that for the requests of another client. The waits are those
+of this other client's small requests during the scrape.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def main() -> None:
                 p99_ms=waits.share_ms(0.99),
             )
         held = broker.end()
-    # Collections are due to all that the broker has allocated, not to scrapes.
+    # Garbage collections are caused by everything that the broker has allocated, not by scrapes.
     collected = held.pop("(garbage collection)", Held())
     name, longest = max(held.items(), key=lambda each: each[1].longest_cpu_ms)
     report.note(

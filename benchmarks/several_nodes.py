@@ -1,18 +1,17 @@
-"""The gain of a second broker process: one node that leads all partitions, beside two that lead
-half each.
+"""The gain of a second broker process: one node with all partitions, or two with half each.
 
     python -m benchmarks.several_nodes [--rounds 5] [--scale 1.0] [--durability page-cache] [--json]
 
-The two nodes are no cluster and do not know each other; the clients are told which partition is
-where, as by Metadata. Both sides get the same load from the same two clients, each with half of the
+The two nodes are not a cluster and do not know each other; each client is given the node that has
+its partitions. Both sides get the same load from the same two clients, each with half of the
 partitions.
 
 "librdkafka" is confluent-kafka in one process, whose own work takes more than a core. "raw" sends
-one Produce of 16 KB over and over, encoded beforehand, with a window of requests in flight: it
-costs next to no client time, so the brokers are the limit. All share the cores of this machine: the
-last column is the throughput that the processor time of clients and nodes allows, however busy the
-machine is otherwise. An idempotent librdkafka spins while it waits, so its processor time means
-nothing.
+one Produce request of 16 KB, which is encoded beforehand, again and again, with a window of
+requests in flight; it takes almost no client time, so the brokers are the limit. Clients and nodes
+share the cores of this machine, so the last column has the throughput that their processor time
+would allow, however busy the machine is otherwise. An idempotent librdkafka spins while it waits,
+so its processor time means nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _RECORDS = 200_000
 _REQUESTS = 12_000
 _WINDOW = 32
 _PATIENCE_S = 60.0
-#: The last version without tagged fields: the first error code has a fixed place.
+#: The last version without tagged fields, in which the first error code has a fixed position.
 _PRODUCE_VERSION = 8
 _BEFORE_ERROR_CODE = 18
 
@@ -60,7 +59,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Measured:
-    """One run: MB/s, and milliseconds of processor time per MB, of the client and of all nodes."""
+    """The result of one run: MB/s, and the milliseconds of processor time per MB of the client and
+    of all nodes."""
 
     mb_per_s: float
     client_ms: float
@@ -145,7 +145,8 @@ class _Pipeline:
             self._to_send -= 1
 
     def go_on(self) -> bool:
-        """Read the answers that came, and send as many requests. True when all are answered."""
+        """Read the answers that have arrived, and send the same number of requests. True when all
+        requests are answered."""
         part = self._connection.recv(65_536)
         if not part:
             raise SystemExit("the broker closed the connection")
@@ -186,10 +187,10 @@ LOADS = {
 
 
 def measure(load: str, targets: Sequence[Target], scale: float) -> Measured:
-    """A run of a load."""
+    """Run a load once, and measure it."""
     send, idempotent = LOADS[load]
     with _places(targets) as places:
-        # Connections and metadata are left out of the measurement.
+        # This run makes the connections and fetches metadata, which are not to be measured.
         send(places, 0.01 * scale, idempotent=idempotent)
         nodes_s = -sum(target.cpu_s() or 0.0 for target in targets)
         client_s, started_s = -time.process_time(), time.perf_counter()
@@ -208,7 +209,7 @@ def possible_mb_per_s(measured: Measured, nodes: int) -> float:
 
 
 def compare(report: Report, durability: str, rounds: int, scale: float) -> None:
-    """Print the table of one durability."""
+    """Print the table for one durability."""
     report.table(
         f"One node and two, {durability}",
         (

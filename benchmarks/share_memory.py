@@ -1,12 +1,12 @@
-"""Memory of the broker for records in flight in a share group, beside Apache Kafka.
+"""Memory of the broker for records in flight in a share group, compared with Apache Kafka.
 
     python -m benchmarks.share_memory [--partitions 50] [--no-kafka]
 
 A member acquires LOCKS records of each partition and acknowledges none ("as acquired"). Then it
-acknowledges every second record, which is the worst case: neighbours have different states, so each
-record needs a state of its own ("every second acknowledged"). The figures are for 10,000 records
-that were acquired: for ours the growth of resident memory, for Kafka the growth of the live heap
-after a full collection (`jcmd PID GC.class_histogram`).
+acknowledges every second record, which is the worst case: neighbouring records have different
+states, so each record needs a separate state ("every second acknowledged"). The figures are for
+10,000 acquired records: for our broker the growth of resident memory, and for Kafka the growth of
+the live heap after a full collection (`jcmd PID GC.class_histogram`).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def live_heap_bytes(pid: int) -> int:
 
 
 def our_bytes(pid: int) -> int:
-    """Resident memory. SystemExit where there is no /proc."""
+    """The resident memory of our broker. SystemExit if there is no /proc."""
     found = resident_bytes(pid)
     if found is None:
         raise SystemExit("memory needs /proc")
@@ -103,7 +103,7 @@ class Member:
     async def join(self, partitions: int) -> None:
         """Join, and wait until all partitions are assigned."""
         epoch, assigned = 0, 0
-        # The first look for a coordinator creates the topic of groups.
+        # The first FindCoordinator creates the topic of groups.
         await self._connection.call(FindCoordinatorRequest(coordinator_keys=[_GROUP]), 4)
         async with asyncio.timeout(_JOIN_S):
             while assigned < partitions:
@@ -127,7 +127,8 @@ class Member:
                 await asyncio.sleep(0.2)
 
     async def acquire(self, partitions: int) -> list[tuple[int, int, int]]:
-        """Acquire LOCKS records of each partition; (partition, first, last) of what it got."""
+        """Acquire LOCKS records of each partition. Returns (partition, first offset, last offset)
+        of the acquired records."""
         acquired: list[tuple[int, int, int]] = []
         count = 0
         async with asyncio.timeout(_JOIN_S):
@@ -209,7 +210,7 @@ class Member:
                 raise SystemExit(f"not acknowledged: {answer}")
 
 
-#: The answers while the state topic is being created.
+#: The error codes in answers while the topic of share states is being created.
 _NOT_READY = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -220,7 +221,7 @@ _NOT_READY = (
 async def measure(
     target: Target, partitions: int, memory: Callable[[int], int]
 ) -> tuple[float, float]:
-    """Bytes for 10,000 records: as acquired, and with every second one acknowledged."""
+    """Measure the bytes for 10,000 records: (all acquired, every second acknowledged)."""
     topic = create_topic(target.bootstrap, partitions)
     # Batches of 16 KB with about 150 records.
     produce(target, topic, Load(100, 16_384, False, partitions * (LOCKS + _BATCH), partitions))

@@ -1,17 +1,17 @@
-"""The Spark connector: rows per second in and out, and the costs of a micro-batch beyond Spark's
-own.
+"""Costs of the Spark connector: rows per second, and the time that it adds to a micro-batch.
 
     python -m benchmarks.spark [--rounds 5] [--records 2000000] [--only
         read,write,write-kafka,batch]
         [--kafka-jars DIR] [--json]
 
-Warm: the first round of everything is not counted. Rows are 100 B. "write" goes to our broker,
-"write-kafka" to Apache Kafka, where there are Java and Maven for it; both count what has arrived
-after every turn. "batch" runs a stream over 100 partitions with one row each: our source and sink,
-and beside them a source and a sink in Python that do nothing with as many tasks (`spark_nothing`),
-once as they are, and in turns with what our connector does in each of Spark's workers to spare it
-collecting the garbage of imports. Spark's own `kafka` format is measured in the same turns, from
-the JARs that Maven fetches or that are in the directory of `--kafka-jars`.
+The first round of each measurement is a warm-up and not used. Rows have 100 B. "write" writes to
+our broker, and "write-kafka" to Apache Kafka, if there are Java and Maven for it; after every turn
+both check how many rows have arrived. "batch" runs a stream over 100 partitions with one row each:
+our source and sink, and for comparison a source and a sink in Python that do nothing, with the same
+number of tasks (`spark_nothing`). These run in turns, once unchanged, and once with the change that
+our connector makes in Spark's workers, which excludes imported modules from garbage collections.
+Spark's own `kafka` format is measured in the same turns, from the JARs that Maven fetches or that
+are in the directory of `--kafka-jars`.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ BATCH_PARTITIONS = 100
 DRIVER_STEPS = ("latestOffset", "partitions", "commit")
 _CORES = 2
 _SAME_BATCHES = "batches as ours"
-#: Settings for batches as large, and waits for them as long, as ours.
+#: Settings that give Kafka's producer the same batch size and linger as ours.
 _LIKE_OURS = {"kafka.batch.size": "262144", "kafka.linger.ms": "20"}
 _WARM_BATCHES = 2
 TURNS = 2
 
 
 def spark_session(jars: Path | None) -> Any:
-    """A session with two cores; its workers can import the sources of this folder."""
+    """A session with two cores; its Python workers can import the data sources in this folder."""
     from odradek.spark import session
 
     os.environ["PYTHONPATH"] = os.pathsep.join(
@@ -75,7 +75,7 @@ def spark_session(jars: Path | None) -> Any:
 
 
 def fill(bootstrap: str, topic: str, records: int) -> None:
-    """Produce batches of 64 KB evenly, as producers do."""
+    """Produce batches of 64 KB, evenly to all partitions, like an ordinary producer."""
     from confluent_kafka import Producer
 
     producer = Producer(
@@ -101,7 +101,7 @@ def formats(jars: Path | None) -> list[str]:
 
 
 def in_turns(names: list[str], rounds: int, run: Callable[[str], float]) -> dict[str, list[float]]:
-    """Seconds of each, taken in turns, without the first round."""
+    """Run each name in turns. Returns the seconds of its runs, without the first round."""
     found: dict[str, list[float]] = {name: [] for name in names}
     for number in range(rounds + 1):
         for name in names:
@@ -218,7 +218,7 @@ def write(
 
 
 def tell_write_ratios(report: Report, found: dict[str, list[float]]) -> None:
-    """Print ours beside each way to run Spark's own."""
+    """Print the ratios of our sink to each way of running Spark's own."""
     for keyed in ("", ", keyed"):
         for theirs in ("kafka", f"kafka, {_SAME_BATCHES}"):
             base = found.get(theirs + keyed)
@@ -230,14 +230,15 @@ def tell_write_ratios(report: Report, found: dict[str, list[float]]) -> None:
 
 
 def check_arrived(bootstrap: str, topic: str, rows: int) -> None:
-    """Check that the topic holds as many rows as were written; a transaction adds a marker."""
+    """Check that the topic has as many rows as were written. Each transaction adds a marker."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "none",
-            # The end offset, also of transactions whose markers are not written yet.
+            # With this setting, the end offset includes transactions whose markers are not written
+            # yet.
             "isolation.level": "read_uncommitted",
             "log_level": 0,
         }
@@ -250,7 +251,7 @@ def check_arrived(bootstrap: str, topic: str, rows: int) -> None:
 
 
 def batch(report: Report, spark: Any, bootstrap: str, arguments: Any) -> None:
-    """Milliseconds of a micro-batch, by Spark's own progress reports."""
+    """Measure the milliseconds of a micro-batch, from Spark's own progress reports."""
     from benchmarks.spark_nothing import NothingSource
     from benchmarks.spark_sources import TimedSource
 
@@ -274,7 +275,7 @@ def batch(report: Report, spark: Any, bootstrap: str, arguments: Any) -> None:
             .options(**common)
             .option("subscribe", topic)
             .option("startingOffsets", "earliest")
-            # Every partition has its row before a batch begins.
+            # A batch only begins when every partition has a row.
             .option("minOffsetsPerTrigger", BATCH_PARTITIONS)
             .option("maxTriggerDelay", "10m")
         )
@@ -292,8 +293,8 @@ def batch(report: Report, spark: Any, bootstrap: str, arguments: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for turn in range(TURNS):
             for name, run in kinds.items():
-                # Spark's workers are reused, and spare imports from the first kind on that asks for
-                # it.
+                # Spark reuses its workers, and a worker in which imports were once excluded keeps
+                # them excluded, so the plain source is only measured before that.
                 if name != "nothing" or turn == 0:
                     say(f"batch, {name}")
                     found[name] += run(Path(folder) / f"{turn}-{name}")
@@ -307,7 +308,7 @@ def batch(report: Report, spark: Any, bootstrap: str, arguments: Any) -> None:
 def tell_batches(
     report: Report, found: dict[str, list[float]], timings: dict[str, dict[str, Spread]]
 ) -> None:
-    """Print the whole of a micro-batch, and the driver's part in our code."""
+    """Print the whole time of a micro-batch, and the time of our code on the driver."""
     report.table(
         f"A micro-batch over {BATCH_PARTITIONS} partitions, one row each (target: at most "
         f"{OVERHEAD_TARGET_MS} ms more than a source and a sink that do nothing)",
@@ -337,7 +338,7 @@ def tell_batches(
 
 
 def feeder(bootstrap: str, topic: str) -> Callable[[], None]:
-    """A function that writes one row into every partition."""
+    """A function that writes one row to every partition."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
@@ -352,7 +353,8 @@ def feeder(bootstrap: str, topic: str) -> Callable[[], None]:
 
 
 def driver_ms(files: list[Path]) -> dict[str, Spread]:
-    """The times that `spark_sources.TimedSource` has noted, the first of each left out."""
+    """The times that `spark_sources.TimedSource` has noted, by step, without the times of the
+    warm-up batches."""
     found: dict[str, list[float]] = {}
     for file in files:
         seen: dict[str, list[float]] = {}
@@ -372,7 +374,7 @@ def durations_ms(
     batches: int,
     feed: Callable[[], None],
 ) -> list[float]:
-    """Durations of `batches` full batches, after a few to warm the query up."""
+    """The durations of `batches` full batches, after a few warm-up batches."""
     feed()
     query = (
         frame.writeStream.format(sink)
@@ -399,7 +401,7 @@ def durations_ms(
 
 
 def write_to_kafka(report: Report, spark: Any, arguments: Any) -> None:
-    """Write to Apache Kafka's own broker in the same way."""
+    """Write to a broker of Apache Kafka in the same way."""
     try:
         with (
             tempfile.TemporaryDirectory() as folder,

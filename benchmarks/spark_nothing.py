@@ -1,7 +1,7 @@
 """Data sources in Python that do nothing, for `benchmarks.spark`: they show Spark's own costs.
 
-Spark's Python workers import this module, so it must lie on their PYTHONPATH; it imports nothing of
-ours, which would add to the costs.
+Spark's Python workers import this module, so it must be on their PYTHONPATH. It imports nothing of
+ours, because that would add to the costs.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from pyspark.sql.types import StructType
 
 
 def spare_imports() -> None:
-    """The change to garbage collection that our connector makes in Spark's workers."""
+    """Make the change to garbage collection that our connector makes in Spark's workers."""
     from pyspark_odradek import blocking
 
     blocking.imports.spare()
 
 
 class NothingReader(DataSourceStreamReader):
-    """A reader whose offset grows by one each time, with so many tasks of one row each."""
+    """A reader whose offset grows by one with each batch. Each batch has `partitions` tasks with
+    one row each."""
 
     def __init__(self, partitions: int, spares_imports: bool) -> None:
         self._partitions = partitions
@@ -71,8 +72,8 @@ class NothingWriter(DataSourceStreamArrowWriter):
 
 
 class NothingSource(DataSource):
-    """`format("odradek-nothing")`. `sparesImports`: imports run without garbage collection, as with
-    our source."""
+    """`format("odradek-nothing")`. `sparesImports`: imported modules are excluded from garbage
+    collections, as with our source."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,6 +1,7 @@
-"""Our source and sink with their planning and commits timed, for `benchmarks.spark`.
+"""Variants of our source and sink that measure the time of planning and commits, for
+`benchmarks.spark`.
 
-Spark's Python workers import this module, so it must lie on their PYTHONPATH.
+Spark's Python workers import this module, so it must be on their PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ T = TypeVar("T")
 
 
 def timed(method: F) -> F:
-    """Time the block; append its name and milliseconds to the file `timings`."""
+    """Measure the time of the block, and append the name and the milliseconds to the file
+    `timings`."""
 
     @functools.wraps(method)
     def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -38,7 +40,7 @@ def timed(method: F) -> F:
 
 
 class TimedReader(StreamReader):
-    """The driver's work for the source."""
+    """Our stream reader, with the time of its work on the driver measured."""
 
     timings: Path
     latestOffset = timed(StreamReader.latestOffset)
@@ -46,21 +48,22 @@ class TimedReader(StreamReader):
 
 
 class TimedWriter(StreamWriter):
-    """The driver's work for the sink, at_least_once."""
+    """Our writer for at_least_once, with the time of its work on the driver measured."""
 
     timings: Path
     commit = timed(StreamWriter.commit)
 
 
 class TimedTransactionalWriter(TransactionalStreamWriter):
-    """The driver's work for the sink, exactly_once."""
+    """Our writer for exactly_once, with the time of its work on the driver measured."""
 
     timings: Path
     commit = timed(TransactionalStreamWriter.commit)
 
 
 class TimedSource(DefaultSource):
-    """`format("odradek-timed")`: our source; the option `timings` names a file."""
+    """`format("odradek-timed")`: our source, with times measured. The option `timings` names the
+    file for the times."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,11 +1,12 @@
-"""Time of a start, idle memory, and the modules that a start imports.
+"""Costs of the start of a broker: its time, the idle memory, and the imported modules.
 
     python -m benchmarks.start [--rounds 7] [--partitions 1000] [--json]
 
-From the start of the process to its ready line: with an empty data directory, and with many
-partitions on disk after a clean stop, each of which holds a record. "CPU" is the processor time
-until then, which a busy machine does not lengthen much. Memory is what is resident one second
-later. Byte code counts as compiled: one start goes before those that are measured.
+The time is measured from the start of the process to its ready line: with an empty data directory,
+and after a clean stop with many partitions on disk, each of which has a record. "CPU" is the
+processor time until the ready line; other load on the machine changes it little. "Memory" is the
+resident memory one second later. Before the measured starts there is another start, which compiles
+the modules.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _TOP = 25
 
 
 def fill(data_dir: Path, partitions: int) -> None:
-    """Create so many partitions with one record each, then stop cleanly."""
+    """Create `partitions` partitions with one record each, and then stop the broker cleanly."""
     from odradek_client.admin import Admin, NewTopic
     from odradek_client.producer.producer import Producer
 
@@ -58,7 +59,8 @@ def fill(data_dir: Path, partitions: int) -> None:
 
 
 def start_once(data_dir: Path) -> tuple[float, float | None, int | None]:
-    """(ms to the ready line, ms of processor time until then, bytes in RAM when idle)."""
+    """(ms to the ready line, ms of processor time until then, bytes of resident memory when
+    idle)."""
     broker = SubprocessBroker(data_dir=data_dir, timeout_s=60)
     started = time.perf_counter()
     with broker:
@@ -98,7 +100,8 @@ def measure(report: Report, title: str, data_dir: Path, rounds: int) -> None:
 
 
 def imports() -> list[tuple[str, int, int]]:
-    """(module, us in itself, us with its imports) of a start that finds its port taken."""
+    """(module, microseconds in the module itself, microseconds including its imports) for each
+    import of a start that ends because its port is in use."""
     with tempfile.TemporaryDirectory() as directory, socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -120,7 +123,7 @@ def imports() -> list[tuple[str, int, int]]:
 
 
 def measure_imports(report: Report) -> None:
-    """Measure imports by top-level package, to show which are not ours."""
+    """Measure imports by top-level package, to show how much of the time is not ours."""
     report.table("Imports of `odradek serve`", ("package", "ms in itself", "modules"))
     own: dict[str, list[int]] = {}
     for name, self_us, _ in imports():

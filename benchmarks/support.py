@@ -1,8 +1,8 @@
 """Shared code of the benchmarks: brokers to measure, costs of a process, alternating rounds,
 tables.
 
-Every benchmark is `python -m benchmarks.NAME [--json]` from the root of the checkout, prints
-Markdown on stdout (JSON Lines with --json) and tells what it is doing on stderr.
+Every benchmark is run by `python -m benchmarks.NAME [--json]` in the root of the checkout. It
+prints Markdown on stdout (JSON Lines with --json) and its progress on stderr.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Report:
             print("*" + ", ".join(f"{key} {value}" for key, value in about.items()) + "*")
 
     def table(self, title: str, columns: Sequence[str]) -> None:
-        """Begin a table. Its rows have as many cells as it has columns."""
+        """Begin a table. Each row must have one cell for each column."""
         self._title = title
         if not self._as_json:
             print(f"\n**{title}**\n")
@@ -82,7 +82,7 @@ def say(text: str) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """The machine: processor, cores, Python, load. A number means nothing without them."""
+    """The machine: processor, cores, Python, load. Results mean nothing without these facts."""
     model = platform.processor() or platform.machine()
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -101,7 +101,7 @@ def machine() -> dict[str, Any]:
 
 def parser(documentation: str | None) -> argparse.ArgumentParser:
     """A parser with the options of every benchmark."""
-    # Users do not run a broker that compiles its modules at every start.
+    # Byte code is written, because brokers of users do not compile their modules at every start.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     made = argparse.ArgumentParser(
@@ -117,7 +117,7 @@ def parser(documentation: str | None) -> argparse.ArgumentParser:
 
 @dataclass(frozen=True)
 class Spread:
-    """Median, smallest and largest value of some rounds."""
+    """The median, the smallest and the largest value of some rounds."""
 
     median: float
     low: float
@@ -138,7 +138,8 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def best_us(call: Callable[[], object], rounds: int = 7, round_s: float = 0.05) -> float:
-    """Microseconds of one call: the best of several rounds, each long enough to measure."""
+    """The time of one call in microseconds: the best of several rounds, each of which is long
+    enough to be measured."""
     timer = timeit.Timer(call)
     number = 1
     while (took := timer.timeit(number)) < round_s / 4:
@@ -148,32 +149,34 @@ def best_us(call: Callable[[], object], rounds: int = 7, round_s: float = 0.05) 
 
 
 def cpu_s(pid: int) -> float | None:
-    """Processor time of a process since it began, user and system; None where there is no /proc."""
+    """The processor time of a process since its start, user and system; None if there is no
+    /proc."""
     try:
-        # In nanoseconds, per thread; /proc/PID/stat counts hundredths of a second.
+        # These files have nanoseconds for each thread; /proc/PID/stat has only hundredths of a
+        # second.
         parts = [each.read_text() for each in Path(f"/proc/{pid}/task").glob("*/schedstat")]
         if parts:
             return sum(int(part.split()[0]) for part in parts) / 1e9
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # The name in parentheses may hold blanks.
+    # The name in parentheses may contain blanks.
     numbers = text.rpartition(")")[2].split()
     return (int(numbers[11]) + int(numbers[12])) / _TICKS_PER_S
 
 
 def idle_s() -> float | None:
-    """Time in which cores had nothing to do since the machine started, summed over them."""
+    """The idle time of all cores since the machine started, as a sum."""
     try:
         numbers = Path("/proc/stat").read_text().split("\n", 1)[0].split()
     except OSError:
         return None
-    # Waiting for the disk (the fifth number) is idling too.
+    # Waiting for the disk (the fifth number) is idle time too.
     return (int(numbers[4]) + int(numbers[5])) / _TICKS_PER_S
 
 
 def resident_bytes(pid: int) -> int | None:
-    """Resident memory of a process; None where there is no /proc."""
+    """The resident memory of a process; None if there is no /proc."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except OSError:
@@ -207,8 +210,8 @@ class Target:
         return cpu_s(self.pid)
 
     def requests(self, api: str) -> int | None:
-        """The number of requests of an API that it has answered; None for a broker that does not
-        count."""
+        """The number of requests of an API that the broker has answered; None for a broker that
+        does not count them."""
         if self.metrics_port is None:
             return None
         address = f"http://127.0.0.1:{self.metrics_port}/metrics"
@@ -233,8 +236,8 @@ def odradek_broker(
     metrics: bool = True,
     data_dir: Path | None = None,
 ) -> Iterator[Target]:
-    """Our broker in a process of its own; data in a temporary directory (below TMPDIR) unless a
-    directory is given."""
+    """Our broker in a separate process. Its data is in a temporary directory (below TMPDIR) unless
+    a directory is given."""
     port = _free_port() if metrics else None
     given: dict[str, object] = {"log.durability": durability, "log.segment.delete.delay.ms": 0}
     if port is not None:
@@ -247,20 +250,22 @@ def odradek_broker(
 def _serve_mock(pipe: Connection) -> None:
     import confluent_kafka
 
-    # The mock broker ends with the client that has made it.
+    # The mock broker ends when the client ends that has created it.
     held = confluent_kafka.Producer({"test.mock.num.brokers": 1, "log_level": 0})
     broker = next(iter(held.list_topics(timeout=_MOCK_START_S).brokers.values()))
     pipe.send(f"{broker.host}:{broker.port}")
-    # Ctrl+C is for the benchmark, which then closes the pipe.
+    # Ctrl+C is meant for the benchmark, which then closes the pipe.
     with contextlib.suppress(EOFError, KeyboardInterrupt):
         pipe.recv()
 
 
 @contextlib.contextmanager
 def mock_broker() -> Iterator[Target]:
-    """librdkafka's mock broker (`test.mock.num.brokers`): C, in memory, checks next to nothing.
+    """librdkafka's mock broker (`test.mock.num.brokers`), which is written in C, works in memory,
+    and checks almost nothing.
 
-    The mock broker has a process of its own, so that its cost is separate from the client's.
+    The mock broker runs in a separate process, so that its costs can be distinguished from the
+    client's.
     """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
@@ -280,7 +285,7 @@ def mock_broker() -> Iterator[Target]:
 
 
 def run_on_uvloop(main: Coroutine[Any, Any, T]) -> T:
-    """Run on uvloop, which people use for speed."""
+    """Run a coroutine on uvloop, because users who need speed use uvloop."""
     try:
         import uvloop
     except ImportError:

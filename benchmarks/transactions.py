@@ -1,15 +1,16 @@
-"""Costs of transactions: beside the same records without one, of a commit, and in memory when idle.
+"""Costs of transactions: for the records in them, for a commit, and in memory when idle.
 
     python -m benchmarks.transactions [--rounds 5] [--transactions 100] [--ids 100000]
         [--only cost,latency,memory] [--json]
 
 Cost: transactions of 1,000 records of 100 B, one after the other, and the same records from a
-producer that is only idempotent and waits for every 1,000; both take turns in every round. Latency:
-a transaction of one record that was flushed; only the commit is timed. Ours speaks transactions v2,
-confluent-kafka v1. Memory: the broker's growth for each producer id that wrote one batch, and for
-each transactional id that was initialised, when all of them are idle. librdkafka's own mock broker
-shows the time that librdkafka itself spends: the client announces partitions a millisecond or two
-after they are first used.
+producer that is only idempotent, and waits after every 1,000 records; both take turns in every
+round. Latency: only the commit of a transaction is measured, whose single record is already
+flushed. Our client uses transactions v2, confluent-kafka v1. Memory: the growth of the broker's
+memory for each producer id that has written one batch, and for each transactional id that was
+initialised, when all of them are idle. The row with librdkafka's own mock broker shows the time
+that librdkafka itself takes: it sends AddPartitionsToTxn only a millisecond or two after the first
+use of a partition.
 """
 
 from __future__ import annotations
@@ -53,12 +54,13 @@ _WINDOW = 200
 #: The last version with topic names, which every current client may use.
 _PRODUCE_VERSION = 9
 _SETTLE_S = 0.5
-#: The first producer id: larger than any that a new broker gives out.
+#: The first producer id that is used. It is larger than any producer id that a new broker assigns.
 _FIRST_PRODUCER_ID = 1_000_000
 
 
 class OdradekRun:
-    """Seconds of `count` rounds of records by our client, with and without transactions."""
+    """Runs with our client, which measure the seconds of `count` rounds of records with and without
+    transactions."""
 
     name = "odradek (v2)"
 
@@ -66,7 +68,7 @@ class OdradekRun:
         self._bootstrap = bootstrap
 
     def transactional(self, topic: str, count: int, records: int) -> tuple[float, list[float]]:
-        """(seconds in all, seconds of each commit)"""
+        """(seconds of all rounds together, seconds of each commit)"""
         return run_on_uvloop(self._run(topic, count, records, transactional=True))
 
     def plain(self, topic: str, count: int, records: int) -> float:
@@ -101,7 +103,7 @@ class OdradekRun:
 
 
 class ConfluentRun:
-    """The same rounds by librdkafka."""
+    """The same runs with librdkafka."""
 
     name = "confluent-kafka (v1)"
 
@@ -160,7 +162,8 @@ RUNS: tuple[Callable[[str], OdradekRun | ConfluentRun], ...] = (OdradekRun, Conf
 
 
 def cost(report: Report, rounds: int, count: int) -> None:
-    """Take turns: plain, transactional, plain, ...; each round gives one ratio."""
+    """Measure the cost. The runs take turns (plain, transactional, plain, ...), and each round
+    gives one ratio."""
     report.table(
         f"Cost of a transaction of {RECORDS:,} records of {len(VALUE)} B "
         f"(target, our client and page-cache: at most {COST_TARGET} x)",
@@ -277,7 +280,7 @@ class RawConnection:
 
 
 def first_batches(topic: str, ids: int) -> Iterable[Message]:
-    """Requests with one record from each of so many producer ids."""
+    """Requests with one record from each of `ids` producer ids."""
     builder = BatchBuilder()
     builder.append(int(time.time() * 1000), None, b"record")
     for number in range(ids):
@@ -293,7 +296,7 @@ def first_batches(topic: str, ids: int) -> Iterable[Message]:
 
 
 def initialisations(ids: int) -> Iterable[Message]:
-    """Requests that initialise as many transactional ids, with names of a usual length."""
+    """Requests that initialise `ids` transactional ids, with names of a usual length."""
     for number in range(ids):
         yield InitProducerIdRequest(
             transactional_id=f"transactional-id-{number:08d}",
@@ -304,7 +307,7 @@ def initialisations(ids: int) -> Iterable[Message]:
 
 
 def memory(report: Report, ids: int) -> None:
-    """Measure the growth of the broker's resident memory by so many ids."""
+    """Measure the growth of the broker's resident memory by `ids` ids."""
     report.table(
         f"Broker memory per idle id, {ids:,} of them (target: under {MEMORY_TARGET_BYTES:,} B)",
         ("kind", "bytes each", "in target"),
@@ -325,7 +328,8 @@ def memory(report: Report, ids: int) -> None:
         say(f"memory, {kind}")
         with odradek_broker("page-cache", metrics=False) as target:
             topic = topic_with(target.bootstrap, 1)
-            # The internal topic and the first pools belong to no single id.
+            # The memory for the internal topic and the first pools is not part of the memory for
+            # the ids.
             OdradekRun(target.bootstrap).transactional(topic, 1, 1)
             connection = RawConnection(target.bootstrap)
             try:

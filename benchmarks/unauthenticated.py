@@ -2,10 +2,10 @@
 
     python -m benchmarks.unauthenticated [--attempts 200] [--held 500] [--json]
 
-One broker with a SASL_SSL listener, set up as for a shared network, but with higher limits for one
-address, because all peers come from this machine. First come attempts, one after the other as fast
-as they are answered; then peers that stay connected as long as they may. Wrong passwords are
-answered late on purpose, so a few hundred attempts are in flight.
+One broker has a SASL_SSL listener with the settings for a shared network, but with higher limits
+for one address, because all peers are on this machine. First, peers make wrong attempts as fast as
+the attempts are answered; then, peers stay connected as long as they are allowed to. The broker
+delays its answers to wrong passwords, so a few hundred attempts are in flight.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ async def _call(
 
 
 async def _authenticate(victim: Victim, mechanism: str, token: bytes) -> None:
-    """One wrong attempt, from connecting to the end."""
+    """Make one wrong attempt, from the connection to its end."""
     reader, writer = await _over_tls(victim)
     name = mechanism.encode()
     with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
@@ -173,7 +173,7 @@ HOLDERS: dict[str, Callable[[Victim], Awaitable[asyncio.StreamWriter]]] = {
 
 
 async def _in_turns(victim: Victim, attempt: Attempt, count: int) -> float:
-    """Make so many attempts, a few at a time. Returns the seconds that they took."""
+    """Make `count` attempts, a few at a time. Returns the seconds that they took."""
     left = iter(range(count))
 
     async def work() -> None:
@@ -224,7 +224,7 @@ def measure_attempts(report: Report, victim: Victim, count: int) -> None:
 async def _hold(
     victim: Victim, peer: Callable[[Victim], Awaitable[asyncio.StreamWriter]], count: int
 ) -> float:
-    """Growth of the broker's memory in MB while so many peers stay."""
+    """The growth of the broker's memory in MB while `count` peers stay connected."""
     before = resident_bytes(victim.pid) or 0
     held = []
     for _ in range(count):
@@ -238,7 +238,7 @@ async def _hold(
 
 
 def measure_held(report: Report, victim: Victim, count: int) -> None:
-    """Measure a row for each kind of peer that stays."""
+    """Measure a row for each kind of peer that stays connected."""
     report.table(f"{count:,} peers that stay", ("peer that stays", "KB each", "MB together"))
     for title, peer in HOLDERS.items():
         say(title)

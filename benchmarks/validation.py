@@ -2,12 +2,13 @@
 
     python -m benchmarks.validation [--rounds 7] [--count 3000] [--json]
 
-First the check alone, in this process: a batch is made ready for its log (structure, checksum,
-records), with and without the records. Then three brokers of ours take turns at the same Produce
-requests, one batch of 16 KB each, encoded beforehand: one that validates only headers
-(`record.validation=header`), one that validates records, and one that does so without the compiled
-codec (ODRADEK_PURE). The result is their processor time per request, which other load hardly
-changes; the share is of the whole request as the first broker serves it.
+First, only the check is measured, in this process: a batch is checked for its log (structure,
+checksum, records), with and without the check of the records. Then three brokers of ours take turns
+with the same Produce requests, which have one batch of 16 KB each and are encoded beforehand. The
+first broker validates only headers (`record.validation=header`), the second validates records, and
+the third validates records without the compiled codec (ODRADEK_PURE). The result is the processor
+time of each broker per request, which other load hardly changes. The share is the additional time
+divided by the time of the first broker for the whole request.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ _LETTERS = b'abcdefghijklmnop {}:,"0123456789'
 
 
 def make_batch(record_bytes: int, codec: Codec) -> bytes:
-    """A batch of 16 KB before compression, as producers count; the text compresses well."""
+    """A batch of 16 KB before compression, the size that producers limit. Its text compresses
+    well."""
     letters = random.Random(1)
     builder = BatchBuilder(codec)
     while builder.estimated_bytes + record_bytes < BATCH_BYTES:
@@ -66,7 +68,7 @@ def frame_of(batch: bytes) -> bytes:
 
 
 def _answers(connection: socket.socket, count: int) -> None:
-    """Read so many answers; an error ends the run."""
+    """Read `count` answers. An error ends the run."""
     stream = connection.makefile("rb")
     for _ in range(count):
         answer = stream.read(int.from_bytes(stream.read(4), "big"))
@@ -77,7 +79,7 @@ def _answers(connection: socket.socket, count: int) -> None:
 
 
 def request_us(target: Target, frame: bytes, count: int) -> float:
-    """Microseconds of the broker's processor time for each of `count` requests."""
+    """The broker's processor time in microseconds for each of `count` requests."""
     host, port = target.bootstrap.rsplit(":", 1)
     with socket.create_connection((host, int(port))) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -136,7 +138,7 @@ def measure(report: Report, rounds: int, count: int) -> None:
 
 
 def _alone_us(batch: memoryview, config: LogConfig) -> float:
-    """Microseconds of processor time of the check alone, in the best round."""
+    """The processor time of the check alone in microseconds, in the best round."""
     timer = timeit.Timer(
         lambda: prepare(batch, config, AppendOrigin.CLIENT, NOW_MS), timer=time.process_time
     )

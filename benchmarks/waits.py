@@ -1,7 +1,7 @@
 """Waits of another client's small request while a broker is busy.
 
-A process of its own sends one request after the other, so that the benchmark's own work does not
-count.
+A separate process sends one request after the other, so that the work of the benchmark itself is
+not included.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _REQUEST = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 @dataclass
 class Waits:
-    """The waits in milliseconds, filled at the end of `others_wait`."""
+    """The waits in milliseconds; empty until the end of `others_wait`."""
 
     all_ms: list[float] = field(default_factory=list)
 
@@ -35,7 +35,7 @@ class Waits:
         return max(self.all_ms)
 
     def share_ms(self, share: float) -> float:
-        """The wait that the given share of all requests does not exceed."""
+        """The wait that `share` (0 to 1) of all requests does not exceed."""
         return percentile(self.all_ms, share)
 
 
@@ -77,7 +77,7 @@ def address_of(bootstrap: str) -> tuple[str, int]:
 
 @contextlib.contextmanager
 def others_wait(bootstrap: str) -> Iterator[Waits]:
-    """Measure while the block runs."""
+    """Measure the waits while the block runs."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_measure, args=(theirs, address_of(bootstrap)), daemon=True)

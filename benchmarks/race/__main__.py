@@ -1,20 +1,21 @@
-"""Our broker, Apache Kafka and librdkafka's mock broker on the same rows, taking turns in one run.
+"""Comparison of our broker, Kafka and librdkafka's mock broker on the same rows, in turns.
 
     python -m benchmarks.race [--rows produce-*,consume-1kb] [--rounds 5] [--scale 1.0]
         [--minutes 55] [--only-ours] [--list] [--json]
 
-Ours runs with `log.durability` page-cache and fsync; Kafka from its jars with its default settings,
-and with `log.flush.interval.messages=1`, which flushes before it acknowledges. The mock is C, in
-memory, and checks next to nothing. Each broker is started once and warmed with 400 MB. In every
-round each takes its turn, a different one first; between two turns all brokers become idle. The
-records of a run are checked, and deleted. After `--minutes` no other row begins, and the current
-row keeps the rounds that it has by then.
+Our broker runs twice, with `log.durability` page-cache and fsync. Kafka runs from its jars, with
+its default settings and with `log.flush.interval.messages=1`, which flushes before it acknowledges.
+The mock is written in C, works in memory, and checks almost nothing. Each broker is started once,
+and warmed up with 400 MB. In every round each broker has one turn, and each round begins with a
+different broker; between two turns all brokers become idle. The records of a run are checked and
+deleted. After `--minutes` no other row begins, and the current row has only the rounds that are
+finished by then.
 
-The table has a line for each row: the median and the range of each broker's figures, and of the
-ratios of the rounds, above 1 where ours is better, for rates and for milliseconds. A row whose
-median ratio to Kafka is below 1 is marked **behind**. A row that a broker cannot serve has a dash
-there, and a note says why. Without Java, or without Kafka's jars and Maven to fetch them, the race
-runs without Kafka, and says so.
+The table has a line for each row, with the median and the range of each broker's figures, and of
+the ratios of the rounds. A ratio is above 1 where our broker is better, both for rates and for
+milliseconds. A row whose median ratio to Kafka is below 1 is marked **behind**. If a broker cannot
+serve a row, the row has a dash in the broker's column, and a note with the reason. Without Java, or
+without both Kafka's jars and Maven to fetch them, the race runs without Kafka, and says so.
 """
 
 from __future__ import annotations
@@ -71,12 +72,12 @@ class Race:
 
     @property
     def over(self) -> bool:
-        """True if the minutes have passed."""
+        """True if the time limit of the race has passed."""
         return self.seconds > self._minutes * 60
 
     def run(self, trial: Trial, rows: Sequence[Row]) -> None:
-        """Run all rounds of one trial, or one if the time is over. A broker that fails is left out
-        of the rest."""
+        """Run all rounds of one trial, but only one round if the time is over. A broker that fails
+        is left out of the further rounds."""
         results = [Result(row) for row in trial.rows]
         self.results += [result for result in results if result.row in rows]
         with contextlib.ExitStack() as held:
@@ -102,7 +103,7 @@ class Race:
 
     @contextlib.contextmanager
     def _blamed(self, trial: Trial, target: Target, runs: dict[str, Run]) -> Iterator[None]:
-        """Record a failure inside the block as the broker's, without ending the race."""
+        """Record a failure inside the block as a failure of the broker, without ending the race."""
         try:
             yield
         except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a client raises is its result
@@ -121,7 +122,8 @@ def race(
     *,
     only_ours: bool,
 ) -> bool:
-    """Run all trials. True if ours served every row. Ctrl+C still prints the results so far."""
+    """Run all trials. True if our brokers served every row. Ctrl+C still prints the results so
+    far."""
     with (
         tempfile.TemporaryDirectory(prefix="odradek-race-") as folder,
         started(Path(folder), only_ours=only_ours) as targets,
@@ -153,7 +155,7 @@ def race(
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """The handler of SIGTERM: brokers and clients are ended as on Ctrl+C."""
+    """Handle SIGTERM: end brokers and clients as on Ctrl+C."""
     raise KeyboardInterrupt
 
 

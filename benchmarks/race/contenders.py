@@ -1,4 +1,4 @@
-"""The brokers of the race: started once each, warmed, and left to become idle between runs."""
+"""The brokers of the race: each is started once and warmed up, and becomes idle between runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ MOCK = "mock"
 ALL = (MOCK, OURS_PAGE_CACHE, OURS_FSYNC, KAFKA_PAGE_CACHE, KAFKA_FLUSHING)
 OURS = (OURS_PAGE_CACHE, OURS_FSYNC)
 
-#: 400 MB through each broker before the first row, after which the JVM has compiled the hot code.
+#: Loads of 400 MB that each broker handles before the first row, so that the JVM has compiled the
+#: frequently used code.
 _WARMING = (
     Load(1000, 16_384, False, 200_000, 4),
     Load(1000, 16_384, True, 100_000, 4),
@@ -39,7 +40,8 @@ _DELETED_AT_ONCE = {"log.segment.delete.delay.ms": "0"}
 
 @contextlib.contextmanager
 def started(folder: Path, *, only_ours: bool) -> Iterator[list[Target]]:
-    """All brokers that can be started here, in the order of their turns; data below `folder`.
+    """Start all brokers that can run on this machine, with their data below `folder`. Returns them
+    in the order of their turns.
 
     Prints the reason if Apache Kafka is missing.
     """
@@ -80,7 +82,7 @@ def kafka_tool(name: str) -> list[str]:
 
 @contextlib.contextmanager
 def _kafka(name: str, folder: Path, settings: Mapping[str, str]) -> Iterator[Target]:
-    """Start Kafka with the settings and the memory of its own scripts."""
+    """Start Kafka with the same settings and memory limits as its own scripts."""
     where = folder / name.replace(", ", "-").replace(" ", "-")
     cluster = KafkaCluster(where, settings={**_DELETED_AT_ONCE, **settings}, heap=SHIPPED_HEAP)
     with cluster:
@@ -88,7 +90,7 @@ def _kafka(name: str, folder: Path, settings: Mapping[str, str]) -> Iterator[Tar
 
 
 def warm(target: Target, scale: float) -> None:
-    """Produce to and consume from a broker, some hundred megabytes."""
+    """Produce some hundred megabytes to a broker, and consume them."""
     for load in _WARMING:
         given = replace(load, records=max(1, int(load.records * scale)))
         with topic_at(target, given.partitions) as topic:
@@ -99,7 +101,7 @@ def warm(target: Target, scale: float) -> None:
 
 @contextlib.contextmanager
 def topic_at(target: Target, partitions: int = 1) -> Iterator[str]:
-    """A topic that is deleted afterwards; the mock's only topic stays."""
+    """A new topic, which is deleted afterwards; the mock has only one topic, which stays."""
     if target.name == MOCK:
         yield _MOCK_TOPIC
         return
@@ -111,8 +113,8 @@ def topic_at(target: Target, partitions: int = 1) -> Iterator[str]:
 
 
 def rest(targets: Sequence[Target]) -> None:
-    """Wait until all brokers are idle, so that none pays for another's deletions; a few seconds at
-    most."""
+    """Wait until all brokers are idle, but only a few seconds, so that the deletions of one broker
+    do not slow down another."""
     end_s = time.monotonic() + _REST_S
     while time.monotonic() < end_s:
         before = [target.cpu_s() or 0.0 for target in targets]

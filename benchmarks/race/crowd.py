@@ -1,4 +1,5 @@
-"""The rows with many connections: one producer, and single records, beside many slow writers."""
+"""The rows with many connections: one producer, or single records, at the same time as many slow
+writers."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from odradek_protocol.schemas.produce import (
     TopicProduceData,
 )
 
-#: The seconds in which each slow writer sends one record.
+#: The interval in seconds at which each slow writer sends one record.
 PERIOD_S = 10.0
 _TICK_S = 0.01
 _SPARE_FILES = 200
@@ -51,7 +52,7 @@ def _beside(connections: int, target: Target, scale: float) -> Iterator[Run]:
 
 @contextlib.contextmanager
 def crowd(target: Target, connections: int) -> Iterator[None]:
-    """A process with so many connections, each of which sends a record every `PERIOD_S`."""
+    """A process with this number of connections, each of which sends a record every `PERIOD_S`."""
     context = multiprocessing.get_context("spawn")
     with topic_at(target) as topic:
         ours, theirs = context.Pipe()
@@ -86,8 +87,8 @@ def _be_many(pipe: Connection, bootstrap: str, topic: str, connections: int) -> 
             other = held.enter_context(
                 socket.create_connection(address_of(bootstrap), timeout=_PATIENCE_S)
             )
-            # Answered one by one: connections that do not fit into the listener's queue wait for a
-            # second.
+            # Each connection waits for its first answer before the next is opened: a connection
+            # that does not fit into the listener's queue would wait for a second.
             ask(other)
             others.append(other)
             if len(others) == 1:
@@ -140,7 +141,8 @@ def _trial(connections: int) -> Trial:
         Row(f"connections-{connections}", f"1 KB in 16 KB, {title}"),
         Row(f"connections-{connections}-p99", f"one record {title}, p99", MS),
     )
-    # Opening 5,000 connections takes a while, and the rows before have warmed the brokers up.
+    # There is no warm-up round, because opening 5,000 connections takes a while, and earlier rows
+    # have already warmed up the brokers.
     return Trial(rows, functools.partial(_beside, connections), warm=False)
 
 

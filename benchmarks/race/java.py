@@ -20,7 +20,8 @@ _PATIENCE_S = 300.0
 _RECORDS = 400_000
 _RECORD_BYTES = 1_000
 _SUMMARY = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec .*99\.9th", re.MULTILINE)
-#: ConsumerPerformance's records a second of fetch time, which leaves out joining the group.
+#: The column of ConsumerPerformance with the records per second of fetch time, which does not
+#: include the time to join the group.
 _FETCHED = "fetch.nMsg.sec"
 
 
@@ -40,7 +41,8 @@ def _run(tool: str, *arguments: str) -> str:
 
 
 def records_sent(output: str) -> tuple[int, float]:
-    """(records, records a second) of ProducerPerformance's summary. ValueError without one."""
+    """(records, records per second) in ProducerPerformance's summary. ValueError if there is
+    none."""
     found = _SUMMARY.findall(output)
     if not found:
         raise ValueError(f"no summary in {output[-500:]!r}")
@@ -48,7 +50,7 @@ def records_sent(output: str) -> tuple[int, float]:
 
 
 def records_fetched(output: str) -> tuple[int, float]:
-    """(records, records a second) of ConsumerPerformance's table. ValueError without one."""
+    """(records, records per second) in ConsumerPerformance's table. ValueError if there is none."""
     lines = [line.split(", ") for line in output.splitlines() if ", " in line]
     for heads, cells in itertools.pairwise(lines):
         if _FETCHED in heads and len(heads) == len(cells):

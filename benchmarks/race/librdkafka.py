@@ -27,18 +27,20 @@ from confluent_kafka import Producer
 _TRANSACTIONS_S = 2.0
 _PATIENCE_S = 60.0
 _START_S = 20.0
-#: The limit of queued records: a commit does not wait long for records produced before it.
+#: The limit of queued records. With it, a commit need not wait long for records that were produced
+#: before.
 _TRANSACTION_QUEUE = 4_000
 _SINGLE_RECORDS = 1_000
 _SINGLE_WARMING = 50
-#: About half of the slowest broker's throughput; the same load for all.
+#: The load during the measurement of single records: about half of the slowest broker's throughput,
+#: and the same for all brokers.
 LOAD_MB_PER_S = 40
 _LOAD_TICK_S = 0.002
 _VALUE = bytes(range(250)) * 4
 
 
 def scaled(load: Load, scale: float) -> Load:
-    """The load with this share of its records."""
+    """The load, with the number of its records multiplied by `scale`."""
     return replace(load, records=max(load.partitions, int(load.records * scale)))
 
 
@@ -52,7 +54,7 @@ def _producing(load: Load, target: Target, scale: float) -> Iterator[Run]:
 
 
 def produced(target: Target, load: Load) -> float:
-    """MB/s into a topic of its own, in which all records were found."""
+    """Produce into a new topic, and check that all records are there. Returns MB/s."""
     with topic_at(target, load.partitions) as topic:
         rate = produce(target, topic, load).mb_per_s
         if target.name != MOCK:
@@ -62,7 +64,8 @@ def produced(target: Target, load: Load) -> float:
 
 @contextlib.contextmanager
 def _producing_to_many(load: Load, target: Target, scale: float) -> Iterator[Run]:
-    """Produce all rounds into one topic, to leave out making and deleting a thousand partitions."""
+    """Produce all rounds into one topic, so that the creation and deletion of a thousand partitions
+    are not measured."""
     given, runs = scaled(load, scale), 0
 
     def run() -> tuple[float]:
@@ -95,8 +98,8 @@ def _transacting(every_ms: int, target: Target, scale: float) -> Iterator[Run]:
 
 
 def _committed(target: Target, every_ms: int, seconds: float) -> float:
-    """MB/s of records of 1 KB in committed transactions, with a commit every so many
-    milliseconds."""
+    """Produce records of 1 KB in transactions, with a commit every `every_ms` milliseconds. Returns
+    MB/s."""
     failures, count = Failures(), 0
     with topic_at(target) as topic:
         producer = Producer(
@@ -111,7 +114,7 @@ def _committed(target: Target, every_ms: int, seconds: float) -> float:
             }
         )
         producer.init_transactions(_PATIENCE_S)
-        # The first transaction finds coordinator and partition, and does not count.
+        # The first transaction is not measured, because it finds the coordinator and the partition.
         for wanted_s in (0.0, seconds):
             count, started_s = 0, time.perf_counter()
             while not count or time.perf_counter() < started_s + wanted_s:
@@ -172,7 +175,8 @@ def _single(loaded: bool, target: Target, scale: float) -> Iterator[Run]:
 
 
 def single_ms(target: Target, scale: float) -> list[float]:
-    """Milliseconds of single records of 100 B, each acknowledged before the next is sent."""
+    """The latencies of single records of 100 B in milliseconds; each record is acknowledged before
+    the next is sent."""
     with topic_at(target) as topic:
         producer = Producer(
             {"bootstrap.servers": target.bootstrap, "acks": "all", "linger.ms": 0, "log_level": 0}
@@ -183,7 +187,8 @@ def single_ms(target: Target, scale: float) -> list[float]:
 
 @contextlib.contextmanager
 def _load_on(target: Target) -> Iterator[None]:
-    """Write `LOAD_MB_PER_S` to another topic meanwhile, from a producer in its own process."""
+    """While the block runs, write `LOAD_MB_PER_S` to another topic, from a producer in a separate
+    process."""
     context = multiprocessing.get_context("spawn")
     with topic_at(target) as topic:
         ours, theirs = context.Pipe()
@@ -224,7 +229,8 @@ def _write_steadily(pipe: Connection, bootstrap: str, topic: str) -> None:
     count, started_s = 0, time.perf_counter()
     while not pipe.poll(_LOAD_TICK_S):
         due = int((time.perf_counter() - started_s) * LOAD_MB_PER_S * 1e6 / len(_VALUE))
-        # Records that do not fit into librdkafka's queue are sent later, or lower the rate.
+        # Records that do not fit into librdkafka's queue are produced later, or the rate is lower
+        # than intended.
         with contextlib.suppress(BufferError):
             while count < due:
                 producer.produce(topic, _VALUE, partition=0)

@@ -1,4 +1,4 @@
-"""Results of the rounds: medians, ranges, and the rows in which ours is behind."""
+"""Results of the rounds: medians, ranges, and the rows in which our broker is slower."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.race.rows import Row
 from benchmarks.support import Report, Spread
 
 BEHIND = "**behind**"
-#: (column, ours, theirs); the mock is no target.
+#: (column, our broker, the other broker). There is no target for the ratio to the mock.
 COMPARISONS = (
     ("page cache / Kafka page cache", OURS_PAGE_CACHE, KAFKA_PAGE_CACHE),
     ("fsync / Kafka page cache", OURS_FSYNC, KAFKA_PAGE_CACHE),
@@ -29,16 +29,18 @@ COMPARISONS = (
 
 @dataclass
 class Result:
-    """The figures of one row by broker, one for each round; a broker that failed has none from then
-    on."""
+    """The figures of one row by broker, one for each round. A broker that failed has no figures for
+    later rounds."""
 
     row: Row
     rounds: dict[str, list[float]] = field(default_factory=dict)
 
     def ratio(self, ours: str, theirs: str) -> Spread | None:
-        """The factor by which ours is better, round by round. None without both in a round.
+        """The factors by which our broker is better, one for each round. None if there is no round
+        with figures of both.
 
-        Ours over theirs for rates, theirs over ours for milliseconds: above 1 is better.
+        For rates, a factor is our figure divided by the other figure; for milliseconds, it is the
+        other way round. So above 1 is better.
         """
         pairs = list(zip(self.rounds.get(ours, []), self.rounds.get(theirs, []), strict=False))
         if not pairs:
@@ -57,7 +59,7 @@ class Result:
         return found
 
     def cells(self) -> list[str]:
-        """Cells of the table: title with its unit, figures, ratios."""
+        """The cells of the table: the title with its unit, the figures, and the ratios."""
         return [f"{self.row.title}, {self.row.unit}", *self._figures(), *self._ratios()]
 
     def _figures(self) -> Iterator[str]:
@@ -81,7 +83,7 @@ def shown(values: Sequence[float]) -> str:
 
 
 def tell(report: Report, results: Sequence[Result], rounds: int) -> None:
-    """Print the table, and the number of its rows that are behind."""
+    """Print the table, and the number of rows that are behind."""
     report.table(
         f"The race, {rounds} rounds: median (range)",
         ("row", *ALL, *(column for column, _, _ in COMPARISONS)),

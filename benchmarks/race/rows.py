@@ -1,4 +1,4 @@
-"""The rows of the race, and the choice of those to run."""
+"""The rows of the race, and the choice of the rows to run."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ MB_PER_S = "MB/s"
 THOUSANDS_PER_S = "1,000/s"
 MS = "ms"
 
-#: One run against one broker: a figure for each row of its trial.
+#: A function that runs a trial once against one broker, and returns a figure for each row of the
+#: trial.
 Run = Callable[[], Sequence[float]]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. `--rows` selects it by its name; it has a title, and a unit for its
-    figures."""
+    """A line of the table. `name`: the name for `--rows`; `title` and `unit`: the texts in the
+    table."""
 
     name: str
     title: str
@@ -35,23 +36,24 @@ class Row:
 class Trial:
     """A measurement that gives the figures of one row or several.
 
-    `at` gets a broker and the scale, and opens what all rounds there share: topics that are only
-    read, clients.
+    `at` gets a broker and the scale, and opens the clients and the read-only topics that all rounds
+    with this broker share.
     """
 
     rows: tuple[Row, ...]
     at: Callable[[Target, float], AbstractContextManager[Run]]
-    #: librdkafka's mock keeps too few records to be read from, and has four partitions in each
-    #: topic.
+    #: True if librdkafka's mock can take part. It keeps too few records to be read, and has four
+    #: partitions in each topic.
     mock: bool = True
-    #: The round before all others, which does not count.
+    #: True if there is a warm-up round before the measured rounds.
     warm: bool = True
 
 
 def chosen(trials: Sequence[Trial], wanted: str) -> list[tuple[Trial, tuple[Row, ...]]]:
-    """Trials with the rows of theirs whose names fit a pattern, in order; all without patterns.
+    """The trials that have chosen rows, in order, each with its chosen rows.
 
-    `wanted`: names or shell patterns, with commas. ValueError if one of them fits no row.
+    `wanted`: names of rows or shell patterns, separated by commas; empty for all rows. ValueError
+    if a name or pattern matches no row.
     """
     patterns = [word.strip() for word in wanted.split(",") if word.strip()] or ["*"]
     names = [row.name for trial in trials for row in trial.rows]

@@ -25,18 +25,20 @@ _PARTITIONS = 4
 _POLL_S = 0.2
 _PATIENCE_S = 120.0
 _LOOK_S = 0.01
-#: Records a second of the rows that measure milliseconds, and their duration.
+#: The records per second in the rows that measure milliseconds, and the duration of these rows.
 _STEADY_PER_S = 200
 _STEADY_S = 4.0
 _STEADY_TICK_S = 0.001
-#: Bytes at the beginning of a value: when the record was sent, in nanoseconds.
+#: The number of bytes at the beginning of a value that have the time at which the record was sent,
+#: in nanoseconds.
 _TIME_BYTES = 8
 
 
 class Members:
-    """Threads with a share consumer each, which consume between `resume` and `pause`.
+    """Threads, each with a share consumer, that consume between `resume` and `pause`.
 
-    `consumed` is called in the threads, with the messages of a poll after they were acknowledged.
+    `consumed` is called in these threads with the messages of a poll, after the messages were
+    acknowledged.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class Members:
         self._working.clear()
 
     def wait_until(self, done: Callable[[], bool], wanted: str) -> None:
-        """Wait, with the failures of the threads. SystemExit after `_PATIENCE_S`."""
+        """Wait for an event, and raise a failure of a thread. SystemExit after `_PATIENCE_S`."""
         end_s = time.monotonic() + _PATIENCE_S
         while not done():
             if self._failures:
@@ -108,7 +110,7 @@ class Members:
 
 
 class Tally:
-    """A count of records, which threads add to, and the time of the last addition."""
+    """A count of records that threads increase, with the time of the last increase."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -122,8 +124,8 @@ class Tally:
 
 @contextlib.contextmanager
 def _draining(load: Load, members: int, target: Target, scale: float) -> Iterator[Run]:
-    """Thousands of records a second, from the moment at which all members may poll until the last
-    record was acknowledged."""
+    """Measure thousands of records per second, from the moment at which all members may poll until
+    the last record is acknowledged."""
     given = scaled(load, scale)
     tally = Tally()
     with (
@@ -140,7 +142,7 @@ def _draining(load: Load, members: int, target: Target, scale: float) -> Iterato
             consuming.wait_until(lambda: tally.count >= wanted, f"{wanted} records")
             consuming.pause()
             if tally.count > wanted:
-                # A lock that expires before its acknowledgement lets a record come again.
+                # A record whose lock expires before its acknowledgement is delivered again.
                 say(f"{target.name}: {tally.count - wanted} records came twice")
             return ((given.records + given.partitions) / 1000 / (tally.last_s - began_s),)
 
@@ -149,8 +151,8 @@ def _draining(load: Load, members: int, target: Target, scale: float) -> Iterato
 
 @contextlib.contextmanager
 def _steady(record_bytes: int, members: int, target: Target, scale: float) -> Iterator[Run]:
-    """Milliseconds from `produce` to the confirmed acknowledgement, of records that are sent one
-    by one at a steady rate."""
+    """Measure the milliseconds from `produce` to the confirmed acknowledgement, for records that
+    are sent one by one at a steady rate."""
     found_ms: list[float] = []
 
     def consumed(messages: list[Any]) -> None:
@@ -199,7 +201,7 @@ async def _read_from_the_beginning(bootstrap: str, group: str) -> None:
 async def _assigned_members(bootstrap: str, group: str) -> int:
     async with Admin(bootstrap_servers=bootstrap) as admin:
         found = await admin.describe_share_groups([group], raise_errors=False)
-    # A group without members does not exist yet.
+    # Before the first member has joined, the group does not exist.
     members = found[group].members if group in found else []
     return sum(1 for member in members if member.assignment)
 
