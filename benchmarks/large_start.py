@@ -90,9 +90,9 @@ def fill(data_dir: Path, size_bytes: int) -> None:
 def start_once(
     data_dir: Path, topic: str, *, settle_s: float | None = None
 ) -> tuple[float, float | None, float | None, float]:
-    """(ms until ready, ms of processor time, MB read, MB of memory). Start the broker, and then
-    stop it cleanly. With `settle_s`, instead write a few records, wait so many seconds until
-    recovery points are written, write a few more records, and kill the broker."""
+    """Start the broker, and stop it cleanly. With `settle_s`, instead write a few records, wait
+    this number of seconds for the recovery points, write a few more records, and kill the broker.
+    Returns (ms until ready, ms of processor time, MB read, MB of memory)."""
     broker = _broker(data_dir)
     started = time.perf_counter()
     with broker:

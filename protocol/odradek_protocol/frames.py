@@ -113,7 +113,7 @@ class FrameReceiver:
 
     @property
     def unfinished(self) -> tuple[int, int]:
-        """The received bytes of an unfinished frame, and its size; (0, 0) without one."""
+        """The received bytes of an unfinished frame, and its size; (0, 0) if there is none."""
         return (0, 0) if self._frame is None else (len(self._frame), self._frame_bytes)
 
     def _split(self, filled: int) -> list[memoryview]:

@@ -1,11 +1,11 @@
 """Reading one range of offsets: its state, the reaction to the answer of a fetch, and its rows.
 
     answer                              then
-    records                             go on behind the last batch, whatever offsets it has (R-19)
-    nothing                             ask again, until `poll_timeout_ms` have brought no progress
+    records                             continue after the last batch, whatever its offsets (R-19)
+    nothing                             ask again, until there was no progress for `poll_timeout_ms`
     another leader, loading, lost       new metadata, ask again, within the same limit
     offset out of range                 data loss, judged against the log's start
-    no such topic or partition          a few times more, then data loss: it was deleted
+    no such topic or partition          ask a few more times, then data loss: it was deleted
     anything else                       fail
 
 With `fail_on_data_loss` off, data loss causes a warning and reading continues with the available

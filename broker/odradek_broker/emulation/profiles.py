@@ -110,7 +110,8 @@ def _versions_of(name: str) -> dict[ApiKey, Versions]:
 
 @dataclass(frozen=True)
 class Feature:
-    """The supported levels of a feature, and the finalized one; 0 for none."""
+    """The supported levels of a feature, and its finalized level; a finalized level of 0 means
+    none."""
 
     lowest: int
     highest: int

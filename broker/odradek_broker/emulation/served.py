@@ -14,9 +14,11 @@ from odradek_protocol.schemas.init_producer_id import TWO_PHASE_COMMIT_SINCE
 
 class ServedApi(NamedTuple):
     """An API with the versions that are answered and the versions that ApiVersions names (None if
-    ApiVersions leaves the API out). The answered versions are those that this broker and the
-    emulated one have in common, because the versions of an emulated broker may all be older than
-    those of this one."""
+    ApiVersions leaves the API out).
+
+    The answered versions are those that this broker and the emulated one have in common, because
+    the versions of an emulated broker may all be older than those of this one.
+    """
 
     api: Api
     versions: Versions

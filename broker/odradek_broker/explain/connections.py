@@ -70,7 +70,8 @@ class Connections:
                 yield peer
 
     def states_of(self, client_id: str) -> list[CurrentState]:
-        """The open connections of a client id: the first of them, and the number of the others."""
+        """The states of the first open connections of a client id, and the number of further
+        connections."""
         now_ms = self._wall_ms()
         mine = [
             peer for number, peer in self.peers.items() if self._subjects.get(number) == client_id

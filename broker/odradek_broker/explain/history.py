@@ -41,7 +41,7 @@ class Event:
     last one.
 
     Times in milliseconds since the epoch. `partitions`: the first partitions that the event is
-    about; `partitions_more`: the number of the others.
+    about; `partitions_more`: the number of further partitions.
     """
 
     at_ms: int

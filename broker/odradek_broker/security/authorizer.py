@@ -64,8 +64,9 @@ class Authorizer(Protocol):
     def would_allow(
         self, context: RequestContext, operation: Operation, resource: Resource, /
     ) -> bool:
-        """The same decision, but without a line about a denial in the audit log. For answers that
-        leave out what the client may not see, and for operations that another right allows too."""
+        """The same decision, but without a line about a denial in the audit log. Used for answers
+        that leave out what the client may not see, and for operations that another right allows
+        too."""
         ...
 
     def allows_any(

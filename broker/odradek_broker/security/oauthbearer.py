@@ -20,7 +20,7 @@ from odradek_broker.security.sasl import Authenticated, Challenge, Exchange, Ref
 from odradek_protocol.sasl.errors import SaslMessageError
 from odradek_protocol.sasl.oauthbearer import ABORT, parse_oauthbearer
 
-#: The longest token; the largest receive size limits it as well.
+#: The longest token; sasl.server.max.receive.size limits it too.
 _TOKEN_CHARACTERS_MAX = 65_536
 _NAME_CHARACTERS_MAX = 1_024
 _INVALID = "invalid_token"
@@ -41,9 +41,8 @@ class Validator(Protocol):
     """Validates a token and finds its user."""
 
     def validate(self, token: str, /) -> Authenticated | Deferred[Authenticated | TokenRefused]:
-        """The user of a token. TokenRefused is raised at once, or is the value that arrives
-        later.
-        """
+        """The user of a token. A refusal is either raised as a TokenRefused, or is the value with
+        which the Deferred resolves."""
         ...
 
 

@@ -121,7 +121,7 @@ class ScramUsers:
         return _ScramExchange(self)
 
     def credential(self, user: str) -> ScramCredential | None:
-        """The user's credential; None without one."""
+        """The user's credential; None if the user has none."""
         return self._credentials().get(user, {}).get(self.mechanism)
 
     def made_up(self, user: str) -> ScramCredential:

@@ -1,9 +1,10 @@
-"""DescribeClientTelemetry (key 10002): the clients that push metrics, and the metrics of one.
+"""DescribeClientTelemetry (key 10002): the clients that push metrics, and the metrics of one
+client.
 
 Versions: only 0.
 
 Of note: this API is Odradek's own, for `odradek client-metrics show`, as DescribeHistory is. The
-answer comes in pages.
+answer is divided into pages.
 """
 
 from __future__ import annotations

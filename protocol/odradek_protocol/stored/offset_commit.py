@@ -37,8 +37,8 @@ class OffsetCommitKey(Message):
 
 @message(key=KEY_TYPE, versions="0-4", flexible="4+")
 class OffsetCommitValue(Message):
-    """A committed offset. Timestamps are in milliseconds since the epoch, -1 for none; leader epoch
-    -1 is unknown."""
+    """A committed offset. Timestamps are in milliseconds since the epoch, -1 for none. A leader
+    epoch of -1 is unknown."""
 
     offset: int = field(INT64)
     leader_epoch: int = field(INT32, "3+", default=-1, ignorable=True)
