@@ -14,6 +14,7 @@ from odradek_broker.config.authorizer_settings import read_super_users
 from odradek_broker.config.broker import BrokerConfig
 from odradek_broker.config.topic_settings import DEAD_LETTERS_ALLOWED
 from odradek_broker.coordinator.groups.coordinator import GroupCoordinator
+from odradek_broker.coordinator.shards import masked_partition_for, partition_for
 from odradek_broker.coordinator.share.coordinator import ShareCoordinator
 from odradek_broker.coordinator.transactions.completion import MarkerWriter
 from odradek_broker.coordinator.transactions.coordinator import TransactionCoordinator
@@ -134,6 +135,7 @@ def _new_groups(
     scheduler: Scheduler,
     randomness: Randomness,
     history: History,
+    partition_for: Callable[[str, int], int],
 ) -> GroupCoordinator:
     return GroupCoordinator(
         metadata.config,
@@ -144,6 +146,7 @@ def _new_groups(
         randomness=randomness,
         share_states=share_state,
         end_offset=replicas.end_offset,
+        partition_for=partition_for,
         observer=GroupRecorder(history, metadata, metadata.config).record,
     )
 
@@ -248,8 +251,16 @@ class Node:
         #: The stored state of share partitions.
         self.share_state = self._new_share_state()
         history, share_state = self.group_history, self.share_state
+        self._partition_for = masked_partition_for if logs.masks_hashes else partition_for
         self.groups = groups = _new_groups(
-            metadata, self.replicas, share_state, clock, scheduler, randomness, history
+            metadata,
+            self.replicas,
+            share_state,
+            clock,
+            scheduler,
+            randomness,
+            history,
+            self._partition_for,
         )
         #: The verdicts about groups, from samples of their offsets.
         self.verdicts = self._new_verdicts()
@@ -394,6 +405,7 @@ class Node:
             clock=self.clock,
             scheduler=self.scheduler,
             fault_points=self.fault_points,
+            partition_for=self._partition_for,
             observer=TransactionRecorder(self.transaction_history, self.producer_history).record,
         )
 

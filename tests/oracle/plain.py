@@ -152,7 +152,9 @@ class Normaliser:
     def _value(self, value: Any, name: str) -> Any:
         if isinstance(value, dict):
             if "partitions" in value and value.get("topic") == "__consumer_offsets":
-                value = {**value, "partitions": ["<of the group>"]}
+                # A scenario with several groups gives them names whose partitions are known.
+                found = sorted(value["partitions"])
+                value = {**value, "partitions": found if len(found) > 1 else ["<of the group>"]}
             return {k: self._value(v, k) for k, v in value.items()}
         if isinstance(value, list):
             return self._sorted([self._value(item, name) for item in value], name)

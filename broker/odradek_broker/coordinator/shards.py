@@ -43,8 +43,15 @@ def java_hash(text: str) -> int:
 
 
 def partition_for(key: str, partitions: int) -> int:
-    """The partition of a key among `partitions`: the hash without its sign bit, modulo
-    `partitions`. The absolute value of the hash would give other partitions."""
+    """The partition of a key among `partitions`: the absolute value of the key's hash, modulo
+    `partitions`, as in Kafka. The smallest hash has no absolute value, and gets partition 0."""
+    hashed = java_hash(key)
+    return 0 if hashed == -(1 << 31) else abs(hashed) % partitions
+
+
+def masked_partition_for(key: str, partitions: int) -> int:
+    """The partition of a key in data directories of early versions of Odradek, which cleared the
+    sign bit of the hash in place of taking the absolute value."""
     return (java_hash(key) & 0x7FFFFFFF) % partitions
 
 

@@ -5,7 +5,6 @@ Versions: below 2 the error of a fenced producer is INVALID_PRODUCER_EPOCH.
 
 from __future__ import annotations
 
-from odradek_broker.coordinator.shards import partition_for
 from odradek_broker.coordinator.transactions.decisions import AddCall
 from odradek_broker.deferred import Deferred
 from odradek_broker.explain.sentences import describe_client
@@ -43,7 +42,8 @@ def handle(
         deferred.resolve(AddOffsetsToTxnResponse(error_code=error))
 
     def ready(_: None) -> None:
-        index = partition_for(request.group_id, node.metadata.partition_count(OFFSETS_TOPIC))
+        index = node.groups.offsets_partition(request.group_id)
+        assert index is not None, "the topic exists"
         call = AddCall(
             name,
             request.producer_id,

@@ -13,7 +13,6 @@ from odradek_broker.coordinator.shards import partition_for
 from odradek_broker.coordinator.share.coordinator import (
     coordinator_key,
     decode_coordinator_key,
-    state_partition_for,
 )
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
@@ -100,10 +99,13 @@ def handle(
 
 
 def _find(node: Node, context: RequestContext, topic: str, key: str) -> Coordinator:
-    count = node.metadata.partition_count(topic)
-    index = _partition_of(topic, key, count) if count else 0
-    leader = node.metadata.leader_of(topic, index) if count else None
-    if leader != node.node_id or node.replicas.internal_partition(topic, index) is None:
+    index = _partition_of(node, topic, key)
+    leader = None if index is None else node.metadata.leader_of(topic, index)
+    if (
+        index is None
+        or leader != node.node_id
+        or node.replicas.internal_partition(topic, index) is None
+    ):
         # This broker knows no addresses of other brokers, and after an error of the disk there is
         # no leader.
         message = f"No coordinator is available for the key {key!r}."
@@ -114,12 +116,16 @@ def _find(node: Node, context: RequestContext, topic: str, key: str) -> Coordina
     )
 
 
-def _partition_of(topic: str, key: str, count: int) -> int:
-    if topic != SHARE_STATE_TOPIC:
-        return partition_for(key, count)
+def _partition_of(node: Node, topic: str, key: str) -> int | None:
+    """The partition of the key; None if the topic does not exist."""
+    if topic == OFFSETS_TOPIC:
+        return node.groups.offsets_partition(key)
+    if topic == TRANSACTIONS_TOPIC:
+        return node.transactions.shards.partition_of(key)
     named = decode_coordinator_key(key)
     assert named is not None
-    return state_partition_for(coordinator_key(named), count)
+    count = node.metadata.partition_count(topic)
+    return partition_for(coordinator_key(named), count) if count else None
 
 
 def _refusal(key: str, error: ErrorCode, message: str) -> Coordinator:

@@ -44,7 +44,10 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 #: A property in the meta.properties of the metadata log's directory.
 DIRECTORY_IDS = "odradek.directory.ids"
-
+#: Another one, which tells how the hash of a group or transactional id chooses a partition:
+#: ABSOLUTE_HASH, as in Kafka. Without it: early versions masked the sign bit.
+COORDINATOR_HASH = "odradek.coordinator.hash"
+ABSOLUTE_HASH = "absolute"
 
 # The largest file that is read, far larger than any that the broker writes.
 _CHECKPOINT_BYTES_MAX = 64 * 1024 * 1024
@@ -194,10 +197,14 @@ def decode_uuid(text: str) -> bytes:
 
 
 def encode_meta_properties(
-    cluster_id: str, node_id: int, directory_id: bytes, directory_ids: Collection[bytes] = ()
+    cluster_id: str,
+    node_id: int,
+    directory_id: bytes,
+    directory_ids: Collection[bytes] = (),
+    coordinator_hash: str = "",
 ) -> bytes:
     """Kafka's meta.properties, which ties a data directory to its node. `directory_ids`: the ids of
-    all directories that may have partitions (L-43)."""
+    all directories that may have partitions (L-43). `coordinator_hash`: see COORDINATOR_HASH."""
     lines = [
         "version=1",
         f"cluster.id={cluster_id}",
@@ -206,6 +213,8 @@ def encode_meta_properties(
     ]
     if directory_ids:
         lines.append(f"{DIRECTORY_IDS}={','.join(map(encode_topic_id, sorted(directory_ids)))}")
+    if coordinator_hash:
+        lines.append(f"{COORDINATOR_HASH}={coordinator_hash}")
     return ("\n".join(lines) + "\n").encode()
 
 

@@ -3,11 +3,16 @@ that are missing (L-41, L-43)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
 from odradek_broker.platform.seams import Files, Randomness
-from odradek_broker.storage.checkpoints import DIRECTORY_IDS, META_PROPERTIES, encode_topic_id
+from odradek_broker.storage.checkpoints import (
+    ABSOLUTE_HASH,
+    DIRECTORY_IDS,
+    META_PROPERTIES,
+    encode_topic_id,
+)
 from odradek_broker.storage.errors import (
     DataDirectoryError,
     DataDirectoryFailed,
@@ -46,6 +51,8 @@ class LogDirectories:
         self._absent = LogDirectory(_ABSENT, shared)
         self._by_path = {**found, _ABSENT: self._absent}
         self._known_ids: frozenset[bytes] = frozenset()
+        #: See COORDINATOR_HASH; a directory keeps its value for life.
+        self.coordinator_hash = ABSOLUTE_HASH
 
     @property
     def online(self) -> list[LogDirectory]:
@@ -143,6 +150,8 @@ class LogDirectories:
     ) -> None:
         own = found[self.metadata]
         stored = own.directory_ids if own is not None else frozenset()
+        if own is not None:
+            self.coordinator_hash = own.coordinator_hash
         for directory, identity in found.items():
             has_id = identity is not None and identity.directory_id is not None
             directory.directory_id = (
@@ -169,11 +178,15 @@ class LogDirectories:
             )
         listed = self._known_ids if len(self._known_ids) > 1 else frozenset()
         if own is None or listed != stored:
-            self.metadata.write_meta_properties(cluster_id, listed)
+            self._write_own(cluster_id, listed)
         elif own.directory_id is None:
             # A directory of an older version can be used even if its disk is full.
             with suppress(DataDirectoryFailed):
-                self.metadata.write_meta_properties(cluster_id, listed)
+                self._write_own(cluster_id, listed)
+
+    def _write_own(self, cluster_id: str, listed: Collection[bytes]) -> None:
+        """Write the meta.properties of the metadata log's directory. DataDirectoryFailed."""
+        self.metadata.write_meta_properties(cluster_id, listed, self.coordinator_hash)
 
     @property
     def missing(self) -> LogDirectory | None:
@@ -190,7 +203,7 @@ class LogDirectories:
             present = {directory.directory_id for directory in self.all}
             listed = present if len(present) > 1 else set[bytes]()
             with suppress(DataDirectoryFailed):
-                self.metadata.write_meta_properties(self._cluster_id, listed)
+                self._write_own(self._cluster_id, listed)
         else:
             self._absent.failure = absent
 

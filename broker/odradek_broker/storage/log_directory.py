@@ -201,12 +201,16 @@ class LogDirectory:
                 " choose another --data-dir"
             ) from problem
 
-    def write_meta_properties(self, cluster_id: str, directory_ids: Collection[bytes] = ()) -> None:
-        """Write the directory's meta.properties, with the ids of all directories if there are
-        several. DataDirectoryFailed."""
+    def write_meta_properties(
+        self, cluster_id: str, directory_ids: Collection[bytes] = (), coordinator_hash: str = ""
+    ) -> None:
+        """Write the directory's meta.properties; the last two arguments are for the metadata log's
+        directory, see `encode_meta_properties`. DataDirectoryFailed."""
         self.write(
             META_PROPERTIES,
-            encode_meta_properties(cluster_id, self._node_id, self.directory_id, directory_ids),
+            encode_meta_properties(
+                cluster_id, self._node_id, self.directory_id, directory_ids, coordinator_hash
+            ),
         )
 
     def release(self) -> None:

@@ -11,9 +11,7 @@ from itertools import islice, repeat
 from typing import Any
 
 from odradek_broker.platform.seams import Clock, Files, Randomness
-from odradek_broker.storage.checkpoints import (
-    encode_topic_id,
-)
+from odradek_broker.storage.checkpoints import ABSOLUTE_HASH, encode_topic_id
 from odradek_broker.storage.deleted_files import DeletedFiles
 from odradek_broker.storage.errors import (
     DataDirectoryError,
@@ -117,6 +115,8 @@ class LogManager:
         self._first_topic = ""
         self.node_id = node_id
         self.cluster_id = self._directories.take(cluster_id, node_id, randomness)
+        #: True if the directories are of an early version; see `masked_partition_for`.
+        self.masks_hashes = self._directories.coordinator_hash != ABSOLUTE_HASH
 
     @property
     def directories(self) -> list[LogDirectory]:

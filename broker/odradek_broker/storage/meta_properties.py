@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from odradek_broker.platform.seams import Files
 from odradek_broker.storage.checkpoints import (
+    ABSOLUTE_HASH,
+    COORDINATOR_HASH,
     DIRECTORY_IDS,
     META_PROPERTIES,
     CorruptCheckpoint,
@@ -17,11 +19,13 @@ from odradek_protocol.lazy_tuple import NamedTuple
 
 class MetaProperties(NamedTuple):
     """The content of meta.properties. `directory_id` is None if an older version wrote the file;
-    `directory_ids`: the ids of all directories of the broker, if it has several."""
+    `directory_ids`: the ids of all directories of the broker, if it has several.
+    `coordinator_hash`: ABSOLUTE_HASH, or empty in a directory of an early version."""
 
     cluster_id: str
     directory_id: bytes | None
     directory_ids: frozenset[bytes]
+    coordinator_hash: str = ""
 
 
 def read_meta_properties(
@@ -54,6 +58,12 @@ def read_meta_properties(
             f"{data_dir} belongs to node {owner}, this one is node {node_id}; set node.id"
             " accordingly or choose another --data-dir"
         )
+    coordinator_hash = properties.get(COORDINATOR_HASH, "")
+    if coordinator_hash not in ("", ABSOLUTE_HASH):
+        raise DataDirectoryError(
+            f"{path} has {COORDINATOR_HASH}={coordinator_hash}, which this version does not know;"
+            " start with the version that made the directory, or a later one"
+        )
     try:
         own = properties.get("directory.id")
         others = properties.get(DIRECTORY_IDS, "")
@@ -61,6 +71,7 @@ def read_meta_properties(
             found,
             None if own is None else decode_uuid(own),
             frozenset(decode_uuid(text) for text in others.split(",") if text),
+            coordinator_hash,
         )
     except CorruptCheckpoint as problem:
         raise DataDirectoryError(f"{path} is damaged: {problem}") from problem

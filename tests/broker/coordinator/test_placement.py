@@ -24,9 +24,10 @@ def test_g06_t01_a_text_has_the_hash_of_a_java_string(text: str, hashed: int) ->
     assert java_hash(text) == hashed
 
 
-def test_g06_t01_the_smallest_hash_is_masked_to_zero() -> None:
-    assert partition_for("polygenelubricants", 50) == 0
-    assert partition_for("Hello World", 50) == (-862545276 & 0x7FFFFFFF) % 50
+def test_g06_t01_the_absolute_value_of_the_hash_chooses_the_partition() -> None:
+    assert partition_for("hello", 50) == 99162322 % 50
+    assert partition_for("Hello World", 50) == 862545276 % 50
+    assert partition_for("polygenelubricants", 50) == 0, "the smallest hash has no absolute value"
 
 
 def test_g06_groups_live_in_the_partition_of_their_hash() -> None:

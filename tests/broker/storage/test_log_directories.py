@@ -11,6 +11,7 @@ import pytest
 from logs import append, make_batch, small_file
 from node_world import NodeWorld
 from odradek.simulation.disk import Failure, MemoryFiles
+from odradek_broker.metadata.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek_broker.partition import Partition
 from odradek_broker.platform.machine import RealClock, RealFiles, RealRandomness
 from odradek_broker.storage.checkpoints import (
@@ -119,6 +120,35 @@ def test_l41_each_directory_keeps_its_identity_and_has_its_own_clean_stop(world:
         "t-3",
     ]
     assert [world.end("t", index) for index in range(4)] == [1, 2, 3, 4]
+
+
+def test_g06_t01_a_directory_of_an_early_version_keeps_its_hash() -> None:
+    world = NodeWorld()
+    assert properties(world.files, "data")["odradek.coordinator.hash"] == "absolute"
+    world.node.ensure_internal_topic(OFFSETS_TOPIC)
+    world.node.ensure_internal_topic(TRANSACTIONS_TOPIC)
+    world.flush()
+    _assert_partition_of_hello_world(world, 862545276 % 50)
+    restart(world)
+    assert properties(world.files, "data")["odradek.coordinator.hash"] == "absolute"
+    _assert_partition_of_hello_world(world, 862545276 % 50)
+
+    text = world.files.content("data/meta.properties").decode()
+    world.logs.close()
+    world.files.put(
+        "data/meta.properties", text.replace("odradek.coordinator.hash=absolute\n", "").encode()
+    )
+    for directories in ("data,more", "data,more,third"):
+        restart(world, directories, clean=False)
+        assert "odradek.coordinator.hash" not in properties(world.files, "data")
+        _assert_partition_of_hello_world(world, (-862545276 & 0x7FFFFFFF) % 50)
+
+
+def _assert_partition_of_hello_world(world: NodeWorld, expected: int) -> None:
+    """The hash of this name is negative."""
+    node = world.node
+    assert node.groups.offsets_partition("Hello World") == expected
+    assert node.transactions.shards.partition_of("Hello World") == expected
 
 
 def test_l41_a_second_directory_may_be_added_to_one_of_an_older_version() -> None:

@@ -102,6 +102,7 @@ def test_the_identity_of_a_directory_is_kept(files: MemoryFiles) -> None:
     identity = files.content("data/meta.properties")
     assert identity.decode() == (
         f"version=1\ncluster.id={cluster_id}\nnode.id=7\ndirectory.id={directory_id}\n"
+        "odradek.coordinator.hash=absolute\n"
     )
     manager.close()
     manager = make_manager(files, node_id=7)
@@ -115,7 +116,12 @@ def test_the_identity_of_a_directory_is_kept(files: MemoryFiles) -> None:
     make_manager(files, node_id=7).close()
 
 
-@pytest.mark.parametrize("text", [b"", b"version=1\n", b"version=9\ncluster.id=x\n", b"\xff\xfe"])
+_OTHER_HASH = b"version=1\ncluster.id=x\nodradek.coordinator.hash=other\n"
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"version=1\n", b"version=9\ncluster.id=x\n", b"\xff\xfe", _OTHER_HASH]
+)
 def test_a_damaged_identity_is_refused(files: MemoryFiles, text: bytes) -> None:
     files.put("data/meta.properties", text)
     with pytest.raises(DataDirectoryError):

@@ -174,7 +174,7 @@ def test_l01_checkpoints_and_properties_agree_with_the_batches(written_data: Wri
     starts = own.read_offsets(data / "log-start-offset-checkpoint")
     assert starts == dict.fromkeys(ends, 0) | {f"{TRIMMED}-0": 13}
     assert own.read_properties(data / "meta.properties").keys() == {
-        *("version", "cluster.id", "node.id", "directory.id"),
+        *("version", "cluster.id", "node.id", "directory.id", "odradek.coordinator.hash"),
     }
     assert own.read_clean_shutdown(data / ".kafka_cleanshutdown")["version"] == 0
     topic_ids = _topics(data)

@@ -765,6 +765,16 @@ SCENARIOS = [
         Ask("DescribeProducers", {"topics": [{"name": "@t", "partition_indexes": [0, 0]}]}),
         Ask("DescribeProducers", {"topics": [{"name": "b@d!", "partition_indexes": [0]}]}),
     ),
+    # The hash of the second name is negative, and that of the third the smallest number.
+    _scenario(
+        "describe-partitions-of-groups",
+        "DescribeTransactions",
+        *(
+            add_offsets(group=name, version=3, quiet=True)
+            for name in ("hello", "Hello World", "polygenelubricants")
+        ),
+        _state("Ongoing"),
+    ),
     # --- markers of other senders ---
     *(
         Scenario(

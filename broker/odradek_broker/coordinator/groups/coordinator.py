@@ -54,7 +54,7 @@ from odradek_broker.coordinator.runtime import (
     TransactionalPartition,
     TransactionalRuntime,
 )
-from odradek_broker.coordinator.shards import GROUP_ID_MAX_CHARS, Shards
+from odradek_broker.coordinator.shards import GROUP_ID_MAX_CHARS, Shards, partition_for
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_broker.platform.seams import Clock, Randomness, Scheduler
@@ -123,6 +123,7 @@ class GroupCoordinator:
         randomness: Randomness,
         share_states: ShareStates,
         end_offset: Callable[[str, int], int | ErrorCode],
+        partition_for: Callable[[str, int], int] = partition_for,
         observer: Observer = unobserved,
         state_observer: StateObserver = _log_transition,
     ) -> None:
@@ -144,6 +145,7 @@ class GroupCoordinator:
             carry_out=lambda runtime: self.share.carry_out(runtime),
             check_key=_check_group_id,
             on_loaded=self._drop_missing_topics,
+            partition_for=partition_for,
         )
         #: The requests about share groups (KIP-932).
         self.share = ShareRequests(self.shards, metadata, share_states, end_offset)

@@ -26,7 +26,7 @@ from odradek_broker.coordinator.runtime import (
     Runtime,
     RuntimeState,
 )
-from odradek_broker.coordinator.shards import GROUP_ID_MAX_CHARS, PartitionCounts, Shards, java_hash
+from odradek_broker.coordinator.shards import GROUP_ID_MAX_CHARS, PartitionCounts, Shards
 from odradek_broker.coordinator.share.shard import ShareSettings, ShareShard
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
@@ -87,12 +87,6 @@ def decode_coordinator_key(name: str) -> ShareKey | None:
     if len(decoded) != _TOPIC_ID_BYTES or not -(1 << 31) <= index < 1 << 31:
         return None
     return ShareKey(group_id, decoded, index)
-
-
-def state_partition_for(name: str, partitions: int) -> int:
-    """The partition of `__share_group_state` for a share partition's name (H-101)."""
-    hashed = java_hash(name)
-    return 0 if hashed == -(1 << 31) else abs(hashed) % partitions
 
 
 def _problem_of(key: ShareKey) -> str:
@@ -162,7 +156,6 @@ class ShareCoordinator:
             scheduler=scheduler,
             runtime_class=OffsetRuntime,
             carry_out=self._carry_out,
-            partition_for=state_partition_for,
             on_loaded=self._delete_state_of_missing_topics,
         )
 

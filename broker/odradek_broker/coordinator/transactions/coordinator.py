@@ -19,7 +19,7 @@ from odradek_broker.coordinator.runtime import (
     Outcome,
     RuntimeState,
 )
-from odradek_broker.coordinator.shards import PartitionCounts, Shards
+from odradek_broker.coordinator.shards import PartitionCounts, Shards, partition_for
 from odradek_broker.coordinator.transactions.completion import Effects, PartitionCodes, WriteMarker
 from odradek_broker.coordinator.transactions.decisions import (
     VERSION_2,
@@ -86,6 +86,7 @@ class TransactionCoordinator:
         clock: Clock,
         scheduler: Scheduler,
         fault_points: FaultPoints,
+        partition_for: Callable[[str, int], int] = partition_for,
         observer: Observer = unobserved,
     ) -> None:
         self._settings = settings
@@ -106,6 +107,7 @@ class TransactionCoordinator:
             scheduler=scheduler,
             carry_out=effects.carry_out,
             is_stale=self._is_stale,
+            partition_for=partition_for,
         )
 
     def _new_shard(self, index: int) -> TransactionShard:

@@ -186,7 +186,11 @@ def _meta_properties(content: bytes) -> None:
     assert found is not None and found.cluster_id
     found = found._replace(directory_id=found.directory_id or bytes(16))
     again = checkpoints.encode_meta_properties(
-        found.cluster_id, 1, found.directory_id or b"", found.directory_ids
+        found.cluster_id,
+        1,
+        found.directory_id or b"",
+        found.directory_ids,
+        found.coordinator_hash,
     )
     files.put(f"data/{checkpoints.META_PROPERTIES}", again)
     if read_meta_properties(files, "data", found.cluster_id, 1) != found:

@@ -97,6 +97,7 @@ def test_g07_find_coordinator_waits_until_the_offsets_topic_is_created(world: Gr
         ensure_internal_topic=lambda name: made,
         authorizer=world.authorizer,
         metadata=world.metadata,
+        groups=world.groups,
         replicas=world,
         node_id=1,
         advertised=lambda listener: ("h", 1),

@@ -8,7 +8,6 @@ import pytest
 
 from acl_rules import Rule, RuleList
 from handler_calls import received, send
-from odradek_broker.coordinator.shards import partition_for
 from odradek_broker.coordinator.transactions.transaction import TransactionState
 from odradek_broker.deferred import Deferred
 from odradek_broker.security.authorizer import (
@@ -304,10 +303,9 @@ def offsets_request(who: tuple[int, int], name: str = ID) -> AddOffsetsToTxnRequ
 @pytest.mark.parametrize("version", range(5))
 def test_t23_the_offsets_partition_of_the_group_is_added(version: int) -> None:
     world = TransactionWorld(partitions=1)
-    world.metadata.counts["__consumer_offsets"] = 50
     who = world.begin()
     assert ask(world, offsets_request(who), version).error_code == E.NONE
-    assert world.held().partitions == {("__consumer_offsets", partition_for("g", 50))}
+    assert world.held().partitions == {("__consumer_offsets", 7)}
 
 
 @pytest.mark.parametrize("version", range(5))
