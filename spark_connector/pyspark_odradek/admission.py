@@ -3,7 +3,7 @@
 There are Spark's own limits (`maxOffsetsPerTrigger`, `minOffsetsPerTrigger` with
 `maxTriggerDelay`), and a limit in bytes (`maxBytesPerTrigger`). A limit is divided among the
 partitions in proportion to their available offsets. Every partition with available offsets gets at
-least one, so that no partition starves; so a limit that is below the number of these partitions is
+least one, so that no partition starves. Therefore a limit below the number of these partitions is
 exceeded.
 """
 

@@ -36,7 +36,7 @@ _BACKOFF_S = 0.1
 
 @dataclass
 class RangePartition(InputPartition):
-    """The offsets that a task reads; Spark sends it to an executor as a pickle."""
+    """The range of offsets that a task reads. Spark sends the object to an executor as a pickle."""
 
     wanted: OffsetRange
     topic_id: bytes

@@ -45,7 +45,8 @@ Handler = Callable[[Node, RequestContext, Any], Reply]
 def emulated_handlers(
     profile: Profile, handlers: Mapping[ApiKey, Handler]
 ) -> dict[ApiKey, Handler]:
-    """The handlers; those of APIs that the emulated broker limits first check its limits."""
+    """The handlers. The handler of an API that the emulated broker limits first checks these
+    limits."""
     changed = dict(handlers)
     if profile.topic_rules or profile.ignored_settings:
         for key, handle in (

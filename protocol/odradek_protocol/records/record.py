@@ -313,8 +313,7 @@ def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
         start = position
         end = -1
         if start <= last_start:
-            # In a varint of two bytes, bit 7 of the first byte is set, so the number is low + (high
-            # - 1) * 128.
+            # In a varint of two bytes bit 7 of the first byte is set: it is low + (high - 1) * 128.
             length = data[start]
             if length < 0x80:
                 end = start + 1 + (length >> 1)
