@@ -54,7 +54,7 @@ def printed(
     )
 
 
-def test_records_whose_lock_is_ended_are_anothers(
+def test_records_of_an_expired_lock_go_to_the_other_member(
     broker: SubprocessBroker, topic: str, tmp_path: Path
 ) -> None:
     expired: list[ExpiredLock] = []

@@ -48,7 +48,7 @@ GROUPS = {
 
 
 @contextlib.contextmanager
-def an_odradek() -> Iterator[str]:
+def running_odradek() -> Iterator[str]:
     with SubprocessBroker(settings={**AUTHORIZER, **GROUPS}) as running:
         yield running.bootstrap
 
@@ -238,9 +238,9 @@ def rights(address: str) -> list[str]:
 
 def test_programs_move_from_odradek_to_three_nodes_and_back(tmp_path: Path) -> None:
     with (
-        an_odradek() as old,
+        running_odradek() as old,
         three_nodes(tmp_path / "kafka") as new,
-        an_odradek() as empty,
+        running_odradek() as empty,
         Programs(old, tmp_path, "classic") as programs,
     ):
         allow_alice(old)
@@ -258,7 +258,7 @@ def test_programs_move_from_odradek_to_three_nodes_and_back(tmp_path: Path) -> N
 def test_programs_move_from_three_nodes_to_odradek_and_back(tmp_path: Path) -> None:
     with (
         three_nodes(tmp_path / "kafka") as old,
-        an_odradek() as new,
+        running_odradek() as new,
         Programs(old, tmp_path, "streams") as programs,
     ):
         allow_alice(old)
@@ -283,7 +283,7 @@ def delete_topics(address: str) -> None:
 def test_a_move_that_was_given_up_can_be_repeated(tmp_path: Path) -> None:
     """A consumer and a writer have used the new cluster; then all its topics are deleted."""
     orders, invoices = Orders(), Invoices()
-    with an_odradek() as old, three_nodes(tmp_path / "kafka") as new:
+    with running_odradek() as old, three_nodes(tmp_path / "kafka") as new:
         create_topic(old, orders.topic, 3)
         create_topic(old, invoices.topic, 3)
         orders.produce(old, ORDERS)

@@ -231,7 +231,7 @@ def accepted(setup: Setup, key: ApiKey) -> list[Exchange]:
     return [each for each in found if not each.response.topics[0].partitions[0].error_code]
 
 
-# --- Refused, or not answered in time: the call ends well by itself ---
+# --- A request is refused or answered too late: the call succeeds in the end ---
 
 
 def added(error: ErrorCode) -> Callable[[Exchange], Message]:

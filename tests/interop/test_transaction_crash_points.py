@@ -350,7 +350,7 @@ async def test_t50e_t50f_a_retried_end_txn_is_answered_like_the_first(
     async with dying(tmp_path, point) as broker:
         who = await begun(broker)
         if version == 1:
-            await told_added(broker, who)
+            await assert_added(broker, who)
         await written(broker, who, version)
         end, api_version = end_request(who, commit), 5 if version == 2 else 4
         await dies_of(broker, end, api_version)
@@ -431,7 +431,7 @@ async def test_t50h_t50i_an_unwritten_commit_without_a_retry_is_aborted(
     async with dying(tmp_path, point) as broker:
         who = await begun(broker, timeout_ms=3_000)
         if version == 1:
-            await told_added(broker, who)
+            await assert_added(broker, who)
         await written(broker, who, version)
         await dies_of(broker, end_request(who), 5 if version == 2 else 4)
         await becomes(lambda: state_name(broker), "CompleteAbort")
@@ -448,7 +448,7 @@ async def written(broker: CrashingBroker, who: tuple[int, int], version: int) ->
     client.close()
 
 
-async def told_added(broker: CrashingBroker, who: tuple[int, int]) -> None:
+async def assert_added(broker: CrashingBroker, who: tuple[int, int]) -> None:
     client = await connected(broker)
     answer = await client.call(add_request(who), 3)
     (result,) = answer.results_by_topic_v3_and_below[0].results_by_partition

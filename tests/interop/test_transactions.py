@@ -124,7 +124,7 @@ def test_t56_t59_a_new_producer_of_the_id_fences_the_old_one(
     assert client.read(address, topic, END) == [END]
 
 
-# --- Brokers of their own ---
+# --- Tests with a separate broker ---
 
 
 @pytest.fixture

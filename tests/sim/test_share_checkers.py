@@ -203,7 +203,7 @@ def test_a_loaded_share_state_has_no_pauses(how: str) -> None:
     assert group.lend("b", 2) == []
 
 
-# --- Share partitions that are begun anew ---
+# --- Share partitions that are reset ---
 
 
 def begin_anew(group: Group, start_offset: int = 0, *, sure: bool = True) -> None:
@@ -279,7 +279,7 @@ def readers(group: Group, *, committed: bool = True) -> ShareReaders:
 
 def test_records_that_were_not_delivered_to_an_application_are_a_violation(group: Group) -> None:
     reading = readers(group)
-    assert "to which it was not lent" in next(reading.handed_out("a", PLACE, 7, b"x", 1))
+    assert "which had not acquired it" in next(reading.handed_out("a", PLACE, 7, b"x", 1))
     group.lend("a")
     assert list(reading.handed_out("a", PLACE, 7, b"x", 1)) == []
     assert "as delivery 2 of 1" in next(reading.handed_out("a", PLACE, 7, b"x", 2))
@@ -373,8 +373,8 @@ def test_dead_letters_are_compared_with_confirmed_answers(
     kind: int, in_time: bool, letters: int, problems: list[str]
 ) -> None:
     deliveries = ShareDeliveries(3, 1_000)
-    lent = deliveries.of(PLACE, 3)
-    lent.confirmed, lent.in_time = kind, in_time
+    record = deliveries.of(PLACE, 3)
+    record.confirmed, record.in_time = kind, in_time
     named = [("t", PLACE.partition, 3)] * letters + [("other", PLACE.partition, 3)] * 2
     assert list(check_dead_letters(named, "t", PLACE, [3], deliveries)) == problems
 

@@ -80,7 +80,7 @@ class Application:
             time.sleep(0.05)
         return int(reached.read_text())
 
-    def strike(self, victim: str, driver: subprocess.Popen[bytes], waiting: int) -> None:
+    def kill_victim(self, victim: str, driver: subprocess.Popen[bytes], waiting: int) -> None:
         go = self.folder / "faults" / "go"
         if victim == "worker":
             os.kill(waiting, signal.SIGKILL)
@@ -161,7 +161,7 @@ def crash(application: Application, victim: str, point: FaultPoint) -> int:
     driver = application.start(point)
     try:
         waiting = application.wait_for_point(driver)
-        application.strike(victim, driver, waiting)
+        application.kill_victim(victim, driver, waiting)
         return application.run_to_the_end(driver)
     finally:
         if driver.poll() is None:

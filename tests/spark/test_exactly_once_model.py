@@ -102,7 +102,7 @@ def test_many_random_walks_find_no_violation(name: str, seed: int) -> None:
     assert Explorer(RANDOM[name]).at_random(seed, walks=4000) == ""
 
 
-# --- violations without a rule --------------------------------------------------------------------
+# --- violations if a rule is left out ---
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 MUTANTS: dict[str, tuple[Patch, str]] = {}

@@ -29,7 +29,7 @@ def batch(first: int, count: int, **more: Any) -> bytearray:
     return simple_batch(pairs, 1_700_000_000_123, base_offset=first, **more)
 
 
-def with_gap_behind(data: bytearray, last_offset_delta: int) -> bytearray:
+def with_gap_after(data: bytearray, last_offset_delta: int) -> bytearray:
     """Change a batch as if compaction had removed its last records."""
     data[LAST_OFFSET_DELTA_AT : LAST_OFFSET_DELTA_AT + 4] = last_offset_delta.to_bytes(4, "big")
     update_crc(data, 0)
@@ -116,7 +116,7 @@ def test_only_records_of_the_range_become_rows() -> None:
 
 
 def test_r19_the_next_offset_comes_from_the_header_across_gaps() -> None:
-    data = with_gap_behind(batch(0, 3), 99)
+    data = with_gap_after(batch(0, 3), 99)
     assert next_offset(data, 0) == 100
     assert offsets(bytes(data) + bytes(batch(100, 1))) == [0, 1, 2, 100]
 

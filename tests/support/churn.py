@@ -51,10 +51,12 @@ class Member:
                 self.values.update(words)
             elif kind in ("A", "R", "L"):
                 at, generation, *partitions = words
-                self._hear(kind, float(at), int(generation), {int(each) for each in partitions})
+                self._note_event(
+                    kind, float(at), int(generation), {int(each) for each in partitions}
+                )
         self._release(set(self.now), self.ended or time.monotonic(), lost=False)
 
-    def _hear(self, kind: str, at: float, generation: int, partitions: set[int]) -> None:
+    def _note_event(self, kind: str, at: float, generation: int, partitions: set[int]) -> None:
         if kind != "A":
             self._release(partitions, at, lost=kind == "L")
             return

@@ -120,7 +120,7 @@ def _serve(requests: socket.socket) -> None:
         if pid == 0:
             requests.close()
             arguments, given, folder = json.loads(data)
-            _become(arguments, given, folder, descriptors)
+            _set_up_process(arguments, given, folder, descriptors)
             return
         for descriptor in descriptors:
             os.close(descriptor)
@@ -129,7 +129,7 @@ def _serve(requests: socket.socket) -> None:
         requests.send(b"%d" % os.waitstatus_to_exitcode(status))
 
 
-def _become(
+def _set_up_process(
     arguments: list[str], given: dict[str, Any], folder: str, descriptors: Sequence[int]
 ) -> None:
     for place, descriptor in enumerate(descriptors):

@@ -285,7 +285,7 @@ def run(plan: Plan, folder: Path) -> Result:
                     if not worker.done:
                         print(f"{worker.name} stands still")
                         worker.kill()
-            _wait_with_words(all_done, workers)
+            _wait_or_show_output(all_done, workers)
         finally:
             for worker in workers:
                 worker.kill()
@@ -301,7 +301,7 @@ def run(plan: Plan, folder: Path) -> Result:
         broker.stop()
 
 
-def _wait_with_words(condition: Callable[[], bool], workers: list[Worker]) -> None:
+def _wait_or_show_output(condition: Callable[[], bool], workers: list[Worker]) -> None:
     end = time.monotonic() + REST_S
     while not condition():
         if time.monotonic() > end:

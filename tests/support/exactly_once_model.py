@@ -64,7 +64,7 @@ class Bounds(NamedTuple):
     ROWS: int = 2  # The rows of a batch.
 
 
-# --- actions of tasks beside the protocol's -------------------------------------------------------
+# --- actions of tasks that are not actions of the protocol ---
 
 
 class Name(NamedTuple):

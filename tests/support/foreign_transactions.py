@@ -41,7 +41,7 @@ _FENCED_CODES = {
 
 
 @contextlib.contextmanager
-def _told_apart() -> Iterator[None]:
+def _fencing_translated() -> Iterator[None]:
     try:
         yield
     except (confluent_kafka.KafkaException, SystemError) as error:
@@ -70,7 +70,7 @@ class _ConfluentProducer:
         self.held.init_transactions(DEADLINE_S)
 
     def begin(self) -> None:
-        with _told_apart():
+        with _fencing_translated():
             self.held.begin_transaction()
 
     def send(self, topic: str, value: bytes, partition: int = 0) -> None:
@@ -80,7 +80,7 @@ class _ConfluentProducer:
             if error is not None:
                 failed.append(error)
 
-        with _told_apart():
+        with _fencing_translated():
             self.held.produce(topic, value, partition=partition, on_delivery=delivered)
             left = self.held.flush(DEADLINE_S)
             if failed:
@@ -89,11 +89,11 @@ class _ConfluentProducer:
             raise TimeoutError(f"{left} not delivered")
 
     def commit(self) -> None:
-        with _told_apart():
+        with _fencing_translated():
             self.held.commit_transaction(DEADLINE_S)
 
     def abort(self) -> None:
-        with _told_apart():
+        with _fencing_translated():
             self.held.abort_transaction(DEADLINE_S)
 
     def close(self) -> None:

@@ -278,11 +278,11 @@ def _read_entries(path: Path) -> list[str]:
     assert (version, int(count)) == ("0", len(lines))
     entries = [line.rstrip() for line in lines]
     for entry, line in zip(entries, lines, strict=True):
-        assert line[len(entry) :] in ("", _in_blanks(entry))
+        assert line[len(entry) :] in ("", _crc_in_blanks(entry))
     return entries
 
 
-def _in_blanks(text: str) -> str:
+def _crc_in_blanks(text: str) -> str:
     crc = crc32c(text.encode())
     return "".join(" \t"[crc >> bit & 1] for bit in range(31, -1, -1))
 
@@ -293,7 +293,7 @@ def read_topic_id(path: Path) -> bytes:
     name, _, value = second.partition(":")
     assert name == "topic_id"
     text = value.strip()
-    assert value in (f" {text}", _in_blanks(text) + text)
+    assert value in (f" {text}", _crc_in_blanks(text) + text)
     return base64.urlsafe_b64decode(text + "==")
 
 

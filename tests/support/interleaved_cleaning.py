@@ -129,7 +129,7 @@ class InterleavedHistory(CompactedHistory):
             raise Crashed("between two operations")
         except Crashed:
             self.files.crash_at = None
-            self._come_back()
+            self._restart()
 
     def _event(self) -> None:
         draw = self.random.random()
@@ -156,7 +156,7 @@ class InterleavedHistory(CompactedHistory):
                 self.world.steps.waiting.pop(0)()
         self.check_all()
 
-    def _come_back(self) -> None:
+    def _restart(self) -> None:
         durable = self.log.durability.durable_offset
         self.crashes += 1
         process_only = self.random.random() < 0.3

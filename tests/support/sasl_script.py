@@ -58,7 +58,7 @@ class SaslScript:
         broker.always(ApiKey.SASL_HANDSHAKE, self._handshake)
         broker.always(ApiKey.SASL_AUTHENTICATE, self._authenticate)
 
-    def shut_others_out(self) -> None:
+    def refuse_unauthenticated(self) -> None:
         """Close the connections of clients that do not authenticate, as a SASL listener does."""
         self._broker.always(ApiKey.METADATA, lambda *_: HANG_UP)
 

@@ -423,7 +423,7 @@ def test_no_file_names_the_host_of_a_package_registry() -> None:
     assert found == []
 
 
-# --- Other people's judgement ---------------------------------------------------------------------
+# --- ruff and mypy ---
 
 
 def _run(*arguments: str) -> None:

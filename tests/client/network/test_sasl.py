@@ -299,7 +299,7 @@ async def test_c76_a_sasl_client_at_a_listener_without_sasl_names_the_setting(
 async def test_c76_a_plaintext_client_at_a_sasl_listener_names_the_settings(
     broker: ScriptedBroker,
 ) -> None:
-    SaslScript(broker).shut_others_out()
+    SaslScript(broker).refuse_unauthenticated()
     said = await failure({"bootstrap_servers": broker.address})
     assert "set security.protocol=SASL_PLAINTEXT and sasl.mechanism" in said
     assert "PLAIN, SCRAM-SHA-256, OAUTHBEARER" in said

@@ -1,4 +1,4 @@
-"""Frames that are cut or too long, have null where it is not allowed, or have wrong lengths."""
+"""Frames that are cut or too long, or that have wrong lengths, or null where it is not allowed."""
 
 from __future__ import annotations
 

@@ -57,10 +57,10 @@ def check_dead_letters(
     for offset, count in counts.items():
         if count > lives:
             yield f"{place}, offset {offset} has {count} dead letters"
-        lent = deliveries.of(place, offset)
-        if lives == 1 and lent.confirmed == ACCEPT and lent.in_time:
+        record = deliveries.of(place, offset)
+        if lives == 1 and record.confirmed == ACCEPT and record.in_time:
             yield f"{place}, offset {offset} has a dead letter after a confirmed accept"
     for offset in offsets:
-        lent = deliveries.of(place, offset)
-        if lent.confirmed == REJECT and lent.in_time and not counts[offset]:
+        record = deliveries.of(place, offset)
+        if record.confirmed == REJECT and record.in_time and not counts[offset]:
             yield f"{place}, offset {offset} has no dead letter after a confirmed reject"

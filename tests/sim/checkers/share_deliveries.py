@@ -35,7 +35,7 @@ class Place(NamedTuple):
 
 
 @dataclass(slots=True)
-class Lent:
+class KnownRecord:
     """The known state of a record.
 
     - `holder`: the member that has acquired the record, at least until `until_ms`.
@@ -69,12 +69,12 @@ class Lent:
     due_ms: float = 0.0
     counts: set[int] = field(default_factory=set)
     unsure: bool = False
-    earlier: Lent | None = field(default=None, repr=False)
+    earlier: KnownRecord | None = field(default=None, repr=False)
 
-    def all(self) -> Iterator[Lent]:
+    def all(self) -> Iterator[KnownRecord]:
         """Yield the state of the record, and its states before each reset of the share
         partition."""
-        at: Lent | None = self
+        at: KnownRecord | None = self
         while at is not None:
             yield at
             at = at.earlier
@@ -124,9 +124,9 @@ class ShareDeliveries:
         self._limit = limit
         self._lock_ms = lock_ms
         self._pause_ms = pause_ms
-        self.records: dict[Place, dict[int, Lent]] = {}
+        self.records: dict[Place, dict[int, KnownRecord]] = {}
         self._lives: dict[Place, Life] = {}
-        self._earlier: dict[Place, dict[int, Lent]] = {}
+        self._earlier: dict[Place, dict[int, KnownRecord]] = {}
         #: The number of resets of each share partition that have no response yet, and the offsets
         #: that were delivered or acknowledged while there were such resets.
         self._resetting: Counter[Place] = Counter()
@@ -138,14 +138,14 @@ class ShareDeliveries:
         #: The time at which the last session of each member ended.
         self._left_ms: dict[str, float] = {}
 
-    def of(self, place: Place, offset: int) -> Lent:
+    def of(self, place: Place, offset: int) -> KnownRecord:
         """The state of a record."""
         records = self.records.setdefault(place, {})
         if offset not in records:
             life = self.life(place)
             unsure = not life.sure or offset in life.touched
             earlier = self._earlier.get(place, {}).get(offset)
-            records[offset] = Lent(unsure=unsure, earlier=earlier)
+            records[offset] = KnownRecord(unsure=unsure, earlier=earlier)
         return records[offset]
 
     def life(self, place: Place) -> Life:
@@ -184,10 +184,12 @@ class ShareDeliveries:
         judged = not self._resetting[place] and since_ms > life.began_ms
         self.touched(place, offsets)
         for offset in offsets:
-            lent = self.of(place, offset)
-            lent.members[member] = None
-            others = lent.changed_ms > since_ms and lent.changed_by != member
-            if others and (lent.confirmed is not None or (lent.holder and not lent.returning)):
+            record = self.of(place, offset)
+            record.members[member] = None
+            others = record.changed_ms > since_ms and record.changed_by != member
+            if others and (
+                record.confirmed is not None or (record.holder and not record.returning)
+            ):
                 # The response had to wait, and another member has got the record since it was
                 # acquired.
                 continue
@@ -195,47 +197,49 @@ class ShareDeliveries:
             if judged:
                 if life.sure and offset < life.start_offset:
                     yield f"{what}, and the group begins at offset {life.start_offset}"
-                for problem in self._problems(lent, count, now_ms):
+                for problem in self._problems(record, count, now_ms):
                     yield f"{what} {problem}"
             else:
-                lent.unsure, lent.confirmed = True, None
-            self._lend(place, lent, member, count, since_ms)
-            lent.changed_ms, lent.changed_by = now_ms, member
+                record.unsure, record.confirmed = True, None
+            self._note_acquired(place, record, member, count, since_ms)
+            record.changed_ms, record.changed_by = now_ms, member
 
-    def _problems(self, lent: Lent, count: int, now_ms: float) -> Iterator[str]:
+    def _problems(self, record: KnownRecord, count: int, now_ms: float) -> Iterator[str]:
         """Yield the reasons why the record must not be delivered."""
-        if lent.confirmed is not None:
-            yield f"after a confirmed {_NAMES[lent.confirmed]}"
-        if lent.holder and not lent.returning and now_ms < lent.until_ms:
-            yield f"while {lent.holder} has it until {lent.until_ms:.0f} ms"
-        elif now_ms < lent.due_ms:
-            yield f"at {now_ms:.0f} ms, and its pause ends at {lent.due_ms:.0f} ms"
-        known = lent.deliveries or not lent.unsure
+        if record.confirmed is not None:
+            yield f"after a confirmed {_NAMES[record.confirmed]}"
+        if record.holder and not record.returning and now_ms < record.until_ms:
+            yield f"while {record.holder} has it until {record.until_ms:.0f} ms"
+        elif now_ms < record.due_ms:
+            yield f"at {now_ms:.0f} ms, and its pause ends at {record.due_ms:.0f} ms"
+        known = record.deliveries or not record.unsure
         if not 1 <= count <= self._limit:
             yield f"is too many: the limit is {self._limit} deliveries"
-        elif known and count > lent.count + 1 and count - 1 not in lent.counts:
-            yield f"follows delivery {lent.count}"
-        elif count <= lent.stored_count:
-            yield f"comes after it was stored that there were {lent.stored_count}"
+        elif known and count > record.count + 1 and count - 1 not in record.counts:
+            yield f"follows delivery {record.count}"
+        elif count <= record.stored_count:
+            yield f"comes after it was stored that there were {record.stored_count}"
 
-    def _lend(self, place: Place, lent: Lent, member: str, count: int, since_ms: float) -> None:
-        lent.holder, lent.until_ms = member, since_ms + self._lock_ms
-        lent.count = count
-        lent.deliveries += 1
-        lent.due_ms = lent.until_ms + self._pause_ms(count)
+    def _note_acquired(
+        self, place: Place, record: KnownRecord, member: str, count: int, since_ms: float
+    ) -> None:
+        record.holder, record.until_ms = member, since_ms + self._lock_ms
+        record.count = count
+        record.deliveries += 1
+        record.due_ms = record.until_ms + self._pause_ms(count)
         # While the response waited, the session may have ended, or the leader lost its memory.
         left_ms = self._left_ms.get(member, -1.0)
-        lent.returning = left_ms >= since_ms
-        if lent.returning:
-            self._given_back(lent, left_ms)
+        record.returning = left_ms >= since_ms
+        if record.returning:
+            self._given_back(record, left_ms)
         if self._forgotten_ms.get(place, -1.0) >= since_ms:
-            lent.returning, lent.due_ms = True, 0.0
+            record.returning, record.due_ms = True, 0.0
 
-    def _given_back(self, lent: Lent, now_ms: float) -> None:
+    def _given_back(self, record: KnownRecord, now_ms: float) -> None:
         """Note that the record is released at `now_ms` at the earliest, unless its lock ends
         before."""
-        lent.returning = True
-        lent.due_ms = min(lent.due_ms, now_ms + self._pause_ms(lent.count))
+        record.returning = True
+        record.due_ms = min(record.due_ms, now_ms + self._pause_ms(record.count))
 
     # --- Acknowledgements ---
 
@@ -248,14 +252,14 @@ class ShareDeliveries:
         self.touched(place, range(first, last + 1))
         for offset in range(first, last + 1):
             kind = types[0] if len(types) == 1 else types[offset - first]
-            lent = self.of(place, offset)
-            held = lent.holder == member
+            record = self.of(place, offset)
+            held = record.holder == member
             if held and kind == RELEASE:
-                self._given_back(lent, now_ms)
-            perhaps = lent.unsure and not lent.deliveries
+                self._given_back(record, now_ms)
+            perhaps = record.unsure and not record.deliveries
             if (held or perhaps) and kind in _FINAL:
-                lent.tried[kind] = None
-            asked.append(Asked(place, offset, kind, member, lent.deliveries, held, now_ms))
+                record.tried[kind] = None
+            asked.append(Asked(place, offset, kind, member, record.deliveries, held, now_ms))
         return asked
 
     def confirmed(self, asked: Iterable[Asked], now_ms: float) -> Iterator[str]:
@@ -264,39 +268,39 @@ class ShareDeliveries:
             if each.at_ms <= self.life(each.place).began_ms:
                 # The member had acquired the record before the share partition was reset.
                 continue
-            lent = self.of(each.place, each.offset)
+            record = self.of(each.place, each.offset)
             judged = not self._resetting[each.place]
             what = f"{each.place}, offset {each.offset}: {_NAMES[each.kind]} of {each.member}"
-            if not each.held or lent.deliveries != each.deliveries:
+            if not each.held or record.deliveries != each.deliveries:
                 # For a finished or deleted record the broker accepts an acknowledgement without any
                 # effect.
-                lost = judged and lent.holder not in ("", each.member) and not lent.returning
+                lost = judged and record.holder not in ("", each.member) and not record.returning
                 lost = lost and not (each.held and each.kind == RELEASE)
-                if lost and not lent.tried and not self.is_deleted(each.place, each.offset):
-                    yield f"{what} is taken, and {lent.holder} has the record"
+                if lost and not record.tried and not self.is_deleted(each.place, each.offset):
+                    yield f"{what} is taken, and {record.holder} has the record"
                 continue
             if each.kind == RENEW:
-                lent.until_ms = max(lent.until_ms, each.at_ms + self._lock_ms)
-                if not lent.returning:
-                    lent.due_ms = lent.until_ms + self._pause_ms(lent.count)
+                record.until_ms = max(record.until_ms, each.at_ms + self._lock_ms)
+                if not record.returning:
+                    record.due_ms = record.until_ms + self._pause_ms(record.count)
                 continue
-            lent.changed_ms, lent.changed_by = now_ms, each.member
-            lent.holder = ""
+            record.changed_ms, record.changed_by = now_ms, each.member
+            record.holder = ""
             if each.kind == RELEASE:
-                lent.stored_count = max(lent.stored_count, lent.count)
-            elif judged and lent.confirmed is not None and lent.confirmed != each.kind:
-                yield f"{what} is taken after a confirmed {_NAMES[lent.confirmed]}"
+                record.stored_count = max(record.stored_count, record.count)
+            elif judged and record.confirmed is not None and record.confirmed != each.kind:
+                yield f"{what} is taken after a confirmed {_NAMES[record.confirmed]}"
             else:
-                lent.confirmed = each.kind
-                lent.in_time = not lent.returning
+                record.confirmed = each.kind
+                record.in_time = not record.returning
 
     def left(self, member: str, places: Iterable[Place], now_ms: float) -> None:
         """Note that the session of a member has ended, which releases the records that it had."""
         self._left_ms[member] = now_ms
         for place in places:
-            for lent in self.records.get(place, {}).values():
-                if lent.holder == member:
-                    self._given_back(lent, now_ms)
+            for record in self.records.get(place, {}).values():
+                if record.holder == member:
+                    self._given_back(record, now_ms)
 
     def restarted(self) -> None:
         """Note that the broker was restarted, and has lost its memory of acquired records."""
@@ -307,10 +311,10 @@ class ShareDeliveries:
         """Note that a leader has lost its memory of acquired records and of pauses: it loads the
         stored state again."""
         self._forgotten_ms[place] = now_ms
-        for lent in self.records.get(place, {}).values():
-            lent.returning, lent.due_ms = True, 0.0
+        for record in self.records.get(place, {}).values():
+            record.returning, record.due_ms = True, 0.0
 
-    # --- Share partitions that are begun anew ---
+    # --- Share partitions that are reset ---
 
     def reset_asked(self, place: Place) -> None:
         """Note a request that resets a share partition or deletes its state. Until `begun_anew` or
@@ -350,17 +354,17 @@ class ShareDeliveries:
         )
         self._earlier.setdefault(place, {}).update(self.records.pop(place, {}))
 
-    # --- What is stored, and the end ---
+    # --- Stored states, and the final check ---
 
     def check_stored(self, place: Place, offset: int, accepted: bool) -> Iterator[str]:
         """Check a record that is stored as acknowledged (`accepted`) or as archived."""
-        lent = self.of(place, offset)
+        record = self.of(place, offset)
         wrong = (REJECT, GAP) if accepted else (ACCEPT,)
-        if lent.confirmed is not None and lent.confirmed in wrong:
+        if record.confirmed is not None and record.confirmed in wrong:
             stored = "acknowledged" if accepted else "archived"
             yield (
                 f"{place}, offset {offset} is stored as {stored} after a confirmed"
-                f" {_NAMES[lent.confirmed]}"
+                f" {_NAMES[record.confirmed]}"
             )
 
     def check_finished(
@@ -368,14 +372,14 @@ class ShareDeliveries:
     ) -> Iterator[str]:
         """Check that all of these records are finished, each for a reason."""
         for offset in offsets:
-            lent = self.of(place, offset)
+            record = self.of(place, offset)
             if self.is_deleted(place, offset):
                 continue
             if offset not in finished:
-                yield f"{place}, offset {offset} is not finished: {lent}"
-            elif lent.unsure or offset < self.life(place).start_offset:
+                yield f"{place}, offset {offset} is not finished: {record}"
+            elif record.unsure or offset < self.life(place).start_offset:
                 continue
-            elif not lent.deliveries:
+            elif not record.deliveries:
                 yield f"{place}, offset {offset} was never delivered"
-            elif not lent.tried and lent.count < self._limit:
-                yield f"{place}, offset {offset} is finished, and nobody has answered it: {lent}"
+            elif not record.tried and record.count < self._limit:
+                yield f"{place}, offset {offset} is finished, and nobody has answered it: {record}"

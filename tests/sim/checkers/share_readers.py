@@ -27,7 +27,7 @@ class ShareReaders:
         self.fates: dict[bytes, Fate] = {}
         self._values: dict[tuple[Place, int], bytes] = {}
 
-    def is_lent(self, member: str, place: Place, offset: int) -> bool:
+    def is_held(self, member: str, place: Place, offset: int) -> bool:
         """True if the member has the record."""
         return self._deliveries.of(place, offset).holder == member
 
@@ -36,11 +36,11 @@ class ShareReaders:
     ) -> Iterator[str]:
         """Check a record that an application got."""
         what = f"{place}, offset {offset}"
-        lent = self._deliveries.of(place, offset)
-        if not any(member in each.members for each in lent.all()):
-            yield f"{what} was handed out by {member}, to which it was not lent"
-        elif count > max(each.count for each in lent.all()):
-            yield f"{what} was handed out as delivery {count} of {lent.count}"
+        record = self._deliveries.of(place, offset)
+        if not any(member in each.members for each in record.all()):
+            yield f"{what} was handed out by {member}, which had not acquired it"
+        elif count > max(each.count for each in record.all()):
+            yield f"{what} was handed out as delivery {count} of {record.count}"
         before = self._values.setdefault((place, offset), value)
         if before != value:
             yield f"{what} is {value!r}, and was {before!r}"
@@ -52,12 +52,12 @@ class ShareReaders:
 
     def accepted(self, member: str, place: Place, offset: int) -> Iterator[str]:
         """Check a record whose acceptance was confirmed to an application."""
-        lent = self._deliveries.of(place, offset)
+        record = self._deliveries.of(place, offset)
         # A record that compaction has removed is finished, and the broker accepts any
         # acknowledgement of it.
-        tried = any(ACCEPT in each.tried or GAP in each.tried for each in lent.all())
+        tried = any(ACCEPT in each.tried or GAP in each.tried for each in record.all())
         if not tried and not self._deliveries.is_deleted(place, offset):
-            yield f"{place}, offset {offset}: {member} was told that it is accepted: {lent}"
+            yield f"{place}, offset {offset}: {member} was told that it is accepted: {record}"
 
     def check_values(self, place: Place, found: Mapping[int, bytes]) -> Iterator[str]:
         """Check that the records of a log have the values that applications got."""

@@ -107,7 +107,7 @@ def _drop_offsets(self: OffsetStore, producer_id: int, commit: bool) -> None:
     _end_transaction(self, producer_id, False)
 
 
-def _one_behind_the_first_unstable_offset(self: ProducerStateManager) -> int | None:
+def _one_after_the_first_unstable_offset(self: ProducerStateManager) -> int | None:
     first = _first_unstable_offset(self)
     return None if first is None else min(first + 1, self.map_end_offset)
 
@@ -212,7 +212,7 @@ TRANSACTIONS = (
         1,
         {
             (ProducerStateManager, "first_unstable_offset"): property(
-                _one_behind_the_first_unstable_offset
+                _one_after_the_first_unstable_offset
             )
         },
         ("not committed", "nobody has committed"),

@@ -97,7 +97,7 @@ class CompactedChurnWorkload(CompactionWorkload):
             topic.life = 0
             await admin.delete_topics([topic.name])
             topic.removals = lives
-            self._went(topic)
+            self._note_removal(topic)
             await self._world.sleep(self._random.choice((0, 0, 20, 500)))
         await self._create(admin, topic)
         self._problems += topic.deletions.problems
@@ -108,7 +108,7 @@ class CompactedChurnWorkload(CompactionWorkload):
         self._changing = False
         self._world.note(name, f"has made {topic.name} anew")
 
-    def _went(self, topic: CompactedTopic) -> None:
+    def _note_removal(self, topic: CompactedTopic) -> None:
         """Note that all finished writes to a deleted topic are removed."""
         for writes in self._written.values():
             if writes.place.rpartition("-")[0] != topic.name:

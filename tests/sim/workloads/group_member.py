@@ -199,12 +199,12 @@ class Member(RebalanceListener):
             self._is_current,
         ):
             self._world.violated("ownership", problem)
-        await self._dawdle()
+        await self._sleep_a_while()
 
     async def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
         """Commit for the last time."""
         self._world.note(self.name, f"gives up {' '.join(sorted(map(_name, partitions)))}")
-        await self._dawdle()
+        await self._sleep_a_while()
         if self._dirty and not self.plan.auto_commit and self._random.random() < 0.7:
             await self._commit("some")
         self._release([_name(each) for each in sorted(partitions)])
@@ -214,7 +214,7 @@ class Member(RebalanceListener):
         self._world.note(self.name, f"has lost {' '.join(sorted(map(_name, partitions)))}")
         self._release([_name(each) for each in sorted(partitions)])
 
-    async def _dawdle(self) -> None:
+    async def _sleep_a_while(self) -> None:
         await self._world.sleep(self._random.choice((0, 0, 0, 5, 100, 300)))
 
     def _release(self, partitions: list[str]) -> None:

@@ -110,7 +110,7 @@ class MirrorWorkload:
         await asyncio.gather(
             self._write_source(),
             keep_running(self._world, "mirror", _MIRRORS, self._mirror),
-            keep_running(self._world, "careless", 1, self._be_careless),
+            keep_running(self._world, "careless", 1, self._send_bad_batches),
             keep_running(self._world, "reader", 1, self._read),
             keep_running(self._world, "intruder", 1, self._intrude),
             self._promote(early=early),
@@ -218,9 +218,9 @@ class MirrorWorkload:
         result = await self._ask(admin, index)
         return result is not None and result.log_end_offset == self._sources[index].end
 
-    # --- A mirror that is none of ours ---
+    # --- A mirror that sends wrong batches ---
 
-    async def _be_careless(self, name: str) -> None:
+    async def _send_bad_batches(self, name: str) -> None:
         """Send batches that the broker must refuse.
 
         These are damaged batches, batches after others that were not appended, and batches that

@@ -149,7 +149,7 @@ class ShareMember:
         random = self._random
         offset = max(0, near.offset + random.randint(-4, 4))
         kind = random.choice(list(AcknowledgeType)[:3])
-        if self._readers.is_lent(self._member_id, _place(near), offset):
+        if self._readers.is_held(self._member_id, _place(near), offset):
             # The consumer would take the response for the one to the application's own
             # acknowledgement.
             return
@@ -172,7 +172,7 @@ class ShareMember:
         except OdradekError as problem:
             self._told(problem, "commit")
 
-    # --- What is told ---
+    # --- Results and errors ---
 
     def _got(self, record: ShareRecord) -> None:
         for problem in self._readers.handed_out(

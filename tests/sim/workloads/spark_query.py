@@ -62,7 +62,7 @@ class Checkpoint:
         self.committed = max(self.committed, batch)
 
 
-class Estate:
+class RunIds:
     """The transactional ids of one run: when a process dies, the next process takes over its ids
     (S-02)."""
 
@@ -71,12 +71,12 @@ class Estate:
         self.owned: dict[str, tuple[Process, int]] = {}
 
 
-class Heir:
+class ProcessIds:
     """The transactional ids of one process (`identity.Inherited`), kept in memory instead of
     Spark's files."""
 
-    def __init__(self, estate: Estate, process: Process) -> None:
-        self._owned = estate.owned
+    def __init__(self, run_ids: RunIds, process: Process) -> None:
+        self._owned = run_ids.owned
         self._process = process
 
     def take(self) -> tuple[str, int]:
@@ -128,7 +128,7 @@ class Worker:
         world: World,
         name: str,
         settings: dict[str, str],
-        estate: Estate | None,
+        run_ids: RunIds | None,
         stops: Stops,
     ) -> None:
         self._world = world
@@ -142,7 +142,7 @@ class Worker:
         # process.
         self.ended: asyncio.Task[Any] = Context().run(world.start_client, name, self._live)
         self.process: Process = world.clients[name]
-        inherited = None if estate is None else Heir(estate, self.process)
+        inherited = None if run_ids is None else ProcessIds(run_ids, self.process)
         self.names = Names(name, inherited=inherited)
 
     async def brokers(self) -> Brokers:

@@ -17,8 +17,8 @@ from tests.sim.workloads.spark_query import (
     EXPECTED,
     Checkpoint,
     Deaths,
-    Estate,
     Jobs,
+    RunIds,
     Stops,
     Worker,
     WorkerLost,
@@ -58,7 +58,7 @@ class _Run:
     lenient: bool
     last: bool
     #: None if a process's transactional ids are not taken over after its end.
-    estate: Estate | None
+    run_ids: RunIds | None
     workers: list[Worker] = field(default_factory=list)
     driver: Process | None = None
     committed: bool = False
@@ -162,8 +162,8 @@ class SparkSinkWorkload:
     def _new_run(self, *, last: bool) -> _Run:
         self._runs += 1
         lenient, self._lenient = self._lenient, False
-        estate = Estate() if self._inherits else None
-        return _Run(self._runs, self._random.randint(1, 3), lenient, last, estate)
+        run_ids = RunIds() if self._inherits else None
+        return _Run(self._runs, self._random.randint(1, 3), lenient, last, run_ids)
 
     # --- the driver ---
 
@@ -303,7 +303,7 @@ class SparkSinkWorkload:
                 run.started += 1
                 name = f"worker-{run.number}.{run.started}"
                 settings = self._client_settings()
-                worker = Worker(self._world, name, settings, run.estate, self._stops)
+                worker = Worker(self._world, name, settings, run.run_ids, self._stops)
                 run.workers.append(worker)
             else:
                 await self._world.sleep(20)
