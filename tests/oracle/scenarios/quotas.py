@@ -174,6 +174,16 @@ SCENARIOS = [
         ],
     ),
     Scenario(
+        "client-quota-of-a-repeated-entity",
+        "AlterClientQuotas",
+        [
+            alter_quotas(
+                (_USER, {"producer_byte_rate": 1.0}), (_USER, {"consumer_byte_rate": 1.0})
+            ),
+            *_after_all(),
+        ],
+    ),
+    Scenario(
         "client-quota-values",
         "AlterClientQuotas",
         [
