@@ -121,8 +121,8 @@ class KillLoop:
         self.ready_s.append(time.monotonic() - began_s)
 
     def verify(self, *options: str, sound: bool = True) -> None:
-        """Run `odradek log verify`. Not `sound`: after a kill the next start may have something to
-        repair."""
+        """Run `odradek log verify`. `sound=False`: after a kill the next start may have something
+        to repair."""
         commands = Commands("127.0.0.1:1")
         directory = str(self.broker.data_dir)
         commands.run("log", "verify", directory, *options, code=0 if sound else (0, 1))

@@ -208,7 +208,7 @@ def test_g70_explain_group_tells_of_a_killed_member_and_a_restart(broker: Broker
     output = joined(shell.run("explain", "group", "readers"))
     assert sentences(shell, "group", "readers") == []
     assert "earlier events are not known)\n(nothing has happened to it since then)" in output
-    assert re.search(r"\nnow +Empty", output)  # the remaining member is not known after the restart
+    assert re.search(r"\nnow +Empty", output)  # the survivor has left the group
 
 
 @pytest.mark.full

@@ -1,4 +1,4 @@
-"""Commands whose writes wait for a broker's full disk end soon, and name the reason."""
+"""Commands that write to a broker whose disk is full: they end soon, and name the reason."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def test_settings_of_groups_are_compared(source: str, target: str, unique_topic:
     _configure(target, group, consumer_session_timeout_ms="50000")
     _, told = _check(*sides, code=0)
     assert f"group '{group}' has the setting consumer.session.timeout.ms at the target only" in told
-    # A setting equals a default of the target's brokers.
+    # A setting that equals the default of the target's brokers is no difference.
     _configure(source, group, share_auto_offset_reset="latest")
     _configure(target, group, share_auto_offset_reset=None)
     _check(*sides, code=0)

@@ -166,7 +166,7 @@ async def _check(ask: Any, sound: dict[str, Any], values: Any) -> None:
         try:
             if await _outcome(ask(_Told(given))) == 500:
                 wrong.append((given, "500"))
-        except Exception as error:  # noqa: BLE001 - all of them are told at once
+        except Exception as error:  # noqa: BLE001 - all are reported together
             wrong.append((given, repr(error)))
     assert [f"{str(given)[:200]}: {why[:200]}" for given, why in wrong] == []
 
@@ -223,7 +223,7 @@ async def test_a_feed_refuses_hostile_names(path: str, session: Session) -> None
         try:
             if await _outcome(ask(text)) == 500:
                 wrong.append((text[:50], "500"))
-        except Exception as error:  # noqa: BLE001 - all of them are told at once
+        except Exception as error:  # noqa: BLE001 - all are reported together
             wrong.append((text[:50], repr(error)))
     assert wrong == []
 

@@ -440,7 +440,7 @@ def judged_lines_of(name: str) -> tuple[list[str], list[str]]:
                 try:
                     data = bytes(kafka_python_struct(cls, given, version).encode(version=version))
                     again = kio_again(name, direction, version, data)
-                except Exception as error:  # noqa: BLE001  whatever ails an encoder
+                except Exception as error:  # noqa: BLE001  encoders raise any kind
                     troubles.append(f"{where}: {type(error).__name__}: {error}")
                     continue
                 if again != data:

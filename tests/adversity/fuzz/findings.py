@@ -14,7 +14,7 @@ _SECONDS_TO_SHRINK = 120.0
 
 
 def signature(problem: BaseException) -> str:
-    """A name of a defect: the kind of the problem, and the innermost lines of its traceback."""
+    """A name for the defect: the kind of the problem, and the innermost lines of its traceback."""
     if isinstance(problem, TooSlow | TooMuchMemory):
         return type(problem).__name__  # The place where the problem is noticed is random.
     frames = traceback.extract_tb(problem.__traceback__)[-3:]

@@ -10,7 +10,7 @@ from types import FrameType
 
 from tests.adversity.fuzz.target import Target, TooMuchMemory, TooSlow
 
-#: The processor time for an input of a few kilobytes, in code with coverage counters.
+#: The limit on the processor time for an input of a few kilobytes, in code with coverage counters.
 SECONDS_MAX = 5.0
 #: The address space of the process: more than any target needs. The system refuses the rest.
 ADDRESS_SPACE_BYTES = 3 * 1024**3
@@ -27,7 +27,8 @@ def limit_address_space() -> None:
 def check_cheaply(target: Target, data: bytes) -> None:
     """Run `target.check`. Raises TooMuchMemory or TooSlow if it exceeded a limit.
 
-    The measure is the growth of the process's peak memory: memory that was used earlier is free.
+    The measure is the growth of the process's peak memory: memory that the process has used before
+    is not counted.
     """
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     signal.signal(signal.SIGPROF, _too_slow)

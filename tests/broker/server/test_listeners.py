@@ -1,4 +1,5 @@
-"""Several listeners: each advertises its own addresses, and each can have its own limit."""
+"""Several listeners: each advertises its own address. Limits count over all listeners, and each
+listener can also have its own limits."""
 
 from __future__ import annotations
 

@@ -253,7 +253,7 @@ async def test_n18_a_listener_with_mutual_tls_may_bind_public_addresses(
 
 
 async def refusal(broker: RunningBroker, tls: ssl.SSLContext | None, data: bytes = b"") -> str:
-    """The broker's log line about a failed connection, which sends `data` if `tls` is None."""
+    """The broker's log line about a failed connection. Without `tls` the client sends `data`."""
     host, port = broker.server.addresses["SSL"]
     with capture_logs() as lines:
         if tls is None:

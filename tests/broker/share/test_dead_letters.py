@@ -1,5 +1,5 @@
-"""Dead letters: the records that get one, its contents, and the reasons for which a record gets
-none."""
+"""Dead letters: the records that get one, the contents of a dead letter, and the reasons for which
+a record gets none."""
 
 from __future__ import annotations
 
@@ -305,8 +305,8 @@ def test_h205_a_dead_lettered_record_does_not_return_if_its_state_is_not_stored(
 
 
 def test_h205_a_repeated_acceptance_is_confirmed_when_the_state_is_stored() -> None:
-    """A record that one request accepts, with a rejected one beside it, can be accepted again after
-    a failed write: it has no dead letter from which a load could tell."""
+    """A record that is accepted in the same request as a rejected one can be accepted again after a
+    failed write: it has no dead letter from which a load could tell that it is finished."""
     world = DeadLetterWorld()
     world.jobs(2)
     world.acquired()

@@ -412,7 +412,7 @@ def test_l20_the_index_rebuild_of_a_deleted_segment_is_dropped(
 def test_l20_an_index_rebuild_starts_again_after_retention(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
-    """Retention removes the first segment, at whose end the producer snapshot has the open
+    """Retention removes the first segment. The producer snapshot at its end has the open
     transactions."""
     workers = Workers(log)
     ruin(log, files)

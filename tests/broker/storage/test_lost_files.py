@@ -43,7 +43,7 @@ TOPICS = {
     "__transaction_state": "compact",
 }
 TRANSACTIONAL = ("money", "compacted-money", "__consumer_offsets")
-#: Files that are no caches, each with the disks to which they are needed.
+#: Files that are not caches -> the disks that need them.
 NO_CACHES = {
     "commit-journal": ("crashed",),
     "meta.properties": ("stopped", "crashed"),

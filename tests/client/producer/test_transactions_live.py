@@ -254,7 +254,7 @@ async def test_kip447_a_removed_member_keeps_its_identity(ours: str, unique_topi
             node_id = await network.find_coordinator(group)
             await network.send(node_id, evict, channel="coordinator", max_version=2)
             async with asyncio.timeout(20):
-                while loop.membership.member_id:  # noqa: ASYNC110  until a heartbeat has told it
+                while loop.membership.member_id:  # noqa: ASYNC110  until a heartbeat is refused
                     await asyncio.sleep(0.005)
             assert consumer.group_metadata() == member
             with pytest.raises(GroupMovedOn):

@@ -1,9 +1,9 @@
 """Configuration that people write: properties files, settings of brokers, topics and groups,
 addresses, expressions.
 
-The first byte chooses the kind of the text: a properties file; KEY=VALUE lines of dynamic broker
-settings or of a topic; a name in the first line and an expression for topic names after it; an
-address.
+The first byte chooses the kind of the text: a properties file, KEY=VALUE lines of dynamic broker
+settings, KEY=VALUE lines of a topic, a name and an expression for topic names (on separate lines),
+or an address.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Offsets in transactions: pending until the marker comes (rules O-05, O-09, O-17, O-18, T-24)."""
+"""Offsets in transactions: pending until the marker is written (rules O-05, O-09, O-17, O-18,
+T-24)."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ def world() -> GroupWorld:
     return GroupWorld()
 
 
-# --- The coordinator, on virtual time ---
+# --- The coordinator, in virtual time ---
 
 
 @pytest.mark.parametrize(("committed", "seen"), [(True, 7), (False, 3)])

@@ -136,7 +136,7 @@ async def test_kip447_a_fenced_member_keeps_its_identity_until_it_polls(
     membership.hasten_heartbeat()
     consumer._group._heartbeat_wanted.set()
     async with asyncio.timeout(DEADLINE_S):
-        while membership.in_group:  # noqa: ASYNC110  until a heartbeat has told it
+        while membership.in_group:  # noqa: ASYNC110  until a heartbeat is refused
             await asyncio.sleep(0.005)
     assert consumer.group_metadata() == held
     await until(lambda: membership.in_group, consumer)

@@ -112,8 +112,8 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(at=CLIENTS, lost=RARELY, refused=RARELY, version=VERSIONS)
     def join(self, at: int, lost: bool, refused: bool, version: int) -> None:
-        """Join; with the member id of the first answer, join again. `refused`: the log refuses
-        appends."""
+        """Join, and join again if the first answer only gave the member id. `refused`: the log
+        refuses appends."""
         client = self.clients[at]
         self._join(client, lost, refused, version)
         if client.pending:

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat, rule by rule (KIP-848; G-100 to G-118), on virtual time."""
+"""ConsumerGroupHeartbeat, rule by rule (KIP-848; G-100 to G-118), in virtual time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Classic groups that become consumer groups while their members go on (KIP-848; G-150, G-151)."""
+"""Classic groups that become consumer groups while their members continue (KIP-848; G-150,
+G-151)."""
 
 from __future__ import annotations
 
