@@ -21,11 +21,6 @@ PAGES = sorted(
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     if path.is_file()
 )
-#: Names of files that do not exist here -> the reason for naming them.
-NOT_HERE = {
-    "storage/compaction.py": "compaction is not built yet",
-}
-
 _LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)|src(?:set)?=\"([^\"]+)\"")
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`([^`\n]+)`")
@@ -90,7 +85,7 @@ def test_files_that_pages_name_exist() -> None:
         f"{page}: {name}"
         for page in PAGES
         for name in _CODE.findall(_FENCED.sub("", (ROOT / page).read_text("utf-8")))
-        if _FILE.fullmatch(name) and name not in NOT_HERE and not _is_here(name)
+        if _FILE.fullmatch(name) and not _is_here(name)
     ]
     assert missing == []
 
