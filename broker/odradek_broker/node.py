@@ -127,30 +127,6 @@ def _new_quotas(metadata: ClusterMetadata, clock: Clock) -> tuple[QuotaManagers,
     )
 
 
-def _new_groups(
-    metadata: ClusterMetadata,
-    replicas: ReplicaManager,
-    share_state: ShareCoordinator,
-    clock: Clock,
-    scheduler: Scheduler,
-    randomness: Randomness,
-    history: History,
-    partition_for: Callable[[str, int], int],
-) -> GroupCoordinator:
-    return GroupCoordinator(
-        metadata.config,
-        metadata=metadata,
-        internal_partition=replicas.internal_partition,
-        clock=clock,
-        scheduler=scheduler,
-        randomness=randomness,
-        share_states=share_state,
-        end_offset=replicas.end_offset,
-        partition_for=partition_for,
-        observer=GroupRecorder(history, metadata, metadata.config).record,
-    )
-
-
 def _new_verification(
     metadata: ClusterMetadata,
     transactions: TransactionCoordinator,
@@ -250,18 +226,8 @@ class Node:
         self.partition = partition = self.replicas.partition
         #: The stored state of share partitions.
         self.share_state = self._new_share_state()
-        history, share_state = self.group_history, self.share_state
         self._partition_for = masked_partition_for if logs.masks_hashes else partition_for
-        self.groups = groups = _new_groups(
-            metadata,
-            self.replicas,
-            share_state,
-            clock,
-            scheduler,
-            randomness,
-            history,
-            self._partition_for,
-        )
+        self.groups = groups = self._new_groups(randomness)
         #: The verdicts about groups, from samples of their offsets.
         self.verdicts = self._new_verdicts()
         #: The metrics that clients push.
@@ -346,6 +312,21 @@ class Node:
             self.connection_quotas,
             self._topic_deleted,
             self.telemetry.subscriptions,
+        )
+
+    def _new_groups(self, randomness: Randomness) -> GroupCoordinator:
+        metadata = self.metadata
+        return GroupCoordinator(
+            metadata.config,
+            metadata=metadata,
+            internal_partition=self.replicas.internal_partition,
+            clock=self.clock,
+            scheduler=self.scheduler,
+            randomness=randomness,
+            share_states=self.share_state,
+            end_offset=self.replicas.end_offset,
+            partition_for=self._partition_for,
+            observer=GroupRecorder(self.group_history, metadata, metadata.config).record,
         )
 
     def _new_share_state(self) -> ShareCoordinator:

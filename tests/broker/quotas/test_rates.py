@@ -30,7 +30,7 @@ def test_q06_the_throttle_time_brings_the_rate_down_to_the_quota() -> None:
 @pytest.mark.parametrize(
     ("limit", "recorded", "wait_ms"),
     [
-        # Recorded from Apache Kafka: Fetch answers of 2578, 2592 and 2597 bytes, with a quota of
+        # Recorded from Apache Kafka: Fetch answers of 2578, 2586 and 2592 bytes, with a quota of
         # 250 bytes a second.
         (250, 2578, 312),
         (250, 2586, 344),
