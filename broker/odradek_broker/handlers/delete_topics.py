@@ -15,7 +15,7 @@ from odradek_broker.handlers._parts import TopicParts
 from odradek_broker.metadata.commit import when_durable
 from odradek_broker.metadata.topics import DeleteResult, TopicRef, delete_topics
 from odradek_broker.request import RequestContext
-from odradek_broker.security.authorizer import Operation, denial, topic
+from odradek_broker.security.authorizer import CLUSTER, Operation, denial, topic
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.delete_topics import (
     QUOTA_ERROR_SINCE,
@@ -61,9 +61,12 @@ def handle(
 def _sort_out(
     node: _Parts, context: RequestContext, wanted: Sequence[TopicRef]
 ) -> tuple[list[TopicRef], list[DeleteResult]]:
-    """The topics that this client may delete, and the refusals of the others. If a topic was given
+    """The topics that this client may delete, and the refusals of the others. A client with the
+    right DELETE on the cluster, as part of ALL, may delete every topic. If a topic was given
     by id, its refusal has the topic's name only if the client may describe the topic. A client
     without that right cannot find out that a topic does not exist."""
+    if node.authorizer.would_allow(context, Operation.DELETE, CLUSTER):
+        return list(wanted), []
     allowed: list[TopicRef] = []
     refused: list[DeleteResult] = []
     for ref in wanted:

@@ -54,7 +54,10 @@ _TOPICS = [
         [topic_right("DELETE")],
         before=[*topic(), *topic("@hidden")],
         after=[exist("@t", "@hidden")],
-        extra={"describes": [topic_right("DESCRIBE"), topic_right("DESCRIBE", "@absent")]},
+        extra={
+            "describes": [topic_right("DESCRIBE"), topic_right("DESCRIBE", "@absent")],
+            "all-of-the-cluster": [cluster_right("ALL")],
+        },
     ),
     Case(
         "delete-topics-by-id",
@@ -65,7 +68,10 @@ _TOPICS = [
         },
         [topic_right("DELETE")],
         before=[*topic(), *topic("@hidden")],
-        extra={"describes": [topic_right("DESCRIBE")]},
+        extra={
+            "describes": [topic_right("DESCRIBE")],
+            "all-of-the-cluster": [cluster_right("ALL")],
+        },
         versions="6-6",
     ),
     Case(
