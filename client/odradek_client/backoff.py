@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 JITTER = 0.2
-#: The most doublings of a delay. With any sensible setting the maximum delay is reached before.
+#: The limit of doublings of a delay. With any sensible setting, fewer doublings reach the maximum
+#: delay.
 _MAX_DOUBLINGS = 30
 
 

@@ -155,7 +155,7 @@ class AclAdmin(AdminPart):
         *,
         raise_errors: bool = True,
     ) -> Results[AclBindingFilter, list[AclBinding]]:
-        """Delete the ACLs that match filters; returns the deleted ones by filter.
+        """Delete the ACLs that match filters; returns the deleted ACLs by filter.
 
         Raises ClusterAuthorizationFailed, and Refused if the cluster has no authorizer.
         """

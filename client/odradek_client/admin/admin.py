@@ -3,9 +3,10 @@
     async with Admin(bootstrap_servers="127.0.0.1:9092") as admin:
         await admin.create_topics(NewTopic("flights", partitions=6))
 
-A call about one item raises its error. A call about several tries all of them and then raises the
-first error, with the others in its notes; with `raise_errors=False` the errors are in
-`Results.errors` instead. Changes go to the controller, which is looked up again if it has moved.
+A call about one item raises the item's error. A call about several items tries all of them and then
+raises the first error, with the other errors in its notes; with `raise_errors=False` the errors are
+in `Results.errors` instead. Changes go to the controller. If the controller has moved, it is looked
+up again.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ class RequestCounts:
 
 @dataclass(frozen=True)
 class ClientConnection:
-    """An open connection. `opened_ms`: by the broker's clock. `api_name`: the API of the last
-    request."""
+    """An open connection. `opened_ms`: the time of its opening, by the broker's clock. `api_name`:
+    the API of the last request."""
 
     connection_id: int
     listener: str
@@ -84,9 +84,9 @@ class BrokerDescription:
 
     Times are milliseconds since 1970, by the broker's clock. `counters`: numbers by name; those
     whose names end in _total only grow. `connections_total`: the number of connections that match
-    the filter. `next_after`: the value of `after` that requests the events after these. Events are
-    oldest first. `samples`: the time and some of the counters, every few seconds of the last
-    quarter of an hour, oldest first.
+    the filter. `next_after`: the value of `after` for the next request, which then returns only
+    later events. Events are in order, oldest first. `samples`: the time and some of the counters,
+    taken every few seconds during the last quarter of an hour, oldest first.
     """
 
     node_id: int
@@ -119,10 +119,11 @@ class BrokerAdmin(AdminPart):
     ) -> BrokerDescription:
         """The description of a broker, by default of any broker.
 
-        `limit`: the most connections, and the most events. Connections: those whose client id, host
-        or user contains `filter`, without the first `offset` ones. Events: those with numbers above
-        `after`; -1 requests the newest ones. Raises UnsupportedByBroker if the broker is not
-        Odradek's, ClusterAuthorizationFailed without the right to DESCRIBE the cluster.
+        At most `limit` connections and at most `limit` events are returned. The connections are
+        those whose client id, host or user contains `filter`; the first `offset` of them are
+        skipped. The events are those with numbers above `after`; -1 requests the newest events.
+        Raises UnsupportedByBroker if the broker is not Odradek's, ClusterAuthorizationFailed
+        without the right to DESCRIBE the cluster.
         """
         request = DescribeBrokerRequest(
             sections=sorted(each.value for each in set(sections)),

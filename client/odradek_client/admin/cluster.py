@@ -86,7 +86,8 @@ class ClusterAdmin(AdminPart):
             try:
                 await self._network.version_for(node_id, ApiKey.DESCRIBE_CLUSTER)
             except OdradekError:
-                # Brokers before Kafka 2.8 return the same values in the answer to Metadata.
+                # Brokers before Kafka 2.8 do not have DescribeCluster; their answer to Metadata has
+                # the same values.
                 await self._network.refresh_metadata()
                 view = self._network.cluster
                 brokers = sorted(view.brokers.values(), key=lambda broker: broker.node_id)
@@ -129,7 +130,7 @@ class ClusterAdmin(AdminPart):
     async def describe_log_dirs(
         self, node_ids: int | Iterable[int] | None = None, *, raise_errors: bool = True
     ) -> Results[int, list[LogDir]]:
-        """The data directories of brokers, by node id: of all brokers, or of the given ones.
+        """The data directories of the given brokers, or of all brokers, by node id.
 
         Raises ClusterAuthorizationFailed, ConnectionLost, Refused (the node does not exist).
         """

@@ -145,7 +145,8 @@ class ConfigAdmin(AdminPart):
         documentation: bool = False,
         raise_errors: bool = True,
     ) -> Results[ConfigResource, dict[str, ConfigEntry]]:
-        """The settings of topics, brokers and groups; all of them, or the named ones.
+        """The settings of topics, brokers and groups: all settings of each, or only the named
+        settings.
 
         Raises UnknownTopicOrPartition, TopicAuthorizationFailed, ClusterAuthorizationFailed.
         """

@@ -54,7 +54,8 @@ class DelegationToken:
 
     @property
     def password(self) -> str:
-        """The HMAC in base64, which is the `sasl_password` to the `sasl_username` token_id."""
+        """The HMAC in base64. A client authenticates with it as `sasl_password` and with the
+        token_id as `sasl_username`."""
         return base64.b64encode(self.hmac).decode()
 
 
@@ -68,9 +69,9 @@ class DelegationTokenAdmin(AdminPart):
         owner: str | None = None,
         max_lifetime_ms: int | None = None,
     ) -> DelegationToken:
-        """Create a token for this client's user, or for another `owner`, which needs the right
-        CREATE_TOKENS on that user. `renewers`: the names of users who may renew and expire the
-        token.
+        """Create a token for this client's user, or for another `owner`. For another owner, this
+        client's user needs the right CREATE_TOKENS on the owner. `renewers`: the names of users who
+        may renew and expire the token.
 
         If the answer is lost, the call is not repeated, because each request creates a token.
         Raises Refused, with the broker's error, for a broker without tokens or a client without

@@ -38,7 +38,8 @@ from odradek_protocol.schemas.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
-#: The committed offset of each partition in a group, None for a partition without one.
+#: The committed offset of each partition in a group; None for a partition without a committed
+#: offset.
 CommittedOffsets = dict[TopicPartition, OffsetAndMetadata | None]
 
 
@@ -162,8 +163,8 @@ class GroupOffsetAdmin(AdminPart):
         """Set the committed offsets of a group; returns results by partition. A group that does not
         exist is created.
 
-        Raises InvalidGroup if the group has members, which would not notice the change and would
-        overwrite the offsets. Otherwise UnknownTopicOrPartition, GroupAuthorizationFailed,
+        Raises InvalidGroup if the group has members, because they would not notice the change and
+        would overwrite the offsets. Also raises UnknownTopicOrPartition, GroupAuthorizationFailed,
         TopicAuthorizationFailed.
         """
         wanted = {

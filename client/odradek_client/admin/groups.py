@@ -78,11 +78,11 @@ class GroupListing:
 
 @dataclass(frozen=True)
 class GroupMember:
-    """A member of a group. `host`: in the broker's form. `topics` and `assignment` are decoded only
-    for consumers, and are empty until the group is stable. `epoch`: the member epoch in a consumer
-    group (KIP-848), None in a classic group. The member owns `assignment`; if its epoch is lower
-    than the group's, it has not reached its target yet. `target`: the partitions of its target
-    assignment, None if the group has no targets."""
+    """A member of a group. `host`: the client's address, in the form that the broker uses. `topics`
+    and `assignment` are decoded only for consumers, and are empty until the group is stable.
+    `epoch`: the member epoch in a consumer group (KIP-848), None in a classic group. The member
+    owns `assignment`; if its epoch is lower than the group's, it has not reached its target yet.
+    `target`: the partitions of its target assignment, None if the group has no targets."""
 
     member_id: str
     instance_id: str | None
@@ -96,7 +96,7 @@ class GroupMember:
 
 @dataclass(frozen=True)
 class GroupDescription:
-    """A group in detail, of either protocol (`type`). `assignor`: the assignor of all members,
+    """A group in detail. `type`: the group's protocol. `assignor`: the assignor of all members,
     empty until the group is stable. `epoch`: the group epoch of a consumer group (KIP-848), None
     for a classic group; `assignment_epoch`: the epoch of the members' targets. `coordinator` is a
     node id."""

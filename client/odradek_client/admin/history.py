@@ -73,10 +73,10 @@ class NothingKnown(Refused):
 
 @dataclass(frozen=True)
 class HistoryEvent:
-    """An event, or several equal ones: `times` is their number, `last_time_ms` the time of the
-    last.
+    """An event, or several equal events: `times` is their number, `last_time_ms` the time of the
+    last of them.
 
-    Times in milliseconds since 1970, by the broker's clock. `name` and `details` are for programs.
+    Times are milliseconds since 1970, by the broker's clock. `name` and `details` are for programs.
     """
 
     time_ms: int
@@ -114,7 +114,7 @@ class HistoryDescription:
 
     @property
     def forgotten(self) -> bool:
-        """True if events since the broker's start may be missing."""
+        """True if the broker may have dropped some events since its start."""
         return self.complete_since_ms > self.started_ms
 
 
@@ -129,7 +129,7 @@ class HistoryAdmin(AdminPart):
         share group ("TOPIC-NUMBER:OFFSET:GROUP"), a client id or a mirror topic ("" for all of
         them), every broker is asked.
 
-        `limit`: the most events; the newest ones are returned. Raises NothingKnown,
+        `limit`: at most so many events are returned, the newest. Raises NothingKnown,
         UnsupportedByBroker if the broker is not Odradek's, AuthorizationFailed.
         """
         request = DescribeHistoryRequest(subject_type=_TYPES[subject], subject=name, limit=limit)

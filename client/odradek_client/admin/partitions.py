@@ -87,11 +87,12 @@ class PartitionAdmin(AdminPart):
     ) -> Results[TopicPartition, int]:
         """Delete the oldest records of partitions; returns the new first offset of each.
 
-        `before`: for each partition the offset of the first record that stays; or a datetime, which
-        stands for the first record at that time or later; or LATEST for all records. Raises
-        OffsetOutOfRange (the offset is after the end), UnknownTopicOrPartition, PolicyViolation
-        (the topic is compacted only), StorageFailed (the broker cannot store the change, as on a
-        full disk), TopicAuthorizationFailed.
+        `before`: for each partition, the records before this offset are deleted. A datetime stands
+        for the offset of the first record at that time or later, and LATEST for the end of the
+        partition (all records are deleted). Raises OffsetOutOfRange (the offset is after the end),
+        UnknownTopicOrPartition, PolicyViolation (the topic is only compacted), StorageFailed (the
+        broker cannot store the change, for example because the disk is full),
+        TopicAuthorizationFailed.
         """
         offsets = await self._first_offsets(before)
 

@@ -28,8 +28,8 @@ from odradek_protocol.schemas.describe_client_quotas import EntityData as Descri
 class QuotaName(IntEnum):
     """Special names of entities. The numbers are those of the match types in a filter.
 
-    DEFAULT: all names that have no quota of their own. ANY: every name and the default, in filters
-    only.
+    DEFAULT: all names that have no quota of their own. ANY: every name and the default; only for
+    filters.
     """
 
     DEFAULT = 1
@@ -89,7 +89,8 @@ class QuotaAdmin(AdminPart):
         validate_only: bool = False,
         raise_errors: bool = True,
     ) -> Results[QuotaEntity, None]:
-        """Set quotas by key (None removes one), and leave the others; returns results by entity.
+        """Set quotas by key (the value None removes a quota); quotas with other keys do not change.
+        Returns results by entity.
 
         Keys are Kafka's: producer_byte_rate, consumer_byte_rate, request_percentage,
         controller_mutation_rate, and for IP addresses connection_creation_rate. Raises

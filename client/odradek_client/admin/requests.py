@@ -41,10 +41,10 @@ R = TypeVar("R", bound=Message)
 #: The time for which UNKNOWN_TOPIC_OR_PARTITION is retried for a topic that this admin client has
 #: not created. Another client may have, and some nodes may not know the topic yet.
 UNKNOWN_TOPIC_PATIENCE_MS = 2_000
-#: The time after its creation by this admin client for which a topic is assumed to exist, so that
-#: the same error is retried. Later the topic may have been deleted.
+#: The time for which UNKNOWN_TOPIC_OR_PARTITION is retried for a topic, counted from the creation
+#: of the topic by this admin client. After that time the topic may have been deleted.
 CREATED_PATIENCE_MS = 30_000
-#: The most created topics that an admin remembers.
+#: The limit of created topics that an admin client remembers.
 _CREATED_MAX = 1000
 
 
@@ -70,7 +70,7 @@ class AdminRequests:
     ) -> Any:
         """Send a request to the controller. `adapt(request, version)` first fits it to the version.
 
-        A broker that is not the controller answers NOT_CONTROLLER, which `for_each` retries with
+        A broker that is not the controller answers NOT_CONTROLLER, and `for_each` then retries with
         new metadata. In KRaft any broker forwards the request.
         """
         controller = self._network.cluster.controller_id
@@ -103,8 +103,8 @@ class AdminRequests:
         return error
 
     async def metadata(self, topics: list[str] | None) -> MetadataResponse:
-        """The metadata of some topics, or of all. The topics whose metadata the network layer keeps
-        fresh stay the same."""
+        """The metadata of some topics, or of all topics. The call does not change the set of topics
+        whose metadata the network layer keeps fresh."""
 
         async def ask() -> MetadataResponse:
             node_id = await self._network.least_loaded_node()

@@ -45,7 +45,8 @@ class StreamsTasks:
 class StreamsMember:
     """A member of a streams group, with its present tasks and those of its target.
 
-    `host`: in the broker's form. Members with one `process_id` are threads of one process.
+    `host`: the client's address, in the form that the broker uses. Members with the same
+    `process_id` are threads of one process.
     """
 
     member_id: str

@@ -22,7 +22,8 @@ from odradek_protocol.schemas.describe_client_telemetry import (
 
 #: The number of clients or metrics in one request.
 _PAGE = 500
-#: The most pages of one call: more clients and metrics than any broker keeps.
+#: The limit of pages that one call requests. No broker keeps as many clients or metrics as fit into
+#: these pages.
 _PAGES_MAX = 10_000
 
 
@@ -30,9 +31,9 @@ _PAGES_MAX = 10_000
 class PushingClient:
     """A client that has pushed metrics, or has requested its subscription.
 
-    `subscribed`: the prefixes of the metrics that it is asked for. `last_push_age_ms`: None before
-    the first push. `left_out`: the number of data points of the last push that the broker did not
-    keep. `gone`: true if the client has ended.
+    `subscribed`: the prefixes of the metrics that the client should push. `last_push_age_ms`: None
+    before the first push. `left_out`: the number of data points of the last push that the broker
+    did not keep. `gone`: true if the client has ended.
     """
 
     client_instance_id: str

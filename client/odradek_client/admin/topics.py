@@ -258,8 +258,8 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
 
 
 def _name_topics(request: DeleteTopicsRequest, version: int) -> None:
-    """Leave the names in the one field that this version has: from version 6 on it is another
-    one."""
+    """Keep the names only in the field that this version has: `topics` from version 6 on,
+    `topic_names` before."""
     if version >= TOPIC_STATES_SINCE:
         request.topic_names = []
     else:

@@ -28,11 +28,11 @@ from odradek_protocol.schemas.list_transactions import (
     ListTransactionsResponse,
 )
 
-#: The states in which a transaction blocks consumers that read committed records only.
+#: The states in which a transaction blocks consumers that read only committed records.
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
-#: The transaction timeout in the InitProducerId of `fence_producer`, which begins no transaction.
-#: The shortest timeout is used, because brokers refuse timeouts above their
-#: `transaction.max.timeout.ms`, which may be as low as 1.
+#: The transaction timeout in the InitProducerId of `fence_producer`. No transaction begins, so any
+#: timeout would do; the shortest is used, because brokers refuse timeouts above their
+#: `transaction.max.timeout.ms`, whose lowest possible value is 1.
 _FENCING_TIMEOUT_MS = 1
 
 
@@ -165,9 +165,9 @@ class TransactionAdmin(AdminPart):
     async def end_transaction(self, prepared: PreparedTransaction, *, commit: bool) -> None:
         """Commit or abort a prepared transaction, without a producer (T-77).
 
-        A second call with the same `commit` does nothing (T-65). Raises ProducerFenced,
-        TransactionAborted or InvalidProducerIdMapping if the transaction was ended in another way,
-        or if another producer uses its id.
+        A second call with the same value of `commit` does nothing (T-65). Raises ProducerFenced,
+        TransactionAborted or InvalidProducerIdMapping if the transaction has already ended in
+        another way, or if another producer uses its id.
         """
         prepared = PreparedTransaction(*prepared)
         name, v2 = prepared.transactional_id, prepared.transaction_version >= V2_LEVEL
@@ -187,7 +187,7 @@ class TransactionAdmin(AdminPart):
             )
             code = ErrorCode.of(response.error_code)
             if code is ErrorCode.INVALID_PRODUCER_EPOCH:
-                # INVALID_PRODUCER_EPOCH is the older name of the same error (T-15).
+                # INVALID_PRODUCER_EPOCH is the older name of PRODUCER_FENCED (T-15).
                 code = ErrorCode.PRODUCER_FENCED
             if code is not ErrorCode.NONE:
                 raise self._error(name, code)

@@ -43,8 +43,8 @@ class ScramCredentialInfo:
 
 @dataclass(frozen=True)
 class UserScramCredentialUpsertion:
-    """A credential to store, which replaces one of the same mechanism. `salt`: a random one if
-    None."""
+    """A credential to store. It replaces the user's credential of the same mechanism. `salt`: None
+    for a random salt."""
 
     user: str
     password: str = field(repr=False)

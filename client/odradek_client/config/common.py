@@ -1,7 +1,7 @@
 """The settings that every client has.
 
-Names, defaults and meanings are Kafka's if Kafka has the setting. The modules of the other clients'
-settings follow the same rule.
+Names, defaults and meanings are Kafka's if Kafka has the setting, also in the modules with the
+settings of one client.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ class ClientConfig(Settings):
 
     @property
     def start_timeout_ms(self) -> int:
-        """The longest time that starting may take, in ms."""
+        """The limit of the time to start the client, in ms."""
         return self.default_api_timeout_ms
 
     @classmethod

@@ -2,9 +2,9 @@
 
     linger_ms: int = setting(5, at_least(0), doc="The longest wait of a record for others.")
 
-A row gives name, type, default, bounds and one sentence; parsing, validation and `describe()` read
-the same row. Values come as Python values or as text (from a file, an environment or a command
-line); names are Kafka's, with underscores or with dots.
+A row gives name, type, default, bounds and one sentence of description; parsing, validation and
+`describe()` all read this row. Values come as Python values or as text (from a file, an environment
+or a command line); names are Kafka's, with underscores or with dots.
 """
 
 from __future__ import annotations

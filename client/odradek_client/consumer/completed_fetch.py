@@ -127,10 +127,11 @@ class CompletedFetch:
         return bool(length + LOG_OVERHEAD_BYTES > left_bytes)
 
     def take(self, limit: int) -> list[ConsumerRecord]:
-        """Take up to `limit` records from `next_offset` on; fewer only at the end of the fetch.
+        """Take `limit` records from `next_offset` on; fewer at the end of the fetch, or before a
+        record that cannot be read.
 
-        Raises DeserializationFailed, CorruptRecord or OversizedRecord only if there is no record to
-        return before the unreadable one; `next_offset` then stays at the unreadable record.
+        Raises DeserializationFailed, CorruptRecord or OversizedRecord only if the record at
+        `next_offset` cannot be read; `next_offset` then does not change.
         """
         taken: list[ConsumerRecord] = []
         while (room := limit - len(taken)) > 0:
@@ -189,7 +190,7 @@ class CompletedFetch:
 
     def _advance(self) -> None:
         """Move `next_offset` after the last taken record. At the end of the batch, move it after
-        the last offset of the batch, which may have no record."""
+        the last offset of the batch, because the last offsets of a batch may have no records."""
         if self.cursor < len(self.records):
             self.next_offset = self.records[self.cursor - 1].offset + 1
         elif self._failure is None:

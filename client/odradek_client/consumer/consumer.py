@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from odradek_client.config.keywords import ConsumerSettings
 
-#: The longest time after a full poll for which single records are returned without another one.
+#: The time after a full poll for which single records are returned without another full poll.
 _SKIP_POLL_MS = 20
 #: The timeout of each poll in a loop over single records; the loop polls again afterwards.
 _ITERATION_POLL_MS = 1_000
@@ -65,14 +65,15 @@ class Consumer:
             async for record in consumer:
                 ...
 
-    Without `group_id` all partitions are read, and no offsets are kept. Settings are Kafka's, with
-    underscores: see `ConsumerConfig`. ConfigError for an invalid setting.
+    Without `group_id` all partitions are read, and no offsets are committed. Settings are Kafka's,
+    with underscores: see `ConsumerConfig`. Raises ConfigError for an invalid setting.
 
     With `enable_auto_commit` (the default) each poll assumes that all records of earlier polls have
     been processed. If they are processed before the next poll, each record is delivered at least
     once (K-39).
 
-    Only one task polls at a time; others wait for it. All other methods may be called meanwhile.
+    Only one task polls at a time; other tasks that poll wait for it. All other methods may be
+    called during a poll.
     """
 
     def __init__(self, *topics: str, **settings: Unpack[ConsumerSettings]) -> None:
@@ -218,7 +219,7 @@ class Consumer:
             self._loop.signal()
 
     async def unsubscribe(self) -> None:
-        """End the subscription or assignment; leaves the group, if the consumer is in one."""
+        """End the subscription or assignment; leaves the group, if the consumer is in a group."""
         if self._group is not None and self._started and not self._closed:
             await self._group.leave("the consumer unsubscribed", self.config.default_api_timeout_ms)
         self._subscription.unsubscribe()
@@ -245,10 +246,10 @@ class Consumer:
     ) -> list[ConsumerRecord]:
         """The next records: at most `max_records` (max_poll_records if None).
 
-        Waits up to `timeout_ms` for the first record; returns the available ones, perhaps none.
-        Records of one partition are in order. Joins the group, commits, and calls listeners as
-        needed. Raises the exception of a listener, RecordError for records that cannot be returned,
-        NoOffset, PositionOutOfRange, and refusals of brokers.
+        Waits up to `timeout_ms` for the first record, and returns the records that are available
+        then, perhaps none. Records of one partition are in order. Joins the group, commits, and
+        calls listeners as needed. Raises the exception of a listener, RecordError for records that
+        cannot be returned, NoOffset, PositionOutOfRange, and refusals of brokers.
         """
         collected = await self.getmany(timeout_ms=timeout_ms, max_records=max_records)
         if len(collected) == 1:
@@ -333,8 +334,8 @@ class Consumer:
         return self._fetcher.take_one()
 
     def _take_buffered(self) -> ConsumerRecord | None:
-        """The next record without a full poll, or None, for the blocking consumer, which measures
-        the time since the last full poll itself."""
+        """The next record if it is available without a full poll, otherwise None. Only the blocking
+        consumer calls this method; it measures the time since the last full poll itself."""
         return None if self._skip_poll_until_ms == 0.0 else self._fetcher.take_one()
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
@@ -374,9 +375,9 @@ class Consumer:
         await group.offsets.commit(as_offsets(offsets), self._timeout_ms(timeout_ms))
 
     def commit_soon(self, offsets: Mapping[Partition, Offset] | None = None) -> asyncio.Task[None]:
-        """Begin the same commit as `commit` in a task, which ends with the commit's result. If a
-        newer commit has some of the same partitions, it replaces them in a commit that is still
-        waiting. `close` waits for commits that have begun."""
+        """Begin a commit like that of `commit` in a task, and return the task; its result is the
+        commit's. While a commit waits to be sent, a newer commit replaces its offsets of the
+        partitions that both have. `close` waits for commits that have begun."""
         self._require_connected()
         group = self._require_group("commit_soon")
         task = group.offsets.commit_soon(as_offsets(offsets), self._timeout_ms(None))

@@ -45,9 +45,9 @@ __all__ = [
 ]
 
 
-#: The error codes of a partition after which the same request is sent again after a backoff (K-14):
-#: for the codes in the first set with new metadata, for those in `RETRY` without. Other codes are
-#: raised.
+#: The error codes of a partition for which the request is sent again after a backoff (K-14). For
+#: the codes in this set the metadata is requested first, for the codes in `RETRY` it is not. Other
+#: codes are raised.
 RETRY_WITH_NEW_METADATA = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -100,8 +100,8 @@ class LogTruncated(PositionOutOfRange):
 
 
 class CommitFailed(Refused):
-    """Offsets were not committed: the group has assigned the partitions to other members, which
-    will read the records again."""
+    """Offsets were not committed, because the group has assigned the partitions to other members.
+    These will read the records again."""
 
 
 class NoOffset(LocalError):
@@ -127,7 +127,7 @@ class NotAssigned(IllegalState):
 class RecordError(LocalError):
     """The record at `offset` of `partition` cannot be returned. Call `seek` to skip it.
 
-    `refetch`: true if another fetch of the same data may help.
+    `refetch`: true if the record may become readable when its data is fetched again.
     """
 
     refetch = True
@@ -141,8 +141,8 @@ class CorruptRecord(RecordError):
     """The batch is damaged or in an unsupported format (K-16). It is never skipped silently.
 
     `first_offset` and `last_offset` are those of the batch; `seek` to `next_offset` to skip the
-    batch. All are None if the batch's header is damaged too. `what`: the problem without the
-    partition.
+    batch. All three are None if the batch's header is damaged, too. `what`: the problem, without
+    the name of the partition.
     """
 
     def __init__(

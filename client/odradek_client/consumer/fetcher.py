@@ -78,7 +78,7 @@ class FetchSession:
     """The fetch session with a node, and the partitions that the broker has in it (KIP-227, K-20).
 
     A request has only the partitions that were changed or removed since the last request. A broker
-    that answers session id 0 has no sessions, and every request is a full one.
+    that answers session id 0 has made no session, so every request to it has all partitions.
     """
 
     def __init__(self) -> None:
@@ -298,8 +298,8 @@ class Fetcher:
     # --- answers ---
 
     def on_failure(self, plan: FetchPlan, now_ms: int) -> None:
-        """Note that a fetch got no usable answer; it is sent again after a pause, with new
-        metadata."""
+        """Note that a fetch got no usable answer. Its partitions are fetched again after a pause,
+        with new metadata."""
         self._in_flight.discard(plan.node_id)
         self._sessions[plan.node_id].restart()
         self.metadata_wanted = True
@@ -307,8 +307,8 @@ class Fetcher:
             self._back_off(self._subscription.get(partition), now_ms)
 
     def on_response(self, plan: FetchPlan, response: FetchResponse, now_ms: int) -> None:
-        """Buffer an answer. If the position of a partition has changed meanwhile, its data is stale
-        and is dropped (K-12)."""
+        """Buffer an answer. If the position of a partition has changed since the request, the data
+        of the partition is stale and is dropped (K-12)."""
         self._in_flight.discard(plan.node_id)
         session = self._sessions[plan.node_id]
         code = ErrorCode.of(response.error_code)
@@ -477,11 +477,11 @@ class Fetcher:
                 raise error
 
     def take_one(self) -> ConsumerRecord | None:
-        """Take the record after the one that `collect(1)` returned last, if it is in the same
-        decoded batch.
+        """Take the next record of the partition from which `collect(1)` last took a record, if the
+        same decoded batch has it.
 
-        After None the caller has to call `collect`. The method is for loops over single records,
-        for which `collect` would cost more than the record.
+        If the result is None, the caller has to call `collect`. The method is for loops over single
+        records, because a call of `collect` costs more than the decoding of a record.
         """
         head, state = self._head, self._head_state
         if head is None or state is None:

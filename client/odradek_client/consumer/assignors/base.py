@@ -37,8 +37,8 @@ class GroupMember:
 class Assignor(ABC):
     """The interface of an assignment strategy: subclass it for your own strategy.
 
-    `name`: the name in the protocol, the same in every member. An assignment must give every
-    partition of every subscribed topic to exactly one subscribed member (K-55); a cooperative
+    `name`: the name in the protocol; all members must use the same name. An assignment must give
+    every partition of every subscribed topic to exactly one subscribed member (K-55); a cooperative
     assignor may leave out partitions that their owner must revoke first (K-53).
 
     `cooperative`: true if members may keep their partitions while the group rebalances. Members
@@ -56,7 +56,7 @@ class Assignor(ABC):
         existing topic; other topics are not assigned."""
 
     def user_data(self, topics: frozenset[str]) -> bytes | None:
-        """Bytes for the leader, which are sent in this member's subscription."""
+        """Bytes that this member's subscription carries to the leader of the group."""
         return None
 
     def on_assignment(  # noqa: B027  there is nothing that every assignor must do

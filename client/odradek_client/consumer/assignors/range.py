@@ -9,11 +9,11 @@ from odradek_client.structs import TopicPartition
 
 
 class RangeAssignor(Assignor):
-    """Assigns consecutive partitions of each topic: of a topic with n partitions and m members, the
-    first n mod m members get one more than the rest.
+    """Assigns consecutive partitions of each topic. If a topic has n partitions and m members, the
+    first n mod m members get one partition more than the others.
 
     Topics with equally many partitions and the same subscribers are divided in the same way, so
-    that joins by key are local.
+    that one member gets all records of a key and can join the topics by key.
     """
 
     name = "range"

@@ -55,8 +55,8 @@ def divide(
 def _divide_equal_subscriptions(
     everything: list[TopicPartition], assigned: MemberAssignment
 ) -> None:
-    """Divide partitions among members with the same subscription. Each gets its quota; the larger
-    quota goes to the members that had the most partitions."""
+    """Divide partitions among members with the same subscription. The quotas differ by at most one
+    partition; the members that had the most partitions get the larger quota."""
     least, more = divmod(len(everything), len(assigned))
     by_size = sorted(assigned, key=lambda member: -len(assigned[member]))
     quotas = {member: least + (index < more) for index, member in enumerate(by_size)}
@@ -186,8 +186,9 @@ class StickyAssignor(Assignor):
         return divide(partition_counts, wants, self._owners(ranked)) if wants else {}
 
     def _owners(self, members: Iterable[GroupMember]) -> dict[str, list[TopicPartition]]:
-        """The earlier partitions of each member, by the claims of the highest generation; a
-        partition that two members claim in the same generation belongs to neither."""
+        """The earlier partitions of each member. If several members claim a partition, it belongs
+        to the member with the highest generation; if two members claim it in the same generation,
+        it belongs to neither of them."""
         return _settle({member.member_id: self._claim(member) for member in members})
 
     def _claim(self, member: GroupMember) -> tuple[int, Sequence[TopicPartition]]:

@@ -148,7 +148,8 @@ class ClassicGroupLoop(GroupLoop):
         self._update_membership_lost()
         if membership.cooperative and self._subscription.assigned() - set(assignment):
             membership.request_rejoin("partitions were revoked, for others to have")
-        # This comes last: if the listener raises, the next poll continues from here.
+        # The assignor is called last: if it raises, the next poll continues with the assignment
+        # that is stored above.
         membership.notify_assignor()
 
     async def _prepare_join(self) -> bool:
