@@ -1,7 +1,7 @@
 """Deferred: a value that arrives later, without an event loop.
 
-A handler that cannot answer immediately returns a `Deferred`, which is resolved when the work is
-finished; the session of the connection then sends the value. A `Deferred` has fewer features than a
+A handler that cannot answer immediately returns a `Deferred`, and resolves it when the work is
+finished; then the session of the connection sends the value. A `Deferred` has fewer features than a
 future: one value, callbacks that run inside `resolve`, no cancellation.
 """
 
@@ -27,7 +27,7 @@ class Deferred(Generic[T]):
 
     def __init__(self) -> None:
         self._value: object = _UNSET
-        # Nearly all deferreds have one callback, or are resolved before they get one.
+        # Nearly all deferreds have a single callback, or are resolved before they get a callback.
         self._callbacks: list[Callable[[T], None]] | None = None
         self._transform: Callable[[Any], Any] | None = None
         self.abandoned = False
@@ -72,15 +72,17 @@ class Deferred(Generic[T]):
             self._callbacks.append(callback)
 
     def map(self, function: Callable[[T], U]) -> Deferred[U]:
-        """A deferred with the result of `function`. Abandoning the new deferred does not abandon
-        this one."""
+        """A new deferred with the result of `function`. Abandoning the new deferred does not
+        abandon `self`.
+        """
         mapped: Deferred[U] = Deferred()
         self.then(lambda value: mapped.resolve(function(value)))
         return mapped
 
     def bind(self, function: Callable[[T], Deferred[U]]) -> Deferred[U]:
-        """A deferred with the value of the deferred that `function` returns. Abandoning the new
-        deferred does not abandon this one."""
+        """A new deferred with the value of the deferred that `function` returns. Abandoning the new
+        deferred does not abandon `self`.
+        """
         bound: Deferred[U] = Deferred()
         self.then(lambda value: function(value).then(bound.resolve))
         return bound

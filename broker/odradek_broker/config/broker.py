@@ -67,7 +67,7 @@ __all__ = [
 _PROTOCOL_MAP = "listener.security.protocol.map"
 #: The setting that names the broker to emulate.
 EMULATE = "odradek.emulate"
-#: The setting that is the same for all brokers and cannot be set for a single one (N-45).
+#: The setting that all brokers share, so that it cannot be set for a single broker (N-45).
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
 #: Settings that describe a node's part in Kafka's controller quorum.
@@ -128,7 +128,7 @@ class BrokerConfig(BrokerSettings):
 
     @property
     def broker_listeners(self) -> tuple[Listener, ...]:
-        """The listeners, in the order of the setting; at least one."""
+        """The listeners, at least one, in the order in which the setting lists them."""
         return broker_listeners(self, map_is_given=self._is_given(_PROTOCOL_MAP))
 
     @property
@@ -216,7 +216,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
-    """Parse "KEY=VALUE" texts; the last one for a key wins. ConfigError for one without a =."""
+    """Parse "KEY=VALUE" texts; the last text for a key wins. ConfigError for a text without "="."""
     given = {}
     for text in assignments:
         key, equals, value = text.partition("=")
@@ -281,7 +281,7 @@ def with_dynamic(
 ) -> BrokerConfig:
     """The static configuration of `config` with new dynamic settings (IncrementalAlterConfigs).
 
-    ConfigError for a bad value, which the caller should have refused before.
+    ConfigError for a bad value; the caller should have refused the value before.
     """
     static = tuple(layer for layer in config.layers if layer[0] is ConfigSource.STATIC_BROKER)
     dynamic = (
@@ -299,8 +299,9 @@ def settings_of_every_broker(config: BrokerConfig, given: Mapping[str, str]) -> 
 
 
 def _of_every_broker(static: Mapping[str, str]) -> dict[str, str]:
-    """`min.insync.replicas`, which every cluster has as a dynamic setting of all brokers, as Kafka
-    does with eligible leader replicas (KIP-966)."""
+    """`min.insync.replicas` with its value. Every cluster has it as a dynamic setting of all
+    brokers, as Kafka does when eligible leader replicas are enabled (KIP-966).
+    """
     row = SETTING_OF_KEY[MIN_INSYNC_REPLICAS]
     return {MIN_INSYNC_REPLICAS: static.get(MIN_INSYNC_REPLICAS, write_value(row.default))}
 
@@ -331,7 +332,7 @@ def _build(layers: Layers) -> BrokerConfig:
     for row in (*SETTINGS.values(), *NO_EFFECT_SETTINGS.values()):
         if row.name not in named:
             continue
-        # Every given text is checked, not only the effective one.
+        # Every given text is checked, not only the text that takes effect.
         for _, given in layers:
             for name in row.names:
                 if name in given:
@@ -377,7 +378,7 @@ def _check_http(config: BrokerConfig) -> None:
 
 
 def _check_together(config: BrokerConfig) -> None:
-    """Check settings against each other. ConfigError names the setting to change."""
+    """Check that the settings are consistent. ConfigError names the setting to change."""
     map_is_given = config._is_given(_PROTOCOL_MAP)
     check_listeners(config, map_is_given=map_is_given)
     known = {

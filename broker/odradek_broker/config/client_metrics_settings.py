@@ -24,13 +24,14 @@ MATCHED = (
 
 
 def read_match(items: Iterable[str]) -> dict[str, Pattern]:
-    """The patterns of a `match`, by attribute; the last one for an attribute counts. ValueError for
-    an item that is not NAME=PATTERN."""
+    """The patterns of a `match`, by attribute; the last pattern for an attribute counts. ValueError
+    for an item that is not NAME=PATTERN.
+    """
     patterns = {}
     for item in items:
         name, equals, text = item.partition("=")
         name, text = name.strip(), text.strip()
-        # Kafka splits at every "=", so neither side may contain one.
+        # Kafka splits at every "=", so neither the name nor the pattern may contain "=".
         if not equals or "=" in text or not text or name not in MATCHED:
             raise ValueError(item)
         try:

@@ -122,8 +122,9 @@ class TopicConfigs:
     def describe(
         self, overrides: Mapping[str, str], keys: Collection[str] | None = None
     ) -> list[ConfigEntry]:
-        """Describe the settings of a topic whose own settings are `overrides`: those in `keys` that
-        exist, or all if it is None."""
+        """Describe the settings in `keys` that exist, or all settings if `keys` is None, for a
+        topic whose own settings are `overrides`.
+        """
         return [
             self._describe_one(row, overrides)
             for row in TOPIC_SETTINGS.values()
@@ -182,8 +183,10 @@ def describe_broker(config: BrokerConfig, keys: Collection[str] | None = None) -
 
 
 def _describe_broker_one(config: BrokerConfig, row: Setting, name: str) -> ConfigEntry:
-    """Describe one name of a setting. As in Kafka, a name that was not given has its own default
-    and not the value of another name, unless the synonym has the same meaning (`broker.id`)."""
+    """Describe a setting under one of its names. As in Kafka, a name that was not given has its own
+    default and not the value that was given under another name, except a synonym of the same
+    meaning (`broker.id`).
+    """
     synonyms = broker_synonyms(config, row, name)
     synonym = next((each for each in row.synonyms if each.name == name), None)
     if synonyms:

@@ -222,7 +222,7 @@ _ROWS = {
     for name, row in Setting.declared_by(each, ".").items()
 }
 
-#: The settings that may be given for one listener alone, by key.
+#: The settings that may be given for a single listener, by key.
 PER_LISTENER: dict[str, Setting] = {
     name: row
     for name, row in _ROWS.items()
@@ -234,7 +234,7 @@ _MECHANISMS = frozenset(name.lower() for name in MECHANISMS)
 
 
 def listener_key(listener: str, name: str, mechanism: str = "") -> str:
-    """The key of a setting for one listener alone, or for one mechanism of it."""
+    """The key of a setting for a single listener, or for a single mechanism of the listener."""
     own = f"{mechanism.lower()}.{name}" if mechanism else name
     return f"{PREFIX}{listener.lower()}.{own}"
 

@@ -132,8 +132,9 @@ def advertised_addresses(
 
 
 def check_listeners(settings: ListenerSettings, *, map_is_given: bool) -> None:
-    """Check listeners and advertised addresses against each other. ConfigError names the setting to
-    change."""
+    """Check that listeners and advertised addresses are consistent. ConfigError names the setting
+    to change.
+    """
     listeners = broker_listeners(settings, map_is_given=map_is_given)
     shown = write_value(settings.listeners)
     if not listeners:

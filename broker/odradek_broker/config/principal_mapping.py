@@ -17,7 +17,7 @@ NAME_CHARACTERS_MAX = 4096
 
 
 class NoRuleError(ValueError):
-    """The error for a name that has no principal because no rule applies to it."""
+    """The error for a name to which no rule applies, so that it has no principal."""
 
 
 @dataclass(frozen=True)

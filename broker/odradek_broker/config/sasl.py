@@ -72,7 +72,9 @@ class SignedTokens:
 
 @dataclass(frozen=True)
 class SaslListenerSettings:
-    """All settings of SASL of one listener. `max_reauth_ms`: by mechanism; 0 for no limit."""
+    """All SASL settings of one listener. `max_reauth_ms` has the limit of each mechanism; 0 means
+    no limit.
+    """
 
     name: str
     mechanisms: tuple[str, ...]

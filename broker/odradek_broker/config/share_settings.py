@@ -9,8 +9,9 @@ from odradek_protocol.settings import at_least, between
 
 @dataclass(frozen=True, kw_only=True)
 class ShareSettings:
-    """The settings of the share coordinator, which stores the state of share partitions, and those
-    of the records that a share group has in flight."""
+    """The settings of the share coordinator, which stores the state of share partitions, and the
+    settings of the records that a share group has in flight.
+    """
 
     group_share_record_lock_duration_ms: int = setting(
         Kind.INT,

@@ -26,7 +26,8 @@ from odradek_protocol.settings import (
 
 Value = bool | int | float | str | tuple[str, ...]
 
-#: The longest value; settings are kept in memory and in the metadata log.
+#: The limit of the characters of a value, because values are kept in memory and in the metadata
+#: log.
 VALUE_CHARACTERS_MAX = 32_768
 _SHOWN_CHARACTERS_MAX = 200
 
@@ -92,7 +93,8 @@ _KIND_TEXT = {
 
 def _read_integer(limit: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        # int() accepts "1_000", which Java refuses; both accept the digits of any script.
+        # int() accepts "1_000", but Java refuses it. Python and Java both accept the digits of any
+        # script.
         digits = text[1:] if text[:1] in {"-", "+"} else text
         if not digits.isdecimal() or len(digits) > 20:
             raise ValueError(text)
@@ -105,7 +107,7 @@ def _read_integer(limit: int) -> Callable[[str], int]:
 
 
 def _read_double(text: str) -> float:
-    # float() alone would take "1_0" and the digits of any script, which Java does not.
+    # float() accepts "1_0" and the digits of any script, but Java accepts neither.
     value = float(text)
     if not math.isfinite(value) or "_" in text or not text.isascii():
         raise ValueError(text)
@@ -176,8 +178,8 @@ class Synonym:
     """Another key of a setting, which is used if the first key is not given.
 
     `factor` is the size of the synonym's unit in the setting's units (minutes to milliseconds:
-    60000). `default` is the default that Kafka shows for the synonym, None if Kafka shows none.
-    Synonyms are read-only, as in Kafka, even if the setting is dynamic.
+    60000). `default` is the default that Kafka shows for the synonym, None if Kafka shows none. As
+    in Kafka, a synonym is read-only even if its setting is dynamic.
     """
 
     name: str

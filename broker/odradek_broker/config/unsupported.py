@@ -17,8 +17,8 @@ _NOT_NEGATIVE = at_least(0)
 _BUFFER = at_least(524_288)
 _ASSIGNMENT_INTERVAL = between(0, 15_000)
 
-#: Kafka's dynamic settings that have no effect here. They are checked, stored and shown, so that
-#: tools which set them work.
+#: Kafka's dynamic settings that have no effect in this broker. The broker checks, stores and shows
+#: these settings, so that tools which set them work.
 NO_EFFECT_SETTINGS: dict[str, Setting] = {
     row.name: row
     for row in (
@@ -78,8 +78,8 @@ DYNAMIC_ONLY = frozenset(
 #: Settings that are null in Kafka unless they are set.
 WITHOUT_DEFAULT = DYNAMIC_ONLY | {"sasl.kerberos.service.name"}
 
-#: Kafka's keys without meaning on a single node, or in this program. They are ignored without a
-#: warning, so that a server.properties can be used unchanged.
+#: Kafka's keys that have no meaning on a single node or in this program. Such keys are ignored
+#: without a warning, so that Kafka's server.properties can be used unchanged.
 _IGNORED_KEYS = """
     advertised.host.name advertised.port
     alter.config.policy.class.name alter.log.dirs.replication.quota.window.num

@@ -121,7 +121,8 @@ class Feature:
 class NewerVersions(StrEnum):
     """The answer to an ApiVersions request in a version that the emulated broker does not have."""
 
-    #: An answer in version 0 with the version range of ApiVersions only, as in Kafka (KIP-511).
+    #: An answer in version 0 with only the version range of ApiVersions itself, as in Kafka
+    #: (KIP-511).
     RANGE = "range"
     #: An answer in version 0 with all APIs.
     ALL = "all"

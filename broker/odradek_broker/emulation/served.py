@@ -16,8 +16,8 @@ class ServedApi(NamedTuple):
     """An API with the versions that are answered and the versions that ApiVersions names (None if
     ApiVersions leaves the API out).
 
-    The answered versions are those that this broker and the emulated one have in common, because
-    the versions of an emulated broker may all be older than those of this one.
+    The answered versions are the versions that this broker and the emulated broker have in common.
+    There may be none, because all versions of the emulated broker may be older.
     """
 
     api: Api

@@ -26,7 +26,7 @@ class Connections:
         self._subjects: dict[int, str] = {}
 
     def opened(self, peer: Peer) -> None:
-        """Count a connection among the open ones."""
+        """Add a connection to the open connections."""
         peer.opened_ms = self._wall_ms()
         self.peers[peer.connection_id] = peer
 

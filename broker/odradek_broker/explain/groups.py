@@ -141,7 +141,7 @@ def why_removed(removal: Removal, settings: GroupSettings) -> str:
 
 
 def why_refused(event: RequestRefused, settings: GroupSettings) -> str:
-    """The reason why a request was refused: the expected value and the received one."""
+    """The reason why a request was refused, such as the value that was expected."""
     if event.message is not None:
         return event.message
     if event.join is not None and event.error in _JOIN_REFUSALS:
@@ -299,7 +299,7 @@ class GroupRecorder:
 
     def _refused(self, event: RequestRefused) -> None:
         if event.error is ErrorCode.INVALID_GROUP_ID:
-            return  # No group exists that the event could be recorded for.
+            return  # There is no group for which the event could be recorded.
         self._history.record(
             event.group_id,
             EventKind.GROUP_REFUSED,

@@ -4,8 +4,8 @@ There is one ring each for transactional ids, groups, producer ids, partitions, 
 partitions. The recorders in this package fill them; see `EventKind` in
 `sentences` for the kinds of events. Rings are not stored: a restart begins with empty ones.
 
-A ring is limited in events and bytes, in total and for each subject, so that a busy subject loses
-its own oldest events first. Texts and lists are cut to readable lengths.
+The events and bytes of a ring are limited, and the events of each subject too, so that a busy
+subject loses its own oldest events first. Texts and lists are cut to readable lengths.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from odradek_protocol.lazy_tuple import NamedTuple
 EVENTS_MAX = 5_000
 SUBJECT_EVENTS_MAX = 500
 BYTES_MAX = 8 * 1024 * 1024
-#: The most characters of a text, and the most elements of a list. "and 7 more" replaces the rest of
-#: a list.
+#: The limits of the characters of a text and of the elements of a list. "and 7 more" replaces the
+#: rest of a list.
 TEXT_MAX = 300
 LIST_MAX = 20
 #: The approximate memory of an event without its texts.
@@ -38,7 +38,7 @@ _INT_BYTES = 32
 @dataclass(slots=True)
 class Event:
     """An event, or several equal events: `times` is their number, and `last_ms` the time of the
-    last one.
+    last event.
 
     Times in milliseconds since the epoch. `partitions`: the first partitions that the event is
     about; `partitions_more`: the number of further partitions.
@@ -85,7 +85,9 @@ class CurrentState(NamedTuple):
 
 
 class Kept(Protocol):
-    """An event in a ring: `times` equal ones, `last_ms` the time of the last of them."""
+    """An element of a ring, which stands for `times` equal events. `last_ms`: the time of the last
+    event.
+    """
 
     times: int
     last_ms: int
@@ -156,7 +158,7 @@ class Ring(Generic[S, E]):
         return self._events[history.numbers[-1]][1]
 
     def add(self, subject: S, event: E, size_bytes: int) -> None:
-        """Add an event of approximately this size, and drop the oldest ones beyond the limits."""
+        """Add an event of approximately this size, and drop the oldest events beyond the limits."""
         history = self._subjects.get(subject)
         if history is None:
             history = self._subjects[subject] = _Subject()

@@ -18,7 +18,8 @@ from odradek_protocol.constants import NO_TIMESTAMP
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.batch import BatchHeader
 
-#: The most partitions that are examined for one answer, those with the most unread records first.
+#: The limit of the partitions that are examined for one answer. Partitions with more unread records
+#: come first.
 PARTITIONS_MAX = 64
 
 

@@ -41,7 +41,8 @@ def blocked_partition(log: PartitionLog) -> BlockedPartition | None:
         return None
     where = (log.topic, log.partition)
     first = producers.first_open_transaction
-    # A transaction may have begun below the log start, which the last stable offset is never below.
+    # The last stable offset is never below the log start, but a transaction may have begun below
+    # it.
     if first is None or max(first[0], log.log_start_offset) != stable:
         return BlockedPartition(where, stable, high, None, None, producers.open_transactions)
     entry = producers.entry(first[1])

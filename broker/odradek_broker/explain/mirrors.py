@@ -10,7 +10,7 @@ from odradek_broker.mirror.events import MirrorDecision, MirrorEvent, SourceStat
 from odradek_broker.storage.log import PartitionLog
 from odradek_protocol.errors import ErrorCode
 
-#: The most partitions that are shown separately.
+#: The limit of the partitions that are shown separately.
 _PARTITIONS_MAX = 100
 
 _KINDS = {
@@ -56,7 +56,7 @@ class MirrorRecorder:
 
 
 def state_of_mirror(topic: str, source: str | None, partitions: int) -> CurrentState:
-    """The state of a topic; `source` is None for an ordinary one."""
+    """The state of a topic; `source` is None for an ordinary topic."""
     if source is None:
         return CurrentState.of(EventKind.NOW_NO_MIRROR, {"topic": topic})
     fields: dict[str, Value | None] = {"topic": topic, "source": source, "count": partitions}

@@ -17,7 +17,8 @@ from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.schemas import describe_history as wire
 
-#: The most problems of one kind; the number of the others is shown as one more problem.
+#: The limit of the problems of one kind. The number of further problems is shown as one more
+#: problem.
 EACH_MAX = 20
 #: An open transaction is a problem when it has used this fraction of its timeout, or has been open
 #: for TRANSACTION_OPEN_MS.
@@ -27,7 +28,7 @@ TRANSACTION_OPEN_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem. `subject_type`: as in DescribeHistory; 0 without a subject."""
+    """A problem. `subject_type` has the numbers of DescribeHistory, or 0 without a subject."""
 
     name: str
     text: str

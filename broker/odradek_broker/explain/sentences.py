@@ -1,9 +1,9 @@
 """The kinds of events and of current states, and the sentence of each (`odradek explain`).
 
 `{field}` stands for a field; text in square brackets is left out unless all of its fields are
-given. Fields that are not in the sentence are for programs. Special fields: `partitions` (the
-partitions of an event: they are shown only to users who may see their topics), `error` (the name of
-a Kafka error), `client` (see `describe_client`).
+given. Fields that are not in the sentence are for programs. Special fields: `partitions` (those
+partitions of an event whose topics the user may see), `error` (the name of a Kafka error), `client`
+(see `describe_client`).
 """
 
 from __future__ import annotations

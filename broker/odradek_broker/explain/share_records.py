@@ -41,9 +41,11 @@ from odradek_protocol.lazy_dataclass import dataclass
 EVENTS_MAX = 20_000
 PARTITION_EVENTS_MAX = 1_000
 BYTES_MAX = 8 * 1024 * 1024
-#: The most stored batches that the event of a load keeps; a state may have many more.
+#: The limit of the stored batches that the event of a load keeps. The loaded state may have many
+#: more batches.
 LOADED_BATCHES_MAX = 2_000
-#: The most members whose client and address are kept; the members with the newest sessions stay.
+#: The limit of the members whose client and address are kept. The members with the newest sessions
+#: stay.
 MEMBERS_MAX = 5_000
 #: The approximate memory of an event, and of each run of offsets in it.
 _EVENT_BYTES = 500
@@ -159,7 +161,7 @@ class ShareHistory(Ring[ShareKey, ShareEntry]):
 
 
 def _compact(event: RecordsAcknowledged) -> RecordsAcknowledged:
-    """The same event with the types as bytes, which take less memory."""
+    """The event with its acknowledgement types converted to bytes, which take less memory."""
     for each in event.acknowledgements:
         if len(each.types) > 1:
             break
@@ -401,7 +403,8 @@ class _Story:
         elif len(event.batches) == LOADED_BATCHES_MAX and (
             self.offset > event.batches[-1].last_offset
         ):
-            # The record may be in one of the stored batches beyond LOADED_BATCHES_MAX.
+            # One of the stored batches beyond LOADED_BATCHES_MAX, which the event lacks, may have
+            # the record.
             note, count = "what was stored of it is not kept", None
         elif self.events:
             note, count = "it is available: no delivery of it had ended", None

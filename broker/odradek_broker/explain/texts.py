@@ -15,8 +15,8 @@ from odradek_protocol.schemas import describe_history as wire
 
 _E = ErrorCode
 
-#: The most characters of one text in the answer: at 4 bytes each, the longest string of the
-#: protocol.
+#: The limit of the characters of one text in the answer. With 4 bytes for each character, the text
+#: is nearly as long as the protocol allows.
 _TEXT_MAX = 8_000
 
 MayDescribe = Callable[[str], bool]
@@ -45,7 +45,7 @@ def event_text(
         del fields["group"]
     topics = fields.get("topics")
     if isinstance(topics, tuple):
-        # The list may end in "and 3 more", which is no topic's name.
+        # The list may end in "and 3 more". No topic's name has a space.
         fields["topics"] = tuple(each for each in topics if " " in each or may_describe(each))
     fields |= _partition_names(event.partitions, event.partitions_more, may_describe)
     if event.error is not _E.NONE:

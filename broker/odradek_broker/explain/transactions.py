@@ -1,6 +1,6 @@
 """Transactional ids: the records of their events, and their current states (`odradek explain txn`).
 
-The coordinator reports its decisions as a `TransactionEvent`, which this module records in the
+The coordinator reports each decision as a `TransactionEvent`. This module records the event in the
 histories of the transactional id and of its producer ids.
 """
 
@@ -171,7 +171,7 @@ class TransactionRecorder:
                 and event.fields.get("after") == _S.PREPARE_ABORT.label
             )
             if fenced_only:
-                return _NOBODY  # No client gets an epoch that only fences (T-14).
+                return _NOBODY  # An epoch that only fences is given to no client (T-14).
             holder = str(event.fields.get("client", holder))
             break
         return {"fenced": holder, "fenced_id": producer_id, "fenced_epoch": epoch}

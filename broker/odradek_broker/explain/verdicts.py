@@ -14,9 +14,9 @@ that samples found. The verdict about the partition is the first of these that i
 - WARNING: the window is full, and the lag did not fall from any commit to the next.
 - OK otherwise.
 
-The verdict of a group is the worst of its partitions. In Burrow a window has the last ten commits
-too, but samples of the ends are rarer. Here, records that were added since the previous sample do
-not count as lag.
+The verdict of a group is the worst of its partitions. In Burrow, too, a window has the last ten
+commits, but the ends of partitions are sampled less often. In this module, records that were added
+since the previous sample do not count as lag.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.lazy_dataclass import dataclass
 
 SAMPLE_INTERVAL_MS = 10_000
-#: The most commits of a window, and the number of samples in a row at which a group has to be
-#: behind for a verdict other than OK.
+#: The limit of the commits of a window. It is also the number of consecutive samples at which a
+#: group has to be behind for a verdict other than OK.
 WINDOW = 10
 #: The samples without a commit after which a group with members has STOPPED, if only one commit,
 #: and so no interval of commits, is known.
 SLOW_SAMPLES = 60
 #: The number of committed offsets that are sampled in one step.
 STEP_OFFSETS = 1_000
-#: The most windows. Each group has a window for each partition in which it is behind.
+#: The limit of the windows of all groups. Each group has a window for each partition in which it is
+#: behind.
 WINDOWS_MAX = 50_000
 _NUMBERS = 3
 
@@ -63,9 +64,10 @@ class Commit(Protocol):
 
 
 class Window:
-    """The last commits of a group in a partition in which it is behind, each as (time, offset,
-    records behind). `behind`: the samples in a row at which the group was behind; `quiet`: the
-    samples since the last new commit."""
+    """The last commits of a group in a partition in which it is behind, each as (time, offset, lag
+    in records). `behind`: the number of consecutive samples at which the group was behind; `quiet`:
+    the number of samples since the last new commit.
+    """
 
     __slots__ = ("_commits", "behind", "lag", "quiet")
 
@@ -73,7 +75,7 @@ class Window:
         self._commits = array("q")
         self.behind = 0
         self.quiet = 0
-        #: The records behind at the last sample.
+        #: The lag in records at the last sample.
         self.lag = 0
 
     def __len__(self) -> int:
@@ -128,8 +130,9 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class GroupVerdict:
-    """The verdict about a group. `worst`: the partitions with this verdict, the most records behind
-    first; `window`: the window of the first of them."""
+    """The verdict about a group. `worst`: the partitions with this verdict, the largest lag first;
+    `window`: the window of the first of these partitions.
+    """
 
     verdict: Verdict
     behind: int = 0
@@ -161,7 +164,7 @@ class GroupVerdicts:
         self._ends: dict[TopicPartition, int] = {}
         self._round: Iterator[None] | None = None
         self._next_round_ms = 0
-        #: The number of partitions beyond WINDOWS_MAX at the last sample, which have no window.
+        #: The number of partitions that got no window in the last round, because of WINDOWS_MAX.
         self.unwatched = 0
 
     def step(self, monotonic_ms: int) -> None:

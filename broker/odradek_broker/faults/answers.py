@@ -150,7 +150,7 @@ class _Part(NamedTuple):
     inner: _Part | None = None
     versions: Versions = Versions.parse("0+")
     code: str = "error_code"
-    #: True if the elements are topics, so that a fault may apply to some of them only.
+    #: True if the elements are topics, so that a fault may apply to only some of them.
     of_topics: bool = False
     #: True if the answer has no rows for these elements, but only rows for the elements of `inner`.
     flat: bool = False
@@ -313,7 +313,8 @@ def refuse(
 ) -> Refused:
     """The error answer to the topics or partitions of a request that `chooses` selects.
 
-    They are removed from the request. CloseConnection if the answer has no field for a code.
+    The selected topics or partitions are removed from the request. CloseConnection if the answer
+    has no field for a code.
     """
     if api.key is ApiKey.PRODUCE and getattr(request, "acks", None) == 0:
         raise CloseConnection(text)

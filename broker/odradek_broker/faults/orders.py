@@ -12,7 +12,7 @@ from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.settings import INT32_MAX, did_you_mean, nearest
 
-#: The longest delay, ten minutes: no client waits longer.
+#: The limit of a delay is ten minutes, because no client waits longer.
 MS_MAX = 600_000
 TIMES_MAX = 1_000_000
 NAME_CHARS_MAX = 1_000
@@ -69,8 +69,9 @@ class AbortTransaction(NamedTuple):
 
 
 class ExpireLock(NamedTuple):
-    """End the locks of a share group's records. `topic` None: in all topics; `partition` None: in
-    all partitions."""
+    """End the locks of a share group's records. If `topic` or `partition` is None, the order
+    applies to all topics or to all partitions.
+    """
 
     group: str
     topic: str | None

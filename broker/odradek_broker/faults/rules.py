@@ -173,7 +173,7 @@ class Rules:
         return None
 
     def all(self) -> list[Rule]:
-        """All rules that were not cleared, including finished ones."""
+        """All rules that were not cleared, including finished rules."""
         return list(self._rules.values())
 
     def remove(self, number: int) -> bool:
@@ -185,8 +185,9 @@ class Rules:
 
 
 class DiskFaults:
-    """The faults of the disk, which are checked before every write and every sync, by several
-    threads. `sleep` takes seconds. `lock` serialises these threads."""
+    """The faults of the disk. Several threads check the faults before every write and every sync,
+    and `lock` serialises these threads. `sleep` takes seconds.
+    """
 
     def __init__(
         self,

@@ -59,7 +59,9 @@ def is_unknown(data: FilterData) -> bool:
 
 
 def filter_of(data: FilterData) -> AclFilter:
-    """The filter of a request. Numbers without a meaning become UNKNOWN, which matches no ACL."""
+    """The filter of a request. A number without a meaning becomes UNKNOWN, so the filter matches no
+    ACL.
+    """
     return AclFilter(
         of_code(AclResourceType, data.resource_type_filter),
         data.resource_name_filter,
@@ -71,10 +73,11 @@ def filter_of(data: FilterData) -> AclFilter:
     )
 
 
-#: The most ACLs. An ACL need not refer to an existing resource, so nothing else limits the number.
+#: The limit of the ACLs. An ACL need not refer to an existing resource, so nothing else limits the
+#: number.
 _ACLS_MAX = 100_000
 
-#: The most creations of one request; a request with more is refused as a whole.
+#: The limit of the ACLs that one request creates. A request with more ACLs is refused as a whole.
 _NEW_MAX = 10_000
 
 
@@ -163,7 +166,8 @@ def _record(acl_id: bytes, acl: Acl) -> AccessControlEntryRecord:
     )
 
 
-#: The most ACLs that one request removes; a request that would remove more is refused as a whole.
+#: The limit of the ACLs that one request removes. A request that would remove more is refused as a
+#: whole.
 _GONE_MAX = 10_000
 
 

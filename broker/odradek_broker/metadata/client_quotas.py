@@ -30,7 +30,8 @@ from odradek_protocol.stored.cluster_metadata import (
     QuotaEntityData,
 )
 
-#: The most entities with quotas. An entity need not exist, so nothing else limits the number.
+#: The limit of the entities with quotas. An entity need not exist, so nothing else limits the
+#: number.
 _ENTITIES_MAX = 100_000
 
 #: The highest value of each key whose values are whole numbers.
@@ -156,8 +157,9 @@ def _legal_keys(entity: QuotaEntity) -> Sequence[QuotaKey]:
 
 
 def _check_address(name: str | None) -> None:
-    """Raise AdminError unless the text is an IP address. Kafka resolves host names as well; this
-    broker never waits for a name server."""
+    """Raise AdminError unless the text is an IP address. Kafka also accepts and resolves host
+    names, but this broker never waits for a name server.
+    """
     try:
         if name is not None:
             ip_address(name)
@@ -187,8 +189,7 @@ class MatchType(IntEnum):
 
 @dataclass(frozen=True)
 class FilterComponent:
-    """The condition of a filter on one type of an entity; `match` is a name, which is only given
-    for EXACT."""
+    """The condition of a filter on one entity type. `match` is a name, and only given for EXACT."""
 
     entity_type: str
     match_type: int

@@ -1,9 +1,9 @@
 """Cluster metadata: topics, partitions, settings, quotas, credentials, tokens, ACLs and producer
 ids, replayed from their own log.
 
-Only `replay` changes the state, at the start and later (D4). The records are made in `topics.py`,
-`config_changes.py`, `client_quotas.py`, `acls.py`, `scram.py` and `delegation_tokens.py`, which
-read this state and return records.
+Only `replay` changes the state, both at the start and later (D4). The records are made in
+`topics.py`, `config_changes.py`, `client_quotas.py`, `acls.py`, `scram.py` and
+`delegation_tokens.py`, which read this state and return records.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ class Topic:
 
 class ClusterMetadata:
     """Topics, partitions and settings. `config`: the broker's settings, including the dynamic
-    ones."""
+    settings.
+    """
 
     def __init__(self, config: BrokerConfig, randomness: Randomness) -> None:
         self.config = config
@@ -124,19 +125,19 @@ class ClusterMetadata:
         self._names_by_id: dict[bytes, str] = {}
         #: The settings of resources by type, then by name.
         self._configs: dict[int, dict[str, dict[str, str]]] = {}
-        #: The quotas of each entity by key. Changed by `replay` only.
+        #: The quotas of each entity by key. Only `replay` changes them.
         self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
-        #: The SCRAM credentials of each user. Changed by `replay` only.
+        #: The SCRAM credentials of each user. Only `replay` changes them.
         self.scram_credentials: dict[str, dict[ScramMechanism, ScramCredential]] = {}
-        #: The delegation tokens. Changed by `replay` only.
+        #: The delegation tokens. Only `replay` changes them.
         self.delegation_tokens = DelegationTokens(config.delegation_token_secret_key)
-        #: The ACLs, for an authorizer that uses them. Changed by `replay` only.
+        #: The ACLs, for an authorizer that uses them. Only `replay` changes them.
         self.acls = AclIndex()
-        #: The finalized level of each feature. Changed by `replay` only.
+        #: The finalized level of each feature. Only `replay` changes the levels.
         self.feature_levels = first_levels(config.profile)
         #: The levels of features that ApiVersions shows, and that clients may finalize.
         self.supported_features = supported_features(config.profile)
-        #: The source of each mirror topic, CLUSTER_ID:TOPIC_ID. Changed by `replay` only.
+        #: The source of each mirror topic, CLUSTER_ID:TOPIC_ID. Only `replay` changes it.
         self.mirror_sources: dict[str, str] = {}
         #: The mirror topics that are being promoted. Not stored: a promotion ends when its records
         #: are durable, and a crash before that leaves a mirror topic (I-12).
@@ -145,8 +146,8 @@ class ClusterMetadata:
         self._next_producer_id = 0
         #: The lowest producer id that no other cluster can have assigned.
         self._first_own_producer_id = 0
-        # The block in use and the next block, which is being made durable. Not stored: a restart
-        # skips the unused ids of both.
+        # The block of producer ids in use, and the next block, whose record is being made durable.
+        # The used ids are not stored, so a restart skips the rest of both blocks.
         self._block = range(0)
         self._coming_block = range(0)
 
@@ -196,11 +197,13 @@ class ClusterMetadata:
         return f"{name} is a mirror of {source}: read-only until `odradek mirror promote`"
 
     def is_internal(self, name: str) -> bool:
-        """True if a topic is internal, so that clients may not write to it."""
+        """True if a topic is internal; clients may not write to internal topics."""
         return name in INTERNAL_TOPICS
 
     def takes_records(self, name: str) -> bool:
-        """True if clients may write to a topic, which is neither internal nor a mirror topic."""
+        """True if clients may write to a topic, because it is neither internal nor a mirror
+        topic.
+        """
         return not (
             name in INTERNAL_TOPICS or name in self.mirror_sources or name in self.promoting
         )
@@ -309,17 +312,21 @@ class ClusterMetadata:
 
     @property
     def broker_rack(self) -> str:
-        """The rack of this broker, which has all partitions; empty if it has none."""
+        """The rack of this broker, and so of all partitions; empty if the broker has no rack."""
         return self._static.broker_rack
 
     @property
     def share_assignment_interval_ms(self) -> int:
-        """The shortest time between two assignments of a share group without its own setting."""
+        """The minimum interval between two assignments of a share group that has no setting of its
+        own.
+        """
         return self.config.group_share_assignment_interval_ms
 
     @property
     def streams_assignment_interval_ms(self) -> int:
-        """The shortest time between two assignments of a streams group without its own setting."""
+        """The minimum interval between two assignments of a streams group that has no setting of
+        its own.
+        """
         return self.config.group_streams_assignment_interval_ms
 
     @property
@@ -628,11 +635,11 @@ class ClusterMetadata:
         self.delegation_tokens.remove(record.token_id)
 
     def _use_dynamic_settings(self) -> None:
-        """Combine static and dynamic settings; the dynamic ones are not used if both are
-        inconsistent.
+        """Combine static and dynamic settings. If the combination is inconsistent, `config` stays
+        unchanged.
 
         The combination may be inconsistent if only some changes of a request are replayed yet, or
-        if the static settings have changed since the dynamic ones were checked.
+        if the static settings have changed since the dynamic settings were checked.
         """
         try:
             self.config = with_dynamic(

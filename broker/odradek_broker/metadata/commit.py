@@ -12,7 +12,7 @@ from odradek_broker.storage.errors import StorageError
 from odradek_protocol.stored.cluster_metadata import MetadataRecord
 
 Response = TypeVar("Response")
-#: The shortest wait. Some clients send a timeout of 0, but still wait for the answer.
+#: The minimum wait. Some clients send a timeout of 0, but nevertheless wait for the answer.
 _SHORTEST_WAIT_MS = 5_000
 DEFAULT_WAIT_MS = 60_000
 

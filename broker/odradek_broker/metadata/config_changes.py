@@ -128,8 +128,9 @@ def _alter_one(
 
 
 def _apply(metadata: ClusterMetadata, kind: ResourceKind, name: str, change: Change) -> str | None:
-    """The setting's text after the change; None if the change removes the setting. As in Kafka,
-    settings that are unknown or not set may be removed too."""
+    """The setting's text after the change; None if the change removes the setting. As in Kafka, a
+    change may also remove a setting that is unknown or not set.
+    """
     try:
         operation = Operation(change.operation)
     except ValueError:
@@ -159,7 +160,9 @@ def _apply(metadata: ClusterMetadata, kind: ResourceKind, name: str, change: Cha
 
 
 def _parts(text: str) -> list[str]:
-    """The parts of a list, without empty ones at its end, as Java's `String.split` returns them."""
+    """The parts of a list without the empty parts at its end, as Java's `String.split` returns
+    them.
+    """
     if not text:
         return [""]
     parts = text.split(",")

@@ -243,7 +243,7 @@ class BrokerConfigResource:
     def present_list(self, metadata: ClusterMetadata, name: str, key: str) -> str | None:
         row = find_setting(key)
         if row is None and is_unsupported(key):
-            # The setting has no row, and so no known type, but `check_key` refuses every change of
+            # The setting has no row, so its type is unknown; `check_key` refuses every change of
             # it.
             self.check_key(key)
         if row is None or row.kind is not Kind.LIST:
@@ -377,7 +377,7 @@ class ClientMetricsConfigResource:
 
 
 class TopicConfigResource:
-    """A topic by its name; it must exist."""
+    """The settings of a topic, which must exist."""
 
     bad_value = ErrorCode.INVALID_CONFIG
 
@@ -422,8 +422,9 @@ class TopicConfigResource:
         return metadata.topic_configs.describe(metadata.topic_overrides(name), keys)
 
 
-#: The most groups with settings, and the most subscriptions. Nothing else limits these numbers,
-#: because a group need not exist to have settings.
+#: The limit of the groups with settings, and of the client metrics subscriptions. Nothing else
+#: limits these numbers, because neither a group nor a subscription has to exist before it gets
+#: settings.
 _NAMES_MAX = 10_000
 _NAMES_LIMITED = frozenset({RESOURCE_CLIENT_METRICS, RESOURCE_GROUP})
 
@@ -468,7 +469,7 @@ class ResourceKind(Protocol):
     def describe(
         self, metadata: ClusterMetadata, name: str, keys: Collection[str] | None
     ) -> list[ConfigEntry]:
-        """The resource's settings; with `keys` only those."""
+        """The resource's settings, or only those in `keys`."""
         ...
 
 
@@ -481,9 +482,10 @@ _KINDS: dict[int, ResourceKind] = {
 
 
 def check_name_limit(metadata: ClusterMetadata, resource_type: int, name: str, added: int) -> None:
-    """Raise AdminError if another resource with settings would exceed the limit.
+    """Raise AdminError if settings for the resource `name` would exceed the limit of names with
+    settings.
 
-    `added`: names that were added earlier in the same request.
+    `added`: the number of names that the same request has already added.
     """
     if resource_type not in _NAMES_LIMITED:
         return

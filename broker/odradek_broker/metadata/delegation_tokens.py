@@ -23,7 +23,7 @@ from odradek_protocol.stored.cluster_metadata import (
 _TOKENS_MAX = 100_000
 _RENEWERS_MAX = 1_000
 _PRINCIPAL_CHARACTERS_MAX = 1_024
-#: The most expired tokens that one check removes, as in Kafka.
+#: The limit of the expired tokens that one check removes, as in Kafka.
 EXPIRED_AT_ONCE_MAX = 1_000
 
 
@@ -94,9 +94,7 @@ def renew_token(
 def expire_token(
     metadata: ClusterMetadata, principal: str, hmac: bytes, period_ms: int, now_ms: int
 ) -> TokenChange:
-    """Set the expiry to `period_ms` from now on; a token with a negative period is removed at
-    once.
-    """
+    """Set the expiry to `period_ms` from now on; a negative period removes the token immediately."""
     tokens = metadata.delegation_tokens
     if not tokens.enabled:
         return TokenChange(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)

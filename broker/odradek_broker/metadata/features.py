@@ -50,8 +50,9 @@ FIRST_LEVELS: dict[str, int] = {name: levels.highest for name, levels in FEATURE
 
 
 def supported_features(profile: Profile | None) -> dict[str, FeatureLevels]:
-    """The feature levels in answers to ApiVersions, by name: those of this broker, or of the broker
-    that it emulates."""
+    """The feature levels in answers to ApiVersions, by name. If this broker emulates another
+    broker, these are the levels of the emulated broker.
+    """
     if profile is None:
         return FEATURES
     return {
@@ -101,10 +102,10 @@ def update_features(
     updates: Iterable[FeatureUpdate],
     supported: Mapping[str, FeatureLevels] = FEATURES,
 ) -> list[MetadataRecord]:
-    """The records that set features to the requested levels. AdminError if one of the levels is not
-    possible; then no level changes.
+    """The records that set features to the requested levels. AdminError, without any change, if one
+    of the levels is not possible.
 
-    If several updates name the same feature, the last one is used, as in Kafka. An update of
+    If several updates name the same feature, the last update is used, as in Kafka. An update of
     metadata.version selects a release; updates of features that belong to the release, but that
     this broker does not have, are then ignored.
     """

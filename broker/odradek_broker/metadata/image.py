@@ -1,8 +1,8 @@
-"""The records of the present cluster metadata, which are the content of a snapshot.
+"""The records that describe the present cluster metadata; they are the content of a snapshot.
 
 The records are kept encoded, in an order in which they can be replayed. While a snapshot reads the
-records, they do not change, and new changes are kept separately. The records are not copied,
-because a copy of many records would delay all requests.
+records, they do not change, and new changes are kept separately. The snapshot does not read a copy,
+because copying many records would delay all requests.
 """
 
 from __future__ import annotations

@@ -32,12 +32,12 @@ from odradek_protocol.stored.cluster_metadata import (
 
 #: The metadata topic has a fixed id, as in Kafka, since no record can give it an id.
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
-#: The most refused changes of metadata that one `maintain` reports.
+#: The limit of the refused metadata changes that one `maintain` reports.
 _REFUSALS_MAX = 10
 
-#: Replays records, which end at an offset of the metadata log, and applies them to the partitions.
-#: The returned function is called when the records are durable, and does the work that had to wait
-#: for their durability; its result resolves when that work is done.
+#: Replays records, which end at the given offset of the metadata log, and applies them to the
+#: partitions. The returned function is called when the records are durable, and does the work that
+#: had to wait for their durability; its result resolves when the work is done.
 Publish = Callable[[Sequence[MetadataRecord], int], Callable[[], Deferred[None]]]
 
 
@@ -84,10 +84,10 @@ class MetadataLog:
         self.removed_topic_ids: set[bytes] = set()
 
     def load(self) -> None:
-        """Open the log, which is created if it is missing, and replay it. To be called once.
+        """Open the log, or create it if it is missing, and replay it. To be called once.
 
-        DataDirectoryError if the log is not readable: without it, no other log would belong to a
-        topic.
+        DataDirectoryError if the log is not readable, because without the metadata log no other log
+        would belong to a topic.
         """
         if self._partition is not None:
             return
@@ -132,8 +132,8 @@ class MetadataLog:
                 self._image.replay(record, value)
                 tail_bytes += len(value)
         for name in self._metadata.topics:
-            # A start with unreadable settings must fail: with defaults in their place, retention
-            # might delete records.
+            # The start must fail if settings are unreadable, because with defaults instead of these
+            # settings, retention might delete records.
             self._metadata.log_config(name)
         newest = log.max_timestamp_offset_at_once()
         if newest is not None:
@@ -189,8 +189,8 @@ class MetadataLog:
         """The settings of the metadata log. Retention is off, because only `MetadataSnapshotter`
         deletes records, after a snapshot covers them.
 
-        The largest batch is not limited either: max.control.request.bytes limits the size of a
-        request.
+        The size of a batch is not limited, because max.control.request.bytes already limits the
+        size of a request.
         """
         return replace(
             self._metadata.config.default_log_config(),

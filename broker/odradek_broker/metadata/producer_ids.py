@@ -12,7 +12,7 @@ from odradek_protocol.stored.cluster_metadata import MetadataRecord
 
 
 class ProducerIdManager:
-    """The assignment of producer ids, from one block after the other.
+    """The assignment of producer ids, block by block.
 
     `commit` appends records to the metadata log; see `MetadataLog.commit`.
     """

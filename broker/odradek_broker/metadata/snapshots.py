@@ -38,10 +38,10 @@ SUFFIX = ".checkpoint"
 PART_SUFFIX = ".checkpoint.part"
 _OFFSET_DIGITS, _EPOCH_DIGITS = 20, 10
 
-#: The most records of a batch. Each batch is encoded in one turn of the event loop.
+#: The limit of the records of a batch. Each batch is encoded in one turn of the event loop.
 RECORDS_PER_BATCH = 250
 
-#: The largest batch of the header.
+#: The limit of the size of the batch that has the header.
 HEADER_BATCH_BYTES_MAX = 256
 
 
@@ -70,7 +70,9 @@ class CorruptSnapshot(Exception):
 
 
 def parse_file_name(name: str) -> SnapshotId | None:
-    """The identity in a file name; None if the file is not a snapshot, or not a finished one."""
+    """The identity in a file name; None if the file is not a snapshot, or is an unfinished
+    snapshot.
+    """
     if not name.endswith(SUFFIX):
         return None
     offset, _, epoch = name.removesuffix(SUFFIX).partition("-")
@@ -143,8 +145,8 @@ def decode_snapshot(data: bytes) -> Snapshot:
     return Snapshot(timestamp_ms, values)
 
 
-#: The largest snapshot. Snapshots of this broker are far smaller, and larger files are not read
-#: into memory.
+#: The limit of the size of a snapshot. Snapshots of this broker are far smaller. Larger files are
+#: not read into memory.
 _SNAPSHOT_BYTES_MAX = 2 * 1024**3
 
 
@@ -195,8 +197,9 @@ class SnapshotDirectory:
         return StoredSnapshot(snapshot, size_bytes, content.timestamp_ms), content
 
     def describe(self, snapshot: SnapshotId) -> StoredSnapshot:
-        """The description of a snapshot, read from its header alone. Raises CorruptSnapshot or
-        OSError."""
+        """The description of a snapshot; only the snapshot's header is read. Raises CorruptSnapshot
+        or OSError.
+        """
         file = self._files.open(self.path_of(snapshot))
         try:
             timestamp_ms = decode_header(file.read_at(0, HEADER_BATCH_BYTES_MAX))

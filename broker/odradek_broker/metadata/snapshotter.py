@@ -23,8 +23,8 @@ from odradek_protocol.errors import ErrorCode
 CLEANUP_INTERVAL_MS = 60_000
 #: The pause after a snapshot that could not be written.
 _RETRY_MS = 60_000
-#: The most changes that are applied to the image in one turn of the loop, when a snapshot has
-#: ended.
+#: The limit of the changes that are applied to the image in one turn of the loop after a snapshot
+#: has ended.
 _CHANGES_AT_ONCE = 2_000
 
 
@@ -50,10 +50,11 @@ class LogDirectories(Protocol):
 class MetadataSnapshotter:
     """Snapshots of one metadata log, one at a time.
 
-    A snapshot of the image is encoded in slices on the loop, and written in another thread. It is
-    written only when all records that it covers are durable, and the files of deleted topics are
-    removed: if a crash interrupts such a removal, the next start finishes it because it finds the
-    records of the removal, and the log may lose these records once there is a snapshot.
+    A snapshot of the image is encoded in slices on the loop, and written in another thread. The
+    snapshot is written only when all records that it covers are durable, and the files of deleted
+    topics are removed. If a crash interrupts a removal, the next start finishes the removal because
+    it finds the record of the removal in the log. Once there is a snapshot, the log may lose this
+    record.
     """
 
     def __init__(
@@ -101,8 +102,9 @@ class MetadataSnapshotter:
         self._last_record_ms = now_ms
 
     def maintain(self) -> list[str]:
-        """Begin a snapshot and delete old ones if that is due; returns the problems since the last
-        call."""
+        """Begin a snapshot if one is due, and delete old snapshots if that is due. Returns the
+        problems since the last call.
+        """
         self._image.apply_changes(_CHANGES_AT_ONCE)
         now_ms = self._clock.monotonic_ms()
         if self._is_due(now_ms):

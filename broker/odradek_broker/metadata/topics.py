@@ -1,8 +1,8 @@
-"""Changes of topics: CreateTopics, CreatePartitions and DeleteTopics, and the checks that they
-share.
+"""Changes of topics by CreateTopics, CreatePartitions and DeleteTopics, and the checks that these
+APIs share.
 
-An error of one topic does not affect the others. Error codes and their order are those of Kafka's
-controller.
+An error of one topic does not affect the other topics. Error codes and their order are those of
+Kafka's controller.
 """
 
 from __future__ import annotations
