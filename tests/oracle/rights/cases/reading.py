@@ -122,6 +122,7 @@ _READING = [
         },
         [topic_right("DESCRIBE")],
         before=[*READY, *topic("@hidden")],
+        extra={"acts-for-the-cluster": [cluster_right("CLUSTER_ACTION")]},
     ),
     Case(
         "describe-topic-partitions",
