@@ -1,4 +1,4 @@
-"""The commands `record` and `list`; the docstring of the package describes them."""
+"""The commands `record`, `list` and `random`; the docstring of the package describes them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tests.oracle.differences import differing
 from tests.oracle.rights import recorded
 from tests.oracle.rights.cases import CASES
 from tests.oracle.rights.cells import Cell, cells
+from tests.oracle.rights.random_cells import compare_seeds
 from tests.oracle.rights.secured_kafka import SALTS, SecuredKafka
 from tests.oracle.rights.turns import play
 
@@ -55,11 +56,23 @@ def _record(chosen: list[Cell]) -> int:
     return 1 if trouble else 0
 
 
+def _random(seeds: str) -> int:
+    first, _, last = seeds.partition("-")
+    chosen = range(int(first), int(last or first) + 1)
+    with tempfile.TemporaryDirectory(prefix="rights-") as folder:
+        found = compare_seeds(Path(folder), chosen)
+    print("\n".join([*found, f"{len(chosen)} users, {len(found)} with different answers"]))
+    return 1 if found else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.oracle.rights", description=__doc__)
-    parser.add_argument("command", choices=["record", "list"])
+    parser.add_argument("command", choices=["record", "list", "random"])
     parser.add_argument("pattern", nargs="?", default="*", help="names of cases or APIs, with *")
+    parser.add_argument("--seeds", default="1-60", help="for random: FIRST-LAST, at most 1500")
     given = parser.parse_args()
+    if given.command == "random":
+        return _random(given.seeds)
     chosen = [
         cell
         for case in CASES
