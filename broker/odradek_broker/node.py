@@ -1,7 +1,7 @@
 """The node: the metadata, partitions and coordinators of one broker, connected to each other.
 
 Handlers use the parts of the node. The node uses sockets, clocks and files only through the seams,
-so that the simulator runs the same object.
+so that the simulator can run the node unchanged.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ FIRST_RETENTION_MS = 30_000
 
 
 class _TopicsAtStart:
-    """The topics for `KnownTopics` at the start. The metadata log is opened before all others."""
+    """The topics for `KnownTopics` at the start. The metadata log is opened before all other
+    logs.
+    """
 
     def __init__(self, metadata_log: MetadataLog, metadata: ClusterMetadata) -> None:
         self._metadata_log = metadata_log
@@ -203,10 +205,12 @@ class Node:
         cleaner: CleanerRunner | None = None,
         log_levels: LogLevels | None = None,
     ) -> None:
-        """`cleaner` compacts logs, by default in the background of `logs`. `log_levels`: those of
-        the broker's log lines, None if another program writes the lines."""
+        """`cleaner` compacts logs, by default in the background of `logs`. `log_levels`: the levels
+        of the broker's log lines, None if another program writes the lines.
+        """
         self.config, self.node_id, self.cluster_id = config, config.node_id, logs.cluster_id
-        #: The emulated broker, if there is one, and the APIs that are answered.
+        #: The profile of the emulated broker, None without emulation, and the APIs that are
+        #: answered.
         self.profile, self.served = config.profile, _served(config)
         self.clock, self.scheduler, self.logs = clock, scheduler, logs
         self.metrics, self.fault_points, self._on_fatal = metrics, fault_points, on_fatal
@@ -444,7 +448,7 @@ class Node:
             self.scheduler.call_later(0, self._continue_loading_transactions)
 
     def _config_at_start(self, topic: str) -> LogConfig:
-        """The settings of a topic's logs, from the metadata log, which is opened first."""
+        """The settings of a topic's logs. They are in the metadata log, which is loaded first."""
         if topic == METADATA_TOPIC:
             return self.metadata_log.log_config()
         self.metadata_log.load()
@@ -489,13 +493,16 @@ class Node:
         return dict(self._advertised)
 
     def advertised(self, listener: str = "") -> tuple[str, int]:
-        """The (host, port) for clients of a listener; the first one for a request without a
-        listener."""
+        """The advertised (host, port) of a listener; that of the first listener if the name is
+        empty or unknown.
+        """
         found = self._advertised.get(listener)
         return found or next(iter(self._advertised.values()), ("", -1))
 
     def close(self) -> None:
-        """Close the coordinators, which answer parked requests (rule N-15), and stop compaction."""
+        """Stop compaction, and close the coordinators. Each coordinator answers its parked requests
+        (rule N-15).
+        """
         self.cleaner.close()
         self.transactions.shards.close()
         self.groups.shards.close()

@@ -31,14 +31,17 @@ Waiter = Callable[[], None]
 
 
 class UpToDateSession(Protocol):
-    """A partition of a fetch session whose client knows all records and offsets there."""
+    """A partition of a fetch session whose client knows all records and offsets of the
+    partition.
+    """
 
     def moved(self) -> None:
         """Note that the partition's offsets have changed, or that the partition has failed or was
         deleted.
 
-        The partition removes this object before the call. A parked fetch of the session adds
-        itself to `data_waiters`, which the partition calls next.
+        The partition removes this object before the call. During the call, a parked fetch of the
+        session adds itself to the partition's `data_waiters`, and the partition calls these waiters
+        next.
         """
         ...
 
@@ -131,7 +134,9 @@ class Partition:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def durable(self, last_offset: int) -> bool:
-        """True if everything up to and including this offset may be acknowledged (D5)."""
+        """True if all records up to and including this offset are durable, so that they may be
+        acknowledged (D5).
+        """
         return self.log.high_watermark > last_offset
 
     def when_durable(self, last_offset: int, callback: Callable[[ErrorCode], None]) -> None:
@@ -168,8 +173,7 @@ class Partition:
         producer_id: int,
         producer_epoch: int,
     ) -> Deferred[ErrorCode]:
-        """Append records as part of a producer's transaction (O-17); apart from that, like
-        `append_internal`."""
+        """Append records like `append_internal`, but as part of a producer's transaction (O-17)."""
         batch = simple_batch(
             records,
             now_ms,
@@ -223,8 +227,8 @@ class Partition:
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest epoch <= `epoch`, its end offset); (-1, -1) for an unknown epoch (F-13).
 
-        An epoch before the log's first one, whose records were deleted, ends where the first one
-        begins, as in Kafka. StorageError.
+        An epoch before the log's first epoch, so that its records were deleted, ends where the
+        first epoch begins, as in Kafka. StorageError.
         """
         log = self.log
         entries = log.leader_epochs.entries

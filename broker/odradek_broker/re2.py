@@ -3,7 +3,7 @@
 Clients send expressions (KIP-848, KIP-1152), and some expressions make Python's matcher run for an
 exponential time. A program (`Pattern`) follows all alternatives at the same time, as in Thompson's
 construction, so that the time is proportional to the length of the text and of the program. Back
-references and look-around, which need memory, do not exist in RE2 either. A name must match as a
+references and look-around, which need memory, exist neither in RE2 nor here. A name must match as a
 whole.
 
 The syntax: literals, `.`, classes with ranges, negation, `\\d \\w \\s` and their opposites and
@@ -27,8 +27,8 @@ Assertion = Callable[[str, int], bool]
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """An instruction: take a character, check a condition of the position, or continue without
-    either.
+    """An instruction, which takes a character, checks a condition of the position, or only
+    continues.
 
     `targets`: the instructions that follow, by number.
     """
@@ -150,7 +150,7 @@ def not_at_boundary(name: str, position: int) -> bool:
 
 PATTERN_CHARACTERS_MAX = 4_096
 
-#: The most instructions of a compiled expression; repetition multiplies them.
+#: The limit of the instructions of a compiled expression. Repetitions multiply instructions.
 PROGRAM_STEPS_MAX = 5_000
 _REPEAT_MAX = 1_000
 _NESTING_MAX = 100
@@ -164,7 +164,7 @@ class PatternError(ValueError):
 
 @lru_cache(maxsize=_PATTERNS_KEPT)
 def compile_pattern(text: str) -> Pattern:
-    """Compile an expression. PatternError for an invalid one."""
+    """Compile an expression. PatternError for an invalid expression."""
     if len(text) > PATTERN_CHARACTERS_MAX:
         raise PatternError(f"it has {len(text)} characters; at most {PATTERN_CHARACTERS_MAX}")
     return _Parser(text).pattern()
@@ -189,8 +189,7 @@ def _unquoted(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of a program under construction: the number of its first instruction, and its last
-    one."""
+    """A part of a program under construction: the numbers of its first and last instructions."""
 
     start: int
     end: int
@@ -347,7 +346,7 @@ class _Parser:
         elif self._peek("{"):
             found = self._counted()
         if found is not None:
-            # Greediness changes which match is found, not whether there is one.
+            # Greediness changes which match is found, but not whether there is a match.
             self._take("?")
         return found
 

@@ -1,7 +1,7 @@
 """The replica manager, which keeps the partitions of this broker consistent with the cluster
 metadata.
 
-The broker leads all of them, and each has one replica.
+The broker leads all of its partitions, and each partition has one replica.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class ReplicaManager:
     """Makes, opens and removes the partitions that this broker leads.
 
     `partition`, `partitions`: see `LedPartitions`. `watch` observes producer ids; `request_flush`
-    is called to make a log durable. A request with many partitions is carried out in slices, which
-    take turns with other requests (L-45).
+    is called to make a log durable. A request with many partitions is carried out in slices.
+    Between two slices, other requests have their turn (L-45).
     """
 
     def __init__(
@@ -296,7 +296,7 @@ class ReplicaManager:
                 self._logs.remove_retired(delta.retired.popleft())
 
     def _make(self, name: str, index: int, delta: MetadataDelta) -> None:
-        """Create a new partition, which may be used when its record is durable."""
+        """Create a new partition. The partition may be used only when its record is durable."""
         self._try_to_open(name, index)
         partition = self._partitions.get(name, {}).get(index)
         if partition is not None and not delta.durable:

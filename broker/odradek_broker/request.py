@@ -111,8 +111,8 @@ class CloseConnection(Exception):
 
 
 class UnservedKey(CloseConnection):
-    """The close of a connection because of a key that is not served, which is logged once for each
-    key.
+    """The close of a connection because of an API key that is not served. The event is logged once
+    for each key.
     """
 
 

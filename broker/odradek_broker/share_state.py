@@ -45,14 +45,14 @@ NO_DEAD_LETTERS = DeadLetterPosition(ZERO_UUID, -1, -1)
 class ShareState(NamedTuple):
     """The state of a share partition.
 
-    The state epoch is set by the group coordinator, which raises it when the partition is
-    initialized again; the leader epoch is that of the last leader that read the state;
-    `snapshot_epoch` counts the snapshots of the state. The start offset is -1 before the first
-    fetch. `batches` are sorted and do not overlap; records from `start_offset` on that no batch
-    contains are available, and were not delivered yet. `created_ms` is the wall time of the last
-    snapshot that a change has caused, `written_ms` the wall time of the last snapshot.
-    `dead_letters_from`: None if the batches include every dead letter; in a change, None leaves it
-    unchanged. A change has the epochs of its writer, -1 for no check, and the snapshot epoch 0.
+    The group coordinator sets the state epoch, and raises it when the partition is initialized
+    again. The leader epoch is that of the last leader that read the state. `snapshot_epoch` counts
+    the snapshots of the state. The start offset is -1 before the first fetch. `batches` are sorted
+    and do not overlap; records from `start_offset` on that no batch contains are available, and
+    were not delivered yet. `created_ms` is the wall time of the last snapshot that a change has
+    caused, `written_ms` the wall time of the last snapshot. `dead_letters_from`: None if the
+    batches include every dead letter; in a change, None leaves it unchanged. A change has the
+    epochs of its writer, -1 for no check, and the snapshot epoch 0.
     """
 
     snapshot_epoch: int

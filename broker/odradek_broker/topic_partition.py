@@ -7,7 +7,7 @@ import re
 TopicPartition = tuple[str, int]
 """A topic's name and the index of one of its partitions."""
 
-#: The longest name of a topic.
+#: The limit of the length of a topic's name.
 TOPIC_NAME_MAX = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 

@@ -119,7 +119,8 @@ SAMPLED = (
     "flushes_total",
     "flush_time_us_total",
 )
-#: The time between two samples, and the most samples, which cover a quarter of an hour.
+#: The time between two samples, and the limit of the samples. All samples together cover a quarter
+#: of an hour.
 SAMPLE_INTERVAL_MS = 5_000
 SAMPLES_MAX = 181
 
@@ -193,8 +194,9 @@ class BrokerMetrics:
         self.samples.append(Sample(wall_ms, values))
 
     def request_finished(self, api: Api, version: int, started_us: int, reply: object) -> None:
-        """Count a request, its time since `started_us`, and the errors of its response, if there is
-        one."""
+        """Count a request, the time since its `started_us`, and the errors of its response, if it
+        has a response.
+        """
         name = api.name
         self.request_counted(name, version, started_us)
         if not isinstance(reply, Struct):
@@ -259,5 +261,7 @@ class BrokerMetrics:
         return self._file_flushes + self.journal_writes
 
     def journal_written(self, time_s: float) -> None:
-        """Count a write to a commit journal, which is also counted as a flush, and its time."""
+        """Count a write to a commit journal, and its time. The same write is also counted as a
+        flush.
+        """
         self.journal_writes.observe(int(time_s * 1_000_000))

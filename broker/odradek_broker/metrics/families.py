@@ -74,9 +74,10 @@ class Family:
         return b"".join(self.parts())
 
     def parts(self) -> Iterator[bytes]:
-        """The encoded family in parts of limited length. Each line is returned once, so that its
-        memory is freed with its part: freeing a hundred thousand lines at once would take
-        milliseconds."""
+        """The encoded family in parts of limited length. Each line is returned only once, so that
+        its memory can be freed with its part. To free a hundred thousand lines together would take
+        milliseconds.
+        """
         lines, self._lines = self._lines, []
         for first in range(0, len(lines), _PART_LINES):
             part = lines[first : first + _PART_LINES]

@@ -61,7 +61,7 @@ class _Opened:
     timestamp: int | None = None
 
     def open(self) -> None:
-        """Decode the batch and set `timestamp`. Any thread may call this."""
+        """Decode the batch and set `timestamp`. Any thread may call this method."""
         header = self.header
         try:
             verify_crc(self.content, 0, header)
@@ -154,7 +154,7 @@ class _Lags:
             "Age of the first record that the group has not read.",
             labels=_PARTITION,
         )
-        #: The longest lag of each group.
+        #: The lag in seconds of each group, which is that of the partition with the longest lag.
         self.longest: dict[str, float] = {}
 
     def add(self, group_id: str, place: str, timestamp: int | None) -> None:
@@ -243,8 +243,9 @@ def lag_families(node: Node, times: UnreadTimes) -> Families:
 
 
 def verdict_families(node: Node) -> Families:
-    """The verdict about each consumer group that has committed offsets, and the generation, which
-    grows with every rebalance."""
+    """The verdict about each consumer group that has committed offsets, and the group's generation,
+    which grows with every rebalance.
+    """
     status = Gauge(
         "kafka_consumergroup_status",
         "1 for the status of a consumer group: OK, WARNING, STALLED or STOPPED.",

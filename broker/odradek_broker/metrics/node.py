@@ -19,8 +19,8 @@ from odradek_broker.storage.errors import StorageError
 
 _PARTITION = ["topic", "partition"]
 _GROUP = ["consumergroup", "topic", "partition"]
-#: The most client ids with samples, because clients choose their ids and could fill a monitoring
-#: system.
+#: The limit of the client ids with samples. Without a limit clients, which choose their ids, could
+#: fill a monitoring system.
 _QUOTA_RATES_MAX = 1_000
 
 
@@ -296,8 +296,9 @@ def _group_families(node: Node) -> Families:
 
 
 def _transaction_families(node: Node) -> Families:
-    """Transactional ids by state, and open transactions, which keep read_committed consumers from
-    reading further (T-45)."""
+    """The number of transactional ids in each state, and the open transactions, because these keep
+    read_committed consumers from reading further (T-45).
+    """
     states = Gauge(
         "odradek_transactional_ids", "Transactional ids in each state.", labels=["state"]
     )

@@ -129,7 +129,8 @@ def _client_families(node: Node) -> Families:
         found = by_name.pop(name)
         family = _family(name, found.source, found.kinds)
         while found.chunks:
-            # Each chunk is removed from the list, so that its memory is freed in steps too.
+            # Each chunk is removed from the list after its use, so that the memory is also freed in
+            # steps.
             for place, value in found.chunks.popleft():
                 family.add_line(place, value)
             yield PAUSE

@@ -241,8 +241,9 @@ class MirrorAppends:
         self, wanted: MirrorAppend, log: PartitionLog, records: memoryview, now_ms: int
     ) -> None:
         """Restart the log if the log start of the source is above the log end (I-08). The new log
-        begins at the first batch in the request, which may begin below the source's log start.
-        Without a batch, the new position is known only if the source is empty."""
+        begins at the first batch in the request. This batch may begin below the source's log start.
+        Without a batch, the new position is known only if the source is empty.
+        """
         start, end = wanted.part.source_log_start_offset, log.log_end_offset
         first = -1
         if not len(records) and wanted.part.source_high_watermark != start:

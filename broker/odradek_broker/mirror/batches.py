@@ -14,8 +14,8 @@ from odradek_protocol.records.batch import (
     verify_crc,
 )
 
-#: The largest offset, producer id and leader epoch that are accepted from a source. Their types
-#: have room for larger numbers, which this broker needs later.
+#: The limits of the offsets, producer ids and leader epochs that are accepted from a source. The
+#: limits are below those of the types, because this broker later assigns larger numbers itself.
 OFFSET_MAX = 2**62
 PRODUCER_ID_MAX = 2**62
 LEADER_EPOCH_MAX = 2**31 - 2

@@ -1,4 +1,4 @@
-"""The promotion of mirror topics to ordinary ones (I-10 to I-12).
+"""The promotion of mirror topics to ordinary topics (I-10 to I-12).
 
     open transactions are aborted -> the producers of the source are dropped, and the recovery
     point becomes the log end -> newer leader epochs, and the end of the mirror, in one batch of
@@ -103,7 +103,7 @@ class MirrorPromotions:
             elif self._metadata.topics.get(topic.name) is not topic:
                 fail(_E.UNKNOWN_TOPIC_OR_PARTITION)
             elif topic.partitions.keys() != partitions.keys():
-                self._begin(topic, outcome, aborted)  # Partitions were added meanwhile.
+                self._begin(topic, outcome, aborted)  # Partitions were added since.
             else:
                 self._record(topic, partitions, outcome, aborted)
 

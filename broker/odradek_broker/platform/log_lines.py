@@ -1,7 +1,7 @@
 """The configuration of log lines, for people or for machines.
 
 All lines go through the handlers of the standard library, so that warnings of asyncio and of other
-libraries have the same form, and a log file can be rotated.
+libraries look like the broker's lines, and a log file can be rotated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import structlog
 
 from odradek_broker.platform.loggers import LEVELS, LOGGERS, ROOT
 
-#: The largest log file, and the number of older files that are kept.
+#: The size at which a log file is rotated, and the number of older files that are kept.
 LOG_FILE_MAX_BYTES = 10 * 1024 * 1024
 LOG_FILES_KEPT = 3
 
@@ -27,8 +27,8 @@ LOG_FILES_KEPT = 3
 class _LogFile(RotatingFileHandler):
     """A log file that is rotated by its size, and that another program may move.
 
-    If stderr is the same file, it is reopened too: otherwise the output of other libraries and of
-    the interpreter would go to a file that was moved or deleted.
+    If stderr is the same file, stderr is also reopened. Otherwise the output of other libraries and
+    of the interpreter would go to a file that was moved or deleted.
     """
 
     _stderr_follows = False
@@ -58,8 +58,7 @@ class _LogFile(RotatingFileHandler):
 
 
 def reopen_log_file() -> None:
-    """Reopen the log file by its configured name; it is created if it is missing. Raises
-    OSError."""
+    """Reopen the log file by its configured name, or create it if it is missing. Raises OSError."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, _LogFile):
             handler.reopen()

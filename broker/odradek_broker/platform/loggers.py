@@ -1,8 +1,8 @@
-"""The loggers of the broker, the levels that they may have, and the protocol of the object that
-keeps the levels.
+"""The loggers of the broker, their possible levels, and the protocol of the object that keeps the
+levels.
 
-Levels have Kafka's names. TRACE writes the same lines as DEBUG, because no line has a lower level
-than DEBUG.
+Levels have Kafka's names. TRACE writes no more lines than DEBUG, because no line has a level below
+DEBUG.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 ROOT = "root"
 #: The number of each level in the standard library.
 LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
-#: The loggers of the broker, which exist from the start.
+#: The loggers of the broker. All of them exist from the start.
 LOGGERS = (
     "odradek",
     *(

@@ -21,7 +21,7 @@ from typing import NoReturn
 
 from odradek_broker.platform.seams import BLOCK_BYTES, BlockFile, Buffer, File, Volume
 
-# The most buffers of one gathered write; POSIX guarantees 16.
+# The limit of the buffers of one gathered write; POSIX guarantees 16.
 _IOV_MAX = max(os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 16, 16)
 _FILE_MODE = 0o644
 #: Files contain records and the keys of passwords (L-59).
@@ -52,10 +52,11 @@ class RealRandomness:
 class RealFile:
     """`File` over a descriptor.
 
-    The object keeps its own end position. It writes there, and a failed append does not change the
-    position. So even if the truncation after a failure fails too, the next append directly follows
-    the last complete append. With O_APPEND it would follow the torn data, and recovery would remove
-    both (rules L-08, L-32). Therefore a file must have only one writing handle at a time.
+    The object keeps the position of its end, and writes at this position. A failed append does not
+    change the position. So even if the truncation after a failed append fails, the next append
+    directly follows the last complete append. With O_APPEND it would follow the torn data, and
+    recovery would remove both (rules L-08, L-32). Therefore a file must have only one writing
+    handle at a time.
 
     `sync` may run in another thread during appends and reads; `close` waits for it, because the
     next opened file would get the number of the closed descriptor.
@@ -141,7 +142,7 @@ class RealBlockFile:
     """`BlockFile` over a descriptor. It bypasses the page cache if the file system supports that;
     this saves a copy of the data and the kernel's search for dirty pages.
 
-    Only one thread may use it at a time.
+    Only one thread at a time may use the object.
     """
 
     def __init__(self, path: str) -> None:
@@ -321,8 +322,9 @@ class ReadOnlyFiles(RealFiles):
         self._refuse(path)
 
     def lock(self, path: str) -> Callable[[], None]:
-        """Take a shared lock, which excludes writers while the file exists; other readers may take
-        it too. BlockingIOError."""
+        """Take a shared lock. While the file exists, the lock excludes writers, but not other
+        readers. Raises BlockingIOError.
+        """
         fd = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
         return _locked(fd, fcntl.LOCK_SH)
 
@@ -353,8 +355,9 @@ def _size_bytes(buffer: Buffer) -> int:
 
 
 def _write_at(fd: int, buffers: Sequence[Buffer], position: int) -> int:
-    """Write all buffers at a position in one gathered write, which may be short; returns the number
-    of bytes."""
+    """Write the buffers at a position in one gathered write. The write may be incomplete; returns
+    the number of written bytes.
+    """
     if len(buffers) == 1:
         return os.pwrite(fd, buffers[0], position)
     if hasattr(os, "pwritev"):

@@ -8,7 +8,8 @@ from typing import Any
 
 #: The interval at which a repeated line is written.
 AGAIN_S = 60.0
-#: The most lines that are remembered, because their texts may come from peers.
+#: The limit of the lines that are remembered. There is a limit because the texts may come from
+#: peers.
 REMEMBERED_MAX = 1_000
 
 
@@ -29,8 +30,9 @@ class RepeatedLines:
     def say(
         self, level: str, event: str, same: tuple[str, ...], details: Mapping[str, object]
     ) -> None:
-        """Write the line, unless it was written recently. Lines with an equal `same` are
-        repetitions of each other."""
+        """Write the line, unless it was written recently. Lines with equal `same` count as the same
+        line.
+        """
         now_s = self._now_s()
         told_s, more = self._told.pop(same, (now_s - AGAIN_S, 0))
         if now_s - told_s < AGAIN_S:

@@ -1,7 +1,8 @@
-"""The seams: protocols of clock, randomness, files and timers, which a simulator implements too.
+"""The seams: protocols of clock, randomness, files and timers, so that a simulator can replace the
+machine.
 
-Cores use these protocols; `odradek_broker.platform.machine` implements them on the machine, the
-simulator in memory. The event loop itself is a seam too (D3).
+Cores use these protocols. `odradek_broker.platform.machine` implements the protocols on the
+machine, the simulator implements them in memory. The event loop itself is also a seam (D3).
 """
 
 from __future__ import annotations
@@ -85,12 +86,12 @@ class BlockFile(Protocol):
     """A file of a fixed size that is written in place. Errors are OSError."""
 
     def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
-        """Write the buffers, one after the other, from `position` on, which is a multiple of
-        `BLOCK_BYTES`; the rest of the last block is filled with zeros. The data is durable when the
+        """Write the buffers, one after the other, from `position` on, and fill the rest of the last
+        block with zeros. `position` is a multiple of `BLOCK_BYTES`. The data is durable when the
         method returns. Blocks the thread.
 
-        After an error, or a crash during the write, each of the blocks may be the old one, the new
-        one or torn.
+        After an error, or a crash during the write, each block may have its old content, its new
+        content, or a mixture.
         """
         ...
 
@@ -131,7 +132,7 @@ class Files(Protocol):
         ...
 
     def remove(self, path: str) -> None:
-        """Remove one file, which need not exist."""
+        """Remove one file. The file need not exist."""
         ...
 
     def remove_tree(self, path: str) -> None: ...
@@ -157,10 +158,10 @@ class Files(Protocol):
         ...
 
     def lock(self, path: str) -> Callable[[], None]:
-        """Take an exclusive lock on a file, which is created if it is missing. Returns the function
-        that releases the lock.
+        """Take an exclusive lock on a file, and create the file if it is missing. Returns the
+        function that releases the lock.
 
-        Raises BlockingIOError when another process holds it.
+        Raises BlockingIOError when another process holds the lock.
         """
         ...
 

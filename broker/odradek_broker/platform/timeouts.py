@@ -1,8 +1,8 @@
 """Time-outs of requests: one timer of the loop for each duration, instead of one for each request.
 
 Nearly all waiting requests have the same time-out, and finish long before it has passed. Among
-requests with the same duration, the first to begin is the first to time out, so a queue for each
-duration needs one timer for its head.
+requests with time-outs of the same duration, the first to begin is the first to time out. So there
+is a queue for each duration, with one timer for the head of the queue.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Protocol
 
 from odradek_broker.platform.seams import Clock, Scheduler, Timer
 
-#: The most durations whose timer is kept without a waiting request. There is a limit because
-#: clients choose durations.
+#: The limit of the durations whose timers are kept without a waiting request. There is a limit
+#: because clients choose durations.
 _KEPT_MAX = 16
 
 

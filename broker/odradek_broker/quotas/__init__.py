@@ -1,2 +1,3 @@
-"""Quotas: limits of the rates of clients and addresses, and the throttle time of a client that
-exceeds one."""
+"""Quotas, which limit the rates of clients and addresses, and the throttle time of a client that
+exceeds its quota.
+"""

@@ -51,8 +51,9 @@ ANY = ""
 #: The usage of a client is dropped after this time without usage.
 _INACTIVE_MS = 3_600_000
 
-#: The most users and client ids whose usage is kept, and the most characters of their names. Above
-#: these limits, clients with the oldest usage are dropped, and are treated as new clients later.
+#: The limit of the clients (by user and client id) whose usage is kept, and the limit of the
+#: characters of their names. Above these limits, the clients with the oldest usage are dropped, and
+#: later treated as new clients.
 _USAGES_MAX = 20_000
 _CHARACTERS_MAX = 4_000_000
 
@@ -156,7 +157,7 @@ class ClientQuotas(Generic[U]):
             entry = _Entry(self._new_usage(), now_ms)
         entry.used_ms = now_ms
         entry.limit = applied.limit
-        # The most recently used is at the end.
+        # The most recently used entry is at the end.
         self._usages[key] = entry
         self._forget_inactive(now_ms)
         return entry.usage

@@ -1,8 +1,8 @@
 """Limits of connections: the number of connections from an address, and the rate of new
 connections.
 
-The server that accepts connections calls this module, which has no connections itself (KIP-402,
-KIP-612).
+The module only counts and decides (KIP-402, KIP-612). The server, which accepts the connections,
+calls it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LEAST_RATE = 1e-9
 
 
 class Admission(NamedTuple):
-    """The decision about a connection, which may stay if `reason` is empty.
+    """The decision about a connection. The connection may stay if `reason` is empty.
 
     `hold_ms`: the delay before a refused connection is closed, so that its peer does not retry
     immediately.

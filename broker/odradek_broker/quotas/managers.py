@@ -53,14 +53,17 @@ class RateQuota:
         return throttle_ms
 
     def record_only(self, context: RequestContext, amount: float) -> None:
-        """Count the usage of a client, for which its next request is throttled. A negative amount
-        undoes an earlier one."""
+        """Count the usage of a client without throttling this request; the client's next request
+        may be throttled. A negative amount undoes an earlier amount.
+        """
         applied = self.quotas.applied(context.user, context.client_id or "")
         now_ms = self._clock.monotonic_ms()
         self.quotas.usage(applied, now_ms).record(amount, now_ms)
 
     def most_at_once(self, context: RequestContext) -> float:
-        """The largest amount that is not throttled for a client without earlier usage."""
+        """The limit of the amount that a client without earlier usage may use without being
+        throttled.
+        """
         applied = self.quotas.applied(context.user, context.client_id or "")
         return applied.limit * self._windows.whole_s
 
@@ -110,7 +113,7 @@ NEVER_STRICT = 2**15
 
 
 def unlimited(_: int) -> bool:
-    """The mutation quota of a client without one: every mutation is allowed."""
+    """The `TakeQuota` of a client that has no mutation quota, which allows every mutation."""
     return True
 
 
@@ -142,10 +145,11 @@ class QuotaManagers:
         setattr(self, _ATTRIBUTES[manager.kind], in_use)
 
     def mutations(self, context: RequestContext, strict_since: int) -> TakeQuota:
-        """The quota of a client's mutations; when it is exhausted, the request is throttled
+        """The quota of a client's mutations; when the quota is exhausted, mutations are refused
         (KIP-599).
 
-        In versions below `strict_since`, which do not have the error, mutations are always allowed.
+        Request versions below `strict_since` do not have the error for a refused mutation, so in
+        these versions mutations are always allowed, and the client is only throttled.
         """
         manager = self.controller_mutation
         if manager is None:

@@ -43,7 +43,7 @@ class SampledRate:
         self._samples: deque[_Sample] = deque(maxlen=windows.count + 1)
 
     def record(self, amount: float, now_ms: int) -> None:
-        """Count an amount that is used at this time; a negative amount undoes an earlier one."""
+        """Count an amount that is used at this time; a negative amount undoes an earlier amount."""
         samples = self._samples
         if not samples or now_ms - samples[-1].start_ms >= self._windows.size_ms:
             samples.append(_Sample(now_ms, now_ms))
@@ -66,8 +66,9 @@ class SampledRate:
         return floor((rate - limit) / limit * span_ms + 0.5)
 
     def _span_ms(self, now_ms: int) -> int:
-        """The time that the samples cover: at least all complete windows, so that the first usage
-        of a client is not counted as a very high rate."""
+        """The time that the samples cover. The time is at least that of all complete windows, so
+        that the first usage of a client does not count as a very high rate.
+        """
         samples, windows = self._samples, self._windows
         expired_ms = now_ms - windows.count * windows.size_ms
         while samples and samples[0].last_ms <= expired_ms:
