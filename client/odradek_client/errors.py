@@ -84,14 +84,14 @@ class ConnectionLost(Retriable):
 
 
 class TlsFailed(ConnectionLost):
-    """No connection, for a reason that trying again does not remove: a certificate that one side
-    does not accept, or TLS on one side only."""
+    """A connection could not be made, for a reason that trying again does not remove: one side does
+    not accept a certificate, or only one side uses TLS."""
 
     retriable = False
 
 
 class RequestTimedOut(Retriable, TimeoutError):
-    """No answer in time; whether the request was carried out is unknown."""
+    """The broker did not answer in time; whether the request was carried out is unknown."""
 
 
 class UnknownTopicOrPartition(Retriable):
@@ -127,7 +127,7 @@ class Throttled(Retriable):
 
 
 class CoordinatorUnavailable(Retriable):
-    """No coordinator runs for this group or transactional id now."""
+    """The group or transactional id has no running coordinator now."""
 
 
 class NotCoordinator(Retriable):
@@ -143,8 +143,8 @@ class ConcurrentTransactions(Retriable):
 
 
 class InvalidProducerEpoch(Abortable):
-    """The epoch of this producer id was raised, by a newer producer or by the coordinator, which
-    aborts transactions that are open for too long."""
+    """The epoch of this producer id was raised: by a newer producer, or by the coordinator when it
+    aborted a transaction that was open for too long."""
 
 
 class TransactionAborted(Abortable):
@@ -219,7 +219,7 @@ class InvalidPartitions(Refused):
 
 
 class InvalidReplicationFactor(Refused):
-    """More replicas than brokers, or fewer than one."""
+    """The replication factor is greater than the number of brokers, or less than 1."""
 
 
 class InvalidConfig(Refused):
@@ -279,11 +279,12 @@ class MetadataTimeout(LocalError, TimeoutError):
 
 
 class DeliveryTimeout(LocalError, TimeoutError):
-    """delivery_timeout_ms has passed; the record may be written or not."""
+    """delivery_timeout_ms has passed; whether the record was written is unknown."""
 
 
 class TransactionTimeout(LocalError, TimeoutError):
-    """A step of a transaction has not ended; only the same call may be made again."""
+    """A call of a transaction did not end within max_block_ms; the next call must be the same
+    one."""
 
 
 class RecordTooLarge(LocalError):
@@ -377,7 +378,7 @@ def error_for(
 
     `message`: the broker's message, if any. `about`: the subject, e.g. "topic 'orders', partition
     3", which is put in front unless the broker's message names it. An unknown code becomes
-    UNKNOWN_SERVER_ERROR, which is not retried; its number stays in the text.
+    UNKNOWN_SERVER_ERROR, and the error is not retried; the number of the code stays in the text.
     """
     known = ErrorCode.of(code)
     if known is ErrorCode.NONE:

@@ -1,5 +1,5 @@
-"""The policy auto.offset.reset, which sets the position of a partition without a committed offset
-(O-16, KIP-1106).
+"""The policies of auto.offset.reset. A policy sets the position of a partition without a committed
+offset (O-16, KIP-1106).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The loop of a poll: metadata, the group, positions, records, and the next fetches.
 
-Each poll runs in the task of the application (K-01). There are other tasks: one for every fetch in
-flight, those of the group, and one that finds positions. A poll begins the latter, which may end
-during a later poll. A poll that times out, or is cancelled, does not cancel these tasks.
+Each poll runs in the task of the application (K-01). Other tasks run at the same time: one for
+every fetch in flight, the tasks of the group, and one that finds positions. A poll begins the task
+that finds positions, and the task may end during a later poll. A poll that times out, or is
+cancelled, does not cancel the other tasks.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from odradek_protocol.schemas.offset_for_leader_epoch import CLIENTS_SINCE
 
 log = logging.getLogger("odradek.client.consumer")
 
-#: The longest wait of a poll between two passes.
+#: The limit of the wait between two passes of a poll.
 _MAX_WAIT_MS = 1_000
 
 
@@ -197,8 +198,8 @@ class PollLoop:
             self._assign_everything()
 
     def _assign_everything(self) -> None:
-        """Assign all partitions of the subscribed topics, including new ones, to a consumer without
-        a group."""
+        """Assign all partitions of the subscribed topics, including new partitions, to a consumer
+        without a group."""
         cluster, subscription = self._network.cluster, self._subscription
         everything = [
             TopicPartition(topic, number)
@@ -391,8 +392,8 @@ class OffsetFetcher:
         without_offset = []
         for partition in partitions:
             state = subscription.get(partition)
-            # If a partition was revoked and assigned again, other members may have committed
-            # meanwhile.
+            # If a partition was revoked and assigned again during the request, another member may
+            # have committed a newer offset.
             if state is None or state is not asked[partition]:
                 continue
             if state.fetch_state is not FetchState.INITIALIZING:

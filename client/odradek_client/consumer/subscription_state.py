@@ -128,7 +128,8 @@ class SubscriptionState:
         self.kind = SubscriptionType.NONE
         self.topics: frozenset[str] = frozenset()
         self.pattern: re.Pattern[str] | None = None
-        #: The pattern as a text, if it was given as one, so that a broker may resolve it (KIP-848).
+        #: The pattern as a text, so that a broker may resolve it (KIP-848). None if the pattern was
+        #: not given as a text.
         self.pattern_text: str | None = None
         self._partitions: OrderedDict[TopicPartition, TopicPartitionState] = OrderedDict()
         #: The partitions that this consumer got from its group and has revoked, so that only their
@@ -254,8 +255,9 @@ class SubscriptionState:
         self.changes += 1
 
     def validate(self, leader_epoch_of: Callable[[TopicPartition], int]) -> None:
-        """Begin the validation of positions that were checked with an older leader than the present
-        one. Positions without the epoch of the record before them cannot be validated (K-26)."""
+        """Begin the validation of positions that were checked with an older leader, before the
+        present leader. A position cannot be validated without the leader epoch of the record before
+        the position (K-26)."""
         for partition, state in self._partitions.items():
             if state.fetch_state is not FetchState.FETCHING or state.leader_epoch < 0:
                 continue
@@ -271,13 +273,13 @@ class SubscriptionState:
         self.changes += 1
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Neither fetch nor return the partition's records until it is resumed. Raises
-        NotAssigned."""
+        """Stop fetching and returning the records of these partitions until they are resumed.
+        Raises NotAssigned."""
         for state in [self.state(partition) for partition in partitions]:
             state.paused = True
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch and return the partition's records again. Raises NotAssigned."""
+        """Fetch and return the records of these partitions again. Raises NotAssigned."""
         for state in [self.state(partition) for partition in partitions]:
             state.paused = False
         self.changes += 1

@@ -19,7 +19,7 @@ from odradek_protocol.schemas.sasl_handshake import (
     SaslHandshakeRequest,
 )
 
-#: The most messages of an authentication.
+#: The limit of messages that an authentication sends.
 _STEPS_MAX = 8
 #: The share of a session's lifetime after which the session is renewed, and the largest share by
 #: which jitter delays the renewal (KIP-368).
@@ -60,8 +60,8 @@ class Exchange(Protocol):
 async def authenticate(ask: Ask, versions: Versions, exchange: Exchange, *, tls: bool) -> int:
     """Authenticate; returns the session's lifetime in ms, 0: unlimited (C-71).
 
-    AuthenticationFailed with the broker's message. Brokers before Kafka 1.0 are refused with the
-    same error.
+    Raises AuthenticationFailed, with the broker's message if the broker refuses the client. Also
+    raises it for brokers before Kafka 1.0.
     """
     await _handshake(ask, versions, exchange.mechanism, tls=tls)
     version = min(
@@ -87,7 +87,7 @@ def reauthentication_ms(lifetime_ms: int, random: float) -> float:
     """The time after which a session is renewed: 85 to 95 % of its lifetime, so that not all
     clients renew their sessions at the same time (KIP-368).
 
-    `random`: from 0 to 1.
+    `random`: a number from 0 to 1, which selects the time in this range.
     """
     return lifetime_ms * (_RENEWED_AFTER + _RENEWED_WITHIN * random)
 

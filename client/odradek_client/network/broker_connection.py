@@ -5,9 +5,9 @@ connection is being opened, while the window is full, while the broker throttles
 buffer is full; so requests are sent in the order of `submit`.
 
 Answers come in the order of the requests (N-03). A request that is not answered in time closes the
-connection, because later requests cannot be answered either (N-16). Long before that the connection
-counts as late, and the owner is called repeatedly, so that the owner can request metadata from
-other brokers.
+connection, because later requests could only be answered after it (N-16). The connection counts as
+late long before this timeout. The owner is then called repeatedly, so that it can request metadata
+from other brokers.
 
 With SASL the connection is ready once the broker has accepted the client. Before the session of
 such a connection ends, the client authenticates again on the same connection (C-73), after the
@@ -63,7 +63,7 @@ from odradek_protocol.primitives import DecodeError, WireError
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from odradek_protocol.tls.problems import at_client, is_certain
 
-#: The most requests that wait for the window; `submit` refuses more.
+#: The limit of requests that wait to be written; `submit` refuses more.
 QUEUE_MAX = 10_000
 #: The time after which an answer is late, and the interval of the calls of `connection_late`. A
 #: late answer is no error.
@@ -141,12 +141,13 @@ class ConnectionSettings:
 
 
 class ConnectionOwner(Protocol):
-    """The client, which owns the connections."""
+    """The client as the owner of its connections."""
 
     random: random.Random
     throttle_times: ThrottleTimes
-    #: True once a broker has answered a request, which shows that the listener has the client's
-    #: security protocol. Before that, if a connection ends without an answer, the cause is probed.
+    #: True once a broker has answered a request, because the listener then has the client's
+    #: security protocol. While this is False, the cause is probed if a connection ends without an
+    #: answer.
     reached: bool
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> object:
@@ -184,8 +185,8 @@ class BrokerConnection:
         self.features: dict[str, int] = {}
         self.features_epoch = -1
         self.last_used = loop.time()
-        #: True if the cause must be probed when the broker ends the connection without an answer:
-        #: TLS on one side only, or a listener that requires SASL.
+        #: True if the cause must be probed when the broker ends the connection without an answer.
+        #: The cause may be that only one side uses TLS, or that the listener requires SASL.
         self._curious = not owner.reached
         #: The failed authentication that ended the connection; None if something else did.
         self.refusal: AuthenticationFailed | None = None
@@ -206,7 +207,7 @@ class BrokerConnection:
         self.ready: asyncio.Future[None] = loop.create_future()
         # This future may never be awaited, and a failure also calls `connection_closed`.
         self.ready.add_done_callback(_retrieve_exception)
-        self._set_timer(loop.time() + LATE_S)  # opening the connection may be late as well
+        self._set_timer(loop.time() + LATE_S)  # the opening of the connection may be late, too
 
     def __repr__(self) -> str:
         return f"<BrokerConnection {self.host}:{self.port} {self.state.name.lower()}>"
@@ -319,7 +320,7 @@ class BrokerConnection:
         return answer
 
     async def _ask(self, request: Message, version: int) -> Any:
-        """Send a request before all queued ones, and return its answer. Raises ConnectionLost,
+        """Send a request before all queued requests, and return its answer. Raises ConnectionLost,
         BadAnswer."""
         if self.state is ConnectionState.CLOSED:
             raise ConnectionLost(f"{self.host}:{self.port} was closed")
@@ -357,8 +358,8 @@ class BrokerConnection:
             self._close(f"{where} was not renewed within {timeout_ms} ms")
         except OdradekError as error:
             if error.code is ErrorCode.ILLEGAL_SASL_STATE:
-                # Brokers refuse a re-authentication within a second after the last one. The
-                # connection is replaced then.
+                # Brokers refuse a re-authentication within a second after the last authentication.
+                # In that case the connection is replaced.
                 self._close(f"{where} could not be renewed: the broker does not do that now")
                 return
             text = f"{where} could not be renewed: {error}"
@@ -371,7 +372,7 @@ class BrokerConnection:
 
     @property
     def in_flight(self) -> int:
-        """The number of requests that are not answered yet, including queued ones."""
+        """The number of requests that are not answered yet, including those in the queue."""
         return len(self._unanswered) + len(self._queued)
 
     @property
@@ -393,9 +394,10 @@ class BrokerConnection:
         )
 
     def version_for(self, key: ApiKey, max_version: int | None = None) -> int:
-        """The highest version of an API that both sides have, at most `max_version`.
+        """The highest version of an API that both sides have, but at most `max_version`.
 
-        UnsupportedByBroker if there is none. Known only when the connection is ready.
+        Raises UnsupportedByBroker if there is no such version. The version is known only when the
+        connection is ready.
         """
         api = APIS[key]
         served = self.versions.get(key)
@@ -455,7 +457,7 @@ class BrokerConnection:
         return answered
 
     def _pump(self) -> None:
-        """Write the requests that may be written."""
+        """Write queued requests as long as the state of the connection allows it."""
         queued = self._queued
         while queued and self.state is ConnectionState.READY:
             if self._transport is None or not self._transport.writable or self._authenticating:
@@ -542,7 +544,7 @@ class BrokerConnection:
             pending.answered.set_result(response)
 
     def connection_lost(self, reason: str, *, certain: bool = False) -> None:
-        """End the connection, which the transport has lost."""
+        """End the connection, because the transport has lost it."""
         silent = self._transport is not None and not self._transport.heard
         opening = self.state is ConnectionState.OPENING
         if opening and silent and self._curious and self._settings.tls is None and self._unanswered:
@@ -554,14 +556,16 @@ class BrokerConnection:
                 reason = mismatches.speaks_tls(sasl=self._settings.login is not None)
             self._fail(reason, TlsFailed)
         elif self._curious and self._settings.login is None and self._unanswered and not opening:
-            # The broker has answered only ApiVersions, which needs no authentication.
+            # The broker has answered nothing but ApiVersions, and ApiVersions needs no
+            # authentication, so the listener may require SASL.
             self._owner.spawn(self._look_into(reason))
         else:
             while_what = " while authenticating" if self._authenticating else ""
             self._close(f"the connection to {self.host}:{self.port} was lost{while_what}: {reason}")
 
     async def _look_into(self, reason: str) -> None:
-        """Probe why the broker has ended the connection without an answer: it may require SASL."""
+        """Probe if the broker has ended the connection without an answer because the listener
+        requires SASL."""
         where = f"{self.host}:{self.port}"
         mechanisms = await mechanisms_wanted(self.host, self.port, self._settings.tls)
         if mechanisms is None:

@@ -1,11 +1,12 @@
 """The network client: requests to the brokers of a cluster, over connections that are opened when
 needed.
 
-Producer, consumer and admin share this. `Connections` finds the brokers from `bootstrap_servers`
-and keeps one connection per broker and channel, `MetadataUpdater` keeps the cluster's metadata
-fresh, `Coordinators` caches the coordinators.
+Producer, consumer and admin client use this module. `Connections` finds the brokers from
+`bootstrap_servers` and keeps one connection per broker and channel, `MetadataUpdater` keeps the
+cluster's metadata fresh, `Coordinators` caches the coordinators.
 
-The callers check the error codes in responses; only `find_coordinator` checks its own.
+The callers check the error codes in responses; only `find_coordinator` checks the error code
+itself.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from odradek_client.network.connections import RequestSender
 
 
-#: The most keys in one request for coordinators.
+#: The limit of keys in one request for coordinators.
 _KEYS_OF_REQUEST = 500
 
 
@@ -267,7 +268,7 @@ class NetworkClient:
         return node.connection.submit(request, limit_ms, version=version)
 
     def ready(self, node_id: int, channel: Channel) -> BrokerConnection | None:
-        """The ready connection to a node, if there is one."""
+        """The connection to a node if it is ready, otherwise None."""
         node = self._nodes.get((node_id, channel))
         if (
             node is None
@@ -351,10 +352,10 @@ class NetworkClient:
             node.connection.close(reason)
 
     async def least_loaded_node(self, timeout_ms: float | None = None) -> int:
-        """A connected broker: the one with the fewest unanswered requests, or the first one that is
-        reached.
+        """The connected broker with the fewest unanswered requests. If no broker is connected, the
+        first broker to which a connection can be made.
 
-        ConnectionLost, with the reason for each broker, if none answers.
+        Raises ConnectionLost, with the reason for each broker, if none is reached.
         """
         return await self._connections.least_loaded_node(timeout_ms)
 

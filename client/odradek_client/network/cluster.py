@@ -92,9 +92,9 @@ class ClusterView:
         return self._wanted.keys()
 
     def want(self, topics: Iterable[str], *, until_ms: float | None = None) -> bool:
-        """Add these topics to the wanted ones; True if one of them is not known yet.
+        """Add topics to the wanted topics; True if one of the added topics is not known yet.
 
-        `until_ms`: the time after which `forget_expired` drops them; None: never.
+        `until_ms`: the time after which `forget_expired` drops the topics; None: never.
         """
         news = False
         for topic in topics:
@@ -121,7 +121,7 @@ class ClusterView:
             self._wanted.pop(topic, None)
 
     def set_wanted(self, topics: Iterable[str]) -> bool:
-        """Replace the wanted topics by these; True if one of them is not known yet."""
+        """Replace the wanted topics by `topics`; True if one of `topics` is not known yet."""
         topics = list(topics)
         self.unwant(set(self._wanted) - set(topics))
         return self.want(topics)

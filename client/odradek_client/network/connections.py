@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from odradek_client.sasl.login import Login
     from odradek_client.sasl.settings import SaslSettings
 
-#: The most brokers to which connections are attempted in parallel.
+#: The limit of brokers to which connections are attempted in parallel.
 _REACH_MAX = 8
 #: The interval at which a connection that is throttled or full is checked.
 _BUSY_CHECK_S = 0.02
@@ -51,7 +51,7 @@ log = logging.getLogger("odradek.client")
 
 
 def unreachable(reasons: Mapping[str, bool]) -> ConnectionLost:
-    """The error if no broker was reached. `reasons`: for each cause, true if it was a problem of
+    """The error if no broker was reached. `reasons`: each cause, with true if it is a problem of
     TLS."""
     text = "; ".join(reasons) or "there is no broker to connect to"
     return TlsFailed(text) if reasons and all(reasons.values()) else ConnectionLost(text)
@@ -91,7 +91,7 @@ class RequestSender(Protocol):
         ...
 
     def ready(self, node_id: int, channel: Channel) -> BrokerConnection | None:
-        """The ready connection to a node, if there is one."""
+        """The connection to a node if it is ready, otherwise None."""
         ...
 
 
@@ -127,7 +127,7 @@ class Connections:
 
     Node ids below 0 are the addresses of `bootstrap_servers`, which are used as long as no brokers
     are known. `loop()` returns the running loop, or raises Closed. `request_metadata()` is called
-    after events which suggest that the metadata is old.
+    after events that suggest that the metadata is old.
     """
 
     def __init__(
@@ -209,7 +209,8 @@ class Connections:
         chosen = []
         for names in by_address.values():
             ranked = sorted((self._rank(node_id), node_id) for node_id in names)
-            # Other addresses of a broker that does not answer at one address are tried later, too.
+            # A broker and a bootstrap address may be two nodes with one address. If one of these
+            # nodes is busy or late with an answer, the address is tried later.
             late = [each for each in ranked if each[0][0] in (_BUSY, _SILENT)]
             chosen.append((late or ranked)[0])
         return [node_id for _, node_id in sorted(chosen)]
@@ -231,11 +232,11 @@ class Connections:
         return _BOOTSTRAP if node_id < 0 else _NEW, False, retry_at, jitter
 
     async def least_loaded_node(self, timeout_ms: float | None = None) -> int:
-        """A connected broker: the one with the fewest unanswered requests, or the first one that is
-        reached.
+        """The connected broker with the fewest unanswered requests. If no broker is connected, the
+        first broker to which a connection can be made.
 
-        Brokers are tried once each, then the bootstrap addresses. ConnectionLost, with the reason
-        for each, if none answers.
+        Each broker is tried once, then each bootstrap address. Raises ConnectionLost, with the
+        reason for each, if none of them is reached.
         """
         ready = [
             (node.connection.in_flight, node_id)
@@ -263,9 +264,9 @@ class Connections:
     async def reach_a_broker(self, timeout_ms: float) -> None:
         """Check that a broker is reachable at the address that it advertises.
 
-        The address of `bootstrap_servers` may work although the advertised one does not: in a
-        container, or behind a tunnel. ConnectionLost, with the reason for each, if no broker is
-        reachable.
+        The address of `bootstrap_servers` may work although the advertised address does not, for
+        example if the broker runs in a container or is reached through a tunnel. Raises
+        ConnectionLost, with the reason for each broker, if none is reachable.
         """
         nodes = list(self._cluster.brokers)
         self.random.shuffle(nodes)
@@ -402,13 +403,14 @@ class Connections:
         task.add_done_callback(self._attempts.pop)
 
     def connection_late(self, connection: BrokerConnection) -> None:
-        """Request metadata from other brokers, which may know that this broker has left the
+        """Request metadata from other brokers, because they may know that this broker has left the
         cluster.
         """
         self._request_metadata()
 
     def connection_closed(self, connection: BrokerConnection, reason: str) -> None:
-        """Note the failure, which determines the backoff and is shown in errors."""
+        """Note the failure. The number of failures determines the backoff, and `reason` is shown in
+        errors."""
         node = self.nodes.get(connection.node)
         if node is None or node.connection is not connection or self._closed:
             return

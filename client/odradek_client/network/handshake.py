@@ -31,7 +31,7 @@ _ILLEGAL = re.compile(r"[^a-zA-Z0-9.-]")
 
 @cache
 def _software_version() -> str:
-    # The import loads e-mail parsers, which no program needs before it connects.
+    # The import also loads e-mail parsers, so it waits until a program connects.
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -37,7 +37,7 @@ from odradek_protocol.schemas.metadata import MetadataResponse
 Listener = Callable[[ClusterView], None]
 
 _IDLE_CHECKS_S_MAX = 30.0
-#: The time that a broker has to answer a metadata request before another broker gets one too.
+#: The time that a broker has to answer a metadata request before a second broker is also asked.
 METADATA_PATIENCE_S = 1.0
 #: The time without an answer after which a warning says that no broker is reachable.
 UNREACHED_WARNING_S = 5.0
@@ -71,7 +71,7 @@ class MetadataUpdater:
         self._waiters: list[asyncio.Future[None]] = []
         self._failures = 0
         self.last_failure: OdradekError | None = None
-        #: The timer of the warning, which runs while requests for metadata have no answer.
+        #: The timer of the warning. It runs while requests for metadata have no answer.
         self._warning: asyncio.TimerHandle | None = None
         self._warned = False
 
@@ -296,15 +296,15 @@ class MetadataUpdater:
         finally:
             for task in asked:
                 task.cancel()
-            # Finished tasks are gathered too: if two failed at the same time, one exception is not
-            # retrieved yet.
+            # Finished tasks are also gathered, because an exception is not retrieved yet if two
+            # tasks ended at the same time.
             await asyncio.gather(*asked, *done, return_exceptions=True)
         raise unreachable(reasons)
 
     async def _metadata_of(self, node_id: int) -> MetadataResponse:
         main = self._network.ready(node_id, "main")
         # Brokers answer in order, so on the main connection this request would wait for earlier
-        # ones that are late.
+        # requests whose answers are late.
         channel: Channel = "metadata" if main is not None and main.is_late else "main"
         version = await self._network.version_for(node_id, ApiKey.METADATA, channel=channel)
         request = self.cluster.request(

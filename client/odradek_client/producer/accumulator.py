@@ -36,7 +36,7 @@ from odradek_protocol.records import HEADER_BYTES, EncodedRecords, record_upper_
 Headers = tuple[tuple[str, bytes | None], ...] | list[tuple[str, bytes | None]]
 LeaderOf = Callable[[str, int], int | None]
 
-#: The most bytes of a record besides its key and value, without headers.
+#: The limit of the bytes that a record without headers takes in addition to its key and value.
 _RECORD_OVERHEAD_BYTES = 31
 #: The steps of the estimated compression ratio: small steps down, large ones up, because a batch
 #: that proves too large costs a round trip and a split.
@@ -75,7 +75,7 @@ class PartitionQueue:
         return None if index < 0 else Delivery(batch, index)
 
     def close_open(self) -> None:
-        """Close the last batch, which takes no more records."""
+        """Close the last batch, so that it takes no more records."""
         if self.open is not None:
             self.open.close()
             self.closed_bytes += self.open.builder.estimated_bytes
@@ -112,7 +112,7 @@ class Accumulator:
         self.codec = codec
         self.delivery_timeout_ms = delivery_timeout_ms
         #: `waiters`: the calls of send that wait for memory, oldest first. `flushes`: the number of
-        #: waiting calls of flush. While calls of either kind wait, every batch is ready.
+        #: waiting calls of flush. While any of these calls waits, every batch is ready.
         self.waiters: deque[Future] = deque()
         self.flushes = 0
         self.closing = False
@@ -128,7 +128,7 @@ class Accumulator:
     # --- in ---------------------------------------------------------------------------------------
 
     def queue(self, tp: TopicPartition) -> PartitionQueue:
-        """The queue of a partition, which is never removed."""
+        """The queue of a partition. Queues are never removed."""
         queue = self._queues.get(tp)
         if queue is None:
             queue = self._queues[tp] = PartitionQueue(tp)
@@ -140,7 +140,7 @@ class Accumulator:
         return self._active
 
     def limit_bytes(self, topic: str) -> int:
-        """The most bytes of a new batch before compression."""
+        """The limit of the bytes of a new batch before compression."""
         if self.codec is Codec.NONE:
             return self.batch_size
         return int(self.batch_size / (self._ratios.get(topic, 1.0) * _RATIO_MARGIN))
@@ -200,8 +200,8 @@ class Accumulator:
         self.finished(batch)
 
     def wake_waiter(self) -> None:
-        """Wake the call of send that has waited longest for memory; when it succeeds, it wakes the
-        next one."""
+        """Wake the call of send that has waited longest for memory; when this call has its memory,
+        it wakes the next waiting call."""
         if self.waiters and not self.waiters[0].done():
             self.waiters[0].set_result(None)
 
@@ -259,8 +259,8 @@ class Accumulator:
     ) -> list[ProducerBatch]:
         """The batches of the next request to a node: at most one per partition (C-15).
 
-        Every request starts at another partition, so that none starves. `may_drain` may exclude a
-        partition; `stamp` is called when the batch is closed.
+        Every request starts at another partition, so that no partition starves. `may_drain` may
+        exclude a batch, and with it its partition; `stamp` is called when the batch is closed.
         """
         start = self._drain_from.get(node_id, 0) % len(queues)
         drained: list[ProducerBatch] = []
@@ -308,8 +308,8 @@ class Accumulator:
     def requeue(self, batch: ProducerBatch) -> None:
         """Put a batch that will be retried back into its queue (C-23).
 
-        A batch with a sequence is put after the batches with lower sequences, and before all
-        others. A batch without one (no idempotence) is put at the head.
+        A batch with a sequence is put after the batches with lower sequences, and before all other
+        batches. A batch without a sequence (no idempotence) is put at the head.
         """
         queue = self._queues[batch.tp]
         at = 0
@@ -333,7 +333,7 @@ class Accumulator:
 
     def expired(self, now_ms: float) -> list[ProducerBatch]:
         """The batches that are older than delivery_timeout_ms, whether they are queued or in
-        flight. Queued ones are removed from their queues."""
+        flight. Queued batches are removed from their queues."""
         found = []
         for batch in self.incomplete:
             if now_ms - batch.created_ms < self.delivery_timeout_ms:
@@ -364,8 +364,8 @@ class Accumulator:
         return found
 
     def take_of(self, leads: Callable[[TopicPartition], bool]) -> list[ProducerBatch]:
-        """Remove the batches of some partitions from their queues, except those in flight; returns
-        the removed ones. `leads` selects the partitions."""
+        """Remove the batches of some partitions, except those in flight, from their queues; returns
+        the removed batches. `leads` selects the partitions."""
         found = [b for b in self.incomplete if not b.on_wire and leads(b.tp)]
         for batch in found:
             self._unqueue(batch)

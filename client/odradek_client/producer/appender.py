@@ -265,9 +265,9 @@ class Appender:
             raise Closed("this producer was closed; make a new one")
 
     def check_transaction(self, number: int | None = None) -> int:
-        """The number of the open transaction; 0 if the producer is not transactional. IllegalState
-        if no transaction is open for records. `number`: the transaction to which the record
-        belongs; IllegalState if it is not the open one."""
+        """The number of the open transaction; 0 if the producer is not transactional. Raises
+        IllegalState if no transaction is open for records. `number`: the transaction to which the
+        record belongs; raises IllegalState if another transaction is open."""
         if self._transactions is None:
             return 0
         current = self._transactions.check_open("send")

@@ -2,7 +2,8 @@
 results.
 
 The batches are encoded by `odradek_protocol.records.from_arrow`; the accumulator treats them like
-all others. A `pyarrow.RecordBatch` has the rows of many batches, which are encoded in chunks.
+all other batches. One `pyarrow.RecordBatch` may have the rows of many batches; its rows are encoded
+in chunks.
 """
 
 from __future__ import annotations
@@ -114,8 +115,8 @@ class ArrowDelivery:
         return all(batch.done for batch, _ in self._batches)
 
     def result(self) -> ArrowMetadata:
-        """Return the metadata, or raise the error, of a finished delivery. IllegalState before
-        that."""
+        """Return the metadata, or raise the error, of a finished delivery. Raises IllegalState if
+        the delivery is not finished."""
         error = self.exception()
         if error is not None:
             raise error
@@ -254,8 +255,8 @@ class ArrowRows:
 
 
 def _with_partitions(batch: Any, partitioner: Partitioner, state: TopicQueues) -> Any:
-    """The rows with a complete partition column. For rows without a partition, the partitioner of
-    the settings chooses one."""
+    """The rows with a complete partition column. For a row without a partition, the partitioner of
+    the settings chooses the partition."""
     pa = pyarrow()
     names = batch.schema.names
     keys = batch.column("key") if "key" in names else pa.nulls(batch.num_rows)

@@ -36,8 +36,9 @@ NewFuture = Callable[[], Future]
 class RecordMetadata(NamedTuple):
     """The partition and offset of a record.
 
-    `offset` is -1 if it is unknown: with acks=0, or for a duplicate whose offset the broker does
-    not have. `timestamp_ms` is the broker's for topics with LogAppendTime, else that of the record.
+    `offset` is -1 if it is unknown, because acks=0 or because the broker does not have the offset
+    of a duplicate. `timestamp_ms` is the broker's time for topics with LogAppendTime, otherwise the
+    record's.
     """
 
     topic: str
@@ -133,12 +134,13 @@ class ProducerBatch:
         self.base_sequence = -1
         self.sequence_was_reset = False
         self.was_sent = False
-        #: True if an earlier attempt with these sequences got no answer that excludes a write.
+        #: True if an earlier attempt with these sequences may have written the batch: no answer
+        #: excludes it.
         self.may_be_written = False
         self.on_wire = False
         #: The error of the last attempt, if there will be another attempt.
         self.trouble: OdradekError | None = None
-        #: True if the batch has failed but may be written.
+        #: True if the batch has failed but may be in the log.
         self.unknown_fate = False
         self.encoded: bytearray | None = None
         self.done = False
@@ -171,7 +173,7 @@ class ProducerBatch:
         self.record_count = self.builder.record_count
 
     def stamp(self, identity: ProducerIdentity, base_sequence: int) -> None:
-        """Set identity and sequence, which are kept across retries (C-22)."""
+        """Set identity and sequence. Retries keep them (C-22)."""
         self.identity = identity
         self.base_sequence = base_sequence
         self.encoded = None
@@ -196,8 +198,8 @@ class ProducerBatch:
     def split(self, target_bytes: int) -> list[ProducerBatch]:
         """The records in smaller batches, which take over the deliveries of this batch (C-25).
 
-        The parts of a stamped batch have its sequences, so later batches keep theirs. A batch of
-        two or more records is split into at least two parts.
+        The parts of a stamped batch share its sequences, so later batches keep their sequences. A
+        batch of two or more records is split into at least two parts.
         """
         records = self.builder.records()
         parts: list[ProducerBatch] = []
@@ -314,8 +316,8 @@ class ProducerBatch:
         return _new_tuple(RecordMetadata, (topic, partition, offset, timestamp_ms))
 
     def leaves(self, start: int = 0) -> Iterator[tuple[int, ProducerBatch]]:
-        """(index of its first record counted from `start`, batch) for each batch that has records
-        of this one: the parts, or the batch itself if it was not split."""
+        """(index, batch) for each batch that has records of this batch: the parts, or the batch
+        itself if it was not split. The index is that of the first record, counted from `start`."""
         if not self._parts:
             yield start, self
         for part, at in zip(self._parts, self._starts, strict=True):
@@ -363,8 +365,8 @@ class Delivery(Place):
         return self.owner.is_done(self.index)
 
     def result(self) -> RecordMetadata:
-        """Return the metadata, or raise the error, of a finished delivery. IllegalState before
-        that."""
+        """Return the metadata, or raise the error, of a finished delivery. Raises IllegalState if
+        the delivery is not finished."""
         batch = self.owner
         if batch.written:
             return batch.metadata_of(self.index)

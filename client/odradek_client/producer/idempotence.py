@@ -55,7 +55,7 @@ class PartitionSequences:
         return sequence == next_sequence(self.last_acked_sequence, 1)
 
     def ahead_of(self, batch: ProducerBatch) -> list[ProducerBatch]:
-        """The batches in flight before this one; an empty list if this one is not in flight."""
+        """The batches in flight before `batch`; an empty list if `batch` is not in flight."""
         return self.in_flight[: self.in_flight.index(batch)] if batch in self.in_flight else []
 
 
@@ -80,7 +80,8 @@ class Sequences:
         return self.of(tp).in_flight
 
     def forget(self) -> None:
-        """Restart all sequences at 0 for a new identity. No batch may be in flight."""
+        """Restart all sequences at 0 for a new identity. To be called only while no batch is in
+        flight."""
         self._partitions.clear()
         self._unresolved.clear()
 
@@ -103,14 +104,15 @@ class Sequences:
             return False
         if any(each.attempts for each in sequences.in_flight):
             # While a batch is retried, the producer sends one batch at a time (C-21): the retried
-            # batch may be written already, and the broker keeps only the last five batches (P-05).
+            # batch may be in the log already, and the broker recognizes it as a duplicate only
+            # while it is among the last five batches (P-05).
             return False
         if (
             sequences.in_flight
             and sequences.last_acked_sequence == NO_SEQUENCE
             and first_goes_alone
         ):
-            # If the first batch failed, the broker would still accept the second one.
+            # If the first batch failed, the broker would still accept the second batch.
             return False
         return sequences.unresolved_at is None and batch.tp not in self._to_bump
 
@@ -128,7 +130,7 @@ class Sequences:
         sequences.in_flight.append(batch)
 
     def replaced(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """Put the parts of a split batch in its place; they have its sequences (C-25)."""
+        """Put the parts of a split batch in its place. The parts share its sequences (C-25)."""
         in_flight = self.of(batch.tp).in_flight
         at = in_flight.index(batch)
         in_flight[at : at + 1] = parts
@@ -154,7 +156,7 @@ class Sequences:
             in_flight.remove(batch)
 
     def leave_unresolved(self, batch: ProducerBatch) -> None:
-        """Note that a batch has finally failed, but may be written (C-40)."""
+        """Note that a batch has finally failed, but may be in the log (C-40)."""
         sequences = self.of(batch.tp)
         sequences.unresolved_at = next_sequence(batch.base_sequence, batch.record_count)
         self._unresolved.add(batch.tp)
@@ -219,8 +221,8 @@ class Sequences:
     def request_bump(self, tp: TopicPartition, ahead: Iterable[ProducerBatch] = ()) -> None:
         """Restart the sequences of a partition with a new epoch.
 
-        The new epoch waits for the batches in flight `ahead` of the failed one. One of them may be
-        written already, and would be written twice with a new sequence.
+        The new epoch waits for the batches in flight `ahead` of the failed batch. One of them may
+        be in the log already; sent again with a new sequence, it would be written twice.
         """
         self._to_bump.setdefault(tp, set()).update(ahead)
 
@@ -256,8 +258,8 @@ def _is_later(sequence: int, than: int) -> bool:
 class IdempotenceManager:
     """The identity and the sequences of one producer, without network and clock.
 
-    A gap in the sequences of a partition is closed by an epoch bump, which the producer makes
-    locally (C-44).
+    The producer closes a gap in the sequences of a partition by raising its epoch, without a
+    request (C-44).
     """
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
 The partition of a record with a key is chosen by murmur2, as in the Java client, so that clients of
 all languages agree. Records without a key are sent to one partition until they have the size of a
-batch, then to another one; partitions with shorter queues are more likely (KIP-794).
+batch, then to another partition. Partitions with shorter queues are chosen more often (KIP-794).
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ def partition_for_key(key: bytes, partitions: int) -> int:
 
 
 def next_sticky(candidates: Sequence[int], queue_lengths: Sequence[int], random: Random) -> int:
-    """Choose a partition at random out of `candidates`; a longer queue makes it less likely.
+    """Choose a partition at random out of `candidates`; a longer queue makes the choice of its
+    partition less likely.
 
-    `queue_lengths`: the numbers of waiting batches, in the order of `candidates`. The partition
-    with the longest queue may be chosen too.
+    `queue_lengths`: the numbers of waiting batches, in the order of `candidates`. Even the
+    partition with the longest queue may be chosen.
     """
     if len(candidates) == 1:
         return candidates[0]
@@ -65,7 +66,8 @@ class TopicQueues:
 
 
 class Partitioner:
-    """The queues of all topics with records, in `topics`, which the producer reads."""
+    """Chooses the partitions of records. `topics` has the queues of all topics with records; the
+    producer reads it directly."""
 
     def __init__(
         self,

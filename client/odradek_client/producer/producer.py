@@ -11,9 +11,9 @@ With `transactional_id` records are written in transactions:
         async with producer.transaction():
             await producer.send("invoices", b"...")
 
-`send` puts the record into a batch, which the sender loop sends. The fast path of a record into an
-open batch is `_append` and `BatchWriter.append`, which run for every record and are written for
-speed. The slow path is `Appender`.
+`send` puts the record into a batch, and the sender loop sends the batch. The fast path of a record
+into an open batch is `_append` and `BatchWriter.append`; they run for every record and are written
+for speed. The slow path is `Appender`.
 """
 
 from __future__ import annotations
@@ -386,9 +386,9 @@ class Producer:
         """Get a producer id and epoch. To be called once, before the first transaction.
 
         Older producers of the same transactional_id are fenced; their open transaction is aborted
-        or, if it was being committed, completed (T-59). After TransactionalIdAuthorizationFailed or
-        ClusterAuthorizationFailed the call may be repeated. Also raises Fatal, TransactionTimeout,
-        IllegalState.
+        or, if it was being committed, completed (T-59). The call may be repeated after
+        TransactionalIdAuthorizationFailed or ClusterAuthorizationFailed. Also raises Fatal,
+        TransactionTimeout, IllegalState.
         """
         await self._transactional().init()
 
@@ -403,8 +403,9 @@ class Producer:
 
         Returns when the coordinator has decided; consumers see the records a moment later (T-31).
         Raises an Abortable if a record was not written: then call `abort_transaction`. Raises
-        Fatal, for example if this producer is fenced. TransactionTimeout after max_block_ms: the
-        result is unknown, and the same call continues to wait (C-67).
+        Fatal, for example if this producer is fenced. Raises TransactionTimeout after max_block_ms:
+        the result is then unknown, and another call of `commit_transaction` continues to wait for
+        it (C-67).
         """
         await self._transactional().commit()
 
@@ -437,8 +438,8 @@ class Producer:
         offsets: Mapping[Partition, OffsetAndMetadata | int],
         group: ConsumerGroupMetadata | str,
     ) -> None:
-        """Commit offsets of a group with the transaction. `offsets` are the next ones to read
-        (K-40).
+        """Commit offsets of a group with the transaction. `offsets`: for each partition, the offset
+        of the next record to read (K-40).
 
         `group` is `consumer.group_metadata()`, called again for each transaction (KIP-447), or a
         group id if partitions are assigned manually. The consumer must not commit automatically.
@@ -570,7 +571,7 @@ def producer_on_network(network: NetworkClient, **settings: Unpack[ProducerSetti
     """A producer that uses existing connections and does not close them. ConfigError for an invalid
     setting.
 
-    The function is for programs that create many producers one after the other.
+    The function is for programs that create many producers in succession.
     """
     made = Producer.__new__(Producer)
     made._set_up(ProducerConfig.from_settings(settings), network)

@@ -78,8 +78,7 @@ REACTIONS: dict[ErrorCode, ProduceReaction] = {
     for code in ErrorCode
 }
 
-#: The error codes after which the batch may be in the log nevertheless, because its result is
-#: unknown.
+#: The error codes that leave the result of a batch unknown, so that the batch may be in the log.
 MAY_BE_WRITTEN = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
@@ -90,7 +89,7 @@ MAY_BE_WRITTEN = frozenset(
     }
 )
 
-#: The reactions for a producer without an identity, which has no sequences and cannot be fenced.
+#: The reactions for a producer without an identity. It has no sequences and cannot be fenced.
 WITHOUT_IDENTITY: dict[ErrorCode, ProduceReaction] = {
     code: ProduceReaction.FAIL
     if reaction in {ProduceReaction.OUT_OF_ORDER, ProduceReaction.FORGOTTEN, ProduceReaction.FATAL}
@@ -259,7 +258,7 @@ class Sender:
     def _still_ready(
         self, plan: Plan, node_id: int, queues: list[PartitionQueue], now_ms: float
     ) -> list[PartitionQueue]:
-        """The queues whose next batch, after the drained one, may be sent in this pass, too."""
+        """The queues that have another batch, after the drained batch, to send in this pass."""
         again = []
         for queue in queues:
             if queue.batches and not queue.muted:
@@ -275,9 +274,9 @@ class Sender:
     def version_limit(self, batches: list[ProducerBatch]) -> int | None:
         """The highest version of Produce for these batches; None: any.
 
-        If a topic id is unknown (brokers before Metadata 10 send none), the request must name
-        topics. From TRANSACTIONS_V2_SINCE on, the version of the request means transactions of
-        version 2 (T-60).
+        If a topic id is unknown (brokers before Metadata 10 send none), the version must be one
+        with topic names. From TRANSACTIONS_V2_SINCE on, the version of the request means
+        transactions of version 2 (T-60).
         """
         if self._transactions is not None and not self._transactions.is_v2:
             return TRANSACTIONS_V2_SINCE - 1
@@ -565,7 +564,7 @@ class Sender:
         self, error: OdradekError, if_sent: OdradekError | None = None
     ) -> list[ProducerBatch]:
         """Fail every batch without a final result, for a forced close. `if_sent`: the error of
-        batches that may be written."""
+        batches that may be in the log."""
         return self._fail_all(error, if_sent)
 
     def _fail_all(

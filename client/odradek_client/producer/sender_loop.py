@@ -31,10 +31,11 @@ from odradek_protocol.keys import ApiKey, api_of
 from odradek_protocol.primitives import WireError
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
 
-#: Failures within this time of the first are logged together with it.
+#: Failures within this time after a first failure are logged together with the first failure.
 GATHERED_MS = 1_000.0
 
-#: The shortest time between two log lines about failures, and between two about refused records.
+#: The minimum time between two log lines about failures, and between two log lines about refused
+#: records.
 NEXT_LINE_MS = 30_000.0
 
 #: The time for which records are refused and sent again before a log line reports it.
@@ -58,13 +59,14 @@ class _Failures:
 
 
 class DeliveryLog:
-    """The log of failed batches: few lines, because one for each batch would hide all others.
-    `call_at(at_ms, tell)` calls `tell` at that time of a monotonic clock, in milliseconds."""
+    """The log of failed batches. Several failures share a line, because a line for each batch would
+    hide all other log lines. `call_at(at_ms, tell)` calls `tell` at that time of a monotonic clock,
+    in milliseconds."""
 
     def __init__(self, call_at: Callable[[float, Callable[[], None]], None]) -> None:
         self._call_at = call_at
-        # The failures of records that are not written (False), and of records that may be written
-        # (True).
+        # The failures of records that were not written (False), and of records that may be in the
+        # log (True).
         self._failures = {False: _Failures(), True: _Failures()}
         self._next_line_ms = 0.0
         self._refused_since_ms: float | None = None
@@ -82,8 +84,8 @@ class DeliveryLog:
             self._failures[batch.unknown_fate].add(batch)
 
     def tell(self) -> None:
-        """Log a line about all records that have failed since the last line; two lines, if some of
-        them may be written."""
+        """Log a line about all records that have failed since the last line. If some of these
+        records may be in the log, they get a line of their own."""
         for unknown, failures in self._failures.items():
             if failures.records:
                 log.warning(
@@ -119,7 +121,7 @@ def _names(partitions: list[tuple[str, int]]) -> str:
     return f"{topic}-{index}{more}"
 
 
-#: The shortest wait, so that passes do not spin when a wait is rounded to 0.
+#: The minimum wait between two passes, so that passes do not spin when a wait is rounded to 0.
 _WAKE_MS_MIN = 1.0
 
 
@@ -267,7 +269,7 @@ class SenderLoop:
         self.wake()
 
     async def _send_txn_request(self, handler: TxnRequestHandler) -> None:
-        """Send a request to its coordinator, which is looked up first (C-33)."""
+        """Look up the coordinator of a request, and send the request to it (C-33)."""
         network = self._network
         message = self._sender.request_message(handler)
         api = api_of(message)

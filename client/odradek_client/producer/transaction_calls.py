@@ -1,4 +1,4 @@
-"""The transactional calls of a producer, which begin operations and wait for their outcome (C-60 to
+"""The transactional calls of a producer. They begin operations and wait for the outcome (C-60 to
 C-67).
 """
 
@@ -49,7 +49,7 @@ class TransactionCalls:
         self._take_no_records = take_no_records
 
     async def init(self) -> None:
-        """Get a producer id and epoch from the coordinator, which fences older producers."""
+        """Get a producer id and epoch from the coordinator. This request fences older producers."""
         await self._operate("init_transactions", self._transactions.init)
 
     def begin(self) -> None:

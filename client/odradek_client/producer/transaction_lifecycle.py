@@ -11,10 +11,10 @@ from odradek_client.producer.transaction_states import IllegalTransition, State,
 
 
 class TransactionLifecycle:
-    """The state of a transactional producer, which changes only by the legal steps of the table,
-    and the error that led to the state.
+    """The state of a transactional producer, and the error that led to the state. The state changes
+    only by the legal steps of the table.
 
-    Every caller gets a new exception, whose text names the next call to make.
+    Every caller gets its own new exception. The text of the exception names the next call to make.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class TransactionLifecycle:
             raise self.not_before(self.pending, name)
 
     def check_not_failed(self) -> None:
-        """Raise the error that forbids further calls, if there is one."""
+        """Raise the error that forbids further calls, if there is such an error."""
         if self.state is State.FATAL_ERROR:
             assert self.fatal_error is not None
             raise self.for_caller(self.fatal_error)
@@ -107,7 +107,7 @@ class TransactionLifecycle:
         )
 
     def for_caller(self, error: OdradekError) -> OdradekError:
-        """The exception for one caller, which names the remedy."""
+        """The exception for one caller. Its text names the remedy."""
         kind: type[OdradekError]
         if self.state is State.FATAL_ERROR:
             kind = type(error) if isinstance(error, Fatal) else Fatal

@@ -59,12 +59,12 @@ from odradek_protocol.schemas.init_producer_id import EPOCH_BUMP_SINCE, InitProd
 
 #: The level of the feature transaction.version that means v2.
 V2_LEVEL = 2
-#: The most offsets of a transaction that are waiting to be committed.
+#: The limit of offsets of a transaction that wait to be committed.
 OFFSETS_WAITING_MAX = 1000
 #: The pause before the first AddPartitionsToTxn is repeated, while the previous transaction is
 #: being completed (C-33).
 FIRST_ADD_RETRY_MS = 20.0
-#: The most times that an abort is repeated because it may have been sent too early. After that the
+#: The limit of repetitions of an abort that may have been sent too early. After the last one the
 #: producer counts as fenced.
 EARLY_ABORTS_MAX = 5
 #: The states in which records and offsets are added to a transaction.
@@ -81,8 +81,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def fatal_if_illegal(method: F) -> F:
-    """Decorate a method of the sender: an illegal step, which is a bug, becomes a fatal error,
-    after which nothing may be sent (C-61)."""
+    """Decorate a method that the sender calls. An illegal step in the method is a bug; it becomes a
+    fatal error, and nothing may be sent after it (C-61)."""
 
     @functools.wraps(method)
     def guarded(self: TransactionManager, *args: Any, **kwargs: Any) -> Any:
@@ -99,7 +99,7 @@ class TransactionManager:
     """A transactional producer's decisions.
 
     `feature_level()`: the finalized level of transaction.version. `two_phase`: transactions have no
-    timeout, so that prepared ones stay (KIP-939).
+    timeout, so that a prepared transaction waits until it is ended (KIP-939).
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class TransactionManager:
         self.is_v2 = False
         self._next_is_v2 = False
         self.is_prepared = False
-        #: The number of calls of `begin`, which identifies the transaction to which a record
+        #: The number of transactions so far. It identifies the transaction to which a record
         #: belongs.
         self.transaction_number = 0
         self._added: set[TopicPartition] = set()
@@ -154,12 +154,13 @@ class TransactionManager:
     # --- what the application calls ---------------------------------------------------------------
 
     def init(self) -> Operation:
-        """Request an identity, which fences older producers of the id (T-59)."""
+        """Request an identity. The request fences older producers of the transactional id
+        (T-59)."""
         name = "init_transactions"
         self.lifecycle.check_not_failed()
         if self.state is not State.UNINITIALIZED:
-            # The table allows INITIALIZING also after the end of a transaction, for an epoch bump,
-            # which is not this call.
+            # The table allows INITIALIZING also after the end of a transaction, but only for an
+            # epoch bump, not for this call.
             raise self.lifecycle.not_now(name)
         self.lifecycle.enter_by_call(State.INITIALIZING, name)
         operation = Operation(name, self._new_future)
@@ -176,15 +177,15 @@ class TransactionManager:
         self.refused_partition = None
 
     def commit(self) -> Operation:
-        """Begin a commit, which ends when the coordinator has decided; it first waits for every
-        record (C-64)."""
+        """Begin a commit. The request to the coordinator waits until every record has its result;
+        the commit ends when the coordinator has decided (C-64)."""
         name = "commit_transaction"
         self.lifecycle.check_not_failed()
         self.lifecycle.enter_by_call(State.COMMITTING, name)
         return self._end(name, committed=True)
 
     def abort(self) -> Operation:
-        """Begin an abort, which also resolves an abortable error."""
+        """Begin an abort. The abort also resolves an abortable error."""
         name = "abort_transaction"
         if self.state is not State.ABORTABLE_ERROR:
             self.lifecycle.check_not_failed()
@@ -268,7 +269,8 @@ class TransactionManager:
         self._adopt(identity)
         self.is_v2 = self._next_is_v2 = prepared.transaction_version >= V2_LEVEL
         self._started = self.is_prepared = True
-        # In v1 the epoch stays the same, so the sequences of the other producer would continue.
+        # In v1 the end of the transaction does not raise the epoch. Without a bump the sequences of
+        # the producer that prepared the transaction would continue.
         self._bump_required = not self.is_v2
         self.transaction_number += 1
 
@@ -289,8 +291,8 @@ class TransactionManager:
         """True if the end of the transaction needs no request to the coordinator (C-64).
 
         In v2 a request is needed whenever anything was sent, because only the brokers know the
-        partitions that they added (T-61). If nothing was sent, no request may be sent either: while
-        the markers of the previous transaction are being written, the coordinator takes the present
+        partitions that they added (T-61). If nothing was sent, no request may be sent: while the
+        markers of the previous transaction are being written, the coordinator takes the present
         epoch for that of a fenced producer (T-65).
         """
         return not self._started or not self.identity.is_valid
@@ -318,7 +320,8 @@ class TransactionManager:
         return kind(self._id, operation, self._timeout_ms, self._two_phase)
 
     def _adopt(self, identity: ProducerIdentity) -> None:
-        """Take over an identity, and restart all sequences at 0. No batch may be in flight."""
+        """Take over an identity, and restart all sequences at 0. To be called only while no batch
+        is in flight."""
         self.identity = identity
         self.sequences.forget()
 
@@ -460,12 +463,12 @@ class TransactionManager:
     def next_request(
         self, active: Iterable[TopicPartition], has_incomplete: bool, now_ms: float
     ) -> tuple[TxnRequestHandler | None, float | None]:
-        """(the next request, None), or (None, the time in ms until there may be one). That time is
-        None if only an event can lead to a request.
+        """(the next request, None), or (None, the time in ms until there may be a request). The
+        time is None if only an event can lead to a request.
 
-        `active`: partitions with waiting records. One request is in flight at a time (C-30);
-        records of other partitions may be sent meanwhile. The end of the transaction waits for
-        every record.
+        `active`: partitions with waiting records. One request to a coordinator is in flight at a
+        time (C-30); records of partitions that do not wait for it may be sent at the same time. The
+        end of the transaction waits for every record.
         """
         if self._queue.in_flight is not None or self.state in {
             State.FATAL_ERROR,
@@ -544,9 +547,10 @@ class TransactionManager:
     def _may_be_too_early(self, handler: EndTxnHandler, code: ErrorCode) -> bool:
         """True if PRODUCER_FENCED may mean that the previous transaction is still being completed.
 
-        Until the markers of that transaction are written, a coordinator of v2 takes the present
-        epoch for a stale one (T-65). This is excluded once a broker has confirmed a partition of
-        the present transaction.
+        Until the markers of the previous transaction are written, a coordinator of v2 takes the
+        present epoch for a stale epoch (T-65). Once a broker has confirmed a partition of the
+        present transaction, the previous one is completed, so PRODUCER_FENCED then has another
+        cause.
         """
         return (
             handler.v2

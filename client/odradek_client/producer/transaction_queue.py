@@ -74,8 +74,8 @@ class TransactionQueue:
     def retry(
         self, handler: TxnRequestHandler, now_ms: float, at_most_ms: float | None = None
     ) -> None:
-        """Put a request back after a failure. It is sent after a backoff, ahead of the others of
-        its kind."""
+        """Put a request back after a failure. The request is sent again after a backoff, before the
+        other requests of its kind."""
         handler.attempts += 1
         delay_ms = self._backoff.delay_ms(handler.attempts)
         if at_most_ms is not None:

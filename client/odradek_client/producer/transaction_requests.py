@@ -1,9 +1,9 @@
 """The requests of a transactional producer to coordinators: their order, and the reactions to
 answers.
 
-A handler makes one request, which is repeated until it has an answer (C-33), and reads the answer.
-The manager chooses the next request by `Kind` (C-30). The reactions to error codes are in one table
-(C-68).
+A handler makes one request and reads the answer. The request is repeated until it has an answer
+(C-33). The manager chooses the next request by `Kind` (C-30). The reactions to error codes are in
+one table (C-68).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class TxnReaction(Enum):
     FIND_COORDINATOR = auto()  # look up the coordinator again, and retry
     ABORTABLE = auto()
     FORGOTTEN = auto()  # abortable if the epoch can be bumped, else fatal
-    BACK = auto()  # the call fails as if it had not been made; it may be repeated
+    BACK = auto()  # the call fails without an effect, and may be made again
     FATAL = auto()
 
 
@@ -205,13 +205,13 @@ class TxnRequestHandler:
     def error(self, tp: TopicPartition | None, code: ErrorCode) -> OdradekError:
         """The exception for one of the codes."""
         if code is _E.INVALID_PRODUCER_EPOCH:
-            # INVALID_PRODUCER_EPOCH is the older name of the same error (T-15).
+            # INVALID_PRODUCER_EPOCH is the older name of PRODUCER_FENCED (T-15).
             return ProducerFenced(str(error_for(_E.PRODUCER_FENCED)), code=code)
         return error_for(code, about=f"transactional id {self.key!r}")
 
 
 class InitProducerIdHandler(TxnRequestHandler):
-    """InitProducerId for a new producer: fences older ones, and ends their transaction (T-12,
+    """InitProducerId for a new producer: fences older producers, and ends their transaction (T-12,
     T-59)."""
 
     kind = Kind.INIT

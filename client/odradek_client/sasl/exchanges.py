@@ -19,8 +19,8 @@ from odradek_protocol.sasl.scram import (
     ScramState,
 )
 
-#: The most iterations, which limit the processor time that a broker can cause (C-72) to a tenth of
-#: a second. Kafka's brokers store at most 16,384 iterations.
+#: The limit of SCRAM iterations that a broker may demand. With this number the computation takes a
+#: tenth of a second (C-72). Kafka's brokers store at most 16,384 iterations.
 SCRAM_ITERATIONS_MAX = 100_000
 _ERROR_BYTES_MAX = 4096
 
@@ -136,8 +136,8 @@ class OAuthBearerExchange:
         return OAuthBearerMessage(self._token.value, extensions=self._token.extensions).encode()
 
     def answer(self, token: bytes) -> bytes | None:
-        """None if the broker accepts the token. Otherwise a message that lets the broker end the
-        exchange with its error (RFC 7628)."""
+        """The answer to the broker: None if it accepts the token, otherwise a message after which
+        it ends the exchange with its error (RFC 7628)."""
         if not token:
             return None
         status = _status(token)

@@ -1,5 +1,5 @@
-"""The login of all connections of a client, which keeps the OAUTHBEARER token and replaces it in
-time."""
+"""The login that all connections of a client share. It keeps the OAUTHBEARER token and replaces it
+in time."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Login:
 
     def refused(self) -> None:
         """Forget the token, because the broker refused it; the next authentication gets another
-        one."""
+        token."""
         self._token = None
 
     def _present_password(self, before: Password) -> Password:

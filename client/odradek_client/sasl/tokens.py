@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from odradek_client.errors import AuthenticationFailed
 
-#: The longest token: it has to fit into a request, and into a header of HTTP.
+#: The limit of the characters of a token. A token has to fit into a request to a broker, and into
+#: an HTTP header.
 TOKEN_CHARACTERS_MAX = 262_144
 _JWT_PARTS = 3
 
@@ -36,11 +37,12 @@ class RefreshWindow:
     buffer_ms: float = 300_000
 
     def refresh_ms(self, token: Token, now_ms: float, random: float) -> float:
-        """The time at which a new token is replaced. `random`: from 0 to 1.
+        """The time at which a new token is replaced. `random`: a number from 0 to 1, which selects
+        the jitter.
 
         The token is replaced after `factor` of its lifetime, but neither during the last
-        `buffer_ms` of its lifetime nor during its first `min_period_ms`. A token whose lifetime is
-        too short for these two limits is replaced after `factor` of it alone.
+        `buffer_ms` of its lifetime nor during its first `min_period_ms`. For a token whose lifetime
+        is too short for these two limits, only `factor` counts.
         """
         if token.expires_ms is None:
             return now_ms

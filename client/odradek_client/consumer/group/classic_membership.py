@@ -97,7 +97,8 @@ class ClassicGroupSettings(GroupSettings):
 class ClassicMembership(Membership):
     """The membership of a consumer in its group, classic protocol.
 
-    Each request has the current generation, which the caller passes back together with the answer.
+    Each request has the generation at the time of the request. The caller passes this generation
+    back together with the answer, so that answers of an older generation are recognized.
     """
 
     state: JoinState
@@ -227,7 +228,8 @@ class ClassicMembership(Membership):
             )
         self._step(JoinState.SYNCING)
         leads = response.leader == response.member_id
-        # A static leader that has returned need not assign partitions, but has to detect new ones.
+        # A static leader that has returned need not assign partitions, but has to detect new
+        # partitions.
         skips = response.skip_assignment
         self._leader_assignment = LeaderAssignment(response.members, skips) if leads else None
         return Action.GO_ON
@@ -408,8 +410,9 @@ class ClassicMembership(Membership):
     # --- LeaveGroup ---
 
     def leave_request(self, reason: str) -> LeaveGroupRequest | None:
-        """Leave the group; returns the request to send. None if the consumer is not in the group,
-        or is a static member, which stays until its session expires (G-29, K-34)."""
+        """Leave the group; returns the request to send. Returns None if the consumer is not in the
+        group, or if it is a static member, because a static member stays in the group until its
+        session expires (G-29, K-34)."""
         member_id = self.member_id
         static = self.group_instance_id is not None
         if self.state is JoinState.UNJOINED and member_id == NO_MEMBER_ID:
@@ -433,11 +436,11 @@ def leave_in_version(request: LeaveGroupRequest, version: int, reason: str) -> L
 
 
 class LeaderAssignment:
-    """The assignment of one generation, which its leader makes for the members that JoinGroup
-    listed.
+    """The assignment of one generation: made by the group's leader for the members in the answer to
+    its JoinGroup.
 
-    `skips`: the generation already has an assignment, and the leader only watches the topics for
-    changes (KIP-814).
+    `skips`: true if the generation already has an assignment, so that the leader only watches the
+    topics for changes (KIP-814).
     """
 
     def __init__(self, members: Sequence[JoinGroupResponseMember], skips: bool = False) -> None:

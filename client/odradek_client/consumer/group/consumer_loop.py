@@ -1,5 +1,5 @@
-"""The requests of a consumer to its group in the consumer protocol (KIP-848): heartbeats only. The
-polling task takes over the partitions that the answers assign."""
+"""The requests of a consumer to its group in the consumer protocol (KIP-848). All of them are
+heartbeats. The polling task takes over the partitions that the answers assign."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class ConsumerGroupLoop(EpochHeartbeats, GroupLoop):
             if rebalance.assignment is None and membership.state is MemberState.RECONCILING:
                 membership.reconciled(reconciliation)
                 self._on_member_changed()
-        # If there is a newer assignment meanwhile, the next poll takes it over.
+        # A newer assignment may have arrived by now; the next poll takes it over.
         self._signal()
 
     # --- heartbeats -------------------------------------------------------------------------------

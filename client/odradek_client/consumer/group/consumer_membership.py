@@ -80,8 +80,8 @@ class HeartbeatFields:
             # An empty pattern ends the subscription by pattern, because null would mean
             # "unchanged".
             subscribed["subscribed_topic_regex"] = subscription.regex or ""
-        # Both fields are sent or none, as by other clients, because librdkafka's mock broker
-        # requires that.
+        # If one field with the subscription changes, the other field is sent, too, because
+        # librdkafka's mock broker requires both fields or none.
         together: list[dict[str, object]] = [
             {"rebalance_timeout_ms": self._rebalance_timeout_ms},
             {"server_assignor": self._server_assignor},
@@ -141,8 +141,8 @@ MEMBER_STATE_STEPS: dict[MemberState, frozenset[MemberState]] = {
     _S.FATAL: frozenset({_S.UNSUBSCRIBED}),
 }
 
-#: The states in which heartbeats are sent: in `HEARTBEAT_AT_ONCE` the first one immediately, in the
-#: others at intervals.
+#: The states in which heartbeats are sent at intervals. In the states of `HEARTBEAT_AT_ONCE` the
+#: first heartbeat is sent immediately.
 HEARTBEATING = _ANY_IN_GROUP | {_S.PREPARE_LEAVING, _S.LEAVING}
 HEARTBEAT_AT_ONCE = frozenset({_S.JOINING, _S.ACKNOWLEDGING, _S.LEAVING})
 
@@ -181,9 +181,9 @@ class TargetAssignment:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """A step towards a target: `assigned` are all partitions that the member has after the step,
-    `owned` the same by topic id. `complete`: true if the step reaches the target, false while names
-    of some topics are unknown."""
+    """A step towards a target. `assigned`: all partitions that the member has after the step.
+    `owned`: these partitions by topic id. `complete`: true if the step reaches the target, false
+    while names of some topics are unknown."""
 
     assigned: frozenset[TopicPartition]
     owned: Mapping[bytes, frozenset[int]]
@@ -237,8 +237,8 @@ class ConsumerMembership(EpochMembership):
     # --- joining and leaving ---
 
     def join(self) -> None:
-        """Join the group with the next heartbeat, which is due immediately. IllegalState if the
-        member is in the group."""
+        """Make the next heartbeat join the group. The heartbeat is due immediately. Raises
+        IllegalState if the member is in the group."""
         self._step(MemberState.JOINING)
         self.epoch = JOIN_EPOCH
         self._forget()
@@ -268,9 +268,9 @@ class ConsumerMembership(EpochMembership):
         return False
 
     def leave(self, *, stale: bool = False) -> None:
-        """Leave the group with the next heartbeat, which is due immediately. All partitions have
-        been revoked before. `stale`: the application did not poll, so the member joins again at the
-        next poll."""
+        """Make the next heartbeat leave the group. The heartbeat is due immediately. The caller has
+        already revoked all partitions. `stale`: the member leaves because the application did not
+        poll, and joins again at the next poll."""
         self._step(MemberState.LEAVING)
         static = self.group_instance_id is not None
         self.epoch = LEAVE_STATIC_EPOCH if static else LEAVE_EPOCH
@@ -295,8 +295,9 @@ class ConsumerMembership(EpochMembership):
     def heartbeat_request(
         self, subscription: MemberSubscription, version: int, now_ms: int
     ) -> ConsumerGroupHeartbeatRequest:
-        """The next heartbeat. It has only the fields changed since the last answered one, and all
-        fields when joining; so the caller has to report every answer, and the lack of an answer."""
+        """The next heartbeat. It has all fields when the member joins, otherwise only the fields
+        that changed since the last heartbeat with an answer. So the caller has to report every
+        answer, and every heartbeat that got no answer."""
         state = self.state
         if state not in HEARTBEATING:
             raise IllegalState(f"a heartbeat while {state.value}")
@@ -323,8 +324,8 @@ class ConsumerMembership(EpochMembership):
 
     def _claimed(self) -> Mapping[bytes, frozenset[int]]:
         """The partitions to report as owned. While partitions are being taken over, a heartbeat
-        with all fields includes them, because listeners may know of them already, and the broker
-        would assign unreported ones to others."""
+        with all fields includes them: listeners may know of these partitions already, and the
+        broker would assign them to other members if they were not reported."""
         if not self._taking_over:
             return self._owned
         both = dict(self._owned)
@@ -398,7 +399,7 @@ class ConsumerMembership(EpochMembership):
             self._step(MemberState.FENCED)
             return Action.JOIN
         if code in _REDISCOVER or code.retriable:
-            self._next_heartbeat_ms = now_ms  # the same request again, after a pause
+            self._next_heartbeat_ms = now_ms  # the request is repeated, after a pause
             return Action.REDISCOVER if code in _REDISCOVER else Action.BACK_OFF
         self.failure = error_for(code, message, about=self.about)
         self._step(MemberState.FATAL)

@@ -34,7 +34,7 @@ class GroupCoordinator:
     """The coordinator of one group. It is looked up for the first request, and again after
     `forget`.
 
-    Requests to it have a separate connection, so that no fetch delays a heartbeat.
+    Requests to the coordinator have a separate connection, so that no fetch delays a heartbeat.
     """
 
     def __init__(self, config: ClientConfig, group_id: str, network: NetworkClient) -> None:

@@ -1,8 +1,8 @@
-"""The requests of a consumer to its group's coordinator, in either protocol.
+"""The requests of a consumer to its group's coordinator: the part that both group protocols share.
 
 `ClassicGroupLoop` uses the classic protocol, `ConsumerGroupLoop` the consumer protocol (KIP-848).
-Listeners are called in the polling task (K-33), which also begins automatic commits; joining,
-heartbeats and commits have other tasks.
+The polling task calls the listeners (K-33) and begins automatic commits. Joining, heartbeats and
+commits run in other tasks.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Rebalance:
                 for each, at in consumed.items()
                 if partitions is None or each in partitions
             }
-            # The commit is added to the queue now, because positions of kept partitions advance,
-            # and a commit of later positions must come after this one.
+            # The commit is added to the queue now, before its task runs: positions of kept
+            # partitions advance, and a commit of later positions must come after this commit.
             self._commit = self._offsets.commit_quietly_soon(
                 offsets, self._config.max_poll_interval_ms, "before the rebalance"
             )
@@ -101,11 +101,12 @@ class Rebalance:
 
     async def take_over(self, on_assigned: Callable[[], None], *, incremental: bool) -> bool:
         """Pass `assignment` to the subscription. Call the listener for revoked partitions, and then
-        for the newly assigned ones (if `incremental`) or for all (K-32). False while a commit is
-        not finished, or if the assignment is no longer the newest.
+        for the newly assigned partitions (if `incremental`) or for all assigned partitions (K-32).
+        False while a commit is not finished, or if the assignment is no longer the newest.
 
-        `on_assigned` is called before the listener. An exception of the listener is raised at the
-        end (K-33). If a poll is cancelled in a listener, the next poll does the rest.
+        `on_assigned` is called before the listener is called for assigned partitions. An exception
+        of the listener is raised at the end (K-33). If a poll is cancelled in a listener, the next
+        poll does the rest.
         """
         assignment = self.assignment
         assert assignment is not None
@@ -180,8 +181,8 @@ class AutoCommit:
             self._task = self._offsets.commit_automatically(offsets, self._commit_ended)
 
     def _commit_ended(self, error: OdradekError | WireError | None) -> None:
-        """Note the end of a commit. A failed one is not retried: the next one has the positions of
-        a later poll, and is due soon if the error is retriable."""
+        """Note the end of a commit. A failed commit is not retried, because the next commit has the
+        positions of a later poll; it is due soon if the error is retriable."""
         if error is None:
             self._failed = False
         elif isinstance(error, Retriable):
@@ -212,7 +213,8 @@ class AutoCommit:
         return left_ms if self._config.enable_auto_commit and left_ms > 0 else None
 
     async def stop(self) -> None:
-        """Cancel a commit in progress, because the last commit has the same or newer positions."""
+        """Cancel the automatic commit in progress. The commit that is made when the consumer leaves
+        its group has the same positions or newer positions."""
         task, self._task = self._task, None
         await cancel(task)
 
@@ -289,7 +291,7 @@ class GroupLoop(HeartbeatLoop):
         """True if the member makes automatic commits in its present state."""
 
     def next_poll_ms(self) -> float:
-        """The longest wait until the next call of `poll`, in ms, if no signal comes."""
+        """The time within which `poll` must be called again, in ms, if no signal comes before."""
         wait_ms = float(self._config.max_poll_interval_ms) / 3
         due_in_ms = self._auto_commit.due_in_ms()
         return wait_ms if due_in_ms is None else max(1.0, min(wait_ms, due_in_ms))
@@ -331,7 +333,7 @@ class GroupLoop(HeartbeatLoop):
             self.membership_lost.set()
             return
         self.membership_lost.clear()
-        # The expiry of a session causes no event, so a timer checks for it.
+        # A session expires without an event, so a timer checks for the expiry.
         left_ms = self.membership.session_left_ms(self._now_ms())
         self._session_timer = self._network.loop.call_later(
             max(1, left_ms) / 1000, self._update_membership_lost

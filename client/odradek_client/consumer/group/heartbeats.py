@@ -18,7 +18,7 @@ from odradek_protocol.primitives import WireError
 
 log = logging.getLogger("odradek.client.consumer")
 
-#: The longest time that leaving the group may delay a close.
+#: The limit of the time by which leaving the group may delay a close.
 LEAVE_TIMEOUT_MS = 5_000
 
 

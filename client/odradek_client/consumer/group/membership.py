@@ -35,7 +35,7 @@ class GroupSettings:
 
 
 class Membership(ABC):
-    """The membership of a consumer in its group, of either protocol.
+    """The membership of a consumer in its group: the part that both group protocols share.
 
     The group loop sends the requests, passes the answers on, and carries out the `Action`.
     """
@@ -54,7 +54,7 @@ class Membership(ABC):
         self.group_id = settings.group_id
         self.group_instance_id = settings.group_instance_id
         self.member_id = member_id
-        #: The error of a heartbeat, which the next poll raises.
+        #: The error that ended the heartbeats, to be raised by the next poll.
         self.failure: OdradekError | None = None
         self._session_timeout_ms = settings.session_timeout_ms
         self.max_poll_interval_ms = settings.max_poll_interval_ms

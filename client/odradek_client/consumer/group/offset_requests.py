@@ -34,7 +34,7 @@ OFFSET_COMMIT_NEWEST = 9
 
 
 class CoordinatorRetry(Enum):
-    """The reaction to an error before the same request is sent again."""
+    """The step between an error and the repetition of the request."""
 
     BACK_OFF = "back off"
     REDISCOVER = "find the coordinator again"
@@ -81,8 +81,8 @@ def offset_fetch_request(
 def read_offset_fetch(
     response: OffsetFetchResponse, group_id: str
 ) -> dict[TopicPartition, OffsetAndMetadata | None] | CoordinatorRetry:
-    """The committed offset of each partition, None for a partition without one. Raises errors that
-    a retry does not resolve."""
+    """The committed offset of each partition; None for a partition without a committed offset.
+    Raises errors that a retry does not resolve."""
     about = f"group {group_id!r}"
     retry = _retry_for(ErrorCode.of(response.error_code), about)
     if retry is not None:
@@ -164,12 +164,12 @@ def read_offset_commit(
     on_member_lost: Callable[[ErrorCode], bool],
     may_retry: Callable[[ErrorCode], bool] = lambda code: False,
 ) -> CoordinatorRetry | None:
-    """The reaction before a retry; None if all offsets are committed. Raises CommitFailed,
+    """The step before a retry; None if all offsets are committed. Raises CommitFailed,
     RebalanceInProgress or the broker's refusal.
 
     `on_member_lost` returns true if a rebalance has begun already, so that the next poll rejoins
-    (K-38). `may_retry` returns true if the member has a newer epoch than the refused one, so that
-    the commit may be sent again (KIP-848).
+    (K-38). `may_retry` returns true if the member has a newer epoch than the refused request had,
+    so that the commit may be sent again (KIP-848).
     """
     worst: CoordinatorRetry | None = None
     for topic in response.topics:

@@ -1,7 +1,7 @@
 """The committed offsets of a group: committing and fetching them.
 
-Both group protocols use this module. They differ only in the identity of this consumer in its
-group, which the `Committer` returns.
+Both group protocols use this module. For commits they differ only in the identity of this consumer
+in its group; the `Committer` returns the identity.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class Commit:
-    """A commit of offsets. `outcome`: a future with None or the error, when the commit has ended.
+    """A commit of offsets. `outcome`: a future that is done when the commit has ended, with the
+    error or None.
 
     `partition_states`: the state object of each partition at the beginning. A partition that was
     revoked and assigned again has a new state object, and another member may have committed in
-    between. `superseded_by`: the newer commit that replaces this one, by partition. `automatic`:
-    begun by the timer of automatic commits.
+    between. `superseded_by`: by partition, the newer commit that replaces this one. `automatic`:
+    true if the timer of automatic commits has begun the commit.
     """
 
     __slots__ = ("automatic", "offsets", "outcome", "partition_states", "superseded_by")
@@ -66,7 +67,7 @@ class Commit:
         self.outcome = outcome
 
     def remaining(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The offsets of the partitions for which no newer commit supersedes this one."""
+        """The offsets that no newer commit supersedes."""
         return {each: at for each, at in self.offsets.items() if each not in self.superseded_by}
 
 
@@ -82,8 +83,8 @@ class CommitQueue:
     def add(
         self, offsets: Offsets, loop: asyncio.AbstractEventLoop, *, automatic: bool = False
     ) -> Commit:
-        """Add a commit, which is the newest one. It supersedes all commits in the queue for its
-        partitions. An automatic commit supersedes none, and is sent only once."""
+        """Add a new commit. For its partitions it supersedes all older commits in the queue. An
+        automatic commit supersedes no other commit, and is not repeated after an error."""
         commit = Commit(offsets, self._subscription, loop.create_future(), automatic=automatic)
         self._pending[commit] = None
         if automatic:
@@ -159,10 +160,10 @@ class Committer(Protocol):
 class GroupOffsets:
     """The commits of a consumer to its group.
 
-    Commits are carried out one at a time, and none overwrites a newer one: if a commit is waiting
-    for its turn, or for a retry, a newer commit supersedes it for the partitions that both have. A
-    commit is sent with the member id and generation of its first attempt, and never for a partition
-    that has been revoked since.
+    Commits are carried out one at a time, and no commit overwrites the offsets of a newer commit:
+    if a commit is waiting for its turn, or for a retry, a newer commit supersedes it for the
+    partitions that both have. All attempts of a commit have the member id and generation of its
+    first attempt. A partition that has been revoked since the commit began is never sent.
     """
 
     def __init__(
@@ -189,13 +190,13 @@ class GroupOffsets:
     # --- committing -------------------------------------------------------------------------------
 
     async def commit(self, offsets: Offsets | None, timeout_ms: float) -> None:
-        """Commit `offsets`, or all positions if None. Raises CommitFailed; RebalanceInProgress,
-        which also means that partitions were revoked; or RequestTimedOut if no retry succeeded
-        within `timeout_ms`."""
+        """Commit `offsets`, or all positions if None. Raises CommitFailed, RebalanceInProgress (the
+        group is rebalancing, or a partition was revoked before its offset was sent), or
+        RequestTimedOut if no retry succeeded within `timeout_ms`."""
         await self._carry_out(self._enqueue(offsets), timeout_ms)
 
     def commit_soon(self, offsets: Offsets | None, timeout_ms: float) -> asyncio.Task[None]:
-        """Begin a `commit` in a task; it is in the queue when this method returns."""
+        """Begin a `commit` in a task. The commit is in the queue when this method returns."""
         commit = self._enqueue(offsets)
         return self._begin(self._carry_out(commit, timeout_ms), commit)
 
@@ -206,7 +207,8 @@ class GroupOffsets:
     def commit_quietly_soon(
         self, offsets: Offsets, timeout_ms: float, when: str
     ) -> asyncio.Task[None]:
-        """Begin `commit_quietly` in a task; it is in the queue when this method returns."""
+        """Begin a `commit_quietly` in a task. The commit is in the queue when this method
+        returns."""
         commit = self._enqueue(offsets)
         return self._begin(self._carry_out_quietly(commit, timeout_ms, when), commit)
 
@@ -264,8 +266,8 @@ class GroupOffsets:
         self._queue.end(commit, None)
 
     async def _send_in_turn(self, commit: Commit, retries: Retries) -> None:
-        """Send the offsets that no newer commit supersedes, and await the outcome of the commits
-        that supersede the others."""
+        """Send the offsets that no newer commit supersedes. For the other offsets, await the
+        outcome of the commits that supersede them."""
         newer_commits: Collection[Commit] = ()
         if commit.offsets:
             async with self._one_at_a_time:
