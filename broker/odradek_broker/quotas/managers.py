@@ -145,8 +145,8 @@ class QuotaManagers:
         setattr(self, _ATTRIBUTES[manager.kind], in_use)
 
     def mutations(self, context: RequestContext, strict_since: int) -> TakeQuota:
-        """The quota of a client's mutations; when the quota is exhausted, mutations are refused
-        (KIP-599).
+        """The quota of a client's mutations; when the quota is exhausted, mutations are refused,
+        and the client is throttled (KIP-599).
 
         Request versions below `strict_since` do not have the error for a refused mutation, so in
         these versions mutations are always allowed, and the client is only throttled.

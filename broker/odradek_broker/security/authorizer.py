@@ -54,8 +54,9 @@ def denial(operation: Operation, resource: Resource) -> str:
 
 
 class Authorizer(Protocol):
-    """The protocol of an authorizer. It is called once for each right that a request needs, and
-    must answer without waiting."""
+    """The protocol of an authorizer, which is called once for each right that a request needs, and
+    must answer without waiting.
+    """
 
     def allows(self, context: RequestContext, operation: Operation, resource: Resource, /) -> bool:
         """True if the sender of this request may do the operation. Denials go to the audit log."""
@@ -64,9 +65,10 @@ class Authorizer(Protocol):
     def would_allow(
         self, context: RequestContext, operation: Operation, resource: Resource, /
     ) -> bool:
-        """The same decision, but without a line about a denial in the audit log. Used for answers
-        that leave out what the client may not see, and for operations that another right allows
-        too."""
+        """The same decision as `allows`, but without a line about a denial in the audit log. Used
+        for answers that leave out what the client may not see, and for operations that another
+        right would also allow.
+        """
         ...
 
     def allows_any(
@@ -208,8 +210,9 @@ def may_create_topic(authorizer: Authorizer, context: RequestContext, name: str)
 
 
 def may_fetch_as(authorizer: Authorizer, context: RequestContext, replica_id: int) -> bool:
-    """True if the client is a consumer (replica id -1), or has CLUSTER_ACTION, which followers need
-    (A-09)."""
+    """True if the client is a consumer (replica id -1), or has CLUSTER_ACTION, the right that
+    followers need (A-09).
+    """
     return replica_id < 0 or authorizer.allows(context, Operation.CLUSTER_ACTION, CLUSTER)
 
 

@@ -1,8 +1,8 @@
-"""Delegation tokens (KIP-48), which are short-lived passwords that a user creates for programs.
+"""Delegation tokens (KIP-48): short-lived passwords that a user creates for programs.
 
 Clients authenticate by SCRAM with the id of a token as the user name and its HMAC, in base64, as
-the password. The HMAC is computed from the id and the secret key of the brokers, and is stored
-nowhere (A-50).
+the password. The HMAC is computed from the id and the secret key of the brokers, and is not stored
+anywhere (A-50).
 """
 
 from __future__ import annotations

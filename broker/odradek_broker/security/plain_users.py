@@ -26,16 +26,16 @@ from odradek_protocol.sasl.plain import parse_plain
 
 WRONG = "Authentication failed: Invalid username or password"
 BUSY = "too many passwords are waiting to be checked"
-#: The most users of a file, and the most characters of a name.
+#: The limits of the users of a file, and of the characters of a name.
 _USERS_MAX = 100_000
 _NAME_CHARACTERS_MAX = 1_024
-#: The most correct passwords whose keyed hashes are kept.
+#: The limit of the correct passwords whose keyed hashes are kept.
 _REMEMBERED_MAX = 10_000
-#: The most passwords of one address that wait to be checked, and the most addresses with waiting
-#: passwords; further passwords are refused immediately.
+#: The limit of the passwords of one address that wait to be checked, and the limit of the addresses
+#: with waiting passwords. Further passwords are refused immediately.
 _WAITING_MAX = 100
 _ADDRESSES_WAITING_MAX = 1_000
-#: The longest password, which limits the time for a hash.
+#: The limit of the length of a password. It also limits the time that a hash takes.
 _PASSWORD_CHARACTERS_MAX = 1_024
 
 Work = Callable[[], None]
@@ -115,8 +115,9 @@ class _Queue:
 
 
 class PlainUsers:
-    """The users of PLAIN. `passwords`: in the clear, by name. `secret`: 32 random bytes of this
-    process."""
+    """The users of PLAIN. `passwords`: the passwords by user name, in the clear. `secret`: 32
+    random bytes of this process.
+    """
 
     def __init__(self, passwords: Mapping[str, str], secret: bytes, beside: Beside) -> None:
         self._passwords = dict(passwords)
@@ -125,7 +126,8 @@ class PlainUsers:
         self._hashes: dict[str, PasswordHash] = {}
         #: The keyed hash of the correct password, by user.
         self._right: dict[str, bytes] = {}
-        #: The hash for unknown users, which matches no password and takes as long as the others.
+        #: The hash for unknown users. It matches no password, and checking it takes as long as
+        #: checking the hash of a known user.
         self._nobody = PasswordHash(secret, secret)
 
     def knows(self, name: str) -> bool:

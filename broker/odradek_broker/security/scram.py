@@ -1,9 +1,9 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512 at a listener, with the credentials of the cluster metadata
 (KIP-84), and with delegation tokens (KIP-48).
 
-An unknown user gets an invented salt, which stays the same while the broker runs, and is refused
-only after the proof, so that clients cannot find out which users exist (A-45). The credential of a
-token is computed in another thread when the token is first used, and kept (A-53).
+So that clients cannot find out which users exist, the broker invents a salt for an unknown user,
+keeps the salt while it runs, and refuses the user only after the proof (A-45). The credential of a
+token is computed in another thread when the token is first used, and is then kept (A-53).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from odradek_protocol.sasl.scram import (
 #: The length of an invented salt in bytes, the same as that of salts of Kafka's tools.
 _SALT_BYTES = 26
 
-#: The most computed credentials of tokens that are kept.
+#: The limit of the computed credentials of tokens that are kept.
 _TOKEN_CREDENTIALS_MAX = 10_000
 
 Credentials = Callable[[], Mapping[str, Mapping[ScramMechanism, ScramCredential]]]
@@ -66,7 +66,7 @@ class ScramTokens:
         self._credentials: dict[str, Deferred[ScramCredential | None]] = {}
 
     def valid(self, token_id: str) -> DelegationToken | None:
-        """The token with this id; None if clients cannot authenticate with it."""
+        """The token with this id; None if no client can authenticate with the id."""
         tokens = self._tokens()
         token = tokens.get(token_id) if tokens.enabled else None
         return None if token is None or token.is_expired(self._now_ms()) else token

@@ -1,8 +1,9 @@
 """Kafka's StandardAuthorizer: rights by the ACLs in the cluster's metadata (rules A-60 to A-66),
 and the audit log of its decisions.
 
-Clients can cause any number of denials, so the log is limited: a repeated line is written at
-intervals, with the number of repetitions, and the number of all lines is limited too.
+Clients can cause any number of denials, so the audit log is limited in two ways: a repeated line is
+written only at intervals, with the number of repetitions, and there is a limit of all lines per
+minute.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ _IMPLIED_BY = {
 _DENIED_BY = {each: frozenset({each, Operation.ALL}) for each in Operation}
 _ALLOWED_BY = {each: _DENIED_BY[each] | _IMPLIED_BY.get(each, frozenset()) for each in Operation}
 
-#: The most decisions that are kept until an ACL changes. Decisions about names that are too long
-#: for a topic name are not kept.
+#: The limit of the decisions that are kept until an ACL changes. A decision about a name that is
+#: too long for a topic is not kept.
 _DECISIONS_MAX = 20_000
 _NAME_MAX = 249
 
@@ -72,7 +73,7 @@ class StandardAuthorizer:
         self._super_users = frozenset(super_users)
         self._no_acls = _NO_ACLS_ALLOWED if open_without_acls else _NO_ACLS_DENIED
         self._audit = audit
-        #: The cached decisions, which are valid for one version of the ACLs.
+        #: The cached decisions. They are valid for one version of the ACLs.
         self._decisions: dict[tuple[str, str, int, int, str], Decision] = {}
         self._version = acls.version
 
@@ -200,7 +201,7 @@ def _is_taken_away(pattern: PatternType, name: str, denied: set[tuple[PatternTyp
 
 log = structlog.get_logger("odradek.authorizer")
 
-#: The most lines of all clients in a minute.
+#: The limits of the lines per minute about denials, and about permissions, of all clients together.
 _DENIED_LINES_MAX = 200
 _ALLOWED_LINES_MAX = 6_000
 

@@ -1,7 +1,7 @@
-"""The open listeners of a broker: accepting connections, and pausing.
+"""The open listeners of a broker, which accept connections, or pause.
 
-A listener pauses while all listeners together, or this listener alone, have reached a limit of
-connections, and after too many connections have arrived in a short time (Q-11, Q-13).
+A listener pauses while its own connections, or the connections of all listeners together, have
+reached a limit, and after too many connections have arrived in a short time (Q-11, Q-13).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Acceptors:
         self._closed = False
 
     def add(self, name: str, serving: Serving) -> None:
-        """Add a listener, which begins to accept connections."""
+        """Add a listener, and let it begin to accept connections."""
         self._open[name] = _OpenListener(serving)
 
     def connected(self, name: str) -> None:

@@ -1,9 +1,9 @@
 """The authentication of one connection at a listener with SASL, before its first request and again
 later.
 
-The client sends ApiVersions and SaslHandshake, and then tokens: as bare frames after SaslHandshake
-version 0, in SaslAuthenticate requests after version 1. The states are a table (N-25); the delays
-after failures are in `sasl_listeners.py`.
+The client sends ApiVersions and SaslHandshake, and then tokens. After version 0 of SaslHandshake,
+tokens are bare frames; after version 1, they are in SaslAuthenticate requests. The states are a
+table (N-25); the delays after failures are in `sasl_listeners.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from odradek_protocol.keys import ApiKey
 if TYPE_CHECKING:
     from odradek_broker.server.sasl_listeners import SaslListener
 
-#: The shortest time between two authentications of a connection, as in Kafka (KIP-368).
+#: The minimum time between two authentications of a connection, as in Kafka (KIP-368).
 _AGAIN_MS = 1_000
 _KEY_BYTES = 2
 _SIZE_BYTES = 4
@@ -75,7 +75,9 @@ _TAKEN = {
 
 
 class AuthenticationFailed(CloseConnection):
-    """The connection ends after `delay_ms`; `reply` is sent before that, if there is one."""
+    """The close of a connection `delay_ms` after a failed authentication; `reply`, if it is not
+    empty, is sent before the close.
+    """
 
     def __init__(self, reason: str, reply: EncodedReply, delay_ms: int) -> None:
         super().__init__(reason)
@@ -160,7 +162,8 @@ class Authentication:
         enabled = list(self._listener.mechanisms)
         if mechanism not in self._listener.mechanisms:
             self._fail(Refused("it requested a mechanism that is not enabled"))
-            # Kafka sends no answer when a re-authentication fails here.
+            # Kafka sends no answer if the handshake of a re-authentication names a mechanism that
+            # is not enabled.
             self._ends_silently = self.known
             return ErrorCode.UNSUPPORTED_SASL_MECHANISM, enabled
         if self.known and mechanism != self._known_by:

@@ -1,4 +1,4 @@
-"""The dispatcher: from the bytes of a request to the bytes of its response.
+"""The dispatcher, which makes the bytes of a response from the bytes of a request.
 
 The dispatcher checks key, version, size and form, calls the handler and encodes its reply (rules
 N-02, N-06, N-07, N-08).
@@ -82,8 +82,9 @@ for _imported in (ApiKey.API_VERSIONS, ApiKey.FETCH, ApiKey.PRODUCE):
 
 
 class CommonRequest(Protocol):
-    """A request in the common form of its API, which nearly all requests have. A second, faster
-    codec reads it."""
+    """A request in the form that nearly all requests of its API have. A second, faster codec reads
+    this form.
+    """
 
     @property
     def version(self) -> int: ...
@@ -281,8 +282,8 @@ class Dispatcher:
             encode = self._timed
         throttle_ms = in_flight.context.throttle_ms
         if throttle_ms:
-            # The quota is charged before the response is complete, because the response may take
-            # long and the client may send more requests meanwhile.
+            # The throttle time takes effect before the response is complete, because the response
+            # may take long, and the client may send more requests before it arrives.
             in_flight.peer.throttle_ms = max(in_flight.peer.throttle_ms, throttle_ms)
         if not isinstance(reply, Deferred):
             return encode(in_flight, reply)

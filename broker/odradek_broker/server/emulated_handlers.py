@@ -1,4 +1,5 @@
-"""The handlers of a broker that emulates another one: its limits of topics and of produced batches.
+"""The handlers of a broker that emulates another broker, with the other broker's limits of topics
+and of produced batches.
 
 A broker without emulation does not load the module; its dispatcher has the plain table of handlers.
 """
@@ -62,7 +63,9 @@ def emulated_handlers(
 
 
 def _after(reply: Reply, change: Callable[[Any], Any]) -> Reply:
-    """The reply, which `change` changes immediately or when it arrives, if it is a response."""
+    """The reply after `change` is applied to it, immediately or when the reply arrives. Only a
+    response is changed.
+    """
 
     def changed(answer: HandlerReply) -> HandlerReply:
         if isinstance(answer, Message):
@@ -244,8 +247,9 @@ def _produce(
 
 
 def _codec(records: Any) -> int:
-    """The number of the codec of the first batch; 0 for invalid bytes, which the handler
-    refuses."""
+    """The number of the codec of the first batch; 0 for invalid bytes, because the handler refuses
+    those.
+    """
     if records is None or len(records) < ATTRIBUTES_AT + 2:
         return 0
     return int.from_bytes(records[ATTRIBUTES_AT : ATTRIBUTES_AT + 2], "big") & CODEC_MASK

@@ -93,8 +93,8 @@ class FaultControl:
     async def carry_out(self, order: Order) -> tuple[int, Any]:
         """(status, answer as JSON) of an order over HTTP. Raises Refused.
 
-        GET /faults lists, POST /faults orders one, DELETE /faults clears all, and DELETE
-        /faults/ID removes one.
+        GET /faults lists the faults, POST /faults orders a fault, DELETE /faults clears all faults,
+        and DELETE /faults/ID removes one fault.
         """
         number = number_of(order.path, _PATH)
         if order.method not in (("GET", "POST", "DELETE") if number is None else ("DELETE",)):
@@ -224,9 +224,9 @@ class FaultControl:
 
 
 class _Flow(Deferred[HandlerReply]):
-    """An answer that is made from another answer, which may arrive later.
+    """An answer that is made from another answer when the other answer arrives.
 
-    Abandoning the flow abandons the other answer too.
+    Abandoning the flow also abandons the other answer.
     """
 
     __slots__ = ("_waits_for",)

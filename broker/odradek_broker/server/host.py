@@ -77,12 +77,12 @@ class Handshakes(Protocol):
 
     @property
     def timeout_s(self) -> float:
-        """The longest duration of a handshake, in seconds."""
+        """The limit of the duration of a handshake, in seconds."""
         ...
 
     @property
     def most(self) -> int:
-        """The largest number of handshakes in progress at a time."""
+        """The limit of the handshakes in progress at a time."""
         ...
 
     def begin(self, host: str) -> bool:
@@ -152,7 +152,9 @@ class Host(Protocol):
         ...
 
     def open_files(self) -> FileBudget:
-        """The limit of open files, which is first raised as far as the user's permissions allow."""
+        """Raise the limit of open files as far as the user's permissions allow, and return the
+        limit.
+        """
         ...
 
     def bind(self, host: str, port: int) -> Listener:
@@ -208,7 +210,8 @@ class _Socket:
 class Acceptor:
     """Accepts connections one by one, so that no connection above the limit is accepted.
 
-    `asyncio.Server` cannot pause. Waiting connections stay in the kernel's queue.
+    Unlike `asyncio.Server`, an acceptor can pause; waiting connections then stay in the kernel's
+    queue.
     """
 
     def __init__(
@@ -252,7 +255,8 @@ class Acceptor:
                 await asyncio.sleep(_ACCEPT_PAUSE_S)
                 continue
             try:
-                # Nagle's algorithm would delay small answers until earlier ones are acknowledged.
+                # Nagle's algorithm would delay a small answer until the peer's TCP acknowledges
+                # earlier answers.
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if self._tls is None:
                     await self._loop.connect_accepted_socket(self._factory, accepted)
@@ -361,7 +365,7 @@ class RealHost:
         return _Socket(listener)
 
     def background(self, loop: asyncio.AbstractEventLoop) -> Background:
-        """A new thread for background work, which calls back on the loop."""
+        """A new thread for background work, whose results are delivered on the loop."""
         return BackgroundThread(loop)
 
     def group_commit(
@@ -423,7 +427,7 @@ def raise_open_files_limit() -> int:
     """Raise the process's soft limit of open files as far as its user is allowed to. Returns the
     limit, at most _OPEN_FILES_MAX."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # macOS reports "unlimited" and then refuses more than this.
+    # macOS reports "unlimited", but refuses a limit above _OPEN_FILES_MAX.
     wanted = _OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES_MAX)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(ValueError, OSError):

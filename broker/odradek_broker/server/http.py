@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("odradek.http")
 
-#: The longest time for an order: an order for a virtual cluster may have to wait for the start of
-#: the process that makes clusters.
+#: The limit of the time for an order. It is long because an order for a virtual cluster may have to
+#: wait for the start of the process that makes clusters.
 _ORDER_TIMEOUT_S = 100.0
 _REQUEST_TIMEOUT_S = 5.0
 _LINGER_S = 1.0
 _LINGER_READS_MAX = 64
 _CONNECTIONS_MAX = 64
-#: The longest time for which a scrape keeps the loop at a time.
+#: The time after which a scrape lets other work of the event loop run.
 _SLICE_US = 1_000
 #: The paths that orchestrators request. They need no token.
 _PROBES = (b"/healthz", b"/readyz")

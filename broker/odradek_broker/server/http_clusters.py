@@ -1,7 +1,7 @@
 """The relay of orders for virtual clusters, from a broker under test to the process that makes
 clusters.
 
-The first order starts the process, which ends when the broker ends.
+The first order starts the process. The process ends when the broker ends.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def _as_short_as_it_came(body: Any) -> bytes:
 
 
 class ClusterRelay:
-    """A relay of orders to the host process of virtual clusters, which is started at the first
-    order.
+    """A relay of orders to the host process of virtual clusters. The first order starts the
+    process.
 
     `settings`: the settings of the clusters, by Kafka's names.
     """
@@ -40,7 +40,8 @@ class ClusterRelay:
         self._process: asyncio.subprocess.Process | None = None
         self._address = ("", 0)
         self._starting = asyncio.Lock()
-        #: The highest number that a cluster has had. A new process continues with the next number.
+        #: The highest number of any cluster until now. A new host process continues with the next
+        #: number.
         self._number = 0
 
     async def carry_out(self, order: Order) -> tuple[int, Any]:

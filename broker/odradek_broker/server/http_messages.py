@@ -2,8 +2,8 @@
 
 An order is a request that changes something; only a broker under test takes orders. An order must
 come from the broker's own machine, and its body must be JSON of a limited size with the type
-application/json. A web page cannot make a browser send such a request without a preflight request,
-which this server does not answer.
+application/json. A browser sends such a request for a web page only after a preflight request, and
+this server refuses preflight requests.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from odradek_protocol.lazy_tuple import NamedTuple
 
 HEAD_BYTES_MAX = 8 * 1024
-#: The largest body of an order; settings may contain certificates.
+#: The limit of the size of an order's body. It leaves room for settings that contain certificates.
 ORDER_BYTES_MAX = 64 * 1024
 
 TEXT = "text/plain; charset=utf-8"

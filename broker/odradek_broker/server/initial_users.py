@@ -1,5 +1,5 @@
-"""The first users of SCRAM, which the broker creates at its start so that these users can create
-others (A-48).
+"""The first users of SCRAM. The broker creates these users at its start, so that they can create
+further users (A-48).
 
     sasl.scram.initial.users=admin=env:ADMIN_PASSWORD,ops=file:/run/secrets/ops
 """

@@ -29,9 +29,11 @@ _FILE = "file://"
 _BYTES_MAX = 1_048_576
 _TIMEOUT_S = 10.0
 _KEYS_MAX = 1_000
-#: A symmetric key: a broker that validates with it could sign with it.
+#: The type of symmetric keys. They are refused, because a broker that can validate tokens with such
+#: a key could also sign tokens with it.
 _SYMMETRIC = "oct"
-#: The shortest interval between two readings of the keys because of tokens with an unknown key.
+#: The minimum interval between two readings of the keys that are caused by tokens with an unknown
+#: key.
 _UNKNOWN_EVERY_MS = 10_000
 
 
@@ -84,7 +86,8 @@ def parse_jwks(data: bytes) -> list[jwt.PyJWK]:
 class JwksKeys:
     """The keys of one listener. `beside`: a thread for reading. `now_ms`: a monotonic clock.
 
-    StartError if PyJWT is not installed, or if the keys are to be read from a file that has none.
+    StartError if PyJWT is not installed, or if the keys are in a file and the file has no usable
+    key.
     """
 
     def __init__(self, settings: SignedTokens, beside: Beside, now_ms: Callable[[], int]) -> None:

@@ -10,11 +10,11 @@ from odradek_broker.platform.repeated_lines import RepeatedLines
 
 log = structlog.get_logger("odradek.peers")
 
-#: The most lines in a minute about all peers together. A limit for each address would not help,
-#: because one peer may have many addresses.
+#: The limit of the lines per minute about all peers together. A limit for each address would not
+#: help, because one peer may have many addresses.
 _LINES_MAX = 200
-#: The most reasons that are remembered as long as the broker runs; further reasons are logged once
-#: per interval and peer.
+#: The limit of the reasons that are remembered as long as the broker runs. A further reason is
+#: logged again for each peer, and for each peer again after an interval.
 _ONCE_MAX = 100
 
 
@@ -30,8 +30,9 @@ class PeerLog:
         self._say("warning", event, peer, reason, listener)
 
     def warn_once(self, event: str, peer: str, reason: str) -> None:
-        """Log a warning, unless the same event and reason were logged before, even for another
-        peer."""
+        """Log a warning, unless a warning with this event and reason was logged before, for this or
+        any other peer.
+        """
         if (event, reason) in self._once:
             return
         if len(self._once) < _ONCE_MAX:

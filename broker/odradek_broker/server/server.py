@@ -75,8 +75,8 @@ _RECOVERY_POINTS_S = 60.0
 _LOOP_WATCH_S = 0.1
 #: The name of the HTTP endpoint among the listeners with TLS. No real listener can have this name.
 _HTTP_LISTEN = "http.listen"
-#: The most log lines about problems of the start, and about those of one round of maintenance.
-#: There is a limit because on a full disk every partition has the same problem.
+#: The limit of the log lines about the problems of the start, and about the problems of one round
+#: of maintenance. There is a limit because on a full disk every partition has the same problem.
 _PROBLEMS_LOGGED_MAX = 10
 
 
@@ -361,7 +361,7 @@ class Server:
         profile = self.node.profile
         if profile is None:
             return HANDLERS
-        # Imported here, because few brokers emulate another one.
+        # Imported only now, because few brokers emulate another broker.
         from odradek_broker.server.emulated_handlers import emulated_handlers
 
         return emulated_handlers(profile, HANDLERS)
@@ -493,7 +493,9 @@ class Server:
         self.ended.set()
 
     def _advertised(self) -> dict[str, tuple[str, int]]:
-        """The addresses for clients (N-12): as configured, or the bound ones."""
+        """The addresses for clients (N-12), which are the configured addresses, or else the bound
+        addresses.
+        """
         configured = self.config.advertised_addresses
         advertised = {}
         for name, (bound_host, bound_port) in self.addresses.items():
@@ -591,7 +593,7 @@ class Server:
             thread.refuse()
         if self._writing is not None:
             await asyncio.wait([self._writing])
-        # No thread may still use the directory when another broker opens it.
+        # Another broker may open the directory later, so no thread may still use it then.
         self._run_in_background.refuse()
         self.node.logs.stop_background()
         await self._host.in_thread(self._run_in_background.wait)

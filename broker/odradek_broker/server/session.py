@@ -172,7 +172,7 @@ class Session(asyncio.BufferedProtocol):
         #: True while the transport reads.
         self._reading = True
         self._admit = admit
-        #: True during `_work`, which must not be entered again from inside itself.
+        #: True during `_work`, because `_work` must not call itself, not even indirectly.
         self._working = False
         #: Bytes of requests and responses in this turn (N-56).
         self._turn_bytes = 0
@@ -380,7 +380,7 @@ class Session(asyncio.BufferedProtocol):
             return False
         if self.peer.throttle_ms:
             self._mute()
-        # True for all requests except Produce and Fetch, which have the API keys 0 and 1.
+        # True for all requests except Produce and Fetch, the APIs with the keys 0 and 1.
         if len(frame) < 2 or frame[0] or frame[1] > 1:
             self._count_turn(len(frame) + _size(reply))
         if not isinstance(reply, Deferred):
@@ -398,7 +398,8 @@ class Session(asyncio.BufferedProtocol):
 
     def _answered(self, slot: _Slot, reply: EncodedReply) -> None:
         if self._transport is None:
-            # The peer is gone, and `connection_lost` has released the bytes of the request (N-10).
+            # The connection is closed, and `connection_lost` has released the bytes of the request
+            # (N-10).
             return
         if self.peer.throttle_ms:
             self._mute()
@@ -484,7 +485,8 @@ class Session(asyncio.BufferedProtocol):
         if self._outgoing_bytes >= _SEND_BYTES:
             self._send()
         elif first and not self._working:
-            # One flush to disk completes many requests, one after the other.
+            # One flush to disk completes many requests, one directly after the other; their
+            # responses are sent together.
             self._loop.call_soon(self._send)
 
     def _send(self) -> None:

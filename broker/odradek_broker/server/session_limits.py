@@ -13,13 +13,12 @@ from typing import Protocol
 
 #: The size up to which requests are always read completely.
 _SMALL_BYTES = 64 * 1024
-#: The divisor of the memory limit for unauthenticated peers, which together may use only this
-#: fraction.
+#: The divisor of the memory limit that gives the limit for all unauthenticated peers together.
 _UNAUTHENTICATED_SHARE = 8
-#: The most waiting connections that resume reading at a time. The number is limited because their
-#: requests may exceed the limit again.
+#: The limit of the waiting connections that resume reading at a time. There is a limit because the
+#: requests of these connections may exceed the memory limit again.
 _READ_ON_MAX = 16
-#: The longest time for a request to arrive while others wait for its memory.
+#: The limit of the time in which a request has to arrive while other connections wait for memory.
 ARRIVAL_S = 60.0
 
 

@@ -2,8 +2,8 @@
 certificate.
 
 A certificate that has changed, in its file or by IncrementalAlterConfigs, is used by the next
-handshake; an invalid one is logged, and the old one stays in use (N-20). A certificate without the
-name that is advertised to clients is logged too (N-40).
+handshake. If the new certificate is invalid, that is logged, and the old certificate stays in use
+(N-20). If a certificate lacks the name that is advertised to clients, that is also logged (N-40).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from odradek_protocol.tls.settings import TlsError, TlsSettings
 
 log = structlog.get_logger("odradek.tls")
 
-#: The most names in a log line: a certificate may have thousands.
+#: The limit of the names in a log line. A certificate may have thousands of names.
 _NAMES_SHOWN_MAX = 10
 
 
@@ -52,11 +52,11 @@ class TlsListener:
         #: The expiry time of the certificate, in seconds since the epoch; None if it cannot be
         #: read.
         self.end_s = names.expiry_s(self._settings)
-        #: The longest duration of a handshake, in seconds.
+        #: The limit of the duration of a handshake, in seconds.
         self.timeout_s = config.ssl_handshake_timeout_ms / 1000
         rules = config.listener_value(name, "ssl.principal.mapping.rules")
         self._rules = parse_rules(str(rules))
-        #: The most handshakes in progress at a time.
+        #: The limit of the handshakes in progress at a time.
         self.most = config.max_ssl_handshakes
         self._most_per_ip = config.max_ssl_handshakes_per_ip
         self._handshakes = handshakes
@@ -150,7 +150,8 @@ class TlsListener:
             reason = "its handshake was the oldest of too many unfinished ones (max.ssl.handshakes)"
         else:
             reason = problems.at_broker(problem)
-        # An uncertain problem may be a port scan, which is no reason for a warning.
+        # An uncertain problem may come from a port scan, and a port scan is no reason for a
+        # warning.
         certain = problems.is_certain(problem) or isinstance(problem, TimeoutError | MadeRoom)
         say = self._peer_log.warn if certain else self._peer_log.tell
         say("refused a TLS connection", host, reason, listener=self.name)

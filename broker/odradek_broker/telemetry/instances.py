@@ -1,8 +1,8 @@
 """Client instances: the clients that push metrics, and the checks of their requests.
 
-An instance is soft state: it is removed when its connection is closed, or some time after its last
-request, and the next request creates it again. The subscription id depends only on the instance's
-id and the subscriptions, so the client does not notice that.
+An instance is removed when its connection is closed, or some time after its last request, and the
+client's next request creates it again. The client does not notice the removal, because the
+subscription id depends only on the instance's id and the subscriptions.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.primitives import ZERO_UUID
 
-#: The most client instances. Beyond this number, the instance whose last request is oldest is
-#: removed.
+#: The limit of the client instances. Beyond this limit, the instance whose last request is oldest
+#: is removed.
 INSTANCES_MAX = 16_384
-#: The most client instances of one connection, so that no connection can displace the instances of
-#: all others.
+#: The limit of the client instances of one connection. There is a limit so that no connection can
+#: displace the instances of all other connections.
 INSTANCES_PER_CONNECTION_MAX = 64
-#: The shortest time for which an instance is kept after its last request.
+#: The minimum time for which an instance is kept after its last request.
 KEPT_MS_MIN = 60_000
 #: The number of push intervals for which an instance is kept after its last request.
 _KEPT_INTERVALS = 3
@@ -90,14 +90,14 @@ class Pushed(NamedTuple):
 
 @dataclass
 class RequestCounts:
-    """Counters of requests; Kafka has the same counters."""
+    """Counters of requests, the same as in Kafka."""
 
     unknown_subscription: int = 0
     throttled: int = 0
 
 
 class ClientInstances:
-    """All client instances. `gone` is called with each instance that is removed."""
+    """All client instances. `gone` is a function that is called with each removed instance."""
 
     def __init__(
         self, subscriptions: Subscriptions, gone: Callable[[ClientInstance], None]

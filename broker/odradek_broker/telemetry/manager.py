@@ -33,12 +33,13 @@ from odradek_protocol.primitives import ZERO_UUID
 
 log = structlog.get_logger("odradek.telemetry")
 
-#: The largest push that is read on the event loop. Compressed pushes are always read in another
-#: thread, because they may become large.
+#: The limit of the size of a push that is read on the event loop. A compressed push is always read
+#: in another thread, because it may be large after decompression.
 READ_ON_LOOP_BYTES_MAX = 8 * 1024
-#: The most pushes that wait to be read in the background. When so many wait, clients are throttled.
+#: The limit of the pushes that wait to be read in the background. At the limit, clients are
+#: throttled.
 WAITING_MAX = 64
-#: The most lines about pushes that could not be read, in a minute.
+#: The limit of the log lines per minute about pushes that could not be read.
 _LINES_MAX = 10
 
 #: The number of push intervals for which series are kept if their client has disappeared without a

@@ -19,16 +19,16 @@ from enum import Enum
 from odradek_protocol.compression import Codec, CompressionError, decompress
 from odradek_protocol.lazy_tuple import NamedTuple
 
-#: The most bytes of a push after decompression.
+#: The limit of the size of a push after decompression.
 DECOMPRESSED_BYTES_MAX = 16 * 1024 * 1024
-#: The most fields of a push, at all depths.
+#: The limit of the fields of a push, at all depths together.
 FIELDS_MAX = 200_000
-#: The longest name of a metric; a metric with a longer name is left out.
+#: The limit of the length of a metric's name. A metric with a longer name is left out.
 NAME_BYTES_MAX = 255
-#: The most characters of an attribute's name or value; the rest is cut off.
+#: The limit of the characters of an attribute's name or value. The rest is cut off.
 TEXT_CHARACTERS_MAX = 255
-#: The most attributes of a data point, including those of its resource; further attributes are left
-#: out.
+#: The limit of the attributes of a data point, including those of its resource. Further attributes
+#: are left out.
 ATTRIBUTES_MAX = 24
 
 Labels = tuple[tuple[str, str], ...]
@@ -253,7 +253,7 @@ class _Reader:
                 elif field == 2 and isinstance(given, tuple):
                     value = self._attribute(given)
             name = _label(key)
-            # In Prometheus an empty label is the same as a missing one.
+            # In Prometheus an empty label is the same as a missing label.
             if value and (name in labels or len(labels) < ATTRIBUTES_MAX):
                 labels[name] = printable(value)
 

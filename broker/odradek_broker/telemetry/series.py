@@ -17,15 +17,15 @@ from odradek_broker.telemetry.subscriptions import ClientAttributes
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.lazy_tuple import NamedTuple
 
-#: The shortest time for which the series of a removed client are kept. The time is longer than the
+#: The minimum time for which the series of a removed client are kept. The time is longer than the
 #: usual interval between scrapes.
 GONE_KEPT_MS = 120_000
 #: The number of pushes in a row without a series after which the series is removed.
 PUSHES_WITHOUT_MAX = 3
-#: The most clients whose series are kept. Beyond this number, the client whose last push is oldest
-#: is removed.
+#: The limit of the clients whose series are kept. Beyond this limit, the client whose last push is
+#: oldest is removed.
 CLIENTS_MAX = 16_384
-#: The most characters of names and labels of all series.
+#: The limit of the characters of the names and labels of all series together.
 CHARACTERS_MAX = 32 * 1024 * 1024
 
 SeriesKey = tuple[str, Labels]
@@ -63,7 +63,7 @@ class ClientMetrics:
 
 
 class Limits(NamedTuple):
-    """The most series of all clients together, and of a single client."""
+    """The limits of the series of all clients together, and of the series of a single client."""
 
     series: int
     series_per_client: int

@@ -21,8 +21,9 @@ from odradek_protocol.lazy_tuple import NamedTuple
 
 #: The prefix that stands for all metrics.
 ALL_METRICS = "*"
-#: The longest attribute that is matched; a longer attribute matches no pattern. There is a limit
-#: because clients choose their attributes, and the time of a match grows with the length.
+#: The limit of the length of an attribute that is matched. A longer attribute matches no pattern.
+#: There is a limit because clients choose their attributes, and the time of a match grows with the
+#: length.
 MATCHED_CHARACTERS_MAX = 255
 
 
@@ -48,7 +49,9 @@ class Subscription:
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> Subscription:
-        """The subscription of a resource with these settings, which were checked before."""
+        """The subscription of a resource with these settings. The caller has checked the
+        settings.
+        """
         values = {
             key: row.read(given[key]) if key in given else row.default
             for key, row in METRICS_SETTINGS.items()

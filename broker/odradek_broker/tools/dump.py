@@ -1,7 +1,7 @@
-"""The content of a file of a data directory as rows: names to values, `kind` first.
+"""The content of a file of a data directory as rows. A row maps names to values, and begins with
+`kind`.
 
-Rows of the same kind have the same names in the same order. Values that are bytes are not
-converted.
+All rows of a kind have equal names in equal order. Values that are bytes are not converted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Row = dict[str, Any]
 Rows = Iterator[Row]
 
 _ENTRIES_PER_READ = 4096
-#: The largest producer snapshot that is read, far larger than any that a broker writes.
+#: The limit of the size of a producer snapshot that is read. A broker writes far smaller snapshots.
 _SNAPSHOT_BYTES_MAX = 256 * 1024 * 1024
 _OFFSET_MAX = 2**63 - 1
 
@@ -60,9 +60,10 @@ ABORTED_ENTRY = struct.Struct(">hqqqq")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The selected rows: at most `count` rows, from the row that contains `offset` on, or else from
-    the next row. With `records`, each batch is followed by rows for its records, and `count` limits
-    the records."""
+    """A selection of at most `count` rows. The first row is the row that contains `offset`, or the
+    next row if none contains it. With `records`, each batch is followed by rows for its records,
+    and `count` limits the records.
+    """
 
     offset: int = 0
     count: int | None = None
@@ -234,7 +235,9 @@ def _control(record: Record) -> tuple[Any, Any]:
 
 
 def entries(file: File, entry: struct.Struct) -> Iterator[tuple[int, ...]]:
-    """The entries of an index, a few thousand at a time. Damaged if the last one is incomplete."""
+    """The entries of an index, which are read a few thousand at a time. Damaged if the last entry
+    is incomplete.
+    """
     size_bytes = file.size()
     whole = size_bytes - size_bytes % entry.size
     for position in range(0, whole, _ENTRIES_PER_READ * entry.size):

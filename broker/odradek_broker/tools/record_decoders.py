@@ -74,8 +74,9 @@ def _typed(value: Message, version: int | None = None, **more: Any) -> Decoded:
 
 
 def _kind(stored: bytes) -> int:
-    """The int16 at the start of a key or value, which is the type of a key or the version of a
-    value."""
+    """The int16 at the start of a key or value: the type of the key, or the version of the
+    value.
+    """
     if len(stored) < _INT16_BYTES:
         raise DecodeError(f"{len(stored)} bytes are too few for a type")
     return int.from_bytes(stored[:_INT16_BYTES], "big", signed=True)

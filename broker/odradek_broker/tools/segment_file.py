@@ -1,5 +1,6 @@
-"""The reader of a segment file for `odradek log`. The broker may be writing to the file
-meanwhile."""
+"""The reader of a segment file for `odradek log`. The broker may write to the file at the same
+time.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ from odradek_protocol.records.batch import BatchError, BatchHeader
 from odradek_protocol.records.layout import CRC_START
 
 _PIECE_BYTES = 1024 * 1024
-#: The largest batch that is read as a whole. The checksum of a larger batch is computed in pieces,
-#: and its records are not read.
+#: The limit of the size of a batch that is read as a whole. The checksum of a larger batch is
+#: computed in pieces, and its records are not read.
 _BATCH_BYTES_MAX = 128 * 1024 * 1024
-#: The most waits for the rest of a file that ends inside a batch.
+#: The limit of the waits for the rest of a file that ends inside a batch.
 _WAITS_MAX = 20
 
 

@@ -6,8 +6,8 @@ one node.
                  ── fork ── broker 3   started ahead, handed out at the next order
 
 The host process has imported the broker and started it once, so that a fork listens after a few
-milliseconds. A spare broker, which was started ahead, is available immediately. The host takes
-orders over HTTP (`http.py`) and forks (`host.py`), and each fork serves until it is killed
-(`forked.py`). Brokers end when the host ends, and the host ends when the program ends that started
-it.
+milliseconds. Spare brokers are started before they are ordered, so that an order gets one
+immediately. The host takes orders over HTTP (`http.py`) and forks (`host.py`), and each fork serves
+until it is killed (`forked.py`). Brokers end when the host ends, and the host ends when the program
+that started the host ends.
 """

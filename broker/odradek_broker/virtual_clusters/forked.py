@@ -36,7 +36,7 @@ _DELETIONS_MAX = 100
 def live(config: BrokerConfig, root: Path, log_file: Path, *, lifeline: int, told: int) -> NoReturn:
     """Serve until SIGTERM in a process that has just been forked, and then end the process.
 
-    If the host ends first, which closes the other end of `lifeline`, this process deletes `root`,
+    If the host ends first, the other end of `lifeline` is closed, and this process deletes `root`,
     the data of all clusters. `told`: the pipe to the host.
     """
     status = 1
@@ -49,8 +49,8 @@ def live(config: BrokerConfig, root: Path, log_file: Path, *, lifeline: int, tol
         log.exception("the broker failed")
         _tell(told, {"error": str(error) or type(error).__name__})
     finally:
-        # The process ends without cleanup, which would flush and close objects that were copied
-        # from the host.
+        # The process ends without Python's cleanup, because the cleanup would flush and close
+        # objects that were copied from the host.
         os._exit(status)
 
 

@@ -27,9 +27,9 @@ from odradek_broker.config.virtual_cluster import (
 )
 from odradek_broker.virtual_clusters import forked
 
-#: The most clusters at a time; each is a process.
+#: The limit of the clusters at a time. Each cluster is a process.
 CLUSTERS_MAX = 256
-#: The number of spare brokers, which are started before an order needs them.
+#: The number of spare brokers. They are started before an order needs them.
 SPARES = 2
 _START_S = 30.0
 _STOP_S = 10.0
@@ -118,22 +118,24 @@ class BrokerProcess:
 
 @dataclass(eq=False)
 class Cluster:
-    """A cluster of one broker, which may be stopped and started again with its data and ports."""
+    """A cluster of one broker. The broker may be stopped, and started again with its data and
+    ports.
+    """
 
     number: int
     folder: Path
     #: The host's default settings, overridden by the settings in the order. Settings that the host
     #: makes for each cluster are not included.
     settings: dict[str, str]
-    #: The settings of the addresses: free ports at the first start, and the same ports at later
-    #: starts.
+    #: The settings of the addresses. The first start uses free ports, and later starts use the same
+    #: ports.
     addresses: dict[str, str] = field(default_factory=dict)
     state: State = State.STOPPED
     process: BrokerProcess | None = None
     listeners: dict[str, str] = field(default_factory=dict)
     faults: str = ""
-    #: Held during each order for this cluster, so that its orders are carried out one after the
-    #: other.
+    #: Held during each order for this cluster, so that orders for the cluster are carried out one
+    #: at a time.
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property

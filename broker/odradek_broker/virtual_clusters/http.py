@@ -1,8 +1,8 @@
 """Orders for virtual clusters over HTTP.
 
-GET /clusters lists them, POST /clusters creates one, DELETE /clusters deletes all; GET and DELETE
-/clusters/ID describe and delete one cluster, and POST /clusters/ID/stop, /kill, /start and /restart
-stop and start its broker.
+GET /clusters lists the clusters, POST /clusters creates a cluster, and DELETE /clusters deletes all
+clusters. GET and DELETE /clusters/ID describe and delete one cluster, and POST /clusters/ID/stop,
+/kill, /start and /restart stop and start its broker.
 """
 
 from __future__ import annotations

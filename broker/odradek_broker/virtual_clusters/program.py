@@ -1,5 +1,6 @@
-"""The main function of the host process of virtual clusters, which warms up, and then serves until
-standard input is closed."""
+"""The main function of the host process of virtual clusters. The process warms up, and then serves
+until standard input is closed.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from odradek_protocol.keys import APIS
 
 def main() -> None:
     """Serve until standard input is closed."""
-    # Ctrl+C is meant for the program that started this one.
+    # Ctrl+C is meant for the program that started this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     first = json.loads(_first_line() or "{}")
     root = Path(tempfile.mkdtemp(prefix="odradek-clusters-"))

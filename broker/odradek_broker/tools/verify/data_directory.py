@@ -90,7 +90,7 @@ class DataDirectoryCheck:
         self.clean = False
         #: The offsets of each checkpoint, by its name.
         self.offsets: dict[str, dict[TopicPartition, int]] = {}
-        #: The topic ids of the partitions in the directory; None for an unreadable one.
+        #: The topic ids of the partitions in the directory; None for an unreadable topic id.
         self.topic_ids: dict[TopicPartition, bytes | None] = {}
         self.properties: dict[str, str] = {}
         self.totals = Totals()

@@ -43,7 +43,7 @@ class StoredMetadata:
         self._once_compacted: set[str] = set()
 
     def compacted(self, topic: str) -> bool:
-        """True if the topic is or was compacted, so that offsets may be missing."""
+        """True if the topic is or was compacted, so that its log may lack offsets."""
         return (
             topic in self._once_compacted
             or self.cluster.is_internal(topic)
@@ -68,8 +68,9 @@ class StoredMetadata:
 def read_metadata(
     files: Files, data_dir: str, randomness: Randomness, findings: Findings
 ) -> StoredMetadata:
-    """Replay the newest snapshot, if there is one, and the log. Damaged batches are not reported
-    here, but by the check of the partition. OSError."""
+    """Replay the newest snapshot, if there is a snapshot, and the log. This function does not
+    report damaged batches; the check of the partition reports them. OSError.
+    """
     metadata = StoredMetadata(randomness)
     for path, offset, value in _values(files, f"{data_dir}/{METADATA_DIRECTORY}", findings):
         try:

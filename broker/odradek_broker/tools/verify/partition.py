@@ -225,9 +225,10 @@ class PartitionCheck:
         return self.summary
 
     def _find_first_scanned(self, bases: list[int]) -> int:
-        """The index of the first segment that the next start scans: after the last one if the stop
-        was clean, because then none is scanned, and the last one if a broker is writing to the
-        partition."""
+        """The index of the first segment that the next start scans. After a clean stop no segment
+        is scanned, so the index is that after the last segment. If a broker is writing to the
+        partition, the index is that of the last segment.
+        """
         if self._expected.live:
             return len(bases) - 1
         if self._expected.clean:
@@ -277,8 +278,9 @@ class PartitionCheck:
             file.close()
 
     def _check_epoch(self, header: BatchHeader) -> None:
-        """Compare the leader epoch of a batch with the checkpoint of epochs, which has none below
-        the log start."""
+        """Compare the leader epoch of a batch with the checkpoint of epochs. The checkpoint has no
+        epochs below the log start.
+        """
         if self._epochs_wrong or header.leader_epoch < 0:
             return
         at = bisect_right(self._epochs, header.base_offset, key=lambda entry: entry[1]) - 1

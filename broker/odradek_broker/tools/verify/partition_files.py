@@ -84,8 +84,10 @@ def _note_leftovers(found: PartitionFiles, leftover: str, count: int, findings: 
 def skip_unfinished_swaps(
     files: Files, found: PartitionFiles, findings: Findings, *, live: bool
 ) -> None:
-    """Leave out the segments that compaction was replacing when the broker was killed, or is just
-    replacing if the broker is `live`. Any of these segments may be missing (L-27). OSError."""
+    """Leave out the segments that compaction was replacing when the broker was killed, or that it
+    is replacing now if the broker is `live`. The files of these segments may already have been
+    deleted (L-27). OSError.
+    """
     for name in sorted(found.names):
         parsed = parse_file(name)
         if parsed is None or parsed.kind is not FileKind.SOURCES or parsed.leftover != "swap":
