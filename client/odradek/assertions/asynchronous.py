@@ -31,7 +31,7 @@ WITHIN_S = 10.0
 QUIET_S = 1.0
 #: The time to read the present records, in addition to the wait for new ones.
 CATCH_UP_S = 5.0
-#: The most records that are compared with each other.
+#: The limit of a topic's records, for checks that compare records with each other.
 RECORDS_MAX = 1_000_000
 #: The time limit for gathering the text of a failure.
 _EXPLAIN_S = 5.0
@@ -165,8 +165,8 @@ class AsyncAssertions:
         """Read all present records, and return their number. AssertionError if two records have the
         same `key`, a function of a record (by default its key and value).
 
-        Also AssertionError if the topic does not exist, has more than a million records, or takes
-        longer than `within_s` to read.
+        Also AssertionError if the topic does not exist, has more than a million records, or cannot
+        be read within `within_s`.
         """
         seen: dict[Any, ConsumerRecord] = {}
         repeated: dict[Any, list[ConsumerRecord]] = defaultdict(list)
@@ -351,7 +351,7 @@ class AsyncAssertions:
         offsets: bool = False,
         timestamps: bool = False,
     ) -> None:
-        """Wait until the records are those in a file of `snapshot`, which was written with the same
+        """Wait until the records are those in a file that `snapshot` has written with the same
         options. AssertionError with the difference after `within_s`.
 
         With `update`, or the environment variable ODRADEK_UPDATE_SNAPSHOTS=1, the file is written

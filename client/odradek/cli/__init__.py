@@ -20,8 +20,8 @@ _COMPLETION_VARIABLE = "_ODRADEK_COMPLETE"
 
 
 def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
-    """The application, with the subcommand in `arguments` loaded; None: with all subcommands
-    loaded."""
+    """The application, with only the subcommand in `arguments` loaded, or with all subcommands if
+    `arguments` is None."""
     from odradek.cli.app import build_app as build
 
     return build(arguments)

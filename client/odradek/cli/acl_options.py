@@ -120,7 +120,7 @@ def wanted_operations(
 def one_operation(text: str) -> AclOperation:
     """The operation with this name in any spelling. Ends the program if there is none."""
     name = text.strip().upper().replace("-", "_")
-    # Kafka writes them like this: DescribeConfigs.
+    # Kafka's tools write the names without underscores, for example DescribeConfigs.
     for each in AclOperation:
         if each > AclOperation.ANY and each.name.replace("_", "") == name.replace("_", ""):
             return each
@@ -173,7 +173,8 @@ def filters_to_list(
     pattern: PatternType,
     principals: Iterable[str] | None,
 ) -> Iterator[AclBindingFilter]:
-    """Filters for the ACLs to list: of the named resources and principals, or of everything."""
+    """Filters that select the ACLs of the named resources and principals. Without resources they
+    select the ACLs of all resources, and without principals those of all principals."""
     from odradek_client.admin import AclBindingFilter
 
     who: list[str | None] = [full_name(each) for each in principals or ()]

@@ -71,8 +71,8 @@ def _register(app: typer.Typer, row: CommandRow, load: bool) -> None:
 
 
 def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
-    """The application, with the subcommand in `arguments` loaded; None: with all subcommands
-    loaded."""
+    """The application, with only the subcommand in `arguments` loaded, or with all subcommands if
+    `arguments` is None."""
     app = typer.Typer(
         name="odradek",
         no_args_is_help=True,

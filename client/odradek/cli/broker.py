@@ -263,8 +263,8 @@ def _report_failure(
 ) -> None:
     """Print the reason why the child is not ready, and end the child."""
     try:
-        # Either there was no output in time, or the output has ended; then the child is ending,
-        # too.
+        # Either there was no output in time, or the output has ended. In the second case the child
+        # is ending.
         exit_code = child.wait(1.0)
     except subprocess.TimeoutExpired:
         child.terminate()
@@ -301,7 +301,7 @@ def stop(
         ),
     ] = 60.0,
 ) -> None:
-    """Stop the broker of a data directory and wait until it is gone.
+    """Stop the broker of a data directory and wait until its process has ended.
 
     Exits 3 if none is running, 1 if it does not stop in time.
     """

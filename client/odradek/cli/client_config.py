@@ -11,7 +11,7 @@ import typer
 from odradek.cli.commands import fail
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
-#: The option for a file with settings of the client, which every command takes.
+#: The environment variable with the path of a file with settings of the client.
 CONFIG_VARIABLE = "ODRADEK_COMMAND_CONFIG"
 _FILE_BYTES_MAX = 1_048_576
 
@@ -76,8 +76,8 @@ def _read(path: str) -> dict[str, str]:
 
 
 def _without_other_kinds(settings: dict[str, str], kind: str) -> dict[str, str]:
-    """The settings without the ones that only other kinds of clients know, because one file often
-    serves several kinds."""
+    """The settings without those that only other kinds of clients know, because one file often
+    serves several kinds of clients."""
     from odradek_client.config.admin import AdminConfig
     from odradek_client.config.common import ClientConfig
     from odradek_client.config.consumer import ConsumerConfig

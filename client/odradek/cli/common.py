@@ -70,7 +70,7 @@ _PROGRESS_EVERY_S = 0.1
 #: The time to wait for a broker that may not exist, unless `-X default.api.timeout.ms` is given.
 _START_TIMEOUT_MS = 3_500
 #: The part of `_START_TIMEOUT_MS` that the connection attempts to all addresses share, so that a
-#: dead address leaves time for the others.
+#: dead address leaves time for the other addresses.
 _CONNECT_ALL_MS = 3_000
 _CONNECT_MS_MIN = 500
 
@@ -184,10 +184,10 @@ class _Threads(ThreadPoolExecutor):
 def run(main: Coroutine[Any, Any, T], *, fast: bool = False, close_on_sigterm: bool = False) -> T:
     """Run a client to its end; report a failure in one line on stderr.
 
-    `fast`: use uvloop if it is installed, which takes longer to start and then is faster.
-    `close_on_sigterm`: SIGTERM closes the client like Ctrl+C, instead of ending the process at
-    once. Ends the program with 130 on Ctrl+C, 143 on SIGTERM, 2 for a wrong setting, 1 for anything
-    else.
+    `fast`: use uvloop if it is installed; uvloop takes longer to start, but is faster afterwards.
+    `close_on_sigterm`: SIGTERM closes the client like Ctrl+C, instead of ending the process
+    immediately. Ends the program with 130 on Ctrl+C, 143 on SIGTERM, 2 for a wrong setting, 1 for
+    any other failure.
     """
     from odradek_client.errors import ConfigError, OdradekError
 

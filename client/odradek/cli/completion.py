@@ -46,8 +46,8 @@ _Names = dict[str, int]
 
 
 def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Topics whose names begin with the typed text; internal ones only if the text asks for
-    them."""
+    """Topics whose names begin with the typed text; internal topics only if the typed text begins
+    as their names do."""
     return _beginning(incomplete, _ask(ctx, _Question.topics))
 
 
@@ -145,7 +145,7 @@ class _Question:
 
     @property
     def _with_settings(self) -> bool:
-        """True if settings of the client are given, which may be those of TLS and SASL."""
+        """True if settings of the client are given; they may include settings of TLS and SASL."""
         return bool(self._given or os.environ.get(CONFIG_VARIABLE))
 
     def _left_s(self) -> float:

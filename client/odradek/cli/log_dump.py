@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 #: The number of rows that set the widths of a table's columns; later rows may be wider.
 _ROWS_AHEAD = 200
-#: The pause before a second read of a segment that ends inside a batch, which the broker may be
-#: writing.
+#: The pause before a second read of a segment that ends inside a batch. The broker may be writing
+#: that batch.
 _LOOK_AGAIN_S = 0.01
 
 

@@ -52,8 +52,8 @@ def verify(
 ) -> None:
     """Check all files of data directories against each other, and say what the next start will do.
 
-    Name all data directories of a broker together. Nothing is written. No broker can start on the
-    directories meanwhile.
+    Name all data directories of a broker together. Nothing is written. While the command runs, no
+    broker can start on the directories.
 
     Exits with 0 if the directories are sound, with 1 if the next start repairs them, with 2 if
     something has to be done, and with 3 if the check is impossible, as when a broker is running on

@@ -18,8 +18,8 @@ class Masks:
     """The choice of the values that are shown.
 
     `show_all`: values are shown unchanged. `shown`, `hidden`: patterns of field paths such as
-    `customer.name` or `*.id`, which are shown or hidden in any case; `hidden` takes precedence.
-    Items of a list have the path of the list.
+    `customer.name` or `*.id`, whose values are shown or hidden regardless of `show_all`; `hidden`
+    takes precedence over `shown`. Items of a list have the path of the list.
     """
 
     show_all: bool = False

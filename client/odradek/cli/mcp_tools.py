@@ -1,7 +1,7 @@
 """The tools of `odradek mcp`, which answer questions about a cluster as JSON and change nothing.
 
-Answers are limited, and report what they leave out. Each answer also has a notice that names and
-values in it were written by others.
+Answers are limited, and report what they leave out. Each answer also has a notice that other people
+wrote the names and values in it.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ class Tools:
         return answer({**row, "problems": await self._problems(), "errors": [*map(str, errors)]})
 
     async def list_topics(self, contains: str = "", internal: bool = False) -> dict[str, Any]:
-        """The names of topics. `contains`: only names with this text. `internal`: the broker's own
-        topics too."""
+        """The names of topics. `contains`: only names with this text. `internal`: include the
+        broker's own topics."""
         names = await self._admin.list_topics(internal=internal)
         return _rows([name for name in sorted(names) if contains in name])
 
@@ -205,7 +205,8 @@ class Tools:
 
         `subject`: txn (name is a transactional id), producer (a producer id), group (a group id),
         share (a share group; with `topic`, `partition` and `offset` one record for it), partition
-        (TOPIC-NUMBER) or client (a client id). `limit`: the newest events only."""
+        (TOPIC-NUMBER) or client (a client id). `limit`: the largest number of events; the newest
+        ones are returned."""
         from odradek_client.admin.history import Subject
 
         subjects = {
@@ -455,7 +456,8 @@ class Sample:
 async def _read(
     consumer: Consumer, topic: str, partition: int, offset: int, count: int, wanted: RecordFilter
 ) -> Sample:
-    """The newest `count` records that match, or with an `offset`, the first ones from it on."""
+    """The newest `count` matching records, or with an `offset`, the first matching records from
+    that offset on."""
     from odradek_client.structs import TopicPartition
 
     there = await consumer.partitions_for(topic)

@@ -108,8 +108,8 @@ def mirror(
 ) -> None:
     """Copy topics and groups from one cluster to another.
 
-    Without --follow the command ends when all records that existed at its start are copied. It may
-    be stopped at any time: the same command then continues.
+    Without --follow the command ends when all records that existed at its start are copied. The
+    command may be stopped at any time; the same command, run again, continues the copying.
     """
     if context.invoked_subcommand is not None:
         return

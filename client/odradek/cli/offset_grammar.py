@@ -106,7 +106,8 @@ def parse_offset(text: str) -> Bound:
 
 
 def parse_span(texts: list[str]) -> Span:
-    """Parse all `-o` of one command: at most one start and one e@TIME. OffsetError."""
+    """Parse all `-o` options of one command. OffsetError if an option is invalid, or if there is
+    more than one start or more than one e@TIME."""
     start: Bound | None = None
     stop_ms: int | None = None
     for text in texts:

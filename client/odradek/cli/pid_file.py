@@ -71,7 +71,8 @@ class PidFile:
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             with suppress(BlockingIOError, FileNotFoundError):
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # The lock is useless if the previous owner has removed the file meanwhile.
+                # The lock is useless if the previous owner removed the file after it was opened
+                # here.
                 if os.fstat(fd).st_ino == os.stat(self.path).st_ino:
                     return fd
             os.close(fd)

@@ -47,10 +47,10 @@ _READ_BYTES = 1024 * 1024
 #: Input of at least this size is sent as a block of lines. Smaller input is sent line by line,
 #: because it may come from a program that writes a line now and then.
 _WHOLE_BYTES = 32 * 1024
-#: The largest record; a broker would refuse a larger one anyway.
+#: The limit of a record's size; a broker would refuse a larger record anyway.
 _RECORD_BYTES_MAX = 128 * 1024 * 1024
-#: The most deliveries that have not been awaited. At this number, the oldest is awaited before the
-#: next send.
+#: The limit of sent records whose delivery has not been awaited. At this number, the oldest
+#: delivery is awaited before the next send.
 _UNCHECKED_MAX = 50_000
 #: The time to wait for deliveries after the first Ctrl+C. A second Ctrl+C ends the wait.
 _LAST_CHANCE_S = 5.0
@@ -431,7 +431,7 @@ async def _produce_file(producer: Producer, work: _Run, source: Path, job: Job) 
                     number += 1  # a parse error is counted for the first of the lines
                     sent = await work.send_lines(producer, lines, job.partition)
                     number += sent - 1
-                    # If there is a line after the sent ones, that line is too large for a record.
+                    # If not all lines were sent, the first unsent line is too large for a record.
                     left = map(lines.line, range(sent, lines.count))
                 for line in left:
                     number += 1

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from odradek.decoders import Decoded, Decoders
 
 REGISTRY_VARIABLE = "ODRADEK_SCHEMA_REGISTRY"
-#: The most failed decodings that a run reports.
+#: The limit of failed decodings that a run reports.
 _FAILURES_TOLD = 20
 #: Colours of topics, in the order of the topics' first records.
 _TOPIC_STYLES = ("cyan", "magenta", "green", "yellow", "blue", "red")
-#: The most characters of coloured JSON, because colouring takes long.
+#: The limit of characters in JSON that is coloured. Colouring longer JSON would take too long.
 _COLOURED_CHARACTERS_MAX = 65_536
 _SHOWN_BYTES_MAX = 200
 
@@ -189,7 +189,7 @@ def _registry_url(options: ViewOptions) -> str | None:
 
 
 def make_decoders(options: ViewOptions) -> Decoders:
-    """The decoders that the options name. DecoderError or another ValueError for a wrong one."""
+    """The decoders that the options name. DecoderError or another ValueError for a wrong option."""
     from odradek.decoders import Decoders, SchemaRegistry
 
     url = _registry_url(options)

@@ -70,7 +70,8 @@ def emulated(name: str) -> str:
 
 
 def parse_plain(arguments: Sequence[str], environment: Mapping[str, str]) -> ServeOptions | None:
-    """The options given as `--name value` or `--name=value`; None if there are any others."""
+    """The options given as `--name value` or `--name=value`; None if there are any other
+    arguments."""
     options = ServeOptions()
     if environment.get(DATA_DIR_VARIABLE):
         options.data_dir = Path(environment[DATA_DIR_VARIABLE])
@@ -232,8 +233,8 @@ def configure(
     insecure: bool = False,
     users: Sequence[str] = (),
 ) -> tuple[BrokerConfig, list[Notice]]:
-    """The configuration from the command line's options. Ends the program with exit code 2 for a
-    bad one."""
+    """The configuration from the command line's options. Ends the program with exit code 2 if the
+    configuration is invalid."""
     from odradek_broker.config.broker import ConfigError
 
     try:
@@ -316,8 +317,9 @@ def _warn_of_open_directories(paths: Sequence[str]) -> None:
 
 
 def _print_if_anybody_reads(line: str) -> None:
-    """Print a line. If its terminal is closed or the reader of its output has ended, the broker
-    continues; a closed terminal also sends SIGHUP, which stops the broker cleanly."""
+    """Print a line. A failure to print it, because the terminal is closed or the reader of the
+    output has ended, does not stop the broker. But a terminal that is being closed also sends
+    SIGHUP, which stops the broker cleanly."""
     import structlog
 
     try:

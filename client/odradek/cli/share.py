@@ -122,7 +122,7 @@ async def _describe(
     async with open_admin(bootstrap, setting) as admin:
         names = groups or [each.group_id for each in await admin.list_groups(types=["share"])]
         described = await admin.describe_share_groups(names, raise_errors=False)
-        # If all groups are described, a group that was deleted meanwhile is no error.
+        # If all groups are described, a group that was deleted after they were listed is no error.
         errors = list(described.errors.values()) if groups else []
         return [
             _group_row(described[name]) for name in dict.fromkeys(names) if name in described

@@ -256,7 +256,7 @@ def redeliver(
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """Produce records that a share group has given up to their topics again.
+    """Take records that a share group has given up, and produce them to their topics again.
 
     A record is produced to the partition that it came from. Its key, value and headers are taken
     from the dead letter if it has a copy, else from the original record, which the log must still

@@ -32,7 +32,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-#: The longest time that fits into a request.
+#: The longest period that fits into a request.
 _PERIOD_MS_MAX = 2**63 - 1
 _USER = "User:"
 
@@ -194,7 +194,7 @@ def expire(
 
 
 async def _token(admin: Admin, token_id: str) -> DelegationToken:
-    """The token with this id. Ends the program if this user cannot see one."""
+    """The token with this id. Ends the program if this user cannot see such a token."""
     seen = {token.token_id: token for token in await admin.describe_delegation_token()}
     if token_id not in seen:
         fail(f"there is no token {token_id!r} that you may see; see `odradek token describe`")
@@ -219,7 +219,7 @@ def _user(name: str) -> str:
 
 
 def _period_ms(option: str, text: str | None, least_ms: int) -> int | None:
-    """The duration that an option gives, in ms. Ends the program for an invalid one."""
+    """The duration that an option gives, in ms. Ends the program for an invalid duration."""
     if text is None:
         return None
     try:

@@ -32,7 +32,7 @@ T = TypeVar("T")
 _PARTITIONS_MAX = 5_000
 _GROUPS_MAX = 100
 _TRANSACTIONS_MAX = 20
-#: The most parallel requests about single groups.
+#: The limit of parallel requests about single groups.
 _AT_ONCE = 16
 _HEIGHT_WITHOUT_TERMINAL = 50
 _KEYS_HELP = "q quits, s sorts"
@@ -55,7 +55,7 @@ def top(
     """Watch a cluster: throughput, topics by rate, groups by lag, open transactions, slow requests.
 
     Keys: q quits, s sorts by rate or by name. --once prints one frame, --json one JSON object, both
-    after one interval. Output to a pipe or file is one frame too. Throughput in bytes, connections
+    after one interval. Output to a pipe or file is also one frame. Throughput in bytes, connections
     and requests come from Odradek's brokers; any Kafka has the rest.
     """
     watch = _Watch(interval)
@@ -307,7 +307,7 @@ async def _of_each(
 
 
 async def _transactions(admin: Admin) -> list[OpenTransaction]:
-    """The open transactions; only the first ones have their start time, up to a limit."""
+    """All open transactions. The start time is known only for the first of them, up to a limit."""
     listed = await admin.list_transactions(states=["Ongoing"])
     names = [each.transactional_id for each in listed[:_TRANSACTIONS_MAX]]
     described: Mapping[str, Any] = (

@@ -203,7 +203,7 @@ def _topics(before: Sample | None, now: Sample, elapsed_s: float) -> list[TopicR
     partitions: Counter[str] = Counter(tp.topic for tp in now.ends)
     for tp, end in now.ends.items():
         earlier = None if before is None else before.ends.get(tp)
-        # A partition of a topic that was created again, or a truncated one, has a lower end.
+        # A partition's end is lower after a truncation, or after its topic was created again.
         grown = 0 if earlier is None else max(end - earlier, 0)
         records[tp.topic] = records.get(tp.topic, 0) + grown
     found = [

@@ -20,7 +20,8 @@ def is_pattern(text: str) -> bool:
 
 
 def pattern_of(words: Iterable[str]) -> str:
-    """An expression that matches all names and expressions. Ends the program for an invalid one."""
+    """An expression that matches all names and expressions. Ends the program for an invalid
+    expression."""
     return "|".join(_alternative(word) for word in words)
 
 

@@ -107,7 +107,7 @@ def list_(
     async def main() -> list[dict[str, Any]]:
         async with open_admin(bootstrap, setting) as admin:
             names = await admin.list_topics(internal=internal)
-            # A topic that was deleted meanwhile is left out.
+            # A topic that was deleted after the names were listed is left out.
             found = await admin.describe_topics(names, raise_errors=False)
             return [
                 {

@@ -164,7 +164,7 @@ def abort(
     ] = None,
     setting: ClientSettings = None,
 ) -> None:
-    """Abort open transactions, prepared ones too; their producers are fenced.
+    """Abort open transactions, including prepared transactions, and fence their producers.
 
     With --topic, --partition and --start-offset, abort a hanging transaction: no coordinator knows
     of it, but consumers of committed records cannot pass its first record.

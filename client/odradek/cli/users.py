@@ -237,7 +237,7 @@ async def _mechanisms_of(admin: Admin, name: str) -> list[str]:
 
 
 def _mechanisms(given: list[str] | None, default: tuple[str, ...]) -> list[str]:
-    """The mechanisms by name. Ends the program for an unknown one."""
+    """The mechanisms by name. Ends the program for an unknown mechanism."""
     from odradek_client.admin import SCRAM_MECHANISMS
 
     mechanisms = list(dict.fromkeys(each.strip().upper() for each in given or default))
