@@ -35,12 +35,12 @@ A = TypeVar("A")
 
 Record = tuple[bytes, bytes | None]
 
-#: The longest time an answer waits for the disk; afterwards the answer is
+#: The limit of the wait of an answer for the disk; when it is over, the answer is
 #: COORDINATOR_NOT_AVAILABLE, as if the append had timed out (O-03).
 APPEND_TIMEOUT_MS = 5_000
 
-#: The most records of one batch, if they may be divided into several batches. The size of such a
-#: batch is well below the smallest sensible max.message.bytes.
+#: The limits of a batch if the records may be divided into several batches. BATCH_BYTES_MAX is well
+#: below the smallest sensible max.message.bytes.
 BATCH_RECORDS_MAX = 1_000
 BATCH_BYTES_MAX = 256 * 1024
 
@@ -421,7 +421,7 @@ class OffsetCore(Core, Protocol):
 
     @property
     def append_timeout_ms(self) -> int:
-        """The longest time an answer waits for the disk."""
+        """The limit of the wait of an answer for the disk."""
         ...
 
 
@@ -473,12 +473,12 @@ class StoredRecord(Protocol):
 
     @property
     def is_control(self) -> bool:
-        """True for a marker of a transaction, which is no record of the core."""
+        """True for the marker of a transaction; a core gets no such record."""
         ...
 
 
 class TransactionalPartition(InternalPartition, Protocol):
-    """A partition that takes records of transactions too."""
+    """A partition that also takes records of transactions."""
 
     def append_transactional(
         self,

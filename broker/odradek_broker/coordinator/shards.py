@@ -29,8 +29,8 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.primitives import WireError
 
-#: The longest group id: encoded in UTF-8 it must fit into a record key, whose strings have a 16-bit
-#: length.
+#: The limit of the length of a group id: encoded in UTF-8 the id must fit into a record key, whose
+#: strings have a 16-bit length.
 GROUP_ID_MAX_CHARS = 8_000
 
 
@@ -87,7 +87,7 @@ class DeadlineTimer:
             self.set(at_ms)
 
     def close(self) -> None:
-        """Close the timer, which then never fires again, even if it is set again."""
+        """Close the timer: it never fires again, even if it is set again."""
         self._cancel()
         self._closed = True
 
@@ -180,7 +180,8 @@ class Shards(Generic[C]):
         return self._runtimes.get(index)
 
     def __iter__(self) -> Iterator[Runtime[C]]:
-        """A copy of the list of runtimes, because work on one may add others."""
+        """Iterate over a copy of the list of runtimes, because work on a runtime may add other
+        runtimes."""
         return iter(list(self._runtimes.values()))
 
     @property

@@ -42,7 +42,7 @@ class Timers(Generic[Name]):
         return None if found is None else found[0]
 
     def set(self, name: Name, at_ms: int) -> None:
-        """Set the deadline of `name` to `at_ms`, in place of an earlier one."""
+        """Set the deadline of `name` to `at_ms`, in place of the deadline that it may have."""
         entry = self._deadlines.get(name)
         self._sequence += 1
         self._deadlines[name] = (at_ms, self._sequence)
@@ -88,7 +88,8 @@ class Timers(Generic[Name]):
             if entry == (at_ms, sequence):
                 return
             if entry is None or entry[0] < at_ms:
-                # The deadline was cancelled, or set to an earlier time, which has another entry.
+                # The deadline was cancelled, or set to an earlier time, for which the heap has
+                # another entry.
                 heapq.heappop(heap)
             else:
                 heapq.heapreplace(heap, (*entry, name))

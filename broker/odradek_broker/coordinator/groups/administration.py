@@ -278,7 +278,8 @@ class GroupAdministration:
         self, group_id: str, partitions: list[TopicPartition]
     ) -> tuple[DeletedOffsets, list[Record]]:
         """The error code of each partition, and the tombstones of the deleted offsets. A partition
-        without a committed offset is no error; an offset of an open transaction is deleted too."""
+        without a committed offset is no error. An offset that is pending in an open transaction is
+        also deleted."""
         group = self._find(group_id)
         error = offset_deletion_error(group)
         if group is None or error is not ErrorCode.NONE:

@@ -1,6 +1,6 @@
-"""Conversion of groups: a shard's classic groups become consumer groups and consumer groups become
-classic ones, if that is requested and allowed, while the members keep working (rules G-150 to
-G-156).
+"""Conversion of groups: a shard's classic groups become consumer groups, and its consumer groups
+become classic groups, if a conversion is requested and allowed. The members keep working (rules
+G-150 to G-156).
 
 The converted group is computed as records. A member that owned a partition before owns it
 afterwards; partitions that a member may still own without an assignment have to be revoked first.
@@ -161,8 +161,9 @@ def upgraded(
 
 
 def _without_double_claims(members: list[ConsumerMember]) -> list[ConsumerMember]:
-    """The members, each without the partitions that another member has: an assigned partition takes
-    precedence over a reported one, and otherwise the first member keeps the partition."""
+    """The members, each partition with only one of them. Of several members with a partition, a
+    member to which it is assigned keeps it, rather than a member that must still revoke it;
+    otherwise the first member keeps it."""
     taken: Partitions = NO_PARTITIONS
     assigned = []
     for member in members:
@@ -237,8 +238,8 @@ def downgraded(
     """The classic group without the members `gone`: its record, and all records to write.
 
     The generation is the group epoch: a member with this epoch is in the generation, and a member
-    with an older epoch is not. Both have to join again: the first because of a rebalance, the
-    second because its generation is not valid.
+    with an older epoch is not. Both have to join again: a member in the generation because of a
+    rebalance, any other member because its generation is not valid.
     """
     left = [member for member in group.members.values() if member.member_id not in gone]
     sides = [member.classic for member in left if member.classic is not None]
@@ -415,8 +416,8 @@ class GroupConversion:
     def join_empty(
         self, group: ConsumerGroup | StreamsGroup, join: Callable[[], Outcome], now: Instant
     ) -> Outcome:
-        """Let a classic member join a group of another protocol without members (G-156, J-51): the
-        group becomes a classic one, and `join` joins it."""
+        """Let a classic member join a group that has another protocol and no members (G-156,
+        J-51): the group becomes a classic group, and `join` adds the member."""
         self._observer(GroupConverted(group.group_id, "classic", ConversionReason.GROUP_EMPTY))
         value, records = emptied(group, now.wall_ms)
         classic = self._revive(group.group_id, value, now)
@@ -426,7 +427,7 @@ class GroupConversion:
         return out
 
     def _revive(self, group_id: str, value: GroupMetadataValue, now: Instant) -> ClassicGroup:
-        """The classic group of the record `value`, which is being written."""
+        """The classic group that the record `value` describes; the record is being written."""
         classic = ClassicGroup(group_id, state_since_ms=now.wall_ms, observer=self._state_observer)
         self._groups[group_id] = classic
         classic.replay(value)

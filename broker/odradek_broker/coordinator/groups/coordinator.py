@@ -82,8 +82,8 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """An entry of the list of groups, for metrics. `generation`: for a group of a newer protocol,
-    its epoch."""
+    """An entry of the list of groups, for metrics. `generation`: the generation of a
+    classic group, the group epoch of any other group."""
 
     group_id: str
     state: GroupState | ModernGroupState

@@ -25,8 +25,9 @@ from odradek_protocol.lazy_tuple import NamedTuple
 
 
 class RemovalReason(Enum):
-    """The reason for the removal of a member. LEFT: by its LeaveGroup; LEFT_BY_HEARTBEAT: by a
-    heartbeat with epoch -1, which has no field for the reason."""
+    """The reason for the removal of a member. LEFT: the member sent a LeaveGroup.
+    LEFT_BY_HEARTBEAT: the member sent a heartbeat with epoch -1; a heartbeat has no field for the
+    reason."""
 
     LEFT = auto()
     LEFT_BY_HEARTBEAT = auto()

@@ -18,7 +18,7 @@ from odradek_protocol.stored import group_metadata, offset_commit
 from odradek_protocol.stored.offset_commit import OffsetCommitValue
 from odradek_protocol.stored.subscription import PROTOCOL_TYPE, decode_subscription
 
-#: The most tombstones in one batch. The next check for expired offsets writes the others.
+#: The limit of tombstones per batch. The next check for expired offsets writes the rest.
 TOMBSTONES_MAX = 1_000
 
 #: The pause before the next check if offsets are left over.
@@ -60,8 +60,8 @@ def expire(
     wall_ms: int,
     observer: Observer,
 ) -> list[Record]:
-    """The tombstones of the expired offsets of a group, at most TOMBSTONES_MAX; with the last
-    offset, a group without members is removed too."""
+    """The tombstones of the expired offsets of a group, at most TOMBSTONES_MAX. If no offset is
+    left and the group has no members, the records also remove the group."""
     group_id = group.group_id
     committed = offsets.of_group(group_id)
     due = expired_partitions(group, committed, retention_ms, wall_ms)

@@ -28,8 +28,8 @@ from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.schemas.offset_commit import CONSUMER_GROUPS_SINCE
 from odradek_protocol.stored.offset_commit import OffsetCommitValue, encode_key, encode_value
 
-#: The longest metadata, whatever the setting: encoded in UTF-8 it must fit into a field of a record
-#: with a 16-bit length.
+#: The limit of the length of an offset's metadata, even if the settings have a higher limit: encoded
+#: in UTF-8 the metadata must fit into a field of the record that has a 16-bit length.
 METADATA_MAX_CHARS = 8_000
 
 #: Storage error of a commit -> error in the answer. Errors that are not in the table are answered
@@ -41,8 +41,9 @@ OFFSET_APPEND_ERRORS: dict[ErrorCode, ErrorCode] = {
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     # Kafka answers NOT_COORDINATOR, which makes clients look for another coordinator. Here there is
-    # no other: librdkafka would search until its session has expired. With this error librdkafka
-    # keeps its membership and reports the error to its user.
+    # no other: librdkafka would search until its session has expired. After
+    # COORDINATOR_LOAD_IN_PROGRESS librdkafka keeps its membership and reports the error to its
+    # user.
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
@@ -146,8 +147,8 @@ class OffsetStore:
             undecided[partition] = Committed(value, self._position)
 
     def end_transaction(self, producer_id: int, commit: bool) -> None:
-        """Apply the marker of a transaction: after a commit, pending offsets replace stored ones
-        that are older (O-17)."""
+        """Apply the marker of a transaction: if it commits, each pending offset replaces the stored
+        offset, unless the stored offset is newer (O-17)."""
         ended = self._pending.pop(producer_id, {})
         for group_id, undecided in ended.items():
             if not commit:

@@ -81,7 +81,7 @@ def difference(
 def union(
     left: Mapping[K, frozenset[int]], right: Mapping[K, frozenset[int]]
 ) -> Mapping[K, frozenset[int]]:
-    """The partitions that are in either set."""
+    """The partitions that are in at least one of the two sets."""
     return partitions_of(chain(left.items(), right.items()))
 
 

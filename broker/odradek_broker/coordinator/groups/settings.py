@@ -37,7 +37,7 @@ class GroupSettings(ConsumerGroupSettings, Protocol):
     def offsets_retention_check_interval_ms(self) -> int: ...
 
 
-#: The topics among the given ones that the user of a member may see (A-67).
+#: A function that returns those of the given topics that the user of a member may see (A-67).
 Visible = Callable[[frozenset[str]], frozenset[str]]
 
 
@@ -104,8 +104,8 @@ def _attribute(name: str) -> str:
 
 
 def assignment_interval_ms(topics: Topics, group_id: str, group_type: str) -> int:
-    """The shortest interval between two assignments of a share or streams group: the group's own
-    setting, or the broker's."""
+    """The lower limit of the interval between two assignments of a share or streams group: the
+    group's own setting if there is one, otherwise the broker's setting."""
     own_ms = topics.group_setting_ms(group_id, f"{group_type}.assignment.interval.ms")
     if own_ms is not None:
         return own_ms

@@ -85,9 +85,9 @@ from odradek_protocol.stored import group_metadata, offset_commit
 
 _MINUTE_MS = 60_000
 
-#: The most groups without a record: in such a group a member id was assigned, or the first join
-#: phase has not ended. When the limit is reached, new members get a retriable error, so that
-#: clients that request ids and never join take a limited amount of memory.
+#: The limit of groups without a record. In a group without a record a member id was assigned, or
+#: the first join phase has not ended. When the limit is reached, new members get a retriable error,
+#: so that clients that request ids and never join take a limited amount of memory.
 UNRECORDED_GROUPS_MAX = 10_000
 _INT16 = Packer(">h")
 
@@ -219,8 +219,8 @@ class GroupShard:
                 self._retire_classic(group_id)
                 return
             if not group.members:
-                # The removed group has no record and no members, so its pending member ids are
-                # dropped too.
+                # The removed group has no record and no members, so its pending member ids are also
+                # dropped.
                 self._rebalances.timers.forget_pending(group)
             self._drop_if_void(group_id)
 

@@ -47,7 +47,7 @@ _TOO_LONG = f"The group id is longer than {GROUP_ID_MAX_CHARS} characters."
 
 #: The pause before the next attempt to delete the states of a deleted topic.
 DELETE_AGAIN_MS = 1_000
-#: The most share partitions that are handled in one turn of the event loop.
+#: The limit of share partitions that are handled in one turn of the event loop.
 _TURN_MAX = 100
 
 Decide = Callable[[ShareShard, Deferred[StateResult], Instant], Outcome]
@@ -339,8 +339,8 @@ class ShareCoordinator:
         return self._delete_states({topic_id})
 
     def _delete_state_of_missing_topics(self) -> None:
-        """Delete the states of topics that were deleted before a crash, which prevented the
-        deletion of their states (H-108)."""
+        """Delete the states of topics that do not exist any more. A crash after the deletion of
+        these topics has prevented the deletion of their states (H-108)."""
         found = {key.topic_id for shard in self.shards.cores for key in shard.partitions}
         self._delete_states({each for each in found if self._metadata.topic_name(each) is None})
 

@@ -60,9 +60,9 @@ def tombstone_record(key: ShareKey) -> Record:
 def decode_change(
     key: bytes, value: bytes | None
 ) -> tuple[ShareKey, ShareState | None, bool] | None:
-    """(share partition, state, is snapshot) of a record; the state is None for a deletion. None for
-    a record of an unknown type, and for an update without a value, which nobody writes. DecodeError
-    for invalid bytes."""
+    """(share partition, state, is snapshot) of a record; the state is None for a deletion. The
+    result is None for a record of an unknown type, and for an update without a value, which nobody
+    writes. DecodeError for invalid bytes."""
     decoded = decode_key(key)
     if decoded is None:
         return None

@@ -477,10 +477,10 @@ def merge_batches(batches: Iterable[StateBatch], start_offset: int) -> tuple[Sta
 def merge_into(
     settled: tuple[StateBatch, ...], batches: Sequence[StateBatch], start_offset: int
 ) -> tuple[tuple[StateBatch, ...], bool]:
-    """`merge_batches` of settled batches and others, and true if the result is settled too.
+    """The result of `merge_batches` for `settled` and `batches`, and true if it is also settled.
 
-    Only the settled batches that the others may touch are looked at, because a share partition may
-    have thousands.
+    Only the settled batches that one of `batches` may touch are looked at, because a share
+    partition may have thousands of settled batches.
     """
     settled = _from_offset(settled, start_offset)
     if not batches:

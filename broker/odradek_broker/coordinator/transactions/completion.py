@@ -78,8 +78,8 @@ PartitionCodes = Mapping[TopicPartition, ErrorCode]
 class MarkerRequest:
     """A request to end one producer's transaction in these partitions (T-40).
 
-    `commit` False aborts. `transaction_version`: 2 if the epoch was raised for this marker, so that
-    it must be higher than that of the data (T-41).
+    `commit` False aborts. `transaction_version` is 2 if the epoch was raised for this marker; then
+    the marker's epoch must be higher than the epoch of the data (T-41).
     """
 
     producer_id: int
@@ -98,7 +98,8 @@ WriteMarker = Callable[[MarkerRequest], Deferred[MarkerResults]]
 
 log = structlog.get_logger("odradek.transactions")
 
-#: The most transactions of a shard whose markers are being written; further ones wait.
+#: The limit of transactions whose markers are being written, for all shards together; further
+#: transactions wait.
 MARKERS_IN_FLIGHT_MAX = 500
 
 
@@ -163,8 +164,9 @@ class Effects(Generic[C]):
     def carry_out(self, runtime: Runtime[C]) -> None:
         """Carry out the effects of the shard, until its outbox is empty.
 
-        An effect that completes before its call returns leads to another call of this method, which
-        leaves further effects to the outer call, so that calls do not nest without limit.
+        An effect that completes before its call returns leads to another call of this method. That
+        inner call leaves further effects to the outer call, so that calls do not nest without
+        limit.
         """
         if runtime in self._at_work:
             return

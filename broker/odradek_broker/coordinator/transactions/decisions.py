@@ -137,8 +137,8 @@ def fence_producer(
     """Abort an open transaction under an epoch that its producer does not have.
 
     The epoch is raised once. The markers have the raised epoch, and the identity that a client gets
-    next is newer than this epoch. The new epoch is computed from the stored state, so that it is
-    not raised twice if the first record could not be written (T-14).
+    next is newer than this epoch. The new epoch is computed from the stored state, so that a second
+    attempt does not raise it again if the first record could not be written (T-14).
     """
     epoch = min(current.epoch + 1, EPOCH_MAX)
     next_id, next_epoch = current.next_producer_id, current.next_epoch
@@ -277,8 +277,8 @@ def _keep(current: Transaction, timeout_ms: int, fresh_id: int | None, wall_ms: 
 def decide_add_partitions(
     current: Transaction | None, call: AddCall, pending: bool, wall_ms: int
 ) -> Decision:
-    """The effect of an AddPartitionsToTxn (T-20). `pending`: another transition is not durable yet;
-    this is checked before the identity (KAFKA-18660)."""
+    """The effect of an AddPartitionsToTxn (T-20). `pending` is true while another transition
+    is not durable; it is checked before the identity (KAFKA-18660)."""
     if current is None:
         return Decision(_E.INVALID_PRODUCER_ID_MAPPING)
     if pending or current.state.is_prepared:
@@ -382,8 +382,8 @@ def decide_end(
     pending = pending or current.state.is_prepared
     if call.version >= VERSION_2:
         if pending:
-            # This is checked before the identity, because a producer that has begun its next
-            # transaction has an identity that is not stored yet, and must not be fenced for that.
+            # `pending` is checked before the identity, because a producer that has begun its next
+            # transaction has an identity that is not stored yet, and must not be fenced for it.
             return Decision(_E.CONCURRENT_TRANSACTIONS)
         return _end_v2(current, call, fresh_id, wall_ms)
     producer_id, epoch = current.identity

@@ -85,7 +85,7 @@ class MarkersSent(NamedTuple):
 
 
 class MarkersRetried(NamedTuple):
-    """Partitions did not take their markers, which are requested again after a pause."""
+    """Partitions did not take their markers; the markers are requested again after a pause."""
 
     transactional_id: str
     partitions: Sequence[TopicPartition]

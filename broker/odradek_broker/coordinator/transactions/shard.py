@@ -246,14 +246,14 @@ class _Target:
         self.state = state
 
 
-#: The longest wait of a request to add the partitions of a batch (T-68).
+#: The limit of the wait of a request to add the partitions of a batch (T-68).
 PARK_MS = 2_000
 
-#: The longest wait of a client's AddPartitionsToTxn (T-20): this is shorter than the backoff of
-#: clients after CONCURRENT_TRANSACTIONS, and longer than markers usually take.
+#: The limit of the wait of a client's AddPartitionsToTxn (T-20). The limit is shorter than the
+#: backoff of clients after CONCURRENT_TRANSACTIONS, and longer than markers usually take.
 PARK_CLIENT_MS = 50
 
-#: The most parked calls of one id.
+#: The limit of parked calls per transactional id.
 PARKED_MAX = 100
 
 
@@ -316,7 +316,7 @@ class Parking:
 
 
 _SCAN = TimerName(Deadline.TIMEOUTS)
-#: The most tombstones in one batch. The next check for expired ids writes the others.
+#: The limit of tombstones per batch. The next check for expired ids writes the rest.
 TOMBSTONES_MAX = 1_000
 _EXPIRY_PAUSE_MS = 1_000
 

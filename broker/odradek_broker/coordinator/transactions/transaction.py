@@ -130,9 +130,9 @@ class Transaction:
     """The state of a transactional id. Times in milliseconds since the epoch.
 
     `last_epoch`: the epoch before it was last raised; the client may still have it, because the
-    answer with the new epoch may be lost (T-12). `client_version`: the transaction version of the
-    client's last request. `next_producer_id` and `next_epoch`: the identity of the client once this
-    transaction is complete (T-64, KIP-939).
+    answer with the new epoch may have been lost (T-12). `client_version`: the transaction version
+    of the client's last request. `next_producer_id` and `next_epoch`: the identity of the client
+    once this transaction is complete (T-64, KIP-939).
     """
 
     transactional_id: str
@@ -157,7 +157,8 @@ class Transaction:
 
     @property
     def identity(self) -> tuple[int, int]:
-        """(producer id, epoch) that the client must use: the next identity, if there is one."""
+        """(producer id, epoch) that the client must use: the next identity if there is one,
+        otherwise the present identity."""
         if self.next_epoch != NO_PRODUCER_EPOCH:
             return self.next_producer_id, self.next_epoch
         return self.producer_id, self.epoch

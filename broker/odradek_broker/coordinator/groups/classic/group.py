@@ -16,8 +16,8 @@ The soft state is lost in a restart and built again by `restore`:
 
 There are two kinds of GroupMetadata records with members. A record with a leader has a stored
 assignment: the group is Stable. A record without a leader is written at the end of the join phase
-of a new generation, so that no restart assigns its number again (G-90); a group that is loaded from
-such a record lets its members rejoin.
+of a new generation, so that the number of this generation is not assigned again after a restart
+(G-90); a group that is loaded from a record without a leader lets its members rejoin.
 
 `ANSWERS` is the table of the rules G-20 to G-64, from (state, request) to the action. Before the
 table is used, a request is checked: the member must be known and have the given instance id (errors
@@ -159,15 +159,15 @@ ANSWERS: dict[tuple[GroupState, Request], Action] = {
 }
 
 
-#: The most protocols of one member.
+#: The limit of protocols per member.
 PROTOCOLS_MAX = 100
 
-#: The most bytes of the names and metadata of all protocols of one member. More would hardly fit
-#: into the group's record.
+#: The limit of the names and metadata of all protocols of a member together, in bytes. More would
+#: hardly fit into the group's record.
 PROTOCOLS_MAX_BYTES = 1_048_576
 
-#: The longest instance id, protocol type or protocol name: encoded in UTF-8, followed by a UUID, it
-#: must fit into a string with a 16-bit length.
+#: The limit of the length of an instance id, a protocol type or a protocol name: each of them,
+#: encoded in UTF-8 and followed by a UUID, must fit into a string with a 16-bit length.
 TEXT_MAX_CHARS = 8_000
 
 #: The greatest length of a client id in a record or in a member id; longer client ids are cut.
@@ -251,7 +251,7 @@ class Member:
 
     @property
     def awaits(self) -> bool:
-        """True if a request of the member is parked, which shows that the member is alive
+        """True if a request of the member is parked, so that the member counts as alive
         (G-70)."""
         return self.parked_join is not None or self.parked_sync is not None
 
@@ -288,7 +288,7 @@ class ClassicGroup:
     #: The time at which the join phase began (monotonic).
     rebalance_since_ms: int = 0
     observer: StateObserver | None = None
-    #: The last assignments, by member id, which are shown until there is a new assignment.
+    #: The last assignments, by member id; they are shown until there is a new assignment.
     last_assignments: dict[str, bytes] = field(default_factory=dict)
     _assignments: dict[str, bytes] = field(default_factory=dict)
 
@@ -370,8 +370,8 @@ class ClassicGroup:
                 client_id=kept.client_id,
                 client_host=kept.client_host,
                 session_timeout_ms=kept.session_timeout,
-                # Version 0 has no rebalance timeout: as with JoinGroup 0, the session timeout is
-                # used (G-41).
+                # Version 0 of the record has no rebalance timeout, so the session timeout is used
+                # in its place, as for version 0 of JoinGroup (G-41).
                 rebalance_timeout_ms=timeout_ms if timeout_ms >= 0 else kept.session_timeout,
                 protocol_type=stored.protocol_type,
                 protocols=[(stored.protocol or "", kept.subscription)],
@@ -455,7 +455,7 @@ class ClassicGroup:
 
     @property
     def max_rebalance_timeout_ms(self) -> int:
-        """The longest duration of a join phase, in ms (G-41)."""
+        """The highest rebalance timeout of the members, which limits a join phase (G-41)."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     @property

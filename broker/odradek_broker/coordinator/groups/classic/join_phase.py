@@ -52,8 +52,8 @@ from odradek_broker.coordinator.timers import Timers
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.group_metadata import encode_key, encode_value
 
-#: The shortest duration of a join phase that is started again: with a timeout of 0 it would be
-#: started again without end.
+#: The lower limit of the duration of a join phase that is started again: with a rebalance timeout
+#: of 0 the phase would be started again without end.
 _JOIN_PHASE_AGAIN_MIN_MS = 100
 
 
@@ -63,8 +63,8 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 
 
 def classic_session_timeout_ms(member: Member) -> int:
-    """The longest silence of a member, in ms: its session timeout, or the longer timeout of its
-    first join.
+    """The time after which a silent member is removed: its session timeout, or during the first
+    join of the member the longer NEW_MEMBER_JOIN_TIMEOUT_MS.
     """
     return NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
 

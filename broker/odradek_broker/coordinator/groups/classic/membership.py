@@ -60,7 +60,7 @@ from odradek_protocol.schemas.leave_group import (
 )
 from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 
-#: The most pending member ids of a group; a group that has reached this number is full.
+#: The limit of pending member ids per group; a group that has reached this limit is full.
 PENDING_MEMBERS_MAX = 10_000
 
 _HEARTBEAT_ERRORS: dict[Action, ErrorCode] = {
@@ -278,7 +278,7 @@ class ClassicMembership:
         out: Outcome,
         now: Instant,
     ) -> ErrorCode:
-        """Let a successor, which joined without an id, replace a static member, and fence the old
+        """Replace a static member by its successor, which joined without an id, and fence the old
         member id (G-28)."""
         old_id, old_leader = member.member_id, group.leader_id
         self._rebalances.release(member, ErrorCode.FENCED_INSTANCE_ID, out)

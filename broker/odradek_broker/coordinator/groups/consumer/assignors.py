@@ -41,10 +41,10 @@ Assignor = Callable[[Sequence[Subscriber], Mapping[bytes, int]], Assignment]
 def assign_range(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> Assignment:
     """Assign neighbouring partitions of every topic to each of its subscribers.
 
-    If the number of partitions is not divisible by that of the subscribers, the first members get
-    one more. Topics with the same subscribers and the same number of partitions are divided
-    equally, so that one member gets all records with the same key. Static members are ordered by
-    their instance ids, which survive a restart.
+    If the number of partitions is not divisible by that of the subscribers, each of the first
+    members gets one partition more. Topics with the same subscribers and the same number of
+    partitions are divided in the same way, so that one member gets all records with the same key.
+    Static members are ordered by their instance ids, which survive a restart.
     """
     order = sorted(
         members,
@@ -190,8 +190,8 @@ class _Uniform:
     def _move_along(self, path: list[tuple[str, bytes, str]]) -> None:
         """Move the same number of partitions in every step of the chain, at least one. The number
         is limited by the partitions that each giver has. The first member stays at or above the
-        average load and the last member at or below it, because further partitions would have to be
-        moved back."""
+        average load and the last member at or below it, because any further partition would have to
+        be moved back."""
         first, last = path[0][0], path[-1][2]
         total, members = sum(self.loads.values()), len(self.loads)
         surplus = self.loads[first] - -(-total // members)

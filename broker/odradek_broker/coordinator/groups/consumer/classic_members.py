@@ -111,8 +111,9 @@ class ClassicProtocolMembers:
         owned = owned_by_subscription(subscription, self._topics)
         update = self._subscribe(group, call, member_id, owned)
         if update.replaced is not None and self._is_last(group, update.replaced):
-            # The last member that used the consumer protocol has returned with the classic one. The
-            # group becomes a classic group, which the member joins with its next JoinGroup.
+            # The last member that used the consumer protocol has returned with the classic
+            # protocol. The group becomes a classic group, and the member joins it with its next
+            # JoinGroup.
             removal = Removal(RemovalReason.REPLACED_BY_CLASSIC)
             self._groups.remove(group, {update.replaced.member_id: removal}, out, now)
             return join_error(_E.REBALANCE_IN_PROGRESS, request.member_id)
@@ -307,7 +308,8 @@ def _supports(group: ConsumerGroup, call: JoinCall) -> bool:
 def _leave(group: ConsumerGroup, identity: MemberIdentity, gone: dict[str, Removal]) -> ErrorCode:
     member_id, instance_id = identity.member_id, identity.group_instance_id
     if not member_id and instance_id is not None:
-        # An administrator removes a static member, of either protocol.
+        # An administrator removes a static member, whether it uses the consumer protocol or the
+        # classic protocol.
         member = group.static_member(instance_id)
     else:
         member = group.members.get(member_id)

@@ -136,7 +136,7 @@ class ConsumerMember(ModernMember):
         return ErrorCode.ILLEGAL_GENERATION if classic else ErrorCode.STALE_MEMBER_EPOCH
 
     def at_epoch(self, epoch: int) -> ConsumerMember:
-        """The member at another epoch, with the present epoch as the previous one."""
+        """The member with another epoch; its present epoch becomes the previous epoch."""
         return (
             self if epoch == self.epoch else replace(self, epoch=epoch, previous_epoch=self.epoch)
         )

@@ -1,5 +1,6 @@
-"""From subscriptions to assignments: the update of a member of either protocol, with the records
-that follow from it (rules G-101 to G-103, G-120 to G-122, G-130, G-131, G-142, G-145, G-146).
+"""From subscriptions to assignments: the update of a member, which uses the consumer or the classic
+protocol, and the records that follow from the update (rules G-101 to G-103, G-120 to G-122, G-130,
+G-131, G-142, G-145, G-146).
 
     subscriptions  ->  group epoch  ->  target assignment  ->  current assignment of each member
 
@@ -7,9 +8,9 @@ Names and regular expressions are resolved when a member changes its subscriptio
 topics of the cluster have changed; if the result has changed, the group epoch grows. The assignor
 then computes the target of all members. A member reaches its target step by step: first it has to
 revoke the partitions that are not in its target. When the member has reported the revocation, it
-gets the partitions of its target that no other member may own. It gets the others when their owners
-have revoked them. So no partition ever has two owners, whichever messages are lost. A static member
-replaces another one with the same instance id.
+gets the partitions of its target that no other member may own. It gets the other partitions of its
+target when their owners have revoked them. So no partition ever has two owners, whichever messages
+are lost. A new static member replaces an old member with the same instance id.
 """
 
 from __future__ import annotations
@@ -360,9 +361,9 @@ def replace_static_member(
 ) -> MemberUpdate:
     """The update by which a member replaces `old`, which has the same instance id.
 
-    The new member gets the target of the old one, without a new epoch. If both use the consumer
-    protocol, the old member must have left temporarily; the classic protocol has no temporary
-    leave, and its newer member replaces the older one.
+    The new member gets the target of `old`, without a new epoch. If both members use the consumer
+    protocol, `old` must have left temporarily. If one of them uses the classic protocol, which has
+    no temporary leave, the new member always replaces `old`.
     """
     if old.epoch != LEAVE_STATIC_EPOCH and old.classic is None and not classic:
         raise Refusal(

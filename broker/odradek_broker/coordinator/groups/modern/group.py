@@ -1,5 +1,5 @@
-"""A modern group and its members: what groups of consumers, of shares and of streams have in common
-(Kafka's ModernGroup and ModernGroupMember).
+"""A modern group and its members: the common part of consumer groups, share groups and streams
+groups (Kafka's ModernGroup and ModernGroupMember).
 
     subscriptions  ->  group epoch  ->  target assignment  ->  current assignment of each member
 
@@ -7,8 +7,8 @@ The broker computes the assignment. A heartbeat that changes an input of the ass
 group epoch; the targets of all members are computed for a group epoch, and each member moves to its
 target with its next heartbeats.
 
-All state is durable and changed only by the `replay*` functions, except the fields under "soft",
-which are reset by a restart, like the deadlines.
+A restart resets the fields under "soft" and the deadlines. All other state is durable and is
+changed only by the `replay*` functions.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ModernGroupState(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModernMember(ABC):
     """A member of a modern group. `previous_epoch` is still accepted, since the answer with the
-    present epoch may be lost (G-114, H-13, J-14)."""
+    present epoch may have been lost (G-114, H-13, J-14)."""
 
     member_id: str
     rack_id: str | None = None
@@ -102,7 +102,7 @@ class ModernGroup(ABC, Generic[M, T]):
     for which `targets` were computed, at the time `assignment_ms` (0: unknown).
     """
 
-    #: The type of the group in ListGroups, which is its protocol type too.
+    #: The type of the group in ListGroups, which is also its protocol type.
     protocol_type: ClassVar[str]
     member_class: ClassVar[Callable[..., Any]]
     #: The types of the group's records, whose names are the same for all types of groups, and the

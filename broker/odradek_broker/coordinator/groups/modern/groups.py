@@ -102,7 +102,7 @@ class ModernGroups(ABC, Generic[G, Q, A]):
         self._observer = observer
         self._others = others
         self._active = False
-        #: The monotonic time of the last decision, which the replay of its records may use.
+        #: The monotonic time of the last decision, for the replay of the decision's records.
         self._monotonic_ms = 0
 
     # --- Replay ---
@@ -149,8 +149,8 @@ class ModernGroups(ABC, Generic[G, Q, A]):
             else:
                 answer = self._heartbeat(call, out, now)
         except Refusal as refusal:
-            # No record is written; requests that the heartbeat has unparked are answered
-            # nevertheless.
+            # A refusal writes no record, but requests that the heartbeat has unparked are still
+            # answered.
             out.records.clear()
             answer = self.refused(refusal.error, refusal.message)
             self._observe_refusal(call, refusal)

@@ -33,8 +33,8 @@ def assign_simple(
 
     `subscriptions`: member id to topic ids. `current`: the present targets. `available`: the
     partitions that may be assigned. If all members have the same subscription, the partitions of
-    all topics are divided among them together; otherwise the partitions of each topic are divided
-    separately, as in Kafka.
+    all topics are divided among them as one list; otherwise the partitions of each topic are
+    divided separately, as in Kafka.
     """
     members = sorted(subscriptions)
     topics = frozenset[bytes]().union(*subscriptions.values())

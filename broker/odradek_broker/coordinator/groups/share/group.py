@@ -52,7 +52,7 @@ class ShareMember(ModernMember):
         return f", and it does not match the previous member epoch ({self.previous_epoch})"
 
     def at_epoch(self, epoch: int, assigned: Partitions) -> ShareMember:
-        """The member at another epoch, with the present epoch as the previous one."""
+        """The member with another epoch; its present epoch becomes the previous epoch."""
         return replace(self, epoch=epoch, previous_epoch=self.epoch, assigned=assigned)
 
     def with_metadata(self, value: ShareGroupMemberMetadataValue) -> ShareMember:
@@ -139,7 +139,8 @@ class ShareGroup(ModernGroup[ShareMember, Partitions]):
 
     @property
     def state(self) -> ModernGroupState:
-        """The state of the group (H-05): partitions are shared, so no member waits for others."""
+        """The state of the group (H-05). There is no state for a rebalance: partitions are shared,
+        so no member waits until another member has revoked a partition."""
         return ModernGroupState.STABLE if self.members else ModernGroupState.EMPTY
 
     @property

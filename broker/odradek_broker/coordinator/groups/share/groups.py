@@ -184,7 +184,7 @@ class ShareGroups(ShareProtocol):
 
     def alteration(self, group_id: str, offsets: Mapping[str, Mapping[int, int]]) -> StatesDecision:
         """The decision to initialize states again at these start offsets: topic name -> index ->
-        offset (H-25). The caller gives existing topics only. Refusal if the group has members or
+        offset (H-25). All topics in `offsets` must exist. Refusal if the group has members or
         another type."""
         group = self.groups.get(group_id)
         if group is None:
@@ -258,8 +258,8 @@ class ShareGroups(ShareProtocol):
 
     def deletion_error(self, group_id: str, deletion: StatesDecision) -> ErrorCode:
         """The error that forbids the deletion of a group after its states were deleted; NONE if no
-        state is left. New states may have been requested meanwhile, by a member that has left again
-        or by an administrator (H-28)."""
+        state is left. New states may have been requested during the deletion, by a member that has
+        left again or by an administrator (H-28)."""
         group = self.groups.get(group_id)
         if group is None or group.is_without_states(deletion.noted_at):
             return ErrorCode.NONE

@@ -46,7 +46,7 @@ from odradek_protocol.schemas.share_group_heartbeat import (
     ShareTopicPartitions,
 )
 
-#: The longest member id.
+#: The limit of the length of a member id.
 MEMBER_ID_MAX_CHARS = 36
 
 

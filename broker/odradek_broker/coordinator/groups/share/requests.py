@@ -1,8 +1,8 @@
-"""Requests about share groups that need the share coordinator too, which has the states of share
-partitions (rules H-20 to H-28).
+"""Requests about share groups that also need the share coordinator, because it has the states of
+share partitions (rules H-20 to H-28).
 
-Each change has three steps: a record of the group that the change has begun, the call of the share
-coordinator, and a record of the result. A step begins when the previous step is durable.
+Each change has three steps: a record of the group which says that the change has begun, the call of
+the share coordinator, and a record of the result. A step begins when the previous step is durable.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class DeletedStates:
 class ShareRequests:
     """The requests about share groups.
 
-    `end_offset`: from topic name and index to the offset at which the readable records of the
-    partition end, or an error if it is not available.
+    `end_offset` takes a topic name and a partition index, and returns the offset at which the
+    readable records of the partition end, or an error if this offset is not available.
     """
 
     def __init__(

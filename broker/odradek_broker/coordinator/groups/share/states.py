@@ -115,7 +115,7 @@ def initializing(before: StatePartitions | None, added: StateTopics) -> StatePar
 
 def initialized(before: StatePartitions, partitions: Partitions, topics: Topics) -> StatePartitions:
     """`before` with the states of these partitions recorded as initialized (H-23). States that are
-    no longer recorded as initializing, or whose topics were deleted meanwhile, are ignored."""
+    no longer recorded as initializing, or whose topics no longer exist, are ignored."""
     made = {
         topic_id: StateTopic(name, indexes & before.initializing[topic_id].partitions)
         for topic_id, indexes in partitions.items()

@@ -1,8 +1,8 @@
 """The assignor of streams groups, Kafka's `sticky` (rule J-40).
 
 A pure function from the tasks of a topology and the present targets to new targets: every task
-stays with its member, as far as the load allows, and the others are assigned to the least loaded
-process and its least loaded member.
+stays with its member, as far as the load allows, and any other task is assigned to the least loaded
+member of the least loaded process.
 
 Among equals Kafka takes the first in the order of Java's collections. `hash_order` and `_Queue`
 reproduce this order, so that the same sequence of assignments leads to the same targets as in
@@ -171,8 +171,8 @@ class _Process:
 
 
 class _Quota:
-    """The most tasks that a member may have, so that all members have about the same number. When a
-    member has reached its quota, the quota of the other members is computed again."""
+    """The limit of tasks per member, by which all members get about the same number. When a member
+    has reached its quota, the quota of the other members is computed again."""
 
     def __init__(self, tasks: int, members: int) -> None:
         self._tasks = tasks

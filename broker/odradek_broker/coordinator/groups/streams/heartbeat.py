@@ -440,7 +440,7 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
     def _leave(
         self, request: StreamsGroupHeartbeatRequest, out: Outcome, now: Instant
     ) -> StreamsAnswer:
-        """Remove the member, which may request the end of the application (J-17)."""
+        """Remove the member. Its request may also ask for the end of the application (J-17)."""
         group = self.groups.get(request.group_id)
         if group is not None and request.shutdown_application:
             group.shutdown_by = group.shutdown_by or request.member_id

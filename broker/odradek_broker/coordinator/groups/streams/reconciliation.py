@@ -140,7 +140,8 @@ class _Plan:
         return free
 
     def _active_is_free(self, task: Task) -> bool:
-        """True if no process has the task as active, and the member's process has no copy of it."""
+        """True if no process has the task as active, and the member's process has it neither as
+        standby nor as warm-up."""
         return task not in self._holders.active and not self._has_copy(task)
 
     def _copy_is_free(self, task: Task) -> bool:

@@ -51,7 +51,7 @@ class TaskSet:
         )
 
     def is_subset(self, whole: TaskSet) -> bool:
-        """True if all tasks are in `whole`, under the same kind."""
+        """True if `whole` has every task of this set, under the same kind."""
         return (
             is_subset(self.active, whole.active)
             and is_subset(self.standby, whole.standby)

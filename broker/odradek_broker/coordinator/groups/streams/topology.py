@@ -210,8 +210,7 @@ def _copartition_groups(subtopology: StoredSubtopology) -> Iterator[frozenset[st
 
 
 class _Counts:
-    """The numbers of partitions: those of existing topics, and those that internal topics will
-    have."""
+    """The numbers of partitions that existing topics have, and that internal topics will have."""
 
     def __init__(self, topology: Topology, partition_count: Callable[[str], int]) -> None:
         self._subtopologies = topology.subtopologies
@@ -259,7 +258,7 @@ class _Counts:
             for source in writers[sink].repartition_source_topics:
                 readers.setdefault(source.name, []).append(place)
         # Kafka repeatedly goes through all sinks. The order here is the same, but a sink is
-        # examined again only after the number of partitions of one of its inputs became known.
+        # examined again only when the number of partitions of one of its inputs has become known.
         looks = [(1, place) for place in range(len(sinks))]
         while looks:
             turn, place = heappop(looks)
@@ -290,7 +289,7 @@ class _Counts:
 
     def enforce_copartitioning(self, names: frozenset[str]) -> None:
         """Give the repartition topics of a copartition group the number of partitions of its other
-        topics. These must all have the same number."""
+        topics. Those other topics must all have the same number."""
         if not names:
             return
         counts = {name: self.of(name) for name in sorted(names)}
