@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """The attribute `DefaultSource`, which PySpark looks up. It is imported only then, because the
-    rest of this package works without PySpark."""
+    """The attribute `DefaultSource`, which PySpark looks up. The class is imported only when it is
+    looked up, because the rest of this package works without PySpark.
+    """
     if name == "DefaultSource":
         from pyspark_odradek.source import DefaultSource
 

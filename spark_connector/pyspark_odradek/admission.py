@@ -1,10 +1,10 @@
-"""The limits of a micro-batch: the part of the available offsets that it reads.
+"""The limits of a micro-batch, and the part of the available offsets that it reads.
 
 There are Spark's own limits (`maxOffsetsPerTrigger`, `minOffsetsPerTrigger` with
 `maxTriggerDelay`), and a limit in bytes (`maxBytesPerTrigger`). A limit is divided among the
 partitions in proportion to their available offsets. Every partition with available offsets gets at
-least one, so that no partition starves. Therefore a limit below the number of these partitions is
-exceeded.
+least one offset, so that no partition starves. Therefore a micro-batch exceeds a limit that is
+below the number of these partitions.
 """
 
 from __future__ import annotations

@@ -42,13 +42,14 @@ class RangePartition(InputPartition):
     topic_id: bytes
 
     def __post_init__(self) -> None:
-        # Spark's base class has this attribute, which is not used.
+        # The constructor of Spark's base class sets this attribute; nothing uses it.
         self.value = str(self.wanted)
 
 
 class Fetched(NamedTuple):
-    """The answer to a fetch, and the range of offsets to take from it, which begins at the fetched
-    position."""
+    """The answer to a fetch, and the range of offsets to take from the answer. The range begins at
+    the fetched position.
+    """
 
     answer: PartitionData
     wanted: OffsetRange

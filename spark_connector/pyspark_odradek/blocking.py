@@ -33,12 +33,13 @@ from pyspark_odradek.options import ClientSettings
 
 T = TypeVar("T")
 
-#: The most clients of a process; beyond it, the least recently used client is closed.
+#: The limit of the clients of a process. Beyond this limit, the least recently used client is
+#: closed.
 POOL_CLIENTS_MAX = 8
-#: The most runs whose transaction names a process keeps; a dropped name is not used again.
+#: The limit of the runs whose transaction names a process keeps. A dropped name is not used again.
 _RUNS_MAX = 64
 _CLOSE_TIMEOUT_S = 5.0
-#: The most times that a process excludes newly imported modules from garbage collection.
+#: The limit of the times that a process excludes newly imported modules from garbage collection.
 _SPARED_MAX = 16
 
 
@@ -55,7 +56,7 @@ class LoopThread:
         self.loop.run_forever()
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start a coroutine without waiting for it."""
+        """Start a coroutine without waiting for its end."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
@@ -98,7 +99,7 @@ class Pool(Generic[T]):
         return client
 
     def discard(self, thread: LoopThread, settings: ClientSettings) -> None:
-        """Close and remove a client; it is also removed if closing fails."""
+        """Close and remove a client. The client is removed even if closing it fails."""
         client = self._clients.pop(settings, None)
         if client is None:
             return
@@ -134,8 +135,9 @@ class Imports:
     """Excludes imported modules from the garbage collections of Spark's workers.
 
     A worker collects all garbage after every task (`pyspark.daemon`). The collection visits all
-    imported modules (of Spark, pandas, this package and the user) and takes tens of milliseconds; a
-    small task takes one. In processes that are not workers, this class changes nothing.
+    imported modules (of Spark, pandas, this package and the user), and takes tens of milliseconds,
+    while a small task takes one millisecond. In processes that are not workers, this class changes
+    nothing.
     """
 
     def __init__(self, is_worker: bool) -> None:
@@ -143,7 +145,9 @@ class Imports:
         self._modules = 0
 
     def spare(self) -> None:
-        """Exclude the modules that were imported since the last call. Each task calls this."""
+        """Exclude the modules that were imported since the last call. Each task calls this
+        method.
+        """
         if self._left == 0 or len(sys.modules) == self._modules:
             return
         self._left -= 1

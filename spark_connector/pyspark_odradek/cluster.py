@@ -127,9 +127,9 @@ async def find_partitions(
 ) -> list[Partition]:
     """The partitions of the subscription, in order.
 
-    SourceError, which names missing topics and partitions, if they are still missing after 1 +
-    `fetchOffset.numRetries` answers. With `missing_ok` missing ones are left out instead. Transient
-    errors are retried.
+    If topics or partitions are still missing after 1 + `fetchOffset.numRetries` answers, they are
+    left out with `missing_ok`; otherwise SourceError names the missing topics and partitions.
+    Transient errors are retried.
     """
     subscription = options.subscription
     patience = Patience(network, options)
@@ -272,9 +272,9 @@ async def list_offsets(
     """The first offset at or after each time, None if there is no record at or after it. EARLIEST
     and LATEST may be given as times.
 
-    LATEST is the last stable offset with `read_committed`, and otherwise the high watermark;
-    `read_committed` None: by the settings. SourceError, which names the partition, if a partition
-    does not exist, or if there is no answer for it in time (`Patience`).
+    LATEST is the last stable offset with `read_committed`, and otherwise the high watermark. If
+    `read_committed` is None, the settings decide. SourceError names a partition that does not
+    exist, or for which there is no answer in time (`Patience`).
     """
     wanted = {TopicPartition(*partition): time for partition, time in times.items()}
     found: dict[Partition, int | None] = {}
@@ -355,8 +355,8 @@ async def survey(
     topic_ids: dict[str, bytes],
 ) -> Survey:
     """The present state of the subscribed partitions. `known`: the next offset to read of each
-    partition that is already being read; `topic_ids`: the last known topic ids, which this function
-    updates.
+    partition that is already being read; `topic_ids`: the last known topic ids; this function
+    updates the dict.
 
     SourceError if the leader of a partition does not answer after the usual attempts.
     """
@@ -385,10 +385,11 @@ async def _read_past_stable(
     behind: Iterable[Partition],
     known: Mapping[Partition, int],
 ) -> dict[Partition, int]:
-    """The read offsets of those partitions in `behind` from which no records are lost.
+    """The read offsets of those partitions in `behind` that have lost no records.
 
     A stream that has read uncommitted records, and is restarted as read_committed, is ahead of the
-    last stable offset while transactions are open. It waits for their end.
+    last stable offset while transactions are open. The stream waits for the end of the
+    transactions.
     """
     if not is_read_committed(network):
         return {}

@@ -19,7 +19,9 @@ from collections.abc import Sequence
 
 
 class OptionsError(ValueError):
-    """All problems of the options at once. `problems`: one sentence each."""
+    """The error that lists all problems of the options together. `problems`: one sentence for each
+    problem.
+    """
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
@@ -57,8 +59,9 @@ class Superseded(SinkError):
 
 
 class StaleBatch(SinkError):
-    """The error for a batch that differs from the batch that was written with the same number, or
-    is older than the last decided batch."""
+    """The error for a batch that differs from the batch that was already written with its number,
+    or that is older than the last decided batch.
+    """
 
 
 class TransactionsLost(SinkError):

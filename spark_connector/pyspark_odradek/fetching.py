@@ -9,7 +9,7 @@
     anything else                       fail
 
 With `fail_on_data_loss` off, data loss causes a warning and reading continues with the available
-records. `decode` makes Arrow batches of the wanted columns of an answer.
+records. `decode` makes Arrow batches from the wanted columns of an answer.
 """
 
 from __future__ import annotations
@@ -114,8 +114,9 @@ class RangeReader:
         return Then.WAIT
 
     def log_starts_at(self, log_start: int, now_ms: float) -> str:
-        """Continue at the log start offset, which FIND_START requested. Returns the warning if
-        reading continues; raises DataLoss otherwise."""
+        """Continue at the log start offset, the answer to the request of FIND_START. Returns the
+        warning if reading continues; otherwise raises DataLoss.
+        """
         first_kept = min(max(log_start, self.position), self.wanted.end)
         if log_start <= self.position:
             # The start of the log has not moved, so the log was truncated at its end, or belongs to

@@ -1,7 +1,9 @@
-"""Options that begin with `kafka.`: from Java's property names to settings of this client.
+"""The translation of options that begin with `kafka.`, which have Java's property names, to
+settings of this client.
 
-Most names are the same, with underscores. Some settings of Java have no counterpart here. If such a
-setting cannot affect a result, it is ignored; otherwise it is refused.
+Most settings have Java's name with underscores instead of dots. Some settings of Java have no
+counterpart in this client. If a setting without a counterpart cannot affect a result, it is
+ignored; otherwise it is refused.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ REFUSED_IN_SINK: dict[str, str] = {
     "transactional.id": "the sink names its transactions itself",
 }
 
-#: Settings for tuning and monitoring the Java client, which have no effect here and no influence on
-#: the records.
+#: Settings for tuning and monitoring the Java client. They are ignored, because they have no
+#: influence on the records.
 WITHOUT_EFFECT: frozenset[str] = frozenset(
     {
         "auto.include.jmx.reporter",
@@ -158,8 +160,8 @@ def _translate(
         elif ours in rows and rows[ours].kind not in ("function", "object"):
             settings[ours] = value
         elif ours not in other_rows:
-            # Settings that are only for reading or only for writing are ignored in the other case,
-            # because the same options are often used for both.
+            # A setting that is only for reading is ignored when writing, and the reverse, because
+            # users often give equal options to readers and writers.
             problems.append(_unknown(option, rows))
     problems += _wrong_values(settings, config)
     if "kafka.bootstrap.servers" not in options:
@@ -169,7 +171,8 @@ def _translate(
 
 def _is_default(name: str, value: str) -> bool:
     """True for a setting with the only value that the sink supports. Such a setting is not passed
-    on to the producer, which would require a transactional id with it."""
+    on to the producer, because the producer would then require a transactional id.
+    """
     return name == "transaction.two.phase.commit.enable" and value.strip().lower() == "true"
 
 

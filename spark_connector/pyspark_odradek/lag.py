@@ -37,8 +37,9 @@ _TOPICS_SHOWN = 5
 
 @dataclass(frozen=True)
 class SourceLag:
-    """A source of a query. `behind`: the number of offsets in each partition after the end of the
-    last batch."""
+    """The lag of one source of a query. `behind`: the number of offsets in each partition after the
+    end of the last batch.
+    """
 
     behind: Mapping[Partition, int]
 

@@ -20,7 +20,7 @@ from odradek_protocol.lazy_tuple import NamedTuple
 from pyspark_odradek.errors import DataLoss, OptionsError
 from pyspark_odradek.planning import OffsetRange, Partition
 
-#: Spark has the same numbers as Kafka for "earliest" and "latest".
+#: For "earliest" and "latest" Spark uses Kafka's numbers.
 EARLIEST = EARLIEST_TIMESTAMP
 LATEST = LATEST_TIMESTAMP
 _MAX_NUMBER = 2**63 - 1
@@ -156,7 +156,7 @@ def _partition_number(value: Any, topic: str, option: str) -> int:
 
 
 class LogBounds(NamedTuple):
-    """The offsets of a partition: from `start` up to, not including, `end`.
+    """The offsets of a partition, from `start` (inclusive) to `end` (exclusive).
 
     `end` is the high watermark, or the last stable offset under read_committed.
     """
@@ -208,10 +208,10 @@ class Resolution:
 def resolve(case: Resolution) -> tuple[list[OffsetRange], list[str]]:
     """Returns (one range for each partition, in order; warnings). Ranges may be empty.
 
-    Raises DataLoss if a requested offset is below the start or above the end of the log; gaps
-    inside the log, which transactions and compaction leave, are no loss. With `fail_on_data_loss`
-    off, the range is cut to the log instead. Raises OptionsError for a start time after the last
-    record, and for a start after the end.
+    Raises DataLoss if a requested offset is below the start or above the end of the log. Gaps
+    inside the log do not count as loss, because transactions and compaction leave gaps. With
+    `fail_on_data_loss` off, the range is cut to the log instead. Raises OptionsError for a start
+    time after the last record, and for a start after the end.
     """
     ranges: list[OffsetRange] = []
     lost: list[str] = []

@@ -1,9 +1,9 @@
-"""The options of `format("odradek")`, which are parsed into a frozen object. An error lists all
-problems.
+"""The options of `format("odradek")`, parsed into a frozen object. An error lists all problems of
+the options.
 
 Names, meanings and defaults are those of Spark's own `kafka` format. Spark passes the names of
-options in lower case. An unknown option is refused, with the nearest known one, because a mistyped
-option that is ignored silently leads to wrong data.
+options in lower case. An unknown option is refused, and the error names the nearest known option,
+because a mistyped option that is silently ignored leads to wrong data.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def split(
     min_partitions: int | None = None,
     max_records: int | None = None,
 ) -> list[OffsetRange]:
-    """The ranges to read, one for each task, without empty ones.
+    """The ranges to read, one for each task, without empty ranges.
 
     `min_partitions` is only a target: because of rounding there may be a few more or fewer ranges.
     """
@@ -55,7 +55,7 @@ def split(
 
 
 def divide(whole: OffsetRange, count: int) -> list[OffsetRange]:
-    """Divide a range into `count` ranges of nearly the same size, the larger ones last."""
+    """Divide a range into `count` ranges of nearly equal size; the larger ranges come last."""
     pieces = []
     start = whole.start
     for index in range(count):
@@ -85,6 +85,7 @@ def _spread(parts: list[OffsetRange], min_partitions: int) -> list[OffsetRange]:
 
 
 def _share(size: int, total: int, partitions: int) -> int:
-    """The number of tasks for a range, in proportion to its size: rounded (a half is rounded up),
-    and at least one."""
+    """The number of tasks for a range, in proportion to the size of the range. The number is
+    rounded (halves are rounded up), and at least 1.
+    """
     return max((2 * size * partitions + total) // (2 * total), 1)

@@ -3,7 +3,8 @@
 The JSON is that of Spark's own `kafka` format, {"topic": {"0": 23}}: the next offset to read. A
 partition that appears while the query runs is added to the log of offsets with its first offset and
 no rows, and is read from the next batch on. So both ends of every range are in the checkpoint, and
-a repeated batch reads the same records, even if retention moves the log's start meanwhile.
+a repeated batch has the offsets of the first attempt, even if retention has moved the log's start
+since then.
 """
 
 from __future__ import annotations
@@ -128,10 +129,10 @@ def must_wait(
 
 
 def ranges(start: Mapping[Partition, int], end: Mapping[Partition, int]) -> list[OffsetRange]:
-    """The ranges that a batch reads, in order; The same start and end always give the same ranges.
+    """The ranges that a batch reads, in order. The result depends only on the start and the end.
 
-    A partition whose end is below its start has no range; the next batch reads the partition from
-    that end.
+    A partition whose end is below its start has no range. The next batch reads the partition from
+    this lower offset on.
     """
     return [
         OffsetRange(partition, start[partition], last)

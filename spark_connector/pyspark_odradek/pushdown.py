@@ -2,8 +2,8 @@
 
 Filters on `topic` and `partition` exclude partitions, filters on `offset` cut ranges at both ends,
 and a lower limit of `timestamp` cuts their beginning: all records before the first record at or
-after a time are older than that time. An upper limit cuts nothing, because records are not sorted
-by time. Spark still applies every filter to the rows; pushdown only saves reading.
+after a time are older than the time. An upper limit of `timestamp` cuts nothing, because records
+are not sorted by time. Spark also applies every filter to the rows, so pushdown only saves reading.
 """
 
 from __future__ import annotations

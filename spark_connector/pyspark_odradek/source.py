@@ -45,7 +45,8 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """The schema. All options are parsed, so that `load()` already reports problems."""
-        # The schema is the same for both kinds of query, and Spark does not show which one it is.
+        # The options of both kinds of query are accepted, because batch and stream have one schema,
+        # and Spark does not tell this method the kind of the query.
         parse_source(self.options, Query.EITHER)
         return schema_of(columns_of(self.options))
 

@@ -1,13 +1,13 @@
-"""A stream: Spark repeatedly requests the available end, and plans each micro-batch as a batch
-read.
+"""The reader of a stream. Spark repeatedly requests the available end, and plans each micro-batch
+as a batch read.
 
 `initialOffset`, `latestOffset` and `partitions` run on the driver, in one Python process per run of
 the query. `read` runs on executors, with a pickled copy that does not have the driver's state.
 
-Progress is committed for a consumer group, if one is configured, when Spark requests the next
-batch: the records before that batch have been processed, and are in Spark's commit log already.
-With `availableNow` Spark requests another batch before the run ends, so the progress of the last
-batch is committed too; with `once` it is not.
+Progress is committed for a consumer group, if a group is configured, when Spark requests the next
+batch. The batches before that batch have then been processed, and are already in Spark's commit
+log. With `availableNow` Spark requests another batch before the run ends, so the progress of the
+last batch is also committed. With `once` it is not committed.
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- What to read -----------------------------------------------------------------------------
 
     def initialOffset(self) -> OffsetJson:
-        """The beginning of a query without a checkpoint; Spark calls this method twice, and gets
-        the same result."""
+        """The beginning of a query without a checkpoint. Spark calls this method twice, and gets
+        one result both times.
+        """
         if self._initial is None:
             # The option for the end is not used here, so it must not be refused as in a batch.
             options = replace(self.options, end=AtEdge(LATEST))
@@ -112,7 +113,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest = dict(survey.ends)
         if self._target is not None:
             survey = self._up_to_target(begin, survey)
-        # With trigger once Spark requests everything, which overrides the limits in the options.
+        # With the trigger `once` Spark requests everything. The request overrides the limits in the
+        # options.
         limits = Limits() if isinstance(limit, ReadAllAvailable) else self.options.limits
         waits_for_more = (
             limits.min_offsets is not None
@@ -133,18 +135,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return progress.to_json(step.end)
 
     def reportLatestOffset(self) -> OffsetJson | None:
-        """The ends of the logs in the last call of `latestOffset`, which Spark shows in the query's
-        progress."""
+        """The ends of the logs at the last call of `latestOffset`. Spark shows them in the query's
+        progress.
+        """
         return None if self._latest is None else progress.to_json(self._latest)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The tasks of a batch. The same offsets always give the same tasks."""
+        """The tasks of a batch. The ranges of the tasks depend only on the given offsets."""
         begin, until = progress.from_json(start), progress.from_json(end)
         network = self._network()
         new = [each for each in until if each not in begin]
         if new:
-            # A new partition has an empty range in the batch that finds it, but a checkpoint of
-            # Spark's `kafka` format may have a longer range, which begins at the first offset.
+            # A new partition has an empty range in the batch that finds it. But in a checkpoint of
+            # Spark's `kafka` format, the range may not be empty; it begins at the first offset.
             begin |= self._run(cluster.first_offsets(network, self.options, new))
         ranges = planning.split(
             progress.ranges(begin, until),

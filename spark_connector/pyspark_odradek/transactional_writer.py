@@ -41,7 +41,8 @@ T = TypeVar("T")
 
 log = logging.getLogger("odradek.spark")
 
-# Local properties of Spark's tasks (S-01). They are internal to Spark, so a test checks them.
+# Local properties of Spark's tasks (S-01). The names are internal to Spark and may change, so a
+# test checks them.
 QUERY_PROPERTY = "sql.streaming.queryId"
 BATCH_PROPERTY = "streaming.sql.batchId"
 RUN_PROPERTY = "spark.jobGroup.id"
@@ -63,8 +64,8 @@ class _Sink:
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
         self.places = check_write_schema(schema, options.topic)
-        #: The nonce is created on the driver, so all tasks of a job have the same nonce, and
-        #: different jobs have different ones.
+        #: The nonce is created on the driver, so all tasks of a job share a nonce, and each job has
+        #: a different nonce.
         self.nonce = uuid.uuid4().hex
 
     def _drive(self, steps: Generator[Any, Any, T], terms: Terms) -> T:
@@ -140,7 +141,7 @@ class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
         fault_points.reach(FaultPoint.BATCH_DONE)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Give up a failed batch, which must not be decided afterwards."""
+        """Give up a failed batch, so that nothing decides the batch afterwards."""
         writer = _writer(messages)
         if writer is None:
             return  # no task is known to have begun; the next run cleans up
@@ -162,8 +163,8 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
             begun = Begun(write=True)
         else:
             begun = self._drive(protocol.begin_task(terms), terms)
-        # No later job can find the transactions of a job without a `commitId`, so they may time
-        # out.
+        # Later jobs cannot find the transactions of a job without a `commitId`, so these
+        # transactions have a timeout.
         return self._write(iterator, terms, begun, two_phase=self.options.commit_id is not None)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -200,7 +201,7 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
         commit_id, topic = self.options.commit_id, self.options.topic
         version = self.options.commit_version
         if topic is not None:
-            # A decision of an older connector, which did not distinguish topics, is also valid, so
+            # A decision of an older connector that did not distinguish topics is also valid, so
             # that nothing is written twice.
             without_topic = self._terms(Writer(commit_query(commit_id, None), self.nonce), version)
             steps = protocol.is_decided_for_every_topic(without_topic)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.spark")
 
 _RECORD_COLUMNS = ("key", "value", "headers", "partition")
-#: The most Arrow batches that may have unacknowledged records.
+#: The limit of the Arrow batches that have unacknowledged records.
 CHUNKS_MAX = 16
 
 #: A topic and its rows, with the columns of `Producer.produce_arrow`.
@@ -57,16 +57,18 @@ class Written(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """The writer of a batch job. It is created on the driver, where the schema is checked; `write`
-    runs on executors with a copy."""
+    """The writer of a batch job. The writer is created on the driver, where the schema is checked;
+    `write` runs on executors with a copy of the writer.
+    """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
         self.places = check_write_schema(schema, options.topic)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write all rows until they are acknowledged. SinkError, which names the first row that was
-        not acknowledged."""
+        """Write all rows, and wait until they are acknowledged. SinkError names the first row that
+        was not acknowledged.
+        """
         return write_untransacted(iterator, self.options, self.places)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -86,15 +88,16 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """The writer of a stream, which does the same for every batch."""
+    """The writer of a stream, which writes every micro-batch as a `BatchWriter` writes its job."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
         self.places = check_write_schema(schema, options.topic)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write all rows until they are acknowledged. SinkError, which names the first row that was
-        not acknowledged."""
+        """Write all rows, and wait until they are acknowledged. SinkError names the first row that
+        was not acknowledged.
+        """
         return write_untransacted(iterator, self.options, self.places)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -66,7 +66,7 @@ _NOT_OURS = frozenset(
 
 
 def settings_for(settings: Mapping[str, str], config: type[Settings]) -> dict[str, Any]:
-    """The settings of a sink that another kind of client (`config`) has too."""
+    """Those settings of a sink that another kind of client (`config`) also has."""
     rows = config.rows()
     return {name: value for name, value in settings.items() if name in rows}
 
@@ -85,9 +85,9 @@ class Brokers:
         self._timeout_ms: int | None = None
         self._told_of_no_list = False
         self._admin = Admin(**settings_for(self._settings, AdminConfig))
-        # Reading must not create the topic of the decision log, which would then have the broker's
-        # default cleanup.policy. The topic may be missing, because this worker may outlive the
-        # broker that had the topic at this address.
+        # Reading must not create the topic of the decision log, because a topic that is created
+        # automatically has the broker's default cleanup.policy. The topic may not exist, because
+        # this worker may outlive the broker that had the topic at this address.
         absent = {"allow_auto_create_topics": "false"}
         reading = settings_for(self._settings, ConsumerConfig)
         self._network = NetworkClient(
@@ -97,8 +97,8 @@ class Brokers:
         )
         writing = settings_for(self._settings, AdminConfig)
         self._producer = Producer(**{**writing, **absent, "linger_ms": "0"})
-        #: The connections of all producers of rows: each task has a new producer, and the tasks run
-        #: one after the other.
+        #: The connections of all producers of rows. The producers can share the connections,
+        #: because each task has a new producer, and the tasks run one after the other.
         self._rows_network = NetworkClient(ProducerConfig.from_settings(self._settings))
         self._logs: dict[str, DecisionLog] = {}
 
@@ -309,7 +309,9 @@ class Brokers:
         return None if self.two_phase or asked_for else self._timeout_ms
 
     async def _longest_timeout_ms(self) -> int:
-        """The longest timeout that the broker accepts, unless the user has set one."""
+        """The timeout that the user has set, or else the longest timeout that the broker
+        accepts.
+        """
         if self._timeout_ms is None:
             self._timeout_ms = (
                 int(self._wanted_timeout_ms)
@@ -333,8 +335,9 @@ def fate_of(part: Participant, found: TransactionDescription | None) -> Fate:
     """The outcome of a prepared transaction, from its coordinator's description.
 
     No other transaction begins under the transactional id before the batch is finished (S-09). So
-    the last transaction under the id is the prepared one, unless an administrator has intervened.
-    After an intervention the outcome is UNKNOWN, which is never treated as success.
+    the last transaction under the id is the prepared transaction, unless an administrator has
+    intervened. After an intervention the outcome is UNKNOWN, and UNKNOWN is never treated as
+    success.
     """
     if found is None:
         return Fate.UNKNOWN

@@ -33,9 +33,9 @@ from pyspark_odradek.planning import Partition
 #: The number of offsets before the end at which the first read begins, and by which it is extended.
 FIRST_WINDOW = 512
 WINDOW_FACTOR = 16
-#: The most queries whose records are kept.
+#: The limit of the queries whose records are kept.
 VIEWS_MAX = 64
-#: The most records of one query that are kept before outdated records are dropped.
+#: The number of kept records of one query above which outdated records are dropped.
 ENTRIES_MAX = 1000
 _BACKOFF_S = 0.1
 

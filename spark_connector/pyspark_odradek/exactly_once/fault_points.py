@@ -24,15 +24,15 @@ class FaultPoint(Enum):
 
     #: A task's rows are acknowledged; its transaction is not prepared.
     TASK_WRITTEN = "task-written"
-    #: A task's transaction is prepared; the driver does not know that.
+    #: A task's transaction is prepared; the driver has not been told yet.
     TASK_PREPARED = "task-prepared"
     #: The decision is durable; no transaction is ended.
     DECISION_DURABLE = "decision-durable"
-    #: One transaction is ended, others are not.
+    #: One transaction is ended; the other transactions are not.
     ONE_ENDED = "one-ended"
-    #: All transactions are ended; that is not recorded.
+    #: All transactions are ended; their end is not recorded yet.
     ALL_ENDED = "all-ended"
-    #: The batch is finished; Spark does not know that.
+    #: The batch is finished; Spark has not been told yet.
     BATCH_DONE = "batch-done"
 
 

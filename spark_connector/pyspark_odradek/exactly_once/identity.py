@@ -1,7 +1,7 @@
 """The names of queries, runs and transactions, which identify writers (S-01, S-02).
 
-A transactional id is ``odradek-spark.<query>.<run>.<name>``; the name is unique within its run. So
-a list of a cluster's transactions shows the query and run of each.
+A transactional id is ``odradek-spark.<query>.<run>.<name>``, and the name is unique within its run.
+So a list of a cluster's transactions shows the query and run of each transaction.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SEPARATOR = "."
 
 @dataclass(frozen=True)
 class Writer:
-    """A run of a query. `query` stays the same after a restart, `run` does not."""
+    """A run of a query. After a restart `query` is unchanged, and `run` is new."""
 
     query: str
     run: str
@@ -41,7 +41,7 @@ def commit_query(commit_id: str, topic: str | None) -> str:
 
     The result never equals the id of a stream, whatever name the user chooses. Topic names contain
     no colon, so the queries of two different jobs are never equal. If the rows name their topics,
-    the query consists of the `commitId` only.
+    the query has only the `commitId`.
     """
     return f"commit:{commit_id}" if topic is None else f"commit-to:{topic}:{commit_id}"
 

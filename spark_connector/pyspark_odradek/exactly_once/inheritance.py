@@ -30,7 +30,7 @@ try:
 except ImportError:  # no POSIX
     fcntl = None  # type: ignore[assignment]
 
-#: The most locks that one process tries to take for one run.
+#: The limit of the locks that one process tries to take for one run.
 LOCKS_MAX = 10_000
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _CONTENT_BYTES_MAX = 64
@@ -124,7 +124,7 @@ class Inheritance:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = root.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-            # A symbolic link, even one to another folder of this user, is refused as well.
+            # A symbolic link is also refused, even if it leads to a folder of this user.
             raise PermissionError(f"{root} is somebody else's")
         self._folder.mkdir(parents=True, exist_ok=True)
         os.utime(self._runs)  # keeps `_tidy` from deleting a run that lasts longer than a week

@@ -1,10 +1,11 @@
-"""The decision log of one query, as values: its records, the choice of the record that counts, and
-the changes of state.
+"""The records of the decision log of one query as plain values, the choice of the record that
+counts, and the changes of state.
 
 Every record has the whole state after a decision, and in `after` the offset of the newest record
-that its writer knew. A record counts only if no other record that counts was appended in between
-(S-04): of the records with the same `after`, only the first counts. So the records that count do
-not contradict each other, and a reader needs only the newest of them (S-05).
+that its writer knew. A record counts only if no other record that counts was appended between
+`after` and the record (S-04). So of several records with equal `after`, only the first counts.
+Therefore the records that count do not contradict each other, and a reader needs only the newest of
+them (S-05).
 
 Only the functions at the end change states; illegal changes raise.
 """
@@ -23,8 +24,8 @@ from pyspark_odradek.errors import SinkError, StaleBatch, Superseded
 FORMAT = 1
 #: The value of `after` in the first record of a query.
 BEGINNING = -1
-#: The most superseded runs that are kept, so that zombies are recognized and their transactions
-#: cleaned up.
+#: The limit of the superseded runs that are kept. They are kept so that zombies are recognized and
+#: their transactions cleaned up.
 PAST_MAX = 32
 
 
@@ -56,9 +57,9 @@ class State:
 
     `holder`: the run with the newest claim, "" if there is none; `past`: runs that must do nothing
     more. `batch`: the newest decided batch, decided by `run`, with the number of its `rows`;
-    `done`: true if all of its `participants` are known to be ended. `targets`: a number for the
-    rows of each topic (see the module `targets`); None if an older connector, which did not
-    distinguish topics, made the decision.
+    `done`: true if all of its `participants` are known to be ended. `targets`: the number that the
+    module `targets` computes from the rows of each topic, or None if the decision was made by an
+    older connector that did not distinguish topics.
     """
 
     holder: str = ""
@@ -114,8 +115,8 @@ def newest(entries: Iterable[Entry]) -> Found:
 
     A writer uses only offsets of records that count as `after`. So the largest `after` is the
     offset of the last but one record that counts, and of the records with this `after`, the first
-    one counts. Records before that offset are not needed, so compaction may remove them in any
-    order.
+    record counts. Records below the offset `after` are not needed, so compaction may remove them in
+    any order.
     """
     best: Entry | None = None
     keys = []
@@ -133,7 +134,8 @@ def must_read_from(entries: Iterable[Entry]) -> int | None:
     """The offset from which all records must be read for `newest` to be valid; None if there are no
     records.
 
-    A reader that begins later may miss the first of several records with the same `after`.
+    A reader that begins at a higher offset may miss the first of several records with equal
+    `after`.
     """
     return max((entry.record.after + 1 for entry in entries), default=None)
 
@@ -280,8 +282,9 @@ def finish(state: State, run: str) -> Record:
 
 
 def revoke(state: State, run: str) -> Record:
-    """The state after all participants were found to be aborted, which is the state before the
-    decision (S-12)."""
+    """The state after all participants were found to be aborted: the decision is taken back
+    (S-12).
+    """
     _check_carrying_out(state, run)
     # `targets` is kept, because it shows whether topics were distinguished.
     return _record(

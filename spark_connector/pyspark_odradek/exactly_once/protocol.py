@@ -32,8 +32,9 @@ class Read(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Append to the log -> None. The record may be missing or appear later, so the log has to be
-    read afterwards (S-04)."""
+    """Append to the log -> None. Afterwards the log has to be read, because the record may not have
+    been appended, or may be appended later (S-04).
+    """
 
     record: Record
 
@@ -197,8 +198,9 @@ def _participants(outcomes: tuple[Outcome, ...]) -> tuple[Participant, ...]:
 
 
 def _check_open(terms: Terms, participants: tuple[Participant, ...]) -> Steps:
-    """Check that all transactions are open. To be done before the decision, which cannot be undone
-    (S-08)."""
+    """Check that all transactions are open. To be done before the decision, because a decision
+    cannot be undone (S-08).
+    """
     if not participants:
         return
     fates = yield Describe(terms.writer.run, participants)
@@ -231,7 +233,7 @@ def _settle_loss(terms: Terms, found: Found) -> Steps:
     state, run = found.state, terms.writer.run
     fates = yield Describe(state.run, state.participants)
     if Fate.COMMITTED not in fates and Fate.UNKNOWN not in fates:
-        # No rows are visible, so the whole batch can be written again.
+        # Rows of the batch are not visible, so the whole batch can be written again.
         still_open = _with(state.participants, fates, Fate.OPEN)
         if still_open:
             yield End(state.run, still_open, False)
@@ -297,8 +299,9 @@ def abort(terms: Terms) -> Generator[Action, Any, bool]:
 
 
 def _fence_all(runs: tuple[str, ...]) -> Steps:
-    """Fence the transactions of these runs. Then wait until their workers have ended, and fence the
-    transactions that the workers have begun meanwhile."""
+    """Fence the transactions of these runs. Then wait until the workers of the runs have ended, and
+    fence the transactions that the workers have begun since the first fencing.
+    """
     for look in range(2):
         if look:
             yield WaitForWorkers()
@@ -347,7 +350,8 @@ def _finish_job(terms: Terms, participants: tuple[Participant, ...]) -> Steps:
 
 
 def _clean_up_job(terms: Terms) -> Steps:
-    # Late attempts of tasks may have opened transactions, which no later job would end.
+    # Late attempts of tasks may have opened transactions, and no later job would end these
+    # transactions.
     left = yield ListOpen((terms.writer.run,), unused=True)
     if left:
         yield Fence(left)
@@ -368,8 +372,7 @@ def _append(found: Found, record: Record) -> Append:
 
 
 def _compare(terms: Terms, state: State, rows: int, topics: str) -> None:
-    """Check that a replay has the same number of rows for each topic as the written batch
-    (S-07)."""
+    """Check that a replay has as many rows for each topic as the written batch (S-07)."""
     if rows != state.rows:
         difference = f"rows, and now has {rows}"
     elif state.targets not in (None, topics):

@@ -1,9 +1,10 @@
 """A number that depends on how many rows of a write are for each topic, and so distinguishes a
 replay from a different write (S-07).
 
-The number is the sum over all rows of a hash of the row's topic. It does not depend on the
-distribution of rows over tasks, and has the same size for any number of topics. The content of the
-rows does not matter, because `now()` and `rand()` differ in a replay.
+The number is the sum over all rows of a hash of the row's topic. The number does not depend on the
+distribution of rows over tasks, and its size does not depend on the number of topics. The number
+ignores the content of the rows, because the values of `now()` and `rand()` are different in a
+replay.
 """
 
 from __future__ import annotations

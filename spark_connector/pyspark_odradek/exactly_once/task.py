@@ -1,4 +1,4 @@
-"""A task's transaction, which the task begins before its rows, and which the driver ends (S-03).
+"""A task's transaction. The task begins it before writing its rows, and the driver ends it (S-03).
 
 Coroutines run on the loop of the connections, one at a time. `transactional_writer` calls them from
 Spark's tasks.
