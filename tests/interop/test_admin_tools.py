@@ -107,8 +107,8 @@ def test_kafkas_command_line_tools_print_the_same_at_both_brokers(
 
 
 async def _share_groups(address: str) -> None:
-    """Make two share groups for a topic of two partitions: `shares-m` keeps its member, `shares-e`
-    has had one."""
+    """Make two share groups for a topic of two partitions: `shares-m` keeps its member, and the
+    member of `shares-e` leaves."""
     host, _, port = address.rpartition(":")
     client = RawClient(*await asyncio.open_connection(host, int(port)))
     try:

@@ -241,7 +241,7 @@ def test_g160_the_group_is_described_and_listed(
 def test_g150_g155_a_group_changes_its_protocol_member_by_member(
     group: Group, new_topic: NewTopic, strategy: str, admin: confluent_kafka.admin.AdminClient
 ) -> None:
-    """The protocol changes and changes back, and every record is read once meanwhile."""
+    """The group's protocol changes from classic to consumer and back; each record is read once."""
     topic = new_topic(PARTITIONS)
     classic = {"group_protocol": "classic", "partition_assignment_strategy": strategy}
     classic |= {"session_timeout_ms": "6000", "heartbeat_interval_ms": "200"}

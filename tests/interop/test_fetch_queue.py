@@ -2,9 +2,9 @@
 available records.
 
 librdkafka's own test 0127 requires each record within 30 ms of `fetch.queue.backoff.ms`. It
-measures time, so it fails on a busy machine with any broker. This test counts fetches instead. The
-longest wait of a fetch is very long here: if the broker parked one, the reader would stop; and an
-incomplete response would cause one more fetch.
+measures time, so it fails on a busy machine with any broker. This test counts fetches instead. Here
+`fetch.wait.max.ms` is five minutes, so that the reader would time out if the broker held back a
+fetch; a response without a complete record would cause an additional fetch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RECORDS = 20
 READ = 10
 #: One record fits into a response; two records do not.
 RECORD_BYTES, ANSWER_BYTES = 10_000, 12_000
-#: The longest `fetch.wait.max.ms` that librdkafka accepts.
+#: The maximum of librdkafka for `fetch.wait.max.ms`.
 WAIT_MS = 300_000
 
 

@@ -35,7 +35,7 @@ SETTINGS = {
     "group.share.min.assignment.interval.ms": "0",
     "group.share.assignment.interval.ms": "0",
 }
-#: The output that the program must have with either broker.
+#: The output that the program must have with our broker and with Apache Kafka.
 OUTCOMES = [
     "released twice: ok [1,2,3]",
     "always released: ok [1,2,3,4,5]",

@@ -30,8 +30,8 @@ SETTINGS = ("group.initial.rebalance.delay.ms=0", "log.durability=page-cache")
 def address(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """The address of our broker, and then that of Kafka, which shows that the programs themselves
-    are right."""
+    """The address of our broker, then that of Apache Kafka: the run with Apache Kafka shows that
+    the programs themselves are right."""
     if request.param == "kafka":
         cluster: KafkaCluster = request.getfixturevalue("kafka")
         yield cluster.bootstrap

@@ -78,7 +78,7 @@ def test_a_lost_acknowledgement_may_have_taken_effect(
     def lose(_: str) -> None:
         broker.faults.lose_acknowledgement(topic, topic, handled=handled)
 
-    # Java's client does not retry: it has lost its connection, and with it the session.
+    # Java's client does not retry, because its share session has ended with the lost connection.
     assert printed(broker, topic, "lose", tmp_path, lose) == [
         "it is told: UnknownServerException",
         f"it has again: {'{}' if handled else TWICE}",

@@ -71,7 +71,8 @@ def copy_out(files: MemoryFiles, place: Path) -> None:
 
 
 def closed_segments(content: dict[str, bytes]) -> dict[str, bytes]:
-    """The files of all segments but the active one. Indexes without an entry may be missing."""
+    """The files of all segments but the active one. Empty indexes are left out: such a file may
+    exist or not."""
     active = max(name for name in content if name.endswith(".log"))
     return {
         name: data

@@ -69,8 +69,8 @@ async def hanging(kafka_cluster: KafkaCluster) -> AsyncIterator[list[Any]]:
 async def test_records_for_a_hung_node_are_written_once_by_the_next_leader(
     kafka_cluster: KafkaCluster, hanging: list[Any]
 ) -> None:
-    """The next leader gets the records long before the request timeout, which is ten minutes
-    here."""
+    """The producer sends the records to the next leader long before the request timeout of ten
+    minutes."""
     topic, count = await new_topic(kafka_cluster), 600
     settings: dict[str, Any] = {"request_timeout_ms": 600_000, "delivery_timeout_ms": 700_000}
     async with (
@@ -112,8 +112,8 @@ class Committing(RebalanceListener):
 async def test_records_committed_by_listeners_are_not_read_again(
     kafka: KafkaCluster, protocol: str
 ) -> None:
-    """Members join and leave. A member commits only when its partitions are revoked, which also
-    happens when it leaves."""
+    """Members join and leave. A member commits only when its partitions are revoked: in a
+    rebalance, and when the member leaves."""
     topic, count = await new_topic(kafka), 300
     settings: dict[str, Any] = {
         "bootstrap_servers": kafka.bootstrap,

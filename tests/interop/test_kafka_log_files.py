@@ -186,8 +186,8 @@ def test_kafkas_tool_decodes_our_internal_topics(data: Path, pattern: str, optio
 
 
 def _hand_over(source: Path, target: Path) -> None:
-    """Move all files of a partition, except the file with the topic id, which belongs to the other
-    cluster."""
+    """Replace all files in `target` by copies of those in `source`, except the file with the topic
+    id: the two clusters have different ids."""
     kept = (target / "partition.metadata").read_bytes()
     shutil.rmtree(target)
     shutil.copytree(source, target)

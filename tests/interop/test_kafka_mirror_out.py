@@ -68,7 +68,7 @@ def read_with_java(bootstrap: str, topic: str, records: int) -> list[str]:
         words += ["--formatter-property", f"print.{name}=true"]
     words += ["--formatter-property", "null.literal=none"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-    # The console consumer writes log lines to the standard output as well.
+    # The console consumer also writes log lines to the standard output.
     found = [(_PLACE.search(line), line) for line in done.stdout.splitlines()]
     lines = sorted((int(place[1]), int(place[2]), line) for place, line in found if place)
     assert lines, done.stdout + done.stderr

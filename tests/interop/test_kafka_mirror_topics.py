@@ -277,8 +277,8 @@ async def test_i08_a_log_of_kafka_that_begins_later_is_mirrored(
 
 
 async def test_i03_compacted_logs_of_kafka_are_mirrored(kafka: KafkaCluster, address: str) -> None:
-    """The source has gaps, batches without records, and markers of transactions whose records are
-    gone."""
+    """The source has gaps, batches without records, and markers of transactions whose records
+    compaction has removed."""
     topic = "compacted"
     create(kafka.bootstrap, topic, **{k.replace(".", "_"): v for k, v in _COMPACTED.items()})
     client = await connect(kafka.bootstrap)

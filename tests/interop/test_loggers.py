@@ -1,4 +1,4 @@
-"""A client changes the level of a logger, which changes the log of the running broker (A-79)."""
+"""A client changes the level of a logger, and the running broker logs by the new level (A-79)."""
 
 from __future__ import annotations
 

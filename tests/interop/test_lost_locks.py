@@ -1,4 +1,5 @@
-"""Responses to acknowledgements of records that another member has finished meanwhile (KIP-932).
+"""Responses to acknowledgements that arrive after another member has finished the records
+(KIP-932).
 
 Java's consumer and ours are tried with our broker and with Apache Kafka.
 """

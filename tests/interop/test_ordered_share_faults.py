@@ -93,8 +93,8 @@ async def test_a_lost_acknowledgement_of_our_consumer_may_have_taken_effect(
         (outcome,) = (await consumer.commit()).values()
         assert outcome is not None and not isinstance(outcome, LockExpired)
         assert next(each.met for each in faults.list() if each.id == lost.id) == 1
-        # The lost connection releases the other records. The four acknowledged ones are delivered
-        # again only if the request was not handled.
+        # The broker releases the other records because the connection is lost. It delivers the four
+        # acknowledged records again only if it did not handle the request.
         left = [] if not handled else list(range(4, 10))
         again: list[int] = []
         while len(again) < (len(left) or 10):

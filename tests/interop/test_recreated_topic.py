@@ -1,4 +1,5 @@
-"""A topic that is deleted and created again under its name while producers write to it."""
+"""Producers write to a topic while it is repeatedly deleted and created again with the same
+name."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from waiting import DEADLINE_S, until
 
 TOPIC, PARTITIONS = "t", 3
 TIMES = 6
-#: The least number of records that each writer gets acknowledged between two deletions.
+#: The minimum number of records of each writer that are acknowledged between two deletions.
 ROUND = 30
 
 
@@ -41,8 +42,7 @@ class Writer:
         self._topics_made = 0
 
     def topic_was_made(self) -> None:
-        """Note that the topic was created again: from now on only records sent to the new topic are
-        kept."""
+        """Note that the topic was created again, and forget all records that were sent before."""
         self._topics_made += 1
         self.acknowledged = []
 

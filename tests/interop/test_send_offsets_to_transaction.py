@@ -41,8 +41,8 @@ TIMEOUT_S = 10.0
 #: The time in s after which a call is taken to hang.
 PATIENCE_S = 12.0
 GROUP = 0
-#: The requests that the call sends. FindCoordinator is left out: consumers that end meanwhile send
-#: it, too.
+#: The requests that the call sends. FindCoordinator is left out, because consumers that end during
+#: the call also send it.
 OWED = (ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT)
 STEPS = (*OWED, ApiKey.FIND_COORDINATOR)
 

@@ -18,7 +18,7 @@ from odradek.testing import make_unique_topic
 pytestmark = pytest.mark.full
 
 DEADLINE_S = 90.0
-#: The shortest lock duration in ms that Kafka allows.
+#: The minimum lock duration in ms that Kafka allows.
 LOCK_MS = 15_000
 
 

@@ -1,5 +1,5 @@
-"""Dead letters of a whole broker, which is killed while members of foreign libraries reject
-records."""
+"""Each rejected record has one dead letter, even if the broker's process is killed or the member is
+one of librdkafka."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from foreign_topics import configure_group, create_topic, send_records
 from kafka_cluster import KafkaCluster
 from waiting import DEADLINE_S, wait_until
 
-#: The settings have Kafka's names, so that an Apache Kafka accepts them, too.
+#: The settings have Kafka's names, so that Apache Kafka also accepts them.
 SETTINGS = {
     "group.share.heartbeat.interval.ms": "300",
     "group.share.min.heartbeat.interval.ms": "300",

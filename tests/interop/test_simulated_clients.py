@@ -1,4 +1,4 @@
-"""aiokafka in virtual time: the test passes with it, and the page on tests shows the same code."""
+"""A test with aiokafka passes in virtual time, and docs/use/testing.md shows the same code."""
 
 from __future__ import annotations
 

@@ -77,8 +77,8 @@ def world() -> Iterator[World]:
 @pytest.mark.full
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_m20_librdkafka_pushes_its_metrics(world: World, codec: str) -> None:
-    """A producer and a consumer of librdkafka, which compresses metrics with the codecs of
-    records."""
+    """A producer and a consumer push their metrics; librdkafka compresses metrics with the codecs
+    of records."""
     common = {"bootstrap.servers": world.bootstrap, "client.id": "librdkafka-client"}
     producer = confluent_kafka.Producer({**common, "compression.type": codec})
     consumer = confluent_kafka.Consumer(

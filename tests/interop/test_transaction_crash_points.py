@@ -1,8 +1,8 @@
-"""The crash table T-50: a broker kills itself at each point of the table while a client waits for
-it.
+"""The crash table T-50: at each point of the table, a broker kills itself while a client waits for
+a response.
 
 The processes are real. The broker dies at a fault point (`odradek_broker/platform/fault_points.py`)
-and is restarted on the same port; the rule must hold.
+and is restarted on the same port; the rule for the point must hold.
 `tests/broker/coordinator/transactions/test_transactions_crash.py` tests the same table in memory,
 with more variants.
 """
@@ -72,7 +72,8 @@ BOTH_CLIENTS = pytest.mark.parametrize(
 EVERY_CLIENT = pytest.mark.parametrize(
     "client", budget.of_which([*FOREIGN, OWN], [OWN]), ids=lambda client: str(client.name)
 )
-#: One client commits and the other one aborts: in these tests the broker does the same for both.
+#: librdkafka's client commits, and our client aborts. Each result is tested with one client,
+#: because the broker does the same for both clients in these tests.
 EACH_ITS_RESULT = pytest.mark.parametrize(
     ("client", "commit"),
     budget.of_which([(FOREIGN[0], True), (OWN, False)], [(FOREIGN[0], True)]),

@@ -129,8 +129,8 @@ def test_t56_t59_a_new_producer_of_the_id_fences_the_old_one(
 
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    """A broker for one test, which may be killed: it is durable, and often checks for timed-out
-    transactions."""
+    """A broker that only one test uses and may kill. Its acknowledged writes are durable, and it
+    often checks for timed-out transactions."""
     broker = BrokerProcess(
         tmp_path,
         [

@@ -40,7 +40,8 @@ Place = tuple[int, int]
 
 
 class Tool:
-    """A process of either program, and the events that it has printed as lines of JSON."""
+    """A process of one of Kafka's verifiable programs, and the events that it has printed as lines
+    of JSON."""
 
     def __init__(self, name: str, address: str, folder: Path, *options: str) -> None:
         self.events: list[dict[str, Any]] = []

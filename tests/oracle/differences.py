@@ -9,7 +9,7 @@ from typing import Any
 
 from odradek_protocol.message import Versions
 
-#: The highest number of runs that may differ for some reason.
+#: At most so many runs may have a deliberate difference.
 MOST_RUNS = 40
 
 
@@ -17,9 +17,9 @@ MOST_RUNS = 40
 class Difference:
     """A deliberate difference.
 
-    `scenario`: a name that may contain `*`. `paths`: the parts that may differ, in the form of
-    `differing`, where `*` matches anything. `reason`: a sentence for users, which is written into
-    docs/compatibility.md.
+    `scenario`: a name that may contain `*`. `paths`: the paths that may differ, as `differing`
+    yields them; `*` in a path matches anything. `reason`: a sentence for users, which is written
+    into docs/compatibility.md.
     """
 
     scenario: str
@@ -235,7 +235,7 @@ MORE_SETTINGS = frozenset(
     }
 )
 
-#: Stands for a missing field, which has its default; null is a different value.
+#: Stands for a field that is missing because it has its default; null is a different value.
 ABSENT = "<absent>"
 
 

@@ -38,7 +38,8 @@ def sync_body(
     assignments: Mapping[str, bytes] | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """The body of a SyncGroup request. `assignments`: those that a leader sends."""
+    """The body of a SyncGroup request. `assignments`: member id -> assignment, if the leader sends
+    it."""
     return {
         "group_id": "@g",
         "generation_id": generation,
@@ -69,7 +70,7 @@ def rebalancing(member_id: str = "$m", generation: int | str = "$gen", on: str =
 
 
 def described(*names: str, version: int | None = 6) -> Ask:
-    """A DescribeGroups request, which shows the state."""
+    """A DescribeGroups request; its answer shows the states of the groups."""
     return Ask("DescribeGroups", {"groups": list(names or ("@g",))}, version=version)
 
 

@@ -31,7 +31,8 @@ def _rows(*rows: tuple[str, ...]) -> Iterator[str]:
 
 
 def clients() -> Iterator[str]:
-    """The foreign clients of the default suite, with the versions that are installed for it."""
+    """Yield the table of the clients that the default suite tests, with the tested version of
+    each."""
     pinned = dict(
         re.findall(r"^([\w-]+)==(\S+)", (ROOT / "constraints.txt").read_text("utf-8"), re.MULTILINE)
     )

@@ -57,7 +57,8 @@ class Batch:
 
 @dataclass(frozen=True)
 class Subscribed:
-    """The metadata for one protocol in JoinGroup: of a consumer that subscribes to these topics."""
+    """The metadata, for one protocol in JoinGroup, of a consumer that subscribes to these
+    topics."""
 
     topics: Sequence[str] = ("@t",)
 

@@ -2,7 +2,8 @@
 
     python -m tests.interop.matrix [ROW*]
 
-The exit code is 1 if a row passed on Apache Kafka, failed on our broker and has no reason for that.
+The exit code is 1 if a row passed on Apache Kafka but failed on our broker, and the row gives no
+reason for the failure.
 """
 
 from __future__ import annotations

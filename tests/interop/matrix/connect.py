@@ -149,7 +149,7 @@ def distributed(classes: Path, place: Place) -> Iterator[Check]:
 
 
 def _administered(rest: Rest, source: str, topic: str, lines: _Lines) -> Iterator[Check]:
-    """Administer a source connector, which keeps its offsets in a topic, with the REST API."""
+    """Use the REST API to administer a source connector that keeps its offsets in a topic."""
     size = lines.path.stat().st_size
 
     def offset() -> Any:
@@ -284,7 +284,8 @@ def _mirror_settings(place: Place, port: int) -> dict[str, str]:
 
 
 def mirror_maker(classes: Path, place: Place) -> Iterator[Check]:
-    """Mirror records and offsets of groups in both directions; the mirror is killed meanwhile."""
+    """Mirror records and groups' offsets in both directions; the mirror is killed and started
+    again."""
     address = {"a": place.kafka, "b": place.address}
     flows = {here: (f"{place.name}-from-{here}", there) for here, there in ("ab", "ba")}
     for here, (topic, _) in flows.items():

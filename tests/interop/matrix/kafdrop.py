@@ -93,7 +93,7 @@ def _page(name: str, pages: Pages, path: str, pattern: str) -> Check:
 
 
 def run(jar: Path, place: Place) -> Iterator[Check]:
-    """Run Kafdrop with the broker, which is killed near the end."""
+    """Run Kafdrop with the broker; the broker is killed near the end."""
     port = free_ports(1)[0]
     command = [java(), "-Xmx512m", _OPEN, "-jar", str(jar)]
     command += [f"--kafka.brokerConnect={place.address}", "--server.address=127.0.0.1"]

@@ -19,8 +19,8 @@ _ENDLESS_S = 10.0
 _KILLED = -9
 _RECORDS = 200
 _TOOLS = "org.apache.kafka.tools."
-#: The commands run only briefly: with the C1 compiler and the serial collector the JVM starts
-#: fastest.
+#: The commands run only briefly, and the JVM starts fastest with the C1 compiler and the serial
+#: collector.
 _JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
 
 

@@ -30,7 +30,7 @@ def _with_restarts(
 
 
 def program(*command: str) -> Run:
-    """Return a function that runs a program, which prints its checks.
+    """Return a function that runs a program that prints its checks.
 
     `{tool}` in the command is replaced by the tool's path. When the program prints `wanted: ...`,
     the broker is killed and started again.
@@ -44,8 +44,8 @@ def program(*command: str) -> Run:
 
 
 def python(name: str, *arguments: str) -> Run:
-    """Return a function that runs a program of the folder `python`, which prints its checks, in the
-    tool's virtual environment."""
+    """Return a function that runs a program of the folder `python` in the tool's virtual
+    environment; the program prints its checks."""
     return program("{tool}", str(toolchains.PYTHON / f"{name}.py"), *arguments)
 
 
@@ -77,11 +77,11 @@ def java(*runs: tuple[str, ...]) -> Run:
 
 
 def java_told(name: str, *options: str) -> Run:
-    """Return a function that runs a compiled program of tests/interop/java, which prints its
+    """Return a function that runs a compiled program of tests/interop/java; the program prints its
     checks.
 
-    Its arguments are the address, a name, and an empty folder. When the program prints `wanted:
-    restart`, the broker is killed and started again.
+    The program's arguments are the address, a name, and an empty folder. When the program prints
+    `wanted: restart`, the broker is killed and started again.
     """
 
     def run(tool: Path, place: Place) -> list[Check]:
@@ -93,11 +93,11 @@ def java_told(name: str, *options: str) -> Run:
 
 
 def spark(name: str) -> Run:
-    """Return a function that runs a program of the folder `python` with this interpreter, which has
-    pyspark.
+    """Return a function that runs a program of the folder `python` with this interpreter, because
+    this interpreter has pyspark.
 
-    Its arguments are the jars of Spark's own `kafka` format in the folder `tool`, and then those
-    that `java_told` gives.
+    The program's arguments are the jars of Spark's own `kafka` format in the folder `tool`, and
+    then the same arguments as those of a program of `java_told`.
     """
 
     def run(tool: Path, place: Place) -> list[Check]:

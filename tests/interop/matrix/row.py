@@ -32,7 +32,7 @@ class Place(NamedTuple):
 
     `name`: a prefix for topics and groups that no other run uses. `folder`: an empty folder.
     `restart` kills the broker (SIGKILL) and returns when it is up again. `kafka`: the address of
-    the Apache Kafka, which may be this broker.
+    the Apache Kafka; the broker may be this Apache Kafka itself.
     """
 
     kind: str

@@ -209,7 +209,7 @@ def python(program: str, *packages: str) -> Callable[[], Path]:
 def java_program(name: str, *artifacts: tuple[str, str, str]) -> Callable[[], Path]:
     """Return a function that compiles a program of tests/interop/java, and returns its class path.
 
-    `artifacts`: jars as (group, artifact, version); what these depend on is fetched, too.
+    `artifacts`: jars as (group, artifact, version); their dependencies are also fetched.
     """
 
     def get() -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.oracle.differences import differing
 
-#: The highest number of cases that may differ for some reason.
+#: At most so many cases may have a deliberate difference.
 MOST_CASES = 30
 
 

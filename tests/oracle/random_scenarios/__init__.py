@@ -1,7 +1,8 @@
-"""Scenarios of random requests, each determined by a seed, which are sent to Kafka and to our
+"""Random scenarios: a seed determines the requests of each, which are sent to Kafka and to our
 broker.
 
-The recorded scenarios test what somebody has thought of; these test the rest. They leave out the
-deliberate differences of our broker (`tests/oracle/differences.py`, docs/compatibility.md), and
-producers that mix both versions of transactions, which no client does.
+The recorded scenarios test cases that somebody has thought of; the random ones test other cases.
+Random scenarios leave out the deliberate differences of our broker (`tests/oracle/differences.py`,
+docs/compatibility.md), and producers that mix both versions of transactions, because no client does
+so.
 """

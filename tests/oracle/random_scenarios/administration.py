@@ -26,7 +26,8 @@ from tests.oracle.script import Ask, Step, Wait, topic
 _BROKER, _GROUP = 4, 32
 #: Kafka refuses small segments; our broker accepts them.
 _TOPIC_KEYS = [key for key in TOPIC_KEYS if key != "segment.bytes"]
-#: Without numbers that only Java parses ("1f"), and without NaN, which our broker refuses.
+#: Values of settings. Numbers that only Java parses ("1f") are left out, and so is NaN, because our
+#: broker refuses them.
 _VALUES = (
     *("", "0", "1", "-1", "-2", "true", "false", "TRUE", "abc", "1.5", "0.5", " 7 ", "1e3", "0x10"),
     *("9223372036854775807", "9223372036854775808", "2147483647", "2147483648", "\uff11", "-0"),
@@ -199,7 +200,7 @@ _QUOTA_KEYS = (
     *("producer_byte_rate", "producer_byte_rate", "consumer_byte_rate", "request_percentage"),
     *("controller_mutation_rate", "connection_creation_rate", "rubbish"),
 )
-#: Names of this run alone, so that the quotas apply to no other scenario.
+#: The names belong to only one run, so that the quotas apply to no other scenario.
 _QUOTA_PARTS: tuple[tuple[str, str | None], ...] = (
     *(("user", "@u"), ("user", "@u"), ("user", "@v"), ("client-id", "@c"), ("client-id", "@d")),
     *(("ip", "192.0.2.7"), ("ip", "no host"), ("group", "@g"), ("user", "")),
@@ -213,9 +214,10 @@ def client_quotas(random: Random) -> list[Step]:
         if random.random() < 0.6:
             entries = [_quota_entry(random) for _ in range(random.choice([1, 1, 1, 2]))]
             addressed = any(("ip", "192.0.2.7") in entity for entity, _ in entries)
-            # Of a repeated entity Kafka makes the first change, and ours none.
+            # If a request repeats an entity, Kafka makes the first change, and our broker makes
+            # none.
             repeated = len({tuple(dict(entity).items()) for entity, _ in entries}) < len(entries)
-            # The address is the same in all scenarios.
+            # All scenarios share the IP address, so its quotas are never really changed.
             only_check = addressed or repeated or random.random() < 0.2
             steps.append(any_version(random, alter_quotas(*entries, only_check=only_check)))
             continue

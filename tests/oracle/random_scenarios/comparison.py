@@ -21,15 +21,15 @@ from broker_process import BrokerProcess
 from kafka_cluster import KafkaCluster
 
 Address = tuple[str, int]
-#: Our consumer groups compute assignments without delay; these settings do the same for Kafka's,
-#: and for share and streams groups of both brokers.
+#: Settings of both brokers that make all groups compute assignments without delay. Our consumer
+#: groups do so with any settings.
 _AT_ONCE = {
     f"group.{kind}.assignment.interval.ms": "0" for kind in ("consumer", "share", "streams")
 }
 #: The number of scenarios that are played at the same time.
 _PARALLEL = 6
-#: Kafka verifies producers of several request versions together, and may give either code to each
-#: of them.
+#: Kafka verifies producers with different request versions in one request, so that each producer
+#: may get any of these two codes.
 _SAME = {"TRANSACTION_ABORTABLE": "INVALID_TXN_STATE"}
 
 
@@ -53,7 +53,7 @@ class Found:
 
 @contextmanager
 def both_brokers(folder: Path) -> Iterator[tuple[Address, Address]]:
-    """The addresses of an Apache Kafka and of our broker, with the same settings."""
+    """Start an Apache Kafka and our broker for the block. Yields their addresses."""
     ours = [f"{key}={value}" for key, value in _AT_ONCE.items()]
     (folder / "ours").mkdir()
     broker = BrokerProcess(folder / "ours", [*OUR_SETTINGS, *ours])
@@ -101,13 +101,14 @@ async def compare_seeds(
 
 
 def _may_be_left_out(step: Step) -> bool:
-    """False for preparing steps and waits, which give other steps their meaning."""
+    """True unless the step is a preparing step or a wait, on which other steps depend."""
     return isinstance(step, Ask) and not (step.quiet or step.while_in)
 
 
 def _differences(theirs: Answers | str, ours: Answers | str) -> list[str]:
     if isinstance(theirs, str) or isinstance(ours, str):
-        # One request could not be sent because an earlier one saved nothing: this is no difference.
+        # A request could not be sent, because an earlier step had not saved its value. This does
+        # not count as a difference.
         return []
     return unexplained("random", 4, _unordered(theirs), _unordered(ours), with_reasons=False)[0]
 

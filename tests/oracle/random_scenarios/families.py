@@ -37,6 +37,6 @@ FAMILIES: Mapping[str, Callable[[Random], list[Step]]] = {
 
 
 def random_scenario(family: str, seed: int) -> Scenario:
-    """The scenario of a seed: always the same one."""
+    """Return the scenario of a seed; the same seed always has the same scenario."""
     steps = FAMILIES[family](Random(f"{family} {seed}"))
     return Scenario(f"random-{family}-{seed}", "ApiVersions", steps, versions="4")

@@ -98,8 +98,8 @@ def _join(random: Random, member_id: str) -> Ask:
     ask = Ask("JoinGroup", body, save={"m": "member_id", "gen": "generation_id"})
     if member_id:
         return replace(ask, version=random.randint(5 if static else 0, 9))
-    # From version 4 on, only the second JoinGroup request adds a dynamic member. After the first
-    # one Kafka already keeps a group, without that member.
+    # From version 4 on, a dynamic member is added only by its second JoinGroup request. After the
+    # first request, Kafka already has a group, which does not have the member yet.
     return replace(ask, version=9 if static else random.choice([0, 3]))
 
 
@@ -122,7 +122,8 @@ _CLASSIC_KINDS = (
 
 
 def classic(random: Random) -> list[Step]:
-    """Two members of a classic group, whose joins and syncs wait for each other."""
+    """Two members of a classic group: the joins and syncs of each member wait for the other
+    member."""
     return _Classic(random).steps()
 
 

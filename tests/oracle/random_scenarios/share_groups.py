@@ -37,9 +37,9 @@ _MEMBER_KINDS = (
 
 def share_members(random: Random) -> list[Step]:
     """Members that join, leave and change topics; offsets that are described, set and deleted."""
-    # Kafka creates the topic of the states with the first of them.
+    # Kafka creates the internal topic for the states when the first state is stored.
     first_state = initialize_state(group_id="@other", quiet=True)
-    # Of several partitions Kafka gives each member arbitrary ones.
+    # Each topic has one partition: of several, Kafka would assign arbitrary ones to each member.
     steps: list[Step] = [*topic(), *topic("@u"), *group(), STATES_TOPIC, first_state]
     steps.append(produced(Batch(["a", "b", "c"])))
     epochs: dict[str, str] = {}

@@ -33,7 +33,8 @@ _APIS = sorted({case.api for case in CASES})
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, int], Answers | str]:
-    """The answers of all turns from our broker, with the same authorizer."""
+    """The answers of our broker in all turns; the broker has the same authorizer as Apache Kafka
+    had."""
     return play_on_ours(tmp_path_factory.mktemp("rights"), _CELLS)
 
 

@@ -111,7 +111,7 @@ _COORDINATOR = [
     ),
 ]
 
-#: The APIs and features of a broker, which differ between brokers.
+#: The fields with the APIs and features of a broker; they differ between brokers.
 _OFFERED = (
     *("api_keys", "supported_features", "finalized_features", "finalized_features_epoch"),
     "zk_migration_ready",

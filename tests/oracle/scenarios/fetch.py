@@ -107,7 +107,7 @@ def delete_records(offset: int, partition: int = 0, name: str = "@t") -> Ask:
 
 #: The answer is expected immediately: this wait would be longer than the limit for an answer.
 _FOR_EVER_MS = 2**31 - 1
-#: Long enough for requests on other connections to be handled meanwhile.
+#: A wait that is long enough for requests on other connections to be handled before its end.
 _A_MOMENT_MS = 1500
 
 

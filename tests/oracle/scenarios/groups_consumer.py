@@ -40,10 +40,10 @@ def consumer_heartbeat(
     until: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Ask:
-    """A heartbeat, which is repeated until its answer has the values in `until`.
+    """A heartbeat that is repeated until its answer has the values in `until`.
 
-    A coordinator may compute assignments only once a second, so that only a later answer has the
-    result.
+    A coordinator computes assignments at most once a second, so that sometimes only a later answer
+    has the assignment.
     """
     body = _beat_body(member_id, epoch, **more)
     return Ask("ConsumerGroupHeartbeat", body, on=on, save=save or {}, until=until or {})

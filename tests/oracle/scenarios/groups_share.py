@@ -19,10 +19,10 @@ def share_heartbeat(
     quiet: bool = False,
     **more: Any,
 ) -> Ask:
-    """A heartbeat, which is repeated until its answer has the values in `until`.
+    """A heartbeat that is repeated until its answer has the values in `until`.
 
-    Partitions get a state in the background, and a coordinator may compute assignments only once a
-    second.
+    The first answers may not have them yet: share partitions get their state in the background, and
+    a coordinator computes assignments at most once a second.
     """
     body: dict[str, Any] = {"group_id": "@g", "member_id": member_id, "member_epoch": epoch}
     if epoch == 0:
@@ -45,7 +45,8 @@ def share_described(*names: str, **more: Any) -> Ask:
     return Ask("ShareGroupDescribe", {"group_ids": list(names or ("@g",)), **more})
 
 
-#: The partitions must exist: for others Kafka retries longer than a client waits.
+#: The partitions must exist: for partitions that do not exist, Kafka retries longer than a client
+#: waits.
 def share_offsets(*topics: tuple[str, Sequence[int]], group_id: str = "@g", **more: Any) -> Ask:
     wanted = [{"topic_name": name, "partitions": list(indexes)} for name, indexes in topics]
     body = {"groups": [{"group_id": group_id, "topics": wanted}]}

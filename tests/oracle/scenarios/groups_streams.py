@@ -98,7 +98,7 @@ def streams_heartbeat(
 
 
 def _owns(member_id: str, epoch: int | str, save: str = "", **partitions: Sequence[int]) -> Ask:
-    """A heartbeat of a member, which reports its tasks."""
+    """A heartbeat in which a member reports the tasks that it owns."""
     return streams_heartbeat(
         member_id,
         epoch,

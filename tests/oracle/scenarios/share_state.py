@@ -297,8 +297,8 @@ def _with(offsets: tuple[int, int], state_and_count: tuple[int, int]) -> _Batch:
 
 
 def _pairs(name: str, first: tuple[int, int], second: tuple[int, int]) -> Scenario:
-    """A scenario with a batch and then another one, in every position to it; the (state, count) of
-    each is given."""
+    """A scenario that writes a batch and then another one, in every position relative to the first.
+    `first`, `second`: the (state, count) of each batch."""
     steps: list[Step] = []
     for batch in _POSITIONS:
         steps += [
@@ -412,7 +412,8 @@ _PARTS: Mapping[str, Sequence[Mapping[str, Any]]] = {
         {"partition": index, "leader_epoch": index} for index in range(4)
     ],
 }
-#: Played in every version; the earlier ones only lack a field of the newest.
+#: These scenarios are played in every version: the earlier versions only lack a field of the newest
+#: version.
 _FORMS = [
     Scenario(
         f"share-state-forms-{api}".lower(),

@@ -86,8 +86,8 @@ def _of_a_client(instance: bytes, on: str, client_id: str | None, *versions: str
     return [*hello, _get(instance, on=on, client_id=client_id), Close(on)]
 
 
-#: The client that waits for a subscription may match others as well, so these fields are not
-#: compared.
+#: The client that waits for a subscription may also match other subscriptions, so these fields are
+#: not compared.
 _SEEN = ("requested_metrics", "subscription_id")
 _MATCHES = (
     "client_id=orders-[0-9]+",
@@ -227,7 +227,8 @@ SCENARIOS = [
             _push(_INSTANCES[1]),
             Close("a"),
             Wait(300),
-            # The client is no longer known, but has the same subscription.
+            # The broker no longer knows the client, but the client's subscription is still the
+            # same.
             _push(_INSTANCES[0], on="b"),
             _push(_INSTANCES[0], on="b"),
             Close("b"),

@@ -152,7 +152,7 @@ def _state(wanted: str = "") -> Ask:
         "DescribeTransactions",
         {"transactional_ids": ["@id"]},
         until={path: wanted} if wanted else {},
-        # Markers may be in flight or written.
+        # The markers may or may not be written yet.
         either={} if wanted else {path: ("PrepareAbort", "CompleteAbort")},
         ignore=("transaction_states.0.transaction_start_time_ms",),
     )
@@ -174,8 +174,8 @@ def _settled(committed: bool) -> list[Step]:
 
 
 _LOG: Step = Ask("Fetch", fetch_body(isolation_level=1), version=11)
-#: Kafka verifies producers of several request versions together, and may give either code to each
-#: of them.
+#: Kafka verifies producers with different request versions in one request, so that each producer
+#: may get any of these two codes.
 _UNVERIFIED = ("INVALID_TXN_STATE", "TRANSACTION_ABORTABLE")
 _PENDING = {"error_code": ("NONE", "CONCURRENT_TRANSACTIONS")}
 

@@ -82,7 +82,8 @@ def _init(epoch: str, pid: str) -> Ask:
 
 
 SCENARIOS = [
-    # A producer that continues immediately uses the next epoch, and must not be fenced for that.
+    # A producer that continues immediately already uses the next epoch, and must not be fenced
+    # because of it.
     _behind(
         "end-abort-next-epoch-right-behind",
         "EndTxn",

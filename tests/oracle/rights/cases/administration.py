@@ -397,7 +397,7 @@ _REASSIGNED = [
 _TOKEN = {"hmac": b"no such token"}
 #: The fields with the token's owner and requester.
 _OWNERS = ("principal_name", "token_requester_principal_name")
-#: No token exists, but rights are checked before that.
+#: The requests name a token that does not exist: brokers check the rights before they look it up.
 _TOKENS = [
     Case(
         "create-token",
