@@ -3,9 +3,9 @@
 A parked fetch watches its partitions. The fetch is answered when one of them has enough new data or
 can no longer be read, when max.wait.ms is over, or when the broker stops; it is dropped when its
 client disconnects. A partition calls its watchers (`Partition.data_waiters`) when its high
-watermark or its last stable offset moves, when its log goes offline and when it is deleted. The
-session itself watches the partitions that are up to date; when one of them changes, the session
-adds it to its parked fetch (`fetch/sessions.py`).
+watermark or its last stable offset moves, when its log goes offline and when it is deleted. A
+fetch session watches the partitions at which it is up to date; when one of these partitions
+changes, the session adds it to its parked fetch (`fetch/sessions.py`).
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ class ParkedFetch(Deferred[A]):
         self.answer()
 
     def include(self, requested: RequestedPartition, partition: Partition) -> None:
-        """Add this partition to the parked fetch, because the session is no longer up to date
-        there."""
+        """Add a partition to the parked fetch, because the session is no longer up to date at this
+        partition."""
         assert self._include is not None, "a fetch with a session includes partitions"
         self._include(requested, partition)
         self._partitions.append(partition)

@@ -48,8 +48,8 @@ from odradek_protocol.settings import INT32_MAX
 _SESSION_ID_MAX = INT32_MAX
 #: A session that was unused for this long may be evicted for any other (F-26).
 _IDLE_MS = 120_000
-#: The most partitions in all sessions together. At the limit, a client gets no session and has to
-#: name its partitions in every fetch.
+#: The limit of the partitions of all sessions together. At the limit, a client gets no session and
+#: has to name its partitions in every fetch.
 PARTITIONS_MAX = 1_000_000
 
 Key = tuple[str | bytes, int]
@@ -310,7 +310,7 @@ class FetchSessions:
         if session.uses_topic_ids != (version >= TOPIC_IDS_SINCE):
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         if session.waiting is not None:
-            # The parked fetch is answered, because the client has sent the next one of the same
+            # The parked fetch is answered, because the client has sent the next fetch of its
             # session.
             session.waiting.answer()
             return self.plan(request, version, everything=everything)
@@ -349,8 +349,7 @@ class FetchSessions:
                     session.remove((topic, partition))
         self._partitions += len(session.partitions) - before
         if self._partitions > self._partitions_max:
-            # The client has to request a new session, which it does not get while the limit is
-            # exceeded.
+            # The client has to request a new session, and gets none while the limit is exceeded.
             self._remove(session.id)
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if not session.partitions:

@@ -62,7 +62,7 @@ class PartitionAndMetadataParts(PartitionParts, MetadataParts, Protocol):
 
 
 class MetadataChangeParts(MetadataParts, MetadataNode, Protocol):
-    """The authorizer, the cluster metadata, and the parts that commit a change of it."""
+    """The authorizer, the cluster metadata, and the parts that commit a change of the metadata."""
 
 
 class ConfigChangeParts(MetadataChangeParts, Protocol):

@@ -1,4 +1,4 @@
-"""Requests about the stored state of share partitions, which other brokers send (keys 83 to 87).
+"""Requests of other brokers about the stored states of share partitions (keys 83 to 87).
 
 Each of the five APIs names share partitions of one group, and is answered with an error for each
 partition (H-110). If a request names a share partition twice, both entries are carried out, and the

@@ -1,7 +1,6 @@
-"""AlterPartitionReassignments (key 45): moves of replicas, which can only stay on their node (A-76,
-N-39).
+"""AlterPartitionReassignments (key 45): requests to move replicas to other nodes (A-76, N-39).
 
-There is no other node (D8).
+Every replica stays on its node, because there is no other node (D8).
 """
 
 from __future__ import annotations

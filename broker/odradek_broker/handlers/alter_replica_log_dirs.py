@@ -20,8 +20,8 @@ from odradek_protocol.schemas.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 
-#: The longest name of a directory, and of the suffix that Kafka adds to topic and index for a
-#: moving replica.
+#: The limit of the length of a directory's name, and the length of the suffix that Kafka adds to
+#: topic and index in the name of a moving replica's directory.
 _NAME_LENGTH_MAX = 255
 _FUTURE_SUFFIX_LENGTH = len(".") + 32 + len("-future")
 
@@ -33,7 +33,8 @@ class _Parts(LogParts, PartitionAndMetadataParts, Protocol):
 def handle(
     node: _Parts, context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
-    """A single answer for each partition, about the last directory that is named for it."""
+    """A single answer for each partition, even if the request names several directories for it;
+    the answer is about the last of them."""
     asked = {
         (topic.name, index): wanted.path
         for wanted in request.dirs

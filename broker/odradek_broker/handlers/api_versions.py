@@ -65,7 +65,8 @@ def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> 
 
 
 def handle_unsupported_version(node: Node, context: RequestContext) -> ApiVersionsResponse:
-    """The answer to a version that is not served: in version 0, with the served range (N-07).
+    """The answer to a version that is not served. It has the form of version 0, and the range of
+    versions that are served (N-07).
     Raises CloseConnection if the emulated broker closes the connection instead."""
     rows = [_row(node.served[ApiKey.API_VERSIONS])]
     if node.profile is not None:

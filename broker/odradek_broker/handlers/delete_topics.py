@@ -1,6 +1,6 @@
 """DeleteTopics (key 20): decide, record, answer when durable (A-17).
 
-Versions: below 6 topics are given by name only; below 3 a broker with topic deletion disabled
+Versions: below 6 a request names topics only by name; below 3 a broker with topic deletion disabled
 answers INVALID_REQUEST, because clients do not know TOPIC_DELETION_DISABLED.
 """
 
@@ -64,7 +64,8 @@ def _sort_out(
     """The topics that this client may delete, and the refusals of the others. A client with the
     right DELETE on the cluster, as part of ALL, may delete every topic. If a topic was given
     by id, its refusal has the topic's name only if the client may describe the topic. A client
-    without that right cannot find out that a topic does not exist."""
+    that may neither delete nor describe a topic cannot find out whether a topic of this name
+    exists."""
     if node.authorizer.would_allow(context, Operation.DELETE, CLUSTER):
         return list(wanted), []
     allowed: list[TopicRef] = []

@@ -29,10 +29,10 @@ from odradek_protocol.schemas.describe_broker import DescribeBrokerRequest, Desc
 
 _E = ErrorCode
 
-#: The most connections, and the most events, of one answer.
+#: The limit of connections, and the limit of events, in one answer.
 LISTED_MAX = 1_000
-#: The most events that are examined for one answer, because the client may have no right to most of
-#: them.
+#: The limit of events that are examined for one answer. LISTED_MAX alone would not limit them,
+#: because the client may have no right to most events.
 _LOOKED_AT_MAX = 10_000
 _SECTIONS = frozenset(range(wire.COUNTERS, wire.SAMPLES + 1))
 

@@ -22,7 +22,7 @@ from odradek_protocol.schemas.describe_client_telemetry import (
 )
 
 _E = ErrorCode
-#: The most clients, and the most metrics, of one answer.
+#: The limit of clients, and the limit of metrics, in one answer.
 PAGE_MAX = 1_000
 
 

@@ -30,8 +30,8 @@ from odradek_protocol.schemas.describe_configs import (
 
 #: The resources that are described in one turn of the loop.
 _SLICE = 50
-#: The largest size of the response without results: throttle time, number of results, tagged
-#: fields.
+#: The upper limit of the response's size without its results, which is the size of the throttle
+#: time, the number of results and the tagged fields.
 _FRAME_BYTES = 9
 
 _Answer = DescribeConfigsResponse | AnswerTooLarge
@@ -120,7 +120,7 @@ def _each_once(asked: Iterable[DescribeConfigsResource]) -> Iterable[DescribeCon
         if known.configuration_keys and resource.configuration_keys:
             known.configuration_keys += resource.configuration_keys
         else:
-            # As in Kafka, an empty list means all settings too: some clients send one.
+            # As in Kafka, an empty list also means all settings: some clients send such a list.
             known.configuration_keys = None
     return found.values()
 
@@ -147,7 +147,7 @@ def _describe(
         return _failed(
             resource, AdminError(denied, f"You may not describe the settings of {name!r}.")
         )
-    # As in Kafka, an empty list means all settings too: some clients send one.
+    # As in Kafka, an empty list also means all settings: some clients send such a list.
     keys = frozenset(resource.configuration_keys or ()) or None
     try:
         if resource.resource_type == RESOURCE_BROKER_LOGGER:
@@ -187,8 +187,8 @@ def _loggers(resource: DescribeConfigsResource, levels: Mapping[str, str]) -> De
 
 
 def _in_force(node: Node, entry: ConfigEntry) -> ConfigEntry:
-    """The entry with the addresses for clients (N-12), which are known only when the broker
-    listens."""
+    """The entry with the value in force. The addresses for clients (N-12) are known only when the
+    broker listens."""
     if entry.name == "advertised.listeners":
         addresses = node.advertised_addresses().items()
         return replace(

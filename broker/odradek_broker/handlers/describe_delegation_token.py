@@ -31,7 +31,7 @@ def handle(
     found = [
         _description(node, token, context.api_version) for token in _visible(node, context, request)
     ]
-    # A token that is not durable may be gone after a crash.
+    # The answer waits, because a token that is not durable may be lost in a crash.
     return when_durable(
         node,
         (),

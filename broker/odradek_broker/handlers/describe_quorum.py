@@ -23,8 +23,8 @@ def handle(
 ) -> DescribeQuorumResponse:
     """The quorum of partition 0 of the metadata log.
 
-    A request with another partition, or with the same one twice, gets an error for each partition,
-    as in Kafka.
+    A request with another partition, or with partition 0 twice, gets an error for each of its
+    partitions, as in Kafka.
     """
     if not node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER):
         return DescribeQuorumResponse(

@@ -99,8 +99,8 @@ def _some(
     name: str,
     topics: list[DescribeShareGroupOffsetsRequestTopic],
 ) -> Deferred[DescribeShareGroupOffsetsResponseGroup]:
-    """The partitions of the request: first those of existing topics, then of missing ones, then
-    those that the client may not describe, as in Kafka."""
+    """The partitions of the request, as in Kafka: first those of existing topics, then those of
+    missing topics, then those of topics that the client may not describe."""
     denied = denied_topics(
         node.authorizer, context, Operation.DESCRIBE, [topic.topic_name for topic in topics]
     )

@@ -32,7 +32,7 @@ def handle(
     node: Node, context: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse | Deferred[ElectLeadersResponse]:
     """A result for each partition of the request, in its order and with its repetitions; a request
-    for all partitions is answered with the topics alone."""
+    for all partitions is answered with the topics, without partitions."""
     asked = request.topic_partitions
     if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):
         denied = denial(Operation.ALTER, CLUSTER)

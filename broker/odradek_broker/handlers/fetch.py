@@ -297,7 +297,7 @@ class Fetch:
         parts = codec.encode(
             response_of(self._plan.session_id, included), self._context.api_version
         )
-        # Kafka counts the length field too.
+        # As in Kafka, the size includes the length field.
         size_bytes = sum(map(len, parts)) + 4
         if not quota.record(self._context, size_bytes):
             return False

@@ -145,7 +145,7 @@ def _response(many: bool, found: list[Coordinator]) -> FindCoordinatorResponse:
     only = found[0]
     return FindCoordinatorResponse(
         error_code=only.error_code,
-        # Kafka's message for success, which only the answers for one key have.
+        # Kafka's message for success, "NONE", is only in answers for one key.
         error_message=only.error_message or ErrorCode.of(only.error_code).name,
         node_id=only.node_id,
         host=only.host,

@@ -11,7 +11,7 @@ from odradek_protocol.schemas.get_telemetry_subscriptions import (
 )
 
 #: The accepted compression types, in the order of preference. A push without compression is
-#: accepted too.
+#: also accepted.
 _ACCEPTED = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
 
 

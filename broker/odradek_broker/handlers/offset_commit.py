@@ -83,8 +83,8 @@ T = TypeVar("T", bound=AnsweredTopic)
 
 
 def one_entry_each(topics: Iterable[T], key: Callable[[T], object]) -> list[T]:
-    """The topics, with the entries of a topic that is named several times joined to one. Kafka
-    joins them if a partition is refused before the coordinator decides."""
+    """The topics, where the entries of a topic that is named several times are joined into one
+    entry. Kafka joins them if a partition is refused before the coordinator decides."""
     entries: dict[object, T] = {}
     for topic in topics:
         entry = entries.setdefault(key(topic), topic)

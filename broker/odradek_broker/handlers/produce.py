@@ -427,8 +427,8 @@ class _Produce:
         batch: memoryview,
         producer: tuple[int, int],
     ) -> _Outcome:
-        """Append when the transaction is verified to be open at its coordinator. A duplicate is
-        verified too: its transaction may have ended."""
+        """Append when the transaction is verified to be open at its coordinator. Even a duplicate
+        is verified, because its transaction may have ended."""
         where = (topic, index)
         verification = self._node.verification
         try:
@@ -486,8 +486,8 @@ class _Produce:
     # --- The reply ---
 
     def reply(self, make: Callable[[], Any], timeout_ms: int | None) -> Deferred[Any]:
-        """The reply, which `make` returns when no batch is open any more, or after `timeout_ms`
-        (None: no limit)."""
+        """The reply that `make` returns. `make` is called when no batch is open any more, or after
+        `timeout_ms` (None: no limit)."""
         self._make = make
         reply: Deferred[Any] = Deferred()
         self._reply = reply

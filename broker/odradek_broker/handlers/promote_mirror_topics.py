@@ -15,7 +15,7 @@ from odradek_protocol.schemas.promote_mirror_topics import (
     PromoteMirrorTopicsResponse,
 )
 
-#: The shortest wait for the disk.
+#: The lower limit of the timeout of the wait for the disk, if the request has a shorter one.
 _WAIT_MS_MIN = 1_000
 _LATE = Promoted(
     ErrorCode.REQUEST_TIMED_OUT, "the promotion continues; send the request again to get its result"

@@ -2,8 +2,8 @@
 
 The partitions come from the share session (`share/sessions.py`), the fetch itself is in
 `share/fetching.py`, and its wait in `fetch/parked.py`. Acknowledgements in the same request are
-carried out first, and have their own errors. They are in `share_acknowledge.py`, together with the
-checks and the leaders in the answer, which both requests share.
+carried out first, and have their own errors. `share_acknowledge.py` carries them out, and has the
+code that both requests use for the checks and for the leaders in the answer.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _later(
 def _fetch(
     node: ShareFetchParts, context: RequestContext, request: ShareFetchRequest, plan: SharePlan
 ) -> Deferred[Answers]:
-    """Acquire and read; errors of partitions are answers too."""
+    """Acquire and read. A partition that cannot be read has an error in the result."""
     denied = unreadable_topics(node, context, (each.topic for each in plan.partitions))
     readable: list[SessionPartition] = []
     failed: Answers = []
@@ -237,7 +237,7 @@ def _answer(
     _group(response, partitions)
     quota = node.quotas.fetch
     if quota is not None:
-        # Kafka counts the length field too.
+        # As in Kafka, the size includes the length field.
         size_bytes = sum(map(len, codec.encode(response, context.api_version))) + 4
         if quota.record(context, size_bytes):
             quota.record_only(context, -size_bytes)

@@ -43,7 +43,7 @@ from odradek_protocol.schemas.streams_group_heartbeat import (
 
 _E = ErrorCode
 
-#: The most topics that a status lists as not created.
+#: The limit of topics that a status lists as not created.
 _ERRORS_SHOWN_MAX = 3
 
 

@@ -1,9 +1,9 @@
 """TxnOffsetCommit (key 28): commits offsets of a group in a transaction (rules T-24, O-05, O-17).
 
 The offsets are appended to the group's partition of `__consumer_offsets` as records of the
-producer, and become visible with its COMMIT marker. Up to version 4 AddOffsetsToTxn has added that
-partition to the transaction, and this request only verifies that; from 5 on this request adds the
-partition (T-61, T-62).
+producer, and become visible with its COMMIT marker. Up to version 4 AddOffsetsToTxn has added the
+partition to the transaction, and this request only verifies that the partition was added; from 5 on
+this request adds the partition (T-61, T-62).
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def _response(
     """An error code for each partition of a producer. If a partition has several codes, the answer
     has the last one, as in Kafka.
 
-    A marker has no results (None) if the client has no right to write it (A-08).
+    The results of a marker are None if the client has no right to write the marker (A-08).
     """
     found: dict[int, dict[str, dict[int, ErrorCode]]] = {}
     for marker, codes in done:

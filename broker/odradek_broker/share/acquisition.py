@@ -1,8 +1,9 @@
 """The acquisition of fetched records by a member (rules H-152 to H-157, H-165, H-167).
 
-A fetch reads whole batches of the log. Their records may be new, or in flight already: available
-again, or acquired by another member. An `Acquisition` goes through these records in the order of
-their offsets and acquires the available ones for the member, up to the limits.
+A fetch reads whole batches of the log. Their records may be new or in flight already; records in
+flight are available again, or acquired by another member. An `Acquisition` goes through all these
+records in the order of their offsets, and acquires the available records for the member, up to the
+limits.
 """
 
 from __future__ import annotations
@@ -299,8 +300,8 @@ class Acquisition:
         return offset
 
     def _cut(self, first: int, last: int) -> list[tuple[int, int]]:
-        """The in-flight batches for newly acquired offsets: of the size that the client requests,
-        with boundaries between batches of the log (H-155)."""
+        """The in-flight batches into which newly acquired offsets are divided. A batch ends at the
+        end of a batch of the log, once it has the size that the client requests (H-155)."""
         if self._limits.record_limit or last - first + 1 <= self._limits.batch_size:
             return [(first, last)]
         cut = []

@@ -170,7 +170,7 @@ def given_up_records(
                 try:
                     chunk = _read(log, offset)
                 except (StorageError, BatchError):
-                    # A record that cannot be read becomes a dead letter too.
+                    # A record that cannot be read also gets a dead letter, without a copy.
                     yield DeadLetter(offset, count, reason)
                     offset += 1
                     continue
@@ -180,14 +180,14 @@ def given_up_records(
 
 
 class _Chunk(NamedTuple):
-    """The records of a part of a log, from an offset up to another one."""
+    """The records of a log from the offset `first` up to, but not including, `end`."""
 
     first: int
     end: int
     records: list[Record]
 
     def between(self, first: int, last: int) -> list[Record]:
-        """The records from an offset to another one."""
+        """The records from the offset `first` to the offset `last`, inclusive."""
         records = self.records
         start = bisect_left(records, first, key=_offset)
         return records[start : bisect_right(records, last, lo=start, key=_offset)]

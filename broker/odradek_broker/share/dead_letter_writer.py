@@ -1,10 +1,11 @@
-"""The writer of dead letters: each record that is given up gets exactly one (rules H-203 to H-206).
+"""The writer of dead letters: each record that is given up gets exactly one dead letter (rules
+H-203 to H-206).
 
 A dead letter and the state of its share partition are records of two logs, and no write of a disk
 covers both. So the dead letter decides: when it is durable the record is given up, whatever happens
-next. Before that, the stored state gets the offset of the dead letter topic from which on there may
-be dead letters that the state does not include yet. A load of the share partition reads the dead
-letters from there on.
+next. Before dead letters are written, the stored state gets the offset of the dead letter topic
+from which on there may be dead letters that the state does not include yet. A load of the share
+partition reads the dead letters from this offset on.
 
     state: "dead letters from offset 7 on"   durable
     dead letters 7, 8, 9                     durable: the records are given up

@@ -1,8 +1,8 @@
 """Dead letters: records of a dead letter topic that stand for records which a share group has given
 up (KIP-1191, rules H-202 and H-204).
 
-The headers of a dead letter name the record, as texts, as in Kafka. A dead letter that is a copy
-has the key, value and headers of the record too.
+The headers of a dead letter name the record, as texts, as in Kafka. A dead letter with a
+copy of the record also has the record's key, value and headers.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ GROUP = f"{_PREFIX}group"
 DELIVERY_COUNT = f"{_PREFIX}delivery.count"
 MESSAGE = f"{_PREFIX}message"
 
-#: The largest batch of dead letters: a longer one would keep the broker from other work.
+#: The limit of a batch of dead letters: a larger batch would keep the broker from other work.
 BATCH_BYTES_MAX = 1024 * 1024
 
 Headers = list[tuple[str, bytes | None]]
 
 
 class Source(NamedTuple):
-    """A share partition by the names that dead letters have for it."""
+    """A share partition, as dead letters name it."""
 
     group_id: str
     topic: str
@@ -77,9 +77,9 @@ class LetterBatch:
 def letter_batches(
     source: Source, letters: Iterable[DeadLetter | None], now_ms: int, max_bytes: int
 ) -> Iterator[LetterBatch | None]:
-    """The dead letters in batches of at most `max_bytes`; each None of `letters` is yielded too. A
-    copy that is too large for any batch is left out (H-204). A dead letter that is too large even
-    without its copy is alone in a batch that exceeds the limit."""
+    """The dead letters in batches of at most `max_bytes`. Each None in `letters` is yielded as it
+    is. A copy that is too large for any batch is left out (H-204). A dead letter that is too large
+    even without its copy is alone in a batch that exceeds the limit."""
     limit = min(max_bytes, BATCH_BYTES_MAX)
     builder, together = BatchBuilder(), []
     for letter in letters:

@@ -24,7 +24,7 @@ from odradek_protocol.records.batch import BatchHeader
 from odradek_protocol.stored.control_marker import ControlMarkerError, decode_marker
 
 _E = ErrorCode
-#: The fewest bytes that are read at a time.
+#: The lower limit of the bytes that are read at a time.
 _READ_BYTES_MIN = 64 * 1024
 
 
@@ -313,8 +313,8 @@ def read(
     committed: bool,
     minimum_one: bool,
 ) -> FetchedRecords:
-    """Read from an offset on: at most `max_bytes`, and not much more than the batches with this
-    number of `offsets`. StorageError, as `PartitionLog.read`.
+    """Read from `offset` on: at most `max_bytes`, and not much more than the batches that contain
+    as many offsets as `offsets` says. StorageError, as `PartitionLog.read`.
 
     A member may request 50 MB and few records, so bytes that it would not get are not read.
     """

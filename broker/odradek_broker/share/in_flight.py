@@ -218,7 +218,7 @@ class Run:
         self.state = state
 
     def acquire(self, member_id: str, deadline_ms: int) -> None:
-        """Give the records to a member, which counts as a delivery."""
+        """Give the records to a member; this counts as a delivery."""
         self.step(_S.ACQUIRED)
         self.count += 1
         self.member_id = member_id
@@ -267,7 +267,7 @@ class Run:
             self.deadline_ms = None
 
     def split_at(self, offset: int) -> Run:
-        """Cut the run in two; returns the second one, which begins with `offset`."""
+        """Cut the run in two; returns the second run, which begins with `offset`."""
         rest = Run(offset, self.last, self.state, self.count)
         rest.member_id, rest.deadline_ms = self.member_id, self.deadline_ms
         rest.due_ms = self.due_ms
@@ -330,7 +330,7 @@ class Batch:
         return self.first >= first and self.last <= last
 
     def begins_before(self, offset: int) -> bool:
-        """True if the offset is in the batch and not its first one."""
+        """True if the offset is in the batch but is not the batch's first offset."""
         return self.first < offset <= self.last
 
     def runs_within(self, first: int, last: int) -> list[Run]:
@@ -400,7 +400,7 @@ class InFlight:
         return self.batches[-1].last
 
     def add(self, batch: Batch) -> None:
-        """Add a batch, which overlaps no other."""
+        """Add a batch, which must overlap no other batch."""
         self.added += 1
         self.added_records += len(batch)
         batches = self.batches

@@ -210,7 +210,8 @@ class SharePartitions:
             self._drop(led, _E.NOT_LEADER_OR_FOLLOWER)
 
     def _of(self, owner: str | bytes) -> list[LedPartition]:
-        # The result is a copy: dropping a share partition wakes fetches, which may drop others.
+        # The result is a copy: dropping a share partition wakes fetches, and these may drop other
+        # share partitions.
         return [self._led[key] for key in self._keys_of.get(owner, ())]
 
     def _drop(self, led: LedPartition, error: ErrorCode) -> None:
@@ -362,8 +363,8 @@ class SharePartitions:
     ) -> Deferred[Outcome]:
         """Store a change, and finish it when it is durable. `event` makes the event of success or
         of an error."""
-        # An acknowledgement that changes no state may repeat an earlier one that is final, but not
-        # stored. The member gets the answer when the state is stored (H-205).
+        # An acknowledgement that changes no state may repeat one whose state is final but not
+        # stored yet. Then the member gets the answer when that state is stored (H-205).
         if not change.stored and not led.unstored:
             self.tell(event(_E.NONE))
             return Deferred.of(Outcome())

@@ -65,7 +65,7 @@ class Acknowledgement(NamedTuple):
     types: Sequence[int]
 
     def parts(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
-        """(first, last, type) of neighbours of the same type between two offsets."""
+        """(first, last, type) of each run of offsets with one type, between two offsets."""
         if len(self.types) == 1:
             yield first, last, self.types[0]
             return
@@ -91,8 +91,8 @@ class InvalidState(ValueError):
 
 
 class GapWindow:
-    """The range of offsets in which gaps may be records that were delivered before a restart: from
-    `start`, which advances as these records are acquired, to `end` (H-164)."""
+    """The range of offsets in which gaps may be records that were delivered before a restart. The
+    range goes from `start`, which advances as these records are acquired, to `end` (H-164)."""
 
     __slots__ = ("end", "start")
 
@@ -192,8 +192,8 @@ class SharePartition:
         return batch.run_at(offset) if batch is not None and offset <= batch.last else None
 
     def may_acquire(self, settings: ShareSettings) -> bool:
-        """True if records may be fetched: new ones below the limit of locks, or, at any time,
-        records that are available again (H-154)."""
+        """True if records may be fetched: records that are available again at any time, new
+        records only below the limit of locks (H-154)."""
         if self.next_fetch_offset() != self.end_offset + 1:
             return True
         return self.records_in_flight < settings.max_record_locks
@@ -458,7 +458,8 @@ class SharePartition:
         self._recount(run, finished_before=False)
 
     def _reason_to_give_up(self, run: Run) -> GivenUpBecause | None:
-        """The reason for a dead letter if the records, which still exist, are archived."""
+        """The reason for dead letters if the records are archived; None if the start offset is
+        past all of them, so that they get no dead letters."""
         return GivenUpBecause.TOO_OFTEN if run.last >= self.start_offset else None
 
     def _return(self, run: Run, now_ms: int, settings: ShareSettings) -> None:

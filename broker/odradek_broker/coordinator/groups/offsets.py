@@ -28,8 +28,8 @@ from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.schemas.offset_commit import CONSUMER_GROUPS_SINCE
 from odradek_protocol.stored.offset_commit import OffsetCommitValue, encode_key, encode_value
 
-#: The limit of the length of an offset's metadata, even if the settings have a higher limit: encoded
-#: in UTF-8 the metadata must fit into a field of the record that has a 16-bit length.
+#: The limit of the length of an offset's metadata, even if the settings have a higher limit: the
+#: metadata, encoded in UTF-8, must fit into a field of the record that has a 16-bit length.
 METADATA_MAX_CHARS = 8_000
 
 #: Storage error of a commit -> error in the answer. Errors that are not in the table are answered

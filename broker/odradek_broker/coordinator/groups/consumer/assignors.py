@@ -113,7 +113,7 @@ class _Uniform:
         self._give_free()
         if self.loads:
             # Begin with the members above the average, so that no member gives partitions away and
-            # then gets others.
+            # then gets other partitions.
             average = -(-sum(self.loads.values()) // len(self.loads))
             for down_to in (average, 0):
                 while self._even_out(down_to):
