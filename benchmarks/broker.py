@@ -79,8 +79,8 @@ class Load:
 
 
 #: librdkafka's idempotent producer has one request in flight to a partition (librdkafka pull
-#: request 4989): with one partition, the rows of this producer show latency. With this number of
-#: partitions, which the mock broker creates too, they show throughput.
+#: request 4989), so with one partition the rows of this producer show latency. With this number of
+#: partitions the rows show throughput. The mock broker also creates this number.
 _PARTITIONS = 4
 
 
@@ -213,7 +213,7 @@ def check_end(target: Target, topic: str, load: Load, runs: int = 1) -> None:
 def limit_of(load: Load, ours: list[Measured]) -> str:
     """The limiting factor of our runs as text, found from the load of broker and client."""
     if load.idempotent and load.partitions == 1 and load.batch_bytes < _LARGE_BATCH:
-        # librdkafka spins while it waits, so its processor time means nothing here.
+        # librdkafka spins while it waits, so its processor time does not show the limit.
         return "one request at a time"
     broker = statistics.median(each.busy(each.broker_cpu_s) or 0.0 for each in ours)
     client = statistics.median(each.client_cpu_s / each.wall_s for each in ours)

@@ -1,7 +1,7 @@
 """Consumers of `benchmarks.clients`, one function for each client.
 
 A function gets (bootstrap servers, topic, records, partitions) and returns the seconds from the
-first record to the last, without the client's start. All clients fetch with the same sizes.
+first record to the last, without the client's start. All clients fetch with equal size limits.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@
         [--only produce,consume] [--clients odradek,aiokafka] [--bootstrap HOST:PORT | --mock]
         [--json]
 
-The broker is ours with page-cache durability, unless another is named; `--mock` is librdkafka's
-mock broker, for producing only. Clients take turns. Each round gives a ratio to aiokafka, and the
-table has the median and the range of the ratios. The result of every record is checked. "CPU" is
-the processor time of the client's process.
+The broker is ours with page-cache durability, unless `--bootstrap` names another broker. `--mock`
+is librdkafka's mock broker, only for producing. Clients take turns. Each round gives a ratio to
+aiokafka, and the table has the median and the range of the ratios. The result of every record is
+checked. "CPU" is the processor time of the client's process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Costs of a cluster for each test: alone, and in a suite of small tests.
+"""Costs of giving each test its own cluster, measured first without tests and then in a suite of
+small tests.
 
     python -m benchmarks.clusters [--tests 200] [--workers 2] [--rounds 3] [--json]
     python -m benchmarks.clusters --shuffled 20

@@ -1,12 +1,13 @@
-"""Costs of compaction, at our broker and at Kafka: speed of cleaning, waits of other clients.
+"""Costs of compaction, at our broker and at Kafka: the speed of cleaning, and the waits of other
+clients.
 
     python -m benchmarks.compaction [--gigabytes 5] [--rounds 1] [--no-kafka] [--json]
 
 A topic of one partition is filled with records of 1 KB, two for each key on average, in segments of
 64 MB, while settings keep compaction from starting. Then compaction is allowed, and the time is
-measured until `cleaner-offset-checkpoint`, which is read once a second, shows that all closed
-segments are clean. Before and during compaction, one client sends Metadata requests, and another
-client sends single records to another topic with acks=all, each 200 times a second.
+measured until `cleaner-offset-checkpoint` shows that all closed segments are clean. The benchmark
+reads this file once a second. Before and during compaction, one client sends Metadata requests, and
+another client sends single records to another topic with acks=all, each 200 times a second.
 
 The brokers take turns: ours in both durabilities, and Kafka from its jars, if Java and jars (or
 Maven) are installed. The last table is for our broker on asyncio's own loop, and names the
@@ -185,8 +186,9 @@ def fill(bootstrap: str, size_bytes: int) -> None:
 
 
 async def _ask(bootstrap: str, make: Callable[[], Message], version: int, out: list[float]) -> None:
-    """Send requests one by one, each when it is due, or later as soon as the request before is
-    answered."""
+    """Send requests one by one. Each request is sent when it is due, but not before the previous
+    request is answered.
+    """
     host, _, port = bootstrap.rpartition(":")
     client = RawClient(*await asyncio.open_connection(host, int(port)))
     due_s = time.perf_counter()

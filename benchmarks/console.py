@@ -1,4 +1,4 @@
-"""Costs of open consoles: the effect of pages of `odradek console` on broker and producers.
+"""Costs of open pages of `odradek console`, for the broker and for producers.
 
     python -m benchmarks.console [--pages 10] [--rounds 5] [--megabytes 100] [--json]
 
@@ -120,7 +120,7 @@ def _pages(address: str, pages: int) -> Iterator[None]:
 
 @dataclass
 class _Found:
-    """The figures of all rounds with the same number of pages."""
+    """The figures of all rounds with a given number of pages."""
 
     produced_mb_s: list[float] = field(default_factory=list)
     p50_ms: list[float] = field(default_factory=list)

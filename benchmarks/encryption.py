@@ -4,9 +4,9 @@
 
 The client produces in plaintext and encrypted: records of 1 KB in batches of 1 MB and of 16 KB,
 acks=all, no compression, one partition. Then it reads the topic from its beginning. Brokers and
-listeners take turns; ours runs with page-cache durability, like Kafka. The ratio is to the
-plaintext of the same broker in the same round. "CPU" is the broker's processor time for a megabyte
-that is produced and consumed.
+listeners take turns; ours runs with page-cache durability, like Kafka. The ratio compares a
+listener with the plaintext listener of the same broker in the same round. "CPU" is the broker's
+processor time for a megabyte that is produced and consumed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Side:
 
 
 def _settings(folder: Path) -> dict[str, str]:
-    """The settings of the listeners, the same for both brokers."""
+    """The settings of the listeners, which both brokers share."""
     keystore = folder / "broker.p12"
     keystore.write_bytes(CA.issue().pkcs12(_PASSWORD))
     return {

@@ -145,8 +145,9 @@ def tail(
     target: Target, partitions: int, count: int, *, session: bool
 ) -> tuple[float, list[float]]:
     """Measure a consumer that waits at the end of `partitions` partitions while batches arrive one
-    by one. Returns the broker's processor time for an append together with the fetch that it
-    completes, and the milliseconds from the append to the answer of the fetch."""
+    by one. Returns the broker's processor time for an append together with the fetch that the
+    append completes, and the milliseconds from the append to the answer of the fetch.
+    """
     topic = create_topic(target.bootstrap, partitions)
     took: list[float] = []
     with _client(target) as producer, _client(target) as consumer:

@@ -6,12 +6,12 @@ A rebalance begins when one more member sends its first JoinGroup to a stable gr
 the last member has its new assignment. Members learn of the rebalance from a heartbeat, which they
 send every HEARTBEAT_MS, so up to HEARTBEAT_MS of the time is waiting. The members are bare
 connections in one process that use the classic protocol; the leader assigns with our `range`
-assignor. "CPU" is the broker's processor time. Then the same is measured with the same number of
-our own consumers.
+assignor. "CPU" is the broker's processor time. Then the rebalance is measured with as many of our
+own consumers instead of bare connections.
 
 Idle groups are empty groups that have committed offsets and have had a member. Memory is the growth
-of the broker's resident memory by these groups, before and after a restart. "Restart" is the time
-from the start of the process to its ready line, with the groups and without any groups.
+of the broker's resident memory by these groups, measured before a restart and after it. "Restart"
+is the time from the start of the process to its ready line, with the groups and without any groups.
 """
 
 from __future__ import annotations
@@ -127,8 +127,7 @@ def _join_request(group: str, member_id: str, topic: str) -> JoinGroupRequest:
 
 
 async def prepare(bootstrap: str, partitions: int) -> None:
-    """Create the topic to read, and the topic of committed offsets, which the first group
-    creates."""
+    """Create the topic to read, and let a first group create the topic of committed offsets."""
     async with Admin(bootstrap_servers=bootstrap) as admin:
         await admin.create_topics([NewTopic(TOPIC, partitions, 1)])
     async with Consumer(bootstrap_servers=bootstrap, group_id="first") as consumer:

@@ -6,10 +6,10 @@ One of three nodes of Apache Kafka (which needs Java) is stopped with SIGSTOP, a
 half a minute. Before and during the stop, our producer and that of confluent-kafka (librdkafka),
 both with their default settings, send a record every 50 ms to each of three partitions with
 different leaders. The result is the longest time from a record to its acknowledgement: first for
-the partition of the hanging node, and second for the worse of the other partitions. Nothing is
-acknowledged on these other partitions either until Kafka has noticed the stop
-(broker.session.timeout.ms is 9 s) and elected leaders. So the second number is caused by Kafka, and
-the difference of the two numbers by the client.
+the partition of the hanging node, and second for the worse of the other partitions. On these other
+partitions, too, nothing is acknowledged until Kafka has noticed the stop (broker.session.timeout.ms
+is 9 s) and elected leaders. So the second number is caused by Kafka, and the difference of the two
+numbers by the client.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kafka_cluster import KafkaCluster
 PARTITIONS = 3
 _PERIOD_S = 0.05
 _BEFORE_S, _HUNG_S, _AFTER_S = 5.0, 30.0, 5.0
-#: The longest wait for each partition, in seconds.
+#: The longest wait for an acknowledgement in each partition, in seconds.
 Waits = dict[int, float]
 
 

@@ -8,8 +8,8 @@ has `--settle` seconds to flush all but the last records and to write the recove
 does every minute. In the row "Killed at once" the broker is killed before any recovery point is
 written. "Read" is the number of bytes that the process has read from files until it was ready
 (rchar in /proc), including code; the row with an empty directory is the lower limit. The many
-partitions are created by one request, and each has one record; "worst wait" is the longest wait of
-another client's small request meanwhile.
+partitions are created by one request, and each has one record. "Worst wait" is the longest time for
+which a small request of another client waited during the creation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A broker of ours that measures how long each callback blocks its event loop.
 
-The broker runs on asyncio's own loop instead of uvloop, because the callbacks of asyncio's loop can
-be watched. The callbacks are the same on both loops.
+The broker runs on asyncio's own loop instead of uvloop, because only the callbacks of asyncio's
+loop can be watched. Both loops run the same callbacks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-#: The longest time that a callback may block the loop.
+#: The time for which a callback may block the loop.
 LIMIT_MS = 2.0
 _START_S = 30
 _NAMES_MAX = 1_000
@@ -27,8 +27,9 @@ _NAMES_MAX = 1_000
 
 @dataclass
 class Held:
-    """The measured callbacks with the same name. `longest_cpu_ms`: the longest processor time,
-    which does not include the time of other processes."""
+    """The measured callbacks of one name. `longest_cpu_ms`: the longest processor time of a
+    callback, in which time of other processes is not included.
+    """
 
     calls: int = 0
     beyond_limit: int = 0
@@ -148,7 +149,7 @@ class WatchedBroker:
 @contextlib.contextmanager
 def watched_broker(settings: Mapping[str, object]) -> Iterator[WatchedBroker]:
     """A watched broker with a temporary data directory."""
-    # Not daemonic: the broker starts the cleaner as a child process.
+    # The process must not be daemonic, because the broker starts the cleaner as a child process.
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     with tempfile.TemporaryDirectory() as directory:

@@ -3,11 +3,12 @@
     python -m benchmarks.many_connections [--connections 5000] [--seconds 10] [--reader-mb 1]
         [--json]
 
-An idle connection has sent one request and nothing since. "Wait" is the wait of another client,
-which sends a small request every two milliseconds. The slow reader requests 50 MB, and reads
-`--reader-mb` megabytes of the answers per second. The producer sends 16 KB records in batches of 1
-MB as fast as it can; each batch is on disk before it is acknowledged. Both ends of each connection
-are on this machine, so the benchmark needs twice as many open files as connections.
+An idle connection has sent one request, and nothing after it. "Wait" is the time for which another
+client waits for its answer; the client sends a small request every two milliseconds. The slow
+reader requests 50 MB, and reads `--reader-mb` megabytes of the answers per second. The producer
+sends 16 KB records in batches of 1 MB as fast as it can; each batch is on disk before it is
+acknowledged. Both ends of each connection are on this machine, so the benchmark needs twice as many
+open files as connections.
 """
 
 from __future__ import annotations
@@ -176,7 +177,9 @@ async def _create(bootstrap: str) -> None:
 
 
 def measure_slow_reader(report: Report, seconds: float, reader_mb: float) -> None:
-    """Measure the rows of the producer alone, and together with the slow reader."""
+    """Measure the row of the producer without a reader, and the row of the producer together with
+    the slow reader.
+    """
     columns = ("reader", "produced MB/s", "read MB/s", "broker MB", "wait ms p50", "p99", "worst")
     report.table("A slow reader beside a fast producer", columns)
     for reader in (None, reader_mb):

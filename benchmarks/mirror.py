@@ -12,12 +12,12 @@ partition of two topics. Each way gets a new target.
 
 Times run from the start of the mirroring process until it ends. MirrorMaker does not end, so its
 time is measured until the target has the last record, and it gets another minute for the groups.
-With `--kills N` the mirroring process is killed (signal 9) and started again N times on the way;
-with `--target-kills N` so is the target. Afterwards each partition of the target is read. Every
-record has to be there once and in order; otherwise the table says how many are lost, doubled or
-late. "Groups exact" is the number of committed positions whose next record is the record that the
-group would have read next at the source. With any other position the group would read records
-again, or skip some.
+With `--kills N` the mirroring process is killed (signal 9) and started again N times during the
+move. With `--target-kills N` the target is killed and started again N times. Afterwards each
+partition of the target is read. Every record has to be there once and in order; otherwise the table
+says how many records are lost, doubled or late. "Groups exact" is the number of committed positions
+whose next record is the record that the group would have read next at the source. With any other
+position the group would read records again, or skip some.
 
 With `--queries` two Spark queries (`benchmarks.moved_queries`) read the first half of their topics
 at the source, and continue at the target: for `out` with checkpoints that `odradek mirror
@@ -88,8 +88,10 @@ Where = tuple[str, int]
 
 @dataclass(frozen=True)
 class Load:
-    """The records and positions of the source. `counts`: the number of records in each partition;
-    `positions`: for each group, the number of the next record in each of its partitions."""
+    """The records and positions of the source. `counts` has the number of records in each
+    partition. `positions` has for each group the number of the next record in each of the group's
+    partitions.
+    """
 
     counts: dict[Where, int]
     positions: dict[str, dict[Where, int]]
@@ -110,8 +112,9 @@ class Cost:
 
 @dataclass
 class Arrived:
-    """The result of reading a target. `at`: for each partition and wanted offset, the number of the
-    next record; at the end of the partition, the number after the last record."""
+    """The result of reading a target. `at` has for each partition and wanted offset the number of
+    the next record. At the end of a partition this is the number after the last record.
+    """
 
     lost: int = 0
     doubled: int = 0
@@ -372,8 +375,9 @@ def _peak_mb(pid: int) -> float:
 
 
 def _records_at(bootstrap: str, load: Load) -> int:
-    """The sum of the end offsets at the target, which includes transaction markers. 0 while topics
-    are being created."""
+    """The sum of the end offsets at the target, with transaction markers included; 0 while topics
+    are being created.
+    """
     consumer = _consumer(bootstrap)
     try:
         known = consumer.list_topics(timeout=30).topics
@@ -475,8 +479,8 @@ def exact(load: Load, positions: dict[str, dict[Where, int]], arrived: Arrived) 
 class Queries:
     """The two Spark queries, with the output that they have written at the source.
 
-    Spark's list of written files has absolute paths. So the queries continue in the same `folder`,
-    which is restored for each way to its state at the source.
+    Spark's list of written files has absolute paths, so the queries must continue in the same
+    `folder`. For each way, the folder is restored to its state at the source.
     """
 
     def __init__(self, folder: Path) -> None:

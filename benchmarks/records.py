@@ -69,10 +69,10 @@ def append_all_foreign(builder_class: Any, rows: list[Row]) -> bytearray:
 
 
 def ours(rows: list[Row], codec: Any) -> list[float | None]:
-    """The microseconds per record of each operation: append, append and build, read, gather for
+    """The microseconds per record of each operation: append; append and build; read; gather for
     Arrow.
 
-    `codec`: the compiled twin, or None for the pure one.
+    `codec`: the compiled twin, or None for the twin in pure Python.
     """
     native.CODEC = codec
     count = len(rows)
@@ -102,8 +102,9 @@ def gather(batch: bytes) -> None:
 
 
 def foreign(builder_class: Any, reader_class: Any, rows: list[Row]) -> list[float | None]:
-    """The microseconds per record of the same operations of another library, as far as the library
-    has them."""
+    """The microseconds per record of another library for the operations of `ours`; None for an
+    operation that the library lacks.
+    """
     count = len(rows)
     batch = bytes(append_all_foreign(builder_class, rows))
     build = best_us(lambda: append_all_foreign(builder_class, rows)) / count

@@ -2,10 +2,10 @@
 
     python -m benchmarks.scrape [--partitions 10000] [--groups 1000] [--rounds 3] [--json]
 
-Each partition has records; each group has committed offsets in ten partitions, and is behind in
-them. The first scrape opens all logs, and looks up all timestamps for the lag in seconds. "CPU" is
-the broker's processor time, including that for the requests of another client. The waits are those
-of this other client's small requests during the scrape.
+Each partition has records. Each group has committed offsets in ten partitions, and has not read all
+of their records. The first scrape opens all logs, and looks up all timestamps for the lag in
+seconds. "CPU" is the broker's processor time, including the time for the small requests that
+another client sends during the scrape. The waits are the waits of these requests.
 """
 
 from __future__ import annotations

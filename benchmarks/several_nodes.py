@@ -6,9 +6,9 @@ The two nodes are not a cluster and do not know each other; each client is given
 its partitions. Both sides get the same load from the same two clients, each with half of the
 partitions.
 
-"librdkafka" is confluent-kafka in one process, whose own work takes more than a core. "raw" sends
-one Produce request of 16 KB, which is encoded beforehand, again and again, with a window of
-requests in flight; it takes almost no client time, so the brokers are the limit. Clients and nodes
+"librdkafka" is confluent-kafka in one process. The client's own work takes more than a core. "raw"
+encodes one Produce request of 16 KB beforehand, and sends it again and again with a window of
+requests in flight. It takes almost no client time, so the brokers are the limit. Clients and nodes
 share the cores of this machine, so the last column has the throughput that their processor time
 would allow, however busy the machine is otherwise. An idempotent librdkafka spins while it waits,
 so its processor time means nothing.
@@ -145,8 +145,9 @@ class _Pipeline:
             self._to_send -= 1
 
     def go_on(self) -> bool:
-        """Read the answers that have arrived, and send the same number of requests. True when all
-        requests are answered."""
+        """Read the answers that have arrived, and send a new request for each answer. True when all
+        requests are answered.
+        """
         part = self._connection.recv(65_536)
         if not part:
             raise SystemExit("the broker closed the connection")
@@ -190,7 +191,8 @@ def measure(load: str, targets: Sequence[Target], scale: float) -> Measured:
     """Run a load once, and measure it."""
     send, idempotent = LOADS[load]
     with _places(targets) as places:
-        # This run makes the connections and fetches metadata, which are not to be measured.
+        # This run makes the connections and fetches metadata, so that the measurement does not
+        # include that work.
         send(places, 0.01 * scale, idempotent=idempotent)
         nodes_s = -sum(target.cpu_s() or 0.0 for target in targets)
         client_s, started_s = -time.process_time(), time.perf_counter()

@@ -3,10 +3,10 @@
     python -m benchmarks.share_memory [--partitions 50] [--no-kafka]
 
 A member acquires LOCKS records of each partition and acknowledges none ("as acquired"). Then it
-acknowledges every second record, which is the worst case: neighbouring records have different
-states, so each record needs a separate state ("every second acknowledged"). The figures are for
-10,000 acquired records: for our broker the growth of resident memory, and for Kafka the growth of
-the live heap after a full collection (`jcmd PID GC.class_histogram`).
+acknowledges every second record ("every second acknowledged"). This is the worst case, because
+neighbouring records have different states, and so each record needs a separate state. The figures
+are for 10,000 acquired records. For our broker they are the growth of resident memory, and for
+Kafka the growth of the live heap after a full collection (`jcmd PID GC.class_histogram`).
 """
 
 from __future__ import annotations

@@ -5,13 +5,14 @@
         [--kafka-jars DIR] [--json]
 
 The first round of each measurement is a warm-up and not used. Rows have 100 B. "write" writes to
-our broker, and "write-kafka" to Apache Kafka, if there are Java and Maven for it; after every turn
-both check how many rows have arrived. "batch" runs a stream over 100 partitions with one row each:
-our source and sink, and for comparison a source and a sink in Python that do nothing, with the same
-number of tasks (`spark_nothing`). These run in turns, once unchanged, and once with the change that
-our connector makes in Spark's workers, which excludes imported modules from garbage collections.
-Spark's own `kafka` format is measured in the same turns, from the JARs that Maven fetches or that
-are in the directory of `--kafka-jars`.
+our broker, and "write-kafka" writes to Apache Kafka, if Java and Maven are installed. After every
+turn both check how many rows have arrived. "batch" runs a stream over 100 partitions with one row
+each: our source and sink, and for comparison a source and a sink in Python that do nothing, with
+the same number of tasks (`spark_nothing`). The source and sink that do nothing run twice:
+unchanged, and with the change that our connector makes in Spark's workers, so that garbage
+collections leave out imported modules. Spark's own `kafka` format is measured in the same turns as
+our source and sink, from the JARs that Maven fetches or that are in the directory of
+`--kafka-jars`.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ BATCH_PARTITIONS = 100
 DRIVER_STEPS = ("latestOffset", "partitions", "commit")
 _CORES = 2
 _SAME_BATCHES = "batches as ours"
-#: Settings that give Kafka's producer the same batch size and linger as ours.
+#: Settings that give Kafka's producer the batch size and linger of our producer.
 _LIKE_OURS = {"kafka.batch.size": "262144", "kafka.linger.ms": "20"}
 _WARM_BATCHES = 2
 TURNS = 2
@@ -294,7 +295,8 @@ def batch(report: Report, spark: Any, bootstrap: str, arguments: Any) -> None:
         for turn in range(TURNS):
             for name, run in kinds.items():
                 # Spark reuses its workers, and a worker in which imports were once excluded keeps
-                # them excluded, so the plain source is only measured before that.
+                # them excluded. So the plain source is only measured in the first turn, before any
+                # such exclusion.
                 if name != "nothing" or turn == 0:
                     say(f"batch, {name}")
                     found[name] += run(Path(folder) / f"{turn}-{name}")

@@ -2,7 +2,7 @@
 
     python -m benchmarks.start [--rounds 7] [--partitions 1000] [--json]
 
-The time is measured from the start of the process to its ready line: with an empty data directory,
+The time from the start of the process to its ready line is measured with an empty data directory,
 and after a clean stop with many partitions on disk, each of which has a record. "CPU" is the
 processor time until the ready line; other load on the machine changes it little. "Memory" is the
 resident memory one second later. Before the measured starts there is another start, which compiles

@@ -171,7 +171,7 @@ def idle_s() -> float | None:
         numbers = Path("/proc/stat").read_text().split("\n", 1)[0].split()
     except OSError:
         return None
-    # Waiting for the disk (the fifth number) is idle time too.
+    # Waiting for the disk (the fifth number) is also idle time.
     return (int(numbers[4]) + int(numbers[5])) / _TICKS_PER_S
 
 
@@ -254,15 +254,15 @@ def _serve_mock(pipe: Connection) -> None:
     held = confluent_kafka.Producer({"test.mock.num.brokers": 1, "log_level": 0})
     broker = next(iter(held.list_topics(timeout=_MOCK_START_S).brokers.values()))
     pipe.send(f"{broker.host}:{broker.port}")
-    # Ctrl+C is meant for the benchmark, which then closes the pipe.
+    # Ctrl+C is meant for the benchmark. The benchmark then closes the pipe.
     with contextlib.suppress(EOFError, KeyboardInterrupt):
         pipe.recv()
 
 
 @contextlib.contextmanager
 def mock_broker() -> Iterator[Target]:
-    """librdkafka's mock broker (`test.mock.num.brokers`), which is written in C, works in memory,
-    and checks almost nothing.
+    """librdkafka's mock broker (`test.mock.num.brokers`). It is written in C, works in memory, and
+    checks almost nothing.
 
     The mock broker runs in a separate process, so that its costs can be distinguished from the
     client's.

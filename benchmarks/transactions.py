@@ -3,14 +3,14 @@
     python -m benchmarks.transactions [--rounds 5] [--transactions 100] [--ids 100000]
         [--only cost,latency,memory] [--json]
 
-Cost: transactions of 1,000 records of 100 B, one after the other, and the same records from a
-producer that is only idempotent, and waits after every 1,000 records; both take turns in every
-round. Latency: only the commit of a transaction is measured, whose single record is already
-flushed. Our client uses transactions v2, confluent-kafka v1. Memory: the growth of the broker's
-memory for each producer id that has written one batch, and for each transactional id that was
-initialised, when all of them are idle. The row with librdkafka's own mock broker shows the time
-that librdkafka itself takes: it sends AddPartitionsToTxn only a millisecond or two after the first
-use of a partition.
+Cost: transactions of 1,000 records of 100 B, one after the other, are compared with the same
+records from a producer that is only idempotent, and waits after every 1,000 records; both take
+turns in every round. Latency: only the commit of a transaction is measured, and the transaction's
+single record is flushed before. Our client uses transactions v2, confluent-kafka v1. Memory: the
+growth of the broker's memory for each producer id that has written one batch, and for each
+transactional id that was initialised, when all of them are idle. The row with librdkafka's own mock
+broker shows the time that librdkafka itself takes: it sends AddPartitionsToTxn only a millisecond
+or two after the first use of a partition.
 """
 
 from __future__ import annotations
@@ -51,16 +51,17 @@ MEMORY_TARGET_BYTES = 1_000
 DURABILITIES = ("page-cache", "fsync")
 #: The number of requests that are sent before their answers are read.
 _WINDOW = 200
-#: The last version with topic names, which every current client may use.
+#: A version of Produce that still has topic names, and that every current client may use.
 _PRODUCE_VERSION = 9
 _SETTLE_S = 0.5
-#: The first producer id that is used. It is larger than any producer id that a new broker assigns.
+#: The first producer id that the benchmark uses. A new broker assigns only smaller producer ids.
 _FIRST_PRODUCER_ID = 1_000_000
 
 
 class OdradekRun:
-    """Runs with our client, which measure the seconds of `count` rounds of records with and without
-    transactions."""
+    """Runs with our client. A run measures the seconds of `count` rounds of records, with or
+    without transactions.
+    """
 
     name = "odradek (v2)"
 
@@ -216,7 +217,7 @@ def cost_row(
 
 
 def latency(report: Report, count: int) -> None:
-    """Measure the latency of the commit alone."""
+    """Measure only the latency of the commit."""
     report.table(
         "Commit of a transaction of one record that was flushed, ms",
         ("client, durability", "median", "99 %", "most"),

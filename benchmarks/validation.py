@@ -7,8 +7,8 @@ checksum, records), with and without the check of the records. Then three broker
 with the same Produce requests, which have one batch of 16 KB each and are encoded beforehand. The
 first broker validates only headers (`record.validation=header`), the second validates records, and
 the third validates records without the compiled codec (ODRADEK_PURE). The result is the processor
-time of each broker per request, which other load hardly changes. The share is the additional time
-divided by the time of the first broker for the whole request.
+time of each broker per request; other load on the machine hardly changes it. The share is the
+additional time divided by the time of the first broker for the whole request.
 """
 
 from __future__ import annotations

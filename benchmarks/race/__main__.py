@@ -8,14 +8,14 @@ its default settings and with `log.flush.interval.messages=1`, which flushes bef
 The mock is written in C, works in memory, and checks almost nothing. Each broker is started once,
 and warmed up with 400 MB. In every round each broker has one turn, and each round begins with a
 different broker; between two turns all brokers become idle. The records of a run are checked and
-deleted. After `--minutes` no other row begins, and the current row has only the rounds that are
-finished by then.
+deleted. After `--minutes` no further row begins, and the current row has only the rounds that are
+already finished.
 
 The table has a line for each row, with the median and the range of each broker's figures, and of
 the ratios of the rounds. A ratio is above 1 where our broker is better, both for rates and for
 milliseconds. A row whose median ratio to Kafka is below 1 is marked **behind**. If a broker cannot
-serve a row, the row has a dash in the broker's column, and a note with the reason. Without Java, or
-without both Kafka's jars and Maven to fetch them, the race runs without Kafka, and says so.
+serve a row, the row has a dash in the broker's column, and a note gives the reason. Without Java,
+or without both Kafka's jars and Maven to fetch them, the race runs without Kafka, and says so.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _REST_S = 1.5
 _LOOK_S = 0.1
 _AT_REST = 0.2
 _MOCK_TOPIC = "bench"
-#: Deleted topics free their disk space at once.
+#: Deleted topics free their disk space immediately.
 _DELETED_AT_ONCE = {"log.segment.delete.delay.ms": "0"}
 
 
@@ -82,7 +82,7 @@ def kafka_tool(name: str) -> list[str]:
 
 @contextlib.contextmanager
 def _kafka(name: str, folder: Path, settings: Mapping[str, str]) -> Iterator[Target]:
-    """Start Kafka with the same settings and memory limits as its own scripts."""
+    """Start Kafka with the settings and memory limits of Kafka's own scripts."""
     where = folder / name.replace(", ", "-").replace(" ", "-")
     cluster = KafkaCluster(where, settings={**_DELETED_AT_ONCE, **settings}, heap=SHIPPED_HEAP)
     with cluster:
@@ -101,7 +101,9 @@ def warm(target: Target, scale: float) -> None:
 
 @contextlib.contextmanager
 def topic_at(target: Target, partitions: int = 1) -> Iterator[str]:
-    """A new topic, which is deleted afterwards; the mock has only one topic, which stays."""
+    """A new topic, which is deleted at the end of the context. For the mock, it is always the same
+    topic, which is never deleted.
+    """
     if target.name == MOCK:
         yield _MOCK_TOPIC
         return

@@ -20,7 +20,7 @@ _PATIENCE_S = 300.0
 _RECORDS = 400_000
 _RECORD_BYTES = 1_000
 _SUMMARY = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec .*99\.9th", re.MULTILINE)
-#: The column of ConsumerPerformance with the records per second of fetch time, which does not
+#: The column of ConsumerPerformance with the records per second of fetch time. Fetch time does not
 #: include the time to join the group.
 _FETCHED = "fetch.nMsg.sec"
 

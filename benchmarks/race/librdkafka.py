@@ -32,8 +32,8 @@ _START_S = 20.0
 _TRANSACTION_QUEUE = 4_000
 _SINGLE_RECORDS = 1_000
 _SINGLE_WARMING = 50
-#: The load during the measurement of single records: about half of the slowest broker's throughput,
-#: and the same for all brokers.
+#: The load during the measurement of single records. The load is equal for all brokers, and about
+#: half of the slowest broker's throughput.
 LOAD_MB_PER_S = 40
 _LOAD_TICK_S = 0.002
 _VALUE = bytes(range(250)) * 4

@@ -83,7 +83,7 @@ def shown(values: Sequence[float]) -> str:
 
 
 def tell(report: Report, results: Sequence[Result], rounds: int) -> None:
-    """Print the table, and the number of rows that are behind."""
+    """Print the table, and the number of rows in which our broker is slower than Kafka."""
     report.table(
         f"The race, {rounds} rounds: median (range)",
         ("row", *ALL, *(column for column, _, _ in COMPARISONS)),

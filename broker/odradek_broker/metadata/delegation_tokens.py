@@ -94,7 +94,9 @@ def renew_token(
 def expire_token(
     metadata: ClusterMetadata, principal: str, hmac: bytes, period_ms: int, now_ms: int
 ) -> TokenChange:
-    """Set the expiry to `period_ms` from now on; a negative period removes the token immediately."""
+    """Set the expiry to `period_ms` from now on. If the period is negative, remove the token
+    immediately.
+    """
     tokens = metadata.delegation_tokens
     if not tokens.enabled:
         return TokenChange(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
