@@ -12,7 +12,7 @@ To add a page:
    long answers.
    Add the module to `_FAMILIES` in `server.py`. Ask brokers through `asked.session.admin()`, and
    through `asked.session.cached(...)` for answers that several pages share. Errors of the client
-   become JSON automatically; raise `Refusal` for all others. Lists go through `page_of`, which
+   become JSON automatically; raise `Refusal` for other errors. Lists go through `page_of`, which
    answers a page of rows and the total, never everything.
    A view that changes anything is a `Change` in `CHANGES` (path to a plan and an act,
    `changes.py`): its route exists only in a console that may write.

@@ -31,8 +31,8 @@ DESCRIBE_CLUSTER = "DESCRIBE on the cluster"
 
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 500
-#: The longest parameter of a view, and the longest name of a feed; names of topics have at most 249
-#: characters, and filters are shorter than this.
+#: The limit of characters in a parameter of a view, and in the name of a feed. Names of topics have
+#: at most 249 characters, and filters are shorter than this limit.
 TEXT_CHARACTERS_MAX = 10_000
 _HALF_PAIR = re.compile(r"[\ud800-\udfff]")
 
@@ -113,8 +113,8 @@ def why_missing(what: str, error: OdradekError, right: str) -> str:
 
 
 def failed(error: Exception) -> Refusal:
-    """A bug of the console as an answer, without the text of the exception, which may quote
-    values of records."""
+    """The answer if the console has a bug. It lacks the text of the exception, because that text
+    may quote values of records."""
     return Refusal(
         500,
         "The console failed",

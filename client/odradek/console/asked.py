@@ -34,7 +34,8 @@ class Stream:
     file_name: str | None = None
 
 
-#: A function behind an address below `/api`, which returns a JSON object.
+#: A function that answers the requests for an address below `/api` with a JSON object.
 View = Callable[[Asked], Awaitable[Json]]
-#: A function behind an address below `/api`, which answers in pieces: events, or a file.
+#: A function that answers the requests for an address below `/api` in pieces: with events, or with
+#: a file.
 Streamer = Callable[[Asked], Awaitable[Stream]]

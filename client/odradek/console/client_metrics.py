@@ -42,7 +42,8 @@ async def pushing_clients(asked: Asked) -> Json:
         try:
             return clients, await admin.list_client_metrics()
         except OdradekError:
-            # Subscriptions are settings, which need another right than clients.
+            # The names of subscriptions are missing if the principal lacks the right for them,
+            # which is another one than the right for clients.
             return clients, None
 
     clients, subscriptions = await asked.session.cached("pushing clients", _KEEP_MS, ask)

@@ -42,7 +42,7 @@ _KINDS_MAX = 1_000
 
 @dataclass
 class _Kinds:
-    """The known kinds of groups, which decide the request for the description."""
+    """The known kinds of groups. The kind of a group decides which request describes the group."""
 
     by_group: dict[str, str] = field(default_factory=dict)
 
@@ -136,9 +136,8 @@ async def _described(session: Session, admin: Admin, group_id: str) -> Described
 async def _positions(
     admin: Admin, described: Described, missing: list[str]
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int | None]]:
-    """The positions of a group, and the lag of a share group, which is known only from its
-    broker.
-    """
+    """The positions of a group, and for a share group its lag, because only the broker knows the
+    lag of a share group."""
     try:
         if described.kind != SHARE_KIND:
             return await committed_offsets(admin, described.group_id), {}

@@ -16,15 +16,17 @@ from odradek_client.errors import OdradekError, UnsupportedByBroker
 from odradek_client.structs import TopicPartition
 
 _KEEP_MS = 3_000
-#: The time for which the figures of all groups are kept; they cost brokers more than others.
+#: The time for which the figures of all groups are kept. It is longer than `_KEEP_MS`, because
+#: these figures cost brokers more work than others.
 _KEEP_ALL_MS = 30_000
-#: The most groups whose figures are requested together.
+#: The limit of groups whose figures are requested together.
 _CHUNK = 200
-#: The most requests about single groups that are in flight at the same time.
+#: The limit of requests about single groups that are in flight at the same time.
 _AT_ONCE = 16
-#: The most groups whose figures are kept.
+#: The limit of groups whose figures are kept.
 _REMEMBERED_MAX = 50_000
-#: The longest wait of a page for the figures of all groups. The page's next request gets more.
+#: The time limit for a page's wait for the figures of all groups. The page's next request gets
+#: figures that were not ready in time.
 _PATIENCE_S = 1.0
 _VERDICT, _LAG = "now_verdict", "now_lag"
 SHARE_KIND, STREAMS_KIND = "share", "streams"
@@ -37,9 +39,9 @@ Offsets = dict[TopicPartition, int]
 class GroupFigures:
     """The figures of a group; None for figures that are not available.
 
-    `lag`: records that the group is behind; `lag_ms`: the age of the oldest of them, which may be
-    older if `lag_at_least` is true. `verdict`: the broker's verdict, with its sentence; None if the
-    broker has none.
+    `lag`: the number of records that the group has not read; `lag_ms`: the age of the oldest of
+    these records, or only a lower bound of the age if `lag_at_least` is true. `verdict`: the
+    broker's verdict, with its sentence; None if the broker has none.
     """
 
     members: int | None = None

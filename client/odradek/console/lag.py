@@ -18,9 +18,9 @@ from odradek_protocol.lazy_tuple import NamedTuple
 #: An hour of points, at one every two seconds.
 _POINTS_MAX = 1_800
 _ENDS_MAX = 64
-#: The most groups with a history, which is more than one page of the list has.
+#: The limit of groups with a history. It is more than the number of groups on one page of the list.
 _GROUPS_MAX = 256
-#: The most ends of partitions and points that are kept, for all groups together.
+#: The limit of kept ends of partitions and kept points, for all groups together.
 _ALL_KEPT_MAX = 400_000
 
 

@@ -1,4 +1,4 @@
-"""Server-sent events, with one poll for each feed, which all pages that show the feed share.
+"""Server-sent events. All pages that show a feed share one poll of the feed.
 
 A page names its feeds in one request, `GET /api/live?feed=overview&feed=group:orders`, and gets an
 event for each of them whenever its value changes. A feed without listeners is not polled.
@@ -21,7 +21,7 @@ from odradek_client.errors import OdradekError
 _log = structlog.get_logger("odradek.console")
 
 FEEDS_OF_PAGE_MAX = 16
-#: The most digits of an event's number, which is more than any run of the console reaches.
+#: The limit of digits in an event's number. No run of the console reaches such a number.
 _DIGITS_MAX = 15
 _FEEDS_MAX = 128
 _LISTENERS_MAX = 64

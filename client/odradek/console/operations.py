@@ -23,7 +23,7 @@ EVERY_MS = 2_000
 _KEEP_PAST_MS = 4_000
 #: The duration of the recent past in percentiles.
 _RECENT_MS = 30_000
-#: The longest time between two samples from which rates are computed.
+#: The limit of the time between two samples. For samples further apart, no rates are computed.
 _GAP_MS = 4 * EVERY_MS
 
 #: The rates of a sample: the name in the answer and the counter that grows.

@@ -1,6 +1,6 @@
 """Reading of partitions' logs in bounded pieces, with the headers of batches.
 
-Requests have no fetch session, because the next ones are for other partitions or offsets.
+Requests have no fetch session, because successive requests are for different partitions or offsets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from odradek_protocol.records.record import Headers, TimestampType, read_columns
 from odradek_protocol.schemas.fetch import PartitionData
 from odradek_protocol.stored.control_marker import ControlMarkerError, ControlType, decode_marker
 
-#: The largest batch that is read, in bytes after decompression.
+#: The limit of a batch's size after decompression. Larger batches are not read.
 _DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024
 _KINDS = (TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME)
 
@@ -59,7 +59,7 @@ class LogRecord:
 
 class Marker(NamedTuple):
     """A control record: the end of a transaction in a partition. `kind` is "commit", "abort", or
-    "control" for any other."""
+    "control" for any other control record."""
 
     partition: int
     offset: int

@@ -76,8 +76,8 @@ async def _producers_of(
 
 
 async def _owners(session: Session) -> tuple[Transactions | None, list[str]]:
-    """All transactional ids, which tell the owner of a producer id; or None, with the reason why
-    they are missing."""
+    """All transactional ids, to find the owner of a producer id; or None, with the reason why the
+    transactional ids are missing."""
     try:
         return await all_transactions(session), []
     except OdradekError as error:

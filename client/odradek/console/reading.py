@@ -76,7 +76,7 @@ def filter_of(query: Query) -> RecordFilter:
 
 
 async def choice_of(admin: Admin, query: Query) -> Choice:
-    """The choice in the parameters. Refusal for an impossible one."""
+    """The choice in the parameters. Refusal for an impossible choice."""
     topic = query.text("topic")
     order = query.text("order", "newest")
     if order not in ("newest", "oldest"):

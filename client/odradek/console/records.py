@@ -88,7 +88,7 @@ async def _scan_of(admin: Admin, choice: Choice, query: Query, count: int) -> tu
             return Scan.resume(text), {}
         bounds = await bounds_of(admin, choice)
         if text:
-            # A scan of its own reads the records before the requested ones.
+            # The records before the requested ones are read by a new scan.
             earlier = Scan.resume(text).spans
             ranges = {part: (span.at, span.high) for part, span in earlier.items()}
             last = last_records(ranges, count)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 PARTITIONS_MAX = 256
-#: The most offsets in a window of a partition.
+#: The limit of offsets in a window of a partition.
 _WINDOW_MAX = 20_000
 _OFFSET_MAX = (1 << 63) - 1
 _PARTITION_MAX = (1 << 31) - 1
@@ -27,8 +27,8 @@ class CursorError(ValueError):
 
 @dataclass(slots=True)
 class Span:
-    """The remaining offsets of a partition: from `at` up to `high`, and then, in a scan with the
-    newest first, from `floor` up to `low`."""
+    """The remaining offsets of a partition: those from `at` to before `high`. In a scan with the
+    newest records first, those from `floor` to before `low` follow."""
 
     floor: int
     low: int
@@ -84,7 +84,7 @@ class Scan:
 
     def took(self, partition: int, next_offset: int) -> None:
         """Note that a partition was read up to `next_offset`, exclusive. The partition becomes the
-        last in the order, so that the next fetch begins with the others."""
+        last in the order, so that the next fetch begins with the other partitions."""
         span = self.spans.pop(partition)
         self.spans[partition] = span
         span.at = max(span.at, next_offset)

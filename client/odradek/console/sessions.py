@@ -13,12 +13,12 @@ from odradek_client.admin import Admin
 
 T = TypeVar("T")
 
-#: The most answers that a session keeps.
+#: The limit of answers that a session keeps.
 _KEPT_MAX = 256
-#: The shortest time for which an answer is kept, as a multiple of the time that the broker took for
-#: it, so that the broker spends at most a twentieth of its time on one request.
+#: The minimum time for which an answer is kept, as a multiple of the time that the broker took for
+#: the answer. So the broker spends at most a twentieth of its time on one request.
 _KEPT_TIMES = 19
-#: The longest time for which an answer is kept, because an answer may also be slow after the broker
+#: The limit of the time that `_KEPT_TIMES` gives, because an answer is also slow after the broker
 #: was unreachable.
 _KEPT_S_MAX = 30.0
 

@@ -13,14 +13,15 @@ from odradek.console.partition_log import LogRecord, Marker
 from odradek.decoders import GUESS, Decoders, decode
 from odradek_protocol.records.batch import BatchHeader
 
-#: The most characters of a key or value in lists, and of a header.
+#: The limits of characters that lists show of a key or value, and of a header.
 LIST_CHARACTERS = 4_096
 _HEADER_CHARACTERS = 256
 _HEADERS_IN_LIST = 16
-#: The longest key or value that lists decode. Of longer ones, they show the beginning undecoded.
+#: The limit of bytes in a key or value that lists decode. Of a longer key or value, lists show the
+#: beginning undecoded.
 _LIST_BYTES_MAX = 64 * 1024
 _HEX_BYTES = 256
-#: The most characters of a key or value that the panel of one record shows, at first and on
+#: The limits of characters that the panel of one record shows of a key or value: at first, and on
 #: request.
 PANEL_CHARACTERS = 64 * 1024
 PANEL_CHARACTERS_MAX = 1024 * 1024
@@ -96,7 +97,7 @@ def _beginning(data: bytes | None, which: str, topic: str, is_key: bool) -> Json
         return _undecoded(data, LIST_CHARACTERS)
     found = decode(data, which=which, topic=topic, is_key=is_key, registry=decoders())
     if data is not None and found.format == "hex":
-        # A hex dump has several lines, and a list shows one.
+        # A hex dump would have several lines, and a list shows one line.
         text, is_cut = data[:_HEX_BYTES].hex(" "), len(data) > _HEX_BYTES
         return {"format": "hex", "text": text, "bytes": len(data), "cut": is_cut}
     return _cut(found.format, found.text, data, LIST_CHARACTERS)

@@ -31,19 +31,19 @@ MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER")
 SESSIONS_MAX = 200
 #: A session ends after this time without any request or open page.
 IDLE_S = 1_800.0
-#: The longest time of a session, even if it is used.
+#: A session ends after this time, even if it is used.
 LIFETIME_S = 43_200.0
-#: The most failed attempts to sign in within `_TRIES_S`: from one address, for one user name, and
-#: in total.
+#: The limits of failed attempts to sign in within `_TRIES_S`: those from one address, those for one
+#: user name, and all.
 FAILURES_OF_HOST = 5
 FAILURES_OF_USER = 10
 FAILURES_OF_ALL = 50
 _TRIES_S = 60.0
 _AT_ONCE = 8
 _NAMES_MAX = 1_000
-#: The longest accepted texts, in characters.
+#: The limits of the length of accepted texts, in characters.
 _CHARACTERS_MAX = {"user": 256, "password": 4_096, "token": 65_536}
-#: The longest time for closing a session, and the most characters of a name in the audit log.
+#: The time limit for closing a session, and the limit of characters in a name in the audit log.
 _CLOSE_S = 30.0
 _AUDITED_CHARACTERS = 100
 #: Characters that credentials cannot have: NUL separates the parts of a message of PLAIN, and a
@@ -267,7 +267,8 @@ def audited(user: str | None) -> str | None:
 
 
 def _refused(credentials: _Credentials, error: AuthenticationFailed) -> Refusal:
-    """The broker's refusal without advice about settings, which a browser's user cannot change."""
+    """The broker's refusal, without its advice about settings, because a browser's user cannot
+    change settings."""
     detail = _ADVICE.sub("", str(error))
     if credentials.guessed is None:
         what, advice = "token", "Check its end, its audience and its scope."

@@ -30,13 +30,14 @@ from odradek_client.structs import TopicPartition
 T = TypeVar("T")
 
 _TAILS_MAX = 32
-#: The least time between two events, and the most records in one.
+#: The minimum time between two events, and the limit of records in one event.
 _TICK_S = 0.25
 ROWS_OF_TICK = 25
 _WAIT_MS = 500
 _FETCH_BYTES = 2 * 1024 * 1024
 _PARTITION_BYTES = 256 * 1024
-#: The most offsets that a tail may be behind; beyond it the tail continues at the end.
+#: The limit of offsets that a tail may be behind the ends of the logs. A tail that is further
+#: behind continues at the ends.
 _BEHIND_MAX = 200_000
 _KEEP_ALIVE_S = 15.0
 _RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -145,7 +146,8 @@ class _Tail:
         raise Refusal(401, "The session has ended", "", "Sign in again.")
 
     async def _begin(self, last_id: str) -> None:
-        """Set the positions: from the last event that the page has, or else to the ends."""
+        """Set the positions to those in the last event that the page has, or to the ends if it has
+        none."""
         try:
             known = {part: span.at for part, span in Scan.resume(last_id).spans.items()}
         except CursorError:
@@ -182,7 +184,8 @@ class _Tail:
                 await self._go_to_end(tp)
                 continue
             await asyncio.to_thread(tick.add, piece, self._choice)
-            # A partition that was read moves to the end, so the next round begins with the others.
+            # A partition that was read becomes the last in the order, so the next fetch begins with
+            # the other partitions.
             del self._positions[tp]
             self._positions[tp] = piece.next_offset
         for tp, error in fetched.errors.items():

@@ -31,15 +31,17 @@ from odradek_client.errors import (
 
 _KEEP_MS = 700
 _EVERY_MS = 1_000
-#: The most clients of a subject whose connections are shown; the last named clients are chosen.
+#: The limit of clients of a subject whose connections are shown. The clients that were named last
+#: are shown.
 _CLIENTS_MAX = 12
-#: The most events of one subject that are shown, the newest; a broker keeps 500 of most subjects.
+#: The limit of events of one subject that are shown. The newest events are shown; a broker keeps
+#: 500 events of most subjects.
 _EVENTS_MAX = 1_000
 #: Subjects that are offered for choice, of each type.
 _OFFERED_MAX = 200
 _RECENT_EVENTS = 1_000
-#: The longest time without new events for which a history is kept: that of the subject itself, and
-#: that of one of its clients. The third time applies to both if the console cannot request new
+#: The limits of the time for which a history without new events is kept: the first for the subject
+#: itself, the second for one of its clients, the third for both if the console cannot request new
 #: events.
 _STATES_S = 5.0
 _CLIENTS_S = 60.0
@@ -100,10 +102,10 @@ class _Key:
 class _Histories:
     """The histories of a session's subjects, which are requested again after new events.
 
-    A broker has to make a sentence of each event for each answer, so an unchanged history is kept:
-    a small request for new events of all subjects is sent first. This request needs DESCRIBE on the
-    cluster. Without this right, and for subjects that the answer leaves out, histories are
-    requested at fixed intervals instead.
+    A broker has to make a sentence of each event for each answer, so a history is kept while it is
+    unchanged. To find the changed histories, a small request for new events of all subjects is sent
+    first. This request needs DESCRIBE on the cluster. Without this right, and for subjects that the
+    answer leaves out, histories are requested at fixed intervals instead.
     """
 
     def __init__(self) -> None:

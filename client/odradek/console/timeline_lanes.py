@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from odradek_client.admin.history import HistoryEvent, Subject
 
-#: The most member lanes of one subject, and the most bands of a lane, of which the newest are kept.
+#: The limit of lanes of one subject, and the limit of bands in a lane. The newest bands are kept.
 LANES_MAX = 100
 BANDS_MAX = 500
 

@@ -1,5 +1,5 @@
-"""Transactions: the list of transactional ids, a single one, and the offsets that they hold
-back."""
+"""Transactions: the list of transactional ids, the details of one transactional id, and the offsets
+that open transactions hold back."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from odradek_client.structs import TopicPartition
 from odradek_protocol.errors import ErrorCode
 
 _KEEP_MS = 1_500
-#: The most open transactions that are described, which sorting by age needs.
+#: The limit of open transactions that are described. Only described transactions can be sorted by
+#: age.
 _OPEN_MAX = 2_000
-#: The most partitions of one transaction whose ends are looked up.
+#: The limit of partitions of one transaction whose ends are looked up.
 PARTITIONS_MAX = 500
 
 
@@ -47,7 +48,7 @@ async def all_transactions(session: Session) -> Transactions:
     async def ask(admin: Admin) -> Transactions:
         listed = await admin.list_transactions()
         being_open = [each.transactional_id for each in listed if each.state in OPEN_STATES]
-        # A transactional id that expired meanwhile is left out.
+        # A transactional id that expired after the list was made is left out.
         found = await admin.describe_transactions(being_open[:_OPEN_MAX], raise_errors=False)
         return Transactions(listed, dict(found))
 
@@ -55,8 +56,9 @@ async def all_transactions(session: Session) -> Transactions:
 
 
 def is_open_on(table: Transactions, owner: TransactionListing | None, tp: TopicPartition) -> bool:
-    """True if `owner` may have an open transaction with this partition. If no transactional id has
-    one, an open transaction in the partition hangs, because no coordinator will end it."""
+    """True if `owner` may have an open transaction with this partition. An open transaction in the
+    partition hangs if no transactional id may have one there, because no coordinator will end
+    it."""
     if owner is None:
         return False
     described = table.described.get(owner.transactional_id)

@@ -105,7 +105,8 @@ class Decoders:
     def tries(
         self, which: str, data: bytes, topic: str, is_key: bool
     ) -> Iterator[tuple[str, _Try]]:
-        """The formats to try for a choice, in order. ValueError for an unknown one."""
+        """The formats to try for the chosen format `which`, in order. ValueError for an unknown
+        format."""
         if which not in self.formats:
             raise ValueError(self._unknown(which))
         if which == GUESS:
@@ -143,7 +144,7 @@ class Decoders:
 
 
 def _unframed(data: bytes) -> bytes:
-    """The message without the schema id and the message indexes in front of it."""
+    """The message without the schema id and the message indexes that precede it."""
     frame = framed(data)
     return data if frame is None else protobuf.read_indexes(frame[1])[1]
 
@@ -250,7 +251,8 @@ class _Guarded:
 
 
 def _plain_value(value: Any, limits: Limits) -> Any:
-    """A copy that has values of JSON only. CannotDecode for any other."""
+    """A copy that has only values of JSON. CannotDecode for a value that is too long, or that JSON
+    cannot represent."""
     text = indented_json(value)
     if len(text) > limits.text_characters_max:
         raise CannotDecode(f"its value is longer than {limits.text_characters_max} characters")

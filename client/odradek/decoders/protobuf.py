@@ -1,6 +1,4 @@
-"""Protobuf, with fields by number, read from the wire format alone, or by name, with
-descriptors.
-"""
+"""Protobuf, with fields by number, read from only the wire format, or by name, with descriptors."""
 
 from __future__ import annotations
 
@@ -256,7 +254,7 @@ def _decode_error() -> type[Exception]:
 
 
 def _pool_of(files: list[bytes]) -> tuple[Any, Any]:
-    """A pool of the files, and the descriptor of the last one."""
+    """A pool of the files, and the descriptor of the last file."""
     descriptors = _import_descriptors()
     from google.protobuf import descriptor_pool
 

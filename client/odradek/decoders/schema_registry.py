@@ -1,6 +1,6 @@
 """Schemas from a schema registry, by the ids at the start of records.
 
-The client uses Confluent's REST interface, which Karapace, Redpanda and Apicurio serve as well.
+The client uses Confluent's REST interface, which Karapace, Redpanda and Apicurio also serve.
 Requests go only to the given address, without redirects and proxies. Calls block for a few seconds
 at most. Schemas are cached, and so are failures for some time.
 """
@@ -24,9 +24,10 @@ from odradek.decoders.plain import CannotDecode
 _TIMEOUT_S = 3.0
 _ANSWER_BYTES_MAX = 4 * 1024 * 1024
 _KEPT_MAX = 1_000
-#: The time after a failure without another request, because each record would wait for it.
+#: The time after a failure in which the schema is not requested again, because each record would
+#: wait for the request.
 _FAILURE_S = 30.0
-#: The most schemas to which one schema may refer, directly or indirectly.
+#: The limit of schemas to which one schema may refer, directly or indirectly.
 _REFERENCES_MAX = 64
 _SAID_MAX = 200
 _PORTS = {"https": 443, "http": 80}
@@ -123,7 +124,7 @@ class SchemaRegistry:
         answer = self._get(f"/schemas/ids/{schema_id}", deadline_s)
         kind = str(answer.get("schemaType") or AVRO)
         if kind == PROTOBUF:
-            # The serialized form is a descriptor, which needs no compiler.
+            # The serialized form of a schema is a descriptor, so that no compiler is needed.
             answer = self._get(f"/schemas/ids/{schema_id}?format=serialized", deadline_s)
         others: dict[str, str] = {}
         self._follow(_references(answer), kind, others, deadline_s)

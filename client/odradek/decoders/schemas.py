@@ -3,7 +3,7 @@
 A rule names a topic, a key or value, or none of them: `[TOPIC:][key=|value=]REST`. In TOPIC `*`
 stands for any characters. The most specific rule applies: a rule with a whole topic takes
 precedence over one with a pattern, a rule for the key or the value over one for both, and the last
-over equal ones.
+of equally specific rules over those before it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def parse_rule(text: str) -> Rule:
 
 
 def best(rules: Sequence[Rule], topic: str, is_key: bool) -> int | None:
-    """The index of the most specific rule that applies (of equal ones the last), or None."""
+    """The index of the most specific rule that applies (the last of equally specific rules), or
+    None."""
     ranked = [
         (rank, number)
         for number, rule in enumerate(rules)
